@@ -1,0 +1,24 @@
+// Small services on text: edit distance for "did you mean", lower case, splitting, joining.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet {
+
+std::string lower(std::string_view text);
+std::vector<std::string> split(std::string_view text, char separator);  // empty parts dropped
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+/// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).
+size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidates nearest to `word`, best first, none that differs in more than a third of its letters (at least 2 are
+/// allowed). At most `limit`.
+std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates, size_t limit = 1);
+
+/// "; did you mean 'x'?" or "" when nothing is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace gannet

@@ -1,0 +1,13 @@
+// The commands of the binary `gannet`: each adds itself to the parser; a command's callback throws gannet::Error on failure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace gannet::cli {
+
+void add_config(CLI::App& app);    // config check | resolve | keys
+void add_plugins(CLI::App& app);   // plugins list | info
+void add_run(CLI::App& app);       // run: starts ranks
+void add_schedule(CLI::App& app);  // schedule: a schedule as CSV
+
+}  // namespace gannet::cli

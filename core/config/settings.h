@@ -1,0 +1,80 @@
+// What the engine reads: the effective value of every key that Gannet acts on, after defaults, conversions, "auto" and the
+// batch triad. Plain values; made by resolve() (resolve.h) from a Document and the number of ranks.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gannet::config {
+
+enum class DType { kFloat32, kFloat16, kBFloat16 };
+
+struct Fp16 {
+  bool enabled = false;
+  bool auto_cast = false;
+  double loss_scale = 0;  // 0: dynamic
+  int64_t initial_scale_power = 16;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  int64_t min_loss_scale = 1;
+};
+
+struct Bf16 {
+  bool enabled = false;
+  bool check_grad_overflow = true;
+};
+
+struct Zero {
+  int64_t stage = 0;  // anything above 0 is refused by the cross-field checks until ZeRO is built
+  int64_t reduce_bucket_size = 500'000'000;  // elements
+};
+
+// A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`
+// gives the position of a member for error messages.
+struct PluginChoice {
+  std::string type;  // "" when the block is absent
+  Dict params;
+  bool is_auto = false;  // "auto" or absent where absence means auto (accelerator, comm)
+};
+
+struct Settings {
+  // The triad, complete and consistent with `world_size`.
+  int64_t train_batch_size = 0;
+  int64_t micro_batch_size = 0;
+  int64_t accumulation_steps = 1;
+
+  PluginChoice optimizer, scheduler, accelerator, comm;
+  std::vector<std::string> plugin_paths;  // files or folders, "plugins": {"path": [...]}
+
+  double gradient_clipping = 1.0;  // 0: off
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  bool gradient_sum = false;  // gradient_allreduce_op: "sum"
+  std::optional<DType> communication_data_type;
+  std::optional<DType> grad_accum_dtype;
+  std::optional<DType> buffer_dtype;
+  Fp16 fp16;
+  Bf16 bf16;
+  Zero zero;
+
+  std::optional<int64_t> steps_per_print;
+  bool wall_clock_breakdown = false;
+  bool dataloader_drop_last = false;
+  std::string log_level;  // "" when not set
+  bool dump_state = false;
+
+  // "gannet": {...}
+  std::string leftover_micro_batches = "carry";  // carry | drop: what happens to them at an epoch's end
+  int64_t seed = 0;                              // of the loader's shuffling
+  bool shuffle = true;
+  int64_t data_workers = 1;                      // threads that prepare batches; 0: on the caller's
+  int64_t max_consecutive_skips = 25;            // more skipped steps in a row (without a dynamic loss scale) are an error
+  std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+};
+
+}  // namespace gannet::config

@@ -1,0 +1,54 @@
+/// The one exception type of the public API.
+///
+///   try { gannet::initialize(model, {.config = "ds_config.json"}); }
+///   catch (const gannet::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
+///
+/// A user's mistake carries what happened, where (file:line:column, rank, parameter), what was found, and the next step to
+/// take. A defect of Gannet itself is thrown as code kInternal with file and line by GANNET_CHECK (core/base/check.h).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace gannet {
+
+enum class ErrorCode {
+  kConfig,            ///< the config is malformed or says something illegal
+  kArgument,          ///< an argument of an API call is wrong
+  kOrder,             ///< forward, backward, step called in the wrong order
+  kPlugin,            ///< a plugin is missing, broken or was refused
+  kUnavailable,       ///< hardware or driver is not here
+  kUnsupported,       ///< legal, but Gannet does not do it (yet)
+  kNotFound,          ///< a file, folder, key or checkpoint is missing
+  kIo,                ///< reading or writing failed
+  kCorrupt,           ///< a file's content is not what it should be
+  kMismatch,          ///< ranks, a model and its file, a checkpoint and a run differ
+  kTimeout,           ///< a deadline passed
+  kPeerLost,          ///< another rank died
+  kNonFinite,         ///< a loss or gradient is NaN or infinite
+  kLossScaleExhausted,///< overflow at the smallest loss scale
+  kOutOfMemory,
+  kInternal,          ///< a defect of Gannet
+};
+
+/// The name of a code as it is written in logs: "config", "plugin" ...
+const char* to_string(ErrorCode code) noexcept;
+
+class Error : public std::runtime_error {
+ public:
+  /// `what_happened`: one sentence, with where and what was found. `next_step`: what the user should do; may be empty.
+  Error(ErrorCode code, const std::string& what_happened, const std::string& next_step = "");
+
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::string& next_step() const noexcept { return next_step_; }
+  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's fault, 70 for a defect.
+  int exit_code() const noexcept;
+
+ private:
+  ErrorCode code_;
+  std::string message_;
+  std::string next_step_;
+};
+
+}  // namespace gannet

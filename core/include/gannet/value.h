@@ -1,0 +1,92 @@
+/// A value of a config given in code: null, boolean, integer, number, string, list or dictionary, nested at will.
+///
+///   gannet::Value config = gannet::Dict{
+///       {"train_micro_batch_size_per_gpu", 4},
+///       {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 3e-4}, {"betas", gannet::List{0.9, 0.95}}}}}},
+///   };
+///   config.at("optimizer").at("type").as_string();   // "AdamW"
+///
+/// A dictionary keeps the order of insertion, as a file does.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace gannet {
+
+class Value;
+using List = std::vector<Value>;
+
+/// Ordered dictionary; keys are unique (a later insertion of the same key is refused by Config, not here).
+class Dict {
+ public:
+  using Entry = std::pair<std::string, Value>;
+  Dict() = default;
+  Dict(std::initializer_list<Entry> entries);
+
+  /// The value, or null.
+  const Value* find(std::string_view key) const;
+  Value* find(std::string_view key);
+  /// Inserts null where the key is missing.
+  Value& operator[](std::string_view key);
+  bool erase(std::string_view key);
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::vector<Entry>& entries() { return entries_; }
+  bool empty() const { return entries_.empty(); }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+class Value {
+ public:
+  Value() = default;
+  Value(std::nullptr_t) {}
+  Value(bool value) : data_(value) {}
+  Value(int value) : data_(int64_t{value}) {}
+  Value(int64_t value) : data_(value) {}
+  Value(double value) : data_(value) {}
+  Value(const char* value) : data_(std::string(value)) {}
+  Value(std::string value) : data_(std::move(value)) {}
+  Value(List value) : data_(std::move(value)) {}
+  Value(Dict value) : data_(std::move(value)) {}
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
+  bool is_bool() const { return std::holds_alternative<bool>(data_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(data_); }
+  bool is_number() const { return is_int() || std::holds_alternative<double>(data_); }
+  bool is_string() const { return std::holds_alternative<std::string>(data_); }
+  bool is_list() const { return std::holds_alternative<List>(data_); }
+  bool is_dict() const { return std::holds_alternative<Dict>(data_); }
+
+  /// These throw Error(kArgument) naming the type found when it is another one.
+  bool as_bool() const;
+  int64_t as_int() const;
+  double as_number() const;
+  const std::string& as_string() const;
+  const List& as_list() const;
+  List& as_list();
+  const Dict& as_dict() const;
+  Dict& as_dict();
+  /// Member of a dictionary; throws Error(kArgument) when it is missing.
+  const Value& at(std::string_view key) const;
+
+  /// "a boolean", "an integer", "a number", "a string", "a list", "a dictionary", "null".
+  const char* type_name() const;
+  /// JSON text on one line; numbers in the shortest form that reads back equal.
+  std::string to_json() const;
+
+  bool operator==(const Value& other) const;
+
+ private:
+  std::variant<std::monostate, bool, int64_t, double, std::string, List, Dict> data_;
+};
+
+inline Dict::Dict(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+}  // namespace gannet

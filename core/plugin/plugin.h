@@ -1,0 +1,106 @@
+// Plugins as the rest of the core sees them: found by (kind, name, device), opened, checked, and ready to create objects.
+//
+//   plugin::Registry registry({.explicit_paths = settings.plugin_paths});
+//   const plugin::Plugin& adam = registry.require(GANNET_KIND_OPTIMIZER, "AdamW", "cpu");
+//   plugin::ParamSet params = plugin::parse_params(adam, settings.optimizer.params, where);
+#pragma once
+
+#include <gannet/abi.h>
+#include <gannet/value.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gannet::plugin {
+
+// A plugin whose file was opened and passed the handshake. Lives as long as the process.
+struct Plugin {
+  const gannet_descriptor* descriptor = nullptr;
+  std::string file;
+  std::string hash;  // XXH3 of the file, hex
+
+  gannet_kind kind() const { return static_cast<gannet_kind>(descriptor->kind); }
+  std::string name() const { return descriptor->name; }
+  std::string version() const { return descriptor->version; }
+  std::string device() const { return descriptor->device ? descriptor->device : ""; }
+};
+
+// A file that was looked at, and what came of it: what `gannet plugins list -v` prints.
+struct Candidate {
+  std::string file;
+  std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
+  gannet_tier tier = GANNET_TIER_STABLE;
+  std::string fingerprint;
+  std::string rejected;  // the reason, "" when it is usable as far as its note says
+};
+
+class Registry {
+ public:
+  struct Options {
+    std::vector<std::string> explicit_paths;  // from the config: files or folders
+  };
+  explicit Registry(Options options);
+
+  // The plugin for (kind, name, device); `device` also matches plugins made for any device. Throws Error(kPlugin) that says
+  // what was looked for, every place searched, every file rejected and why, and the nearest names.
+  const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
+  // Null when no file provides it; still throws when a file that does is broken.
+  const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
+  // One file, whatever it provides (`gannet plugins info PATH`).
+  std::vector<const Plugin*> open_file(const std::string& path);
+
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  const std::vector<std::string>& searched() const { return searched_; }
+  // Everything that was opened through this registry, in order.
+  const std::vector<const Plugin*>& opened() const { return opened_; }
+
+ private:
+  std::vector<Candidate> candidates_;
+  std::vector<std::string> searched_;
+  std::vector<const Plugin*> opened_;
+};
+
+const char* kind_name(gannet_kind kind);  // "optimizer"
+
+// Values for a plugin's schema, owned. dynamic() are the plugin's dynamic parameters, flattened, with their names
+// ("lr", "betas[0]", "betas[1]", "weight_decay").
+class ParamSet {
+ public:
+  const gannet_params& view() const { return view_; }
+  const std::vector<std::string>& dynamic_names() const { return dynamic_names_; }
+  const std::vector<double>& dynamic_values() const { return dynamic_values_; }
+
+ private:
+  friend ParamSet parse_params(const Plugin&, const Dict&, const std::function<std::string(const std::string& member)>&);
+  struct Storage;
+  std::shared_ptr<Storage> storage_;
+  gannet_params view_{};
+  std::vector<std::string> dynamic_names_;
+  std::vector<double> dynamic_values_;
+};
+
+// Converts and checks `params` against the plugin's schema. `where(member)` gives "file:line:column" of a member, for
+// errors: Error(kConfig) on an unknown key (with the nearest one), a wrong type, a value out of range, a missing one.
+ParamSet parse_params(const Plugin& plugin, const Dict& params, const std::function<std::string(const std::string& member)>& where);
+
+// The host's fingerprint, as a pinned plugin must carry it.
+std::string host_fingerprint();
+
+// A gannet_error with room for a long sentence, and what throws it:
+//   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, "optimizer plugin AdamW (file)")
+class ErrorBuffer {
+ public:
+  ErrorBuffer() : text_(4096, '\0'), error_{sizeof(gannet_error), 0, text_.size(), text_.data()} {}
+  operator gannet_error*() { return &error_; }
+  std::string message() const { return text_.c_str(); }
+
+ private:
+  std::string text_;
+  gannet_error error_;
+};
+// Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.
+void raise_unless_ok(int32_t status, const ErrorBuffer& error, const std::string& who);
+
+}  // namespace gannet::plugin

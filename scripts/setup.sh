@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what Gannet is built from: Debian packages, and the smallest LibTorch that works, into a cache that clones share.
+#
+#   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
+#   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
+#
+# LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
+# GANNET_CACHE=/path                where the download goes (default: ~/.cache/gannet)
+set -euo pipefail
+
+torch_version=2.11.0
+json_version=3.12.0
+cache=${GANNET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gannet}
+
+packages=(g++ cmake ninja-build ccache git python3 python3-pip
+          libboost-dev libspdlog-dev libcli11-dev libhwy-dev libxxhash-dev libaio-dev libgloo-dev
+          libgtest-dev libgmock-dev libbenchmark-dev)
+
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+if [ "${1:-}" = --print ]; then
+  printf '%s\n' "${LIBTORCH_ROOT:-$cache/libtorch/torch}"
+  exit 0
+fi
+
+# ---- Debian packages -------------------------------------------------------------------------------------------------
+command -v dpkg-query >/dev/null || fail "this script knows Debian and its descendants only; install these yourself: ${packages[*]}"
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "these packages are missing and only root may install them: run 'apt-get install ${missing[*]}' as root, then this again"
+    root=(sudo)
+  fi
+  echo "setup: installing ${missing[*]}"
+  log=$(mktemp)
+  { "${root[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+    { tail -n 15 "$log" >&2; fail "apt-get failed (its last lines are above); without network, install these by other means: ${missing[*]}"; }
+  rm -f "$log"
+fi
+
+# ---- LibTorch's CPU half, and the JSON library that knows positions --------------------------------------------------
+# download FOLDER REQUIREMENT...: pip packages into $cache/FOLDER, once, whole or not at all.
+download() {
+  local folder=$1; shift
+  local stamp; stamp=$(printf '%s ' "$@")
+  [ "$(cat "$cache/$folder/.complete" 2>/dev/null)" = "$stamp" ] && return
+  mkdir -p "$cache"
+  exec 9>"$cache/lock"
+  flock 9                                     # two clones setting up at once: one downloads, the other waits
+  if [ "$(cat "$cache/$folder/.complete" 2>/dev/null)" != "$stamp" ]; then
+    echo "setup: downloading $* into $cache/$folder"
+    local staging; staging=$(mktemp -d "$cache/staging-XXXXXX")
+    python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target "$staging/packages" "$@" >"$staging/log" 2>&1 ||
+      { tail -n 5 "$staging/log" >&2; rm -rf "$staging"
+        fail "pip could not download $* (its last lines are above). Is there a network? A LibTorch folder of your own is named with LIBTORCH_ROOT=/path"; }
+    printf '%s' "$stamp" >"$staging/packages/.complete"
+    rm -rf "${cache:?}/$folder"
+    mv "$staging/packages" "$cache/$folder"
+    rm -rf "$staging"
+  fi
+  exec 9>&-
+}
+download json "nlohmann-json==$json_version"
+# libtorch_cpu needs libcudart and libcupti to load, a few megabytes; nothing else of CUDA is downloaded.
+[ -n "${LIBTORCH_ROOT:-}" ] || download libtorch "torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+
+libtorch=${LIBTORCH_ROOT:-$cache/libtorch/torch}
+[ -e "$libtorch/lib/libtorch_cpu.so" ] ||
+  fail "$libtorch holds no lib/libtorch_cpu.so: LIBTORCH_ROOT must name the folder that contains include/ and lib/"
+echo "setup: LibTorch in $libtorch"

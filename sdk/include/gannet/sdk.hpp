@@ -1,0 +1,386 @@
+/// The comfort of C++ over gannet/abi.h, compiled into the plugin: typed parameters, the host's services, and the wall that
+/// turns exceptions into codes. Header-only; needs C++17 and nothing of LibTorch.
+///
+///   #include <gannet/sdk.hpp>
+///
+///   struct Sign : gannet::sdk::OptimizerBase {
+///     static constexpr gannet_param_spec kParams[] = {gannet::sdk::dynamic_number("lr", "1e-3", "learning rate")};
+///     using OptimizerBase::OptimizerBase;
+///     void update(const gannet_update_args& a) {
+///       auto* p = static_cast<float*>(a.param);
+///       auto* g = static_cast<const float*>(a.grad);
+///       parallel_for(a.numel, 4096, [&](uint64_t begin, uint64_t end) {
+///         for (uint64_t i = begin; i < end; ++i) p[i] -= float(a.hyper[0]) * (g[i] > 0 ? 1.f : -1.f);
+///       });
+///     }
+///   };
+///   GANNET_PLUGINS("optimizer/sign@cpu", GANNET_TIER_STABLE, gannet::sdk::optimizer<Sign>("Sign", "cpu", "1.0", "sign descent"))
+///
+/// A C++ exception may be thrown anywhere in the plugin's functions: throw gannet::sdk::Failure to choose the code.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet::sdk {
+
+/// An error with a code of the contract. The text should say what was found and what to do next.
+class Failure : public std::exception {
+ public:
+  Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+  gannet_status status() const noexcept { return status_; }
+
+ private:
+  gannet_status status_;
+  std::string message_;
+};
+
+inline int32_t report(gannet_error* error, int32_t status, const char* message) noexcept {
+  if (error && error->message && error->capacity > 0) {
+    const size_t wanted = std::strlen(message);
+    const size_t length = wanted < error->capacity ? wanted : error->capacity - 1;
+    std::memcpy(error->message, message, length);
+    error->message[length] = 0;
+  }
+  return status;
+}
+
+/// Runs `body`; whatever it throws becomes a status and a message. Nothing passes this wall.
+template <class Body>
+int32_t guarded(gannet_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return GANNET_OK;
+  } catch (const Failure& failure) {
+    return report(error, failure.status(), failure.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, GANNET_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& exception) {
+    return report(error, GANNET_INTERNAL, exception.what());
+  } catch (...) {
+    return report(error, GANNET_INTERNAL, "the plugin threw something that is not a std::exception");
+  }
+}
+
+// ---- Parameter declarations ---------------------------------------------------------------------------------------------
+
+constexpr gannet_param_spec param(gannet_param_type type, const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  gannet_param_spec spec{};
+  spec.struct_size = sizeof(gannet_param_spec);
+  spec.type = type;
+  spec.flags = flags;
+  spec.name = name;
+  spec.doc = doc;
+  spec.default_json = default_json;
+  return spec;
+}
+/// `default_json` null and no REQUIRED flag: the value is optional, see Params::has.
+constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec integer(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_INT, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec number(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_FLOAT, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec text(const char* name, const char* default_json, const char* choices, const char* doc, uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_STRING, name, default_json, doc, flags);
+  spec.choices = choices;
+  return spec;
+}
+/// `length` 0: any number of elements.
+constexpr gannet_param_spec numbers(const char* name, uint32_t length, const char* default_json, const char* doc, uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_FLOAT_LIST, name, default_json, doc, flags);
+  spec.length = length;
+  return spec;
+}
+constexpr gannet_param_spec dynamic_number(const char* name, const char* default_json, const char* doc) {
+  return number(name, default_json, doc, GANNET_PARAM_DYNAMIC);
+}
+constexpr gannet_param_spec dynamic_numbers(const char* name, uint32_t length, const char* default_json, const char* doc) {
+  return numbers(name, length, default_json, doc, GANNET_PARAM_DYNAMIC);
+}
+constexpr gannet_param_spec at_least(gannet_param_spec spec, double minimum) {
+  spec.flags |= GANNET_PARAM_HAS_MIN;
+  spec.min = minimum;
+  return spec;
+}
+constexpr gannet_param_spec above(gannet_param_spec spec, double minimum) {
+  spec.flags |= GANNET_PARAM_HAS_MIN | GANNET_PARAM_MIN_EXCLUSIVE;
+  spec.min = minimum;
+  return spec;
+}
+constexpr gannet_param_spec at_most(gannet_param_spec spec, double maximum) {
+  spec.flags |= GANNET_PARAM_HAS_MAX;
+  spec.max = maximum;
+  return spec;
+}
+constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
+  spec.flags |= GANNET_PARAM_HAS_MAX | GANNET_PARAM_MAX_EXCLUSIVE;
+  spec.max = maximum;
+  return spec;
+}
+
+/// The parsed parameters, by name. Asking for a name that was not declared is a bug of the plugin and throws.
+class Params {
+ public:
+  explicit Params(const gannet_params& params) : params_(&params) {}
+
+  bool has(std::string_view name) const { return find(name).is_set != 0; }
+  bool given(std::string_view name) const { return find(name).is_given != 0; }
+  bool boolean(std::string_view name) const { return find(name).integer != 0; }
+  int64_t integer(std::string_view name) const { return find(name).integer; }
+  double number(std::string_view name) const { return find(name).number; }
+  std::string text(std::string_view name) const {
+    const auto& value = find(name);
+    return value.string ? value.string : "";
+  }
+  std::vector<double> numbers(std::string_view name) const {
+    const auto& value = find(name);
+    return std::vector<double>(value.list, value.list + value.list_count);
+  }
+
+ private:
+  const gannet_param_value& find(std::string_view name) const {
+    auto* bytes = reinterpret_cast<const char*>(params_->values);
+    for (uint64_t i = 0; i < params_->count; ++i) {
+      auto* value = reinterpret_cast<const gannet_param_value*>(bytes + i * params_->stride);
+      if (name == value->name) return *value;
+    }
+    throw Failure(GANNET_INTERNAL, "parameter '" + std::string(name) + "' is not declared by this plugin");
+  }
+
+  const gannet_params* params_;
+};
+
+// ---- The host's services ------------------------------------------------------------------------------------------------
+
+/// What every plugin object of ours holds: the host table.
+class HostServices {
+ public:
+  explicit HostServices(const gannet_host& host) : host_(&host) {}
+  const gannet_host& host() const { return *host_; }
+
+  void log(gannet_log_level level, const std::string& message) const { host_->log(host_->context, level, message.c_str()); }
+  void warn(const std::string& message) const { log(GANNET_LOG_WARNING, message); }
+
+  /// body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of `grain`.
+  template <class Body>
+  void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
+    using Plain = std::remove_reference_t<Body>;
+    auto run = [](void* argument, uint64_t begin, uint64_t end) -> int32_t {
+      return guarded(nullptr, [&] { (*static_cast<Plain*>(argument))(begin, end); });
+    };
+    const int32_t status = host_->parallel_for(host_->context, 0, count, grain, run, const_cast<std::remove_const_t<Plain>*>(&body));
+    if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), "a parallel loop of the plugin failed");
+  }
+
+ private:
+  const gannet_host* host_;
+};
+
+// ---- Optimizer ----------------------------------------------------------------------------------------------------------
+
+/// A state the optimizer wants: `state("exp_avg")` is one per element, in the master's dtype, from zero.
+constexpr gannet_state_spec state(const char* name, gannet_state_extent extent = GANNET_STATE_PER_ELEMENT,
+                                  gannet_dtype dtype = GANNET_DTYPE_NONE, double initial_value = 0) {
+  gannet_state_spec spec{};
+  spec.struct_size = sizeof(gannet_state_spec);
+  spec.dtype = dtype;
+  spec.extent = extent;
+  spec.name = name;
+  spec.initial_value = initial_value;
+  return spec;
+}
+
+/// Base of an optimizer in C++. A derived class has
+///   static constexpr gannet_param_spec kParams[];              what the config may say
+///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
+///   void update(const gannet_update_args&);
+/// and may have
+///   std::vector<gannet_state_spec> states() const;             default: none
+///   bool supports(param_dtype, grad_dtype, out_dtype) const;   default: fp32 master and gradient, no copy
+///   static constexpr uint64_t kCapabilities;                   default: ELEMENTWISE
+///   static constexpr uint64_t kSumsPerTensor; void partials(args, sums); void apply(args, sums);
+class OptimizerBase : public HostServices {
+ public:
+  static constexpr uint64_t kCapabilities = GANNET_OPTIMIZER_ELEMENTWISE;
+  static constexpr uint64_t kSumsPerTensor = 0;
+
+  OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
+  std::vector<gannet_state_spec> states() const { return {}; }
+  bool supports(uint32_t param_dtype, uint32_t grad_dtype, uint32_t out_dtype) const {
+    return param_dtype == GANNET_FLOAT32 && grad_dtype == GANNET_FLOAT32 && out_dtype == GANNET_DTYPE_NONE;
+  }
+  void partials(const gannet_update_args&, double*) { throw Failure(GANNET_UNSUPPORTED, "this optimizer has no tensor sums"); }
+  void apply(const gannet_update_args&, const double*) { throw Failure(GANNET_UNSUPPORTED, "this optimizer has no tensor sums"); }
+};
+
+namespace detail {
+
+template <class Derived>
+struct OptimizerHolder {
+  OptimizerHolder(const gannet_host& host, const Params& params) : optimizer(host, params), specs(optimizer.states()) {}
+  Derived optimizer;
+  std::vector<gannet_state_spec> specs;
+};
+
+template <class Derived>
+inline constexpr gannet_optimizer_api kOptimizerApi = [] {
+  using Holder = OptimizerHolder<Derived>;
+  gannet_optimizer_api api{};
+  api.struct_size = sizeof(api);
+  api.capabilities = Derived::kCapabilities;
+  api.sums_per_tensor = Derived::kSumsPerTensor;
+  api.create = [](const gannet_host* host, const gannet_params* params, void** self, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { *self = new Holder(*host, Params(*params)); });
+  };
+  api.destroy = [](void* self) { delete static_cast<Holder*>(self); };
+  api.state_specs = [](void* self, gannet_state_specs* specs, gannet_error*) -> int32_t {
+    auto& held = static_cast<Holder*>(self)->specs;
+    specs->specs = held.data();
+    specs->count = held.size();
+    specs->stride = sizeof(gannet_state_spec);
+    return GANNET_OK;
+  };
+  api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      if (!static_cast<Holder*>(self)->optimizer.supports(param, grad, out))
+        throw Failure(GANNET_UNSUPPORTED, "it does not take these types");
+    });
+  };
+  api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*args); });
+  };
+  if constexpr ((Derived::kCapabilities & GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) != 0) {
+    api.partials = [](void* self, const gannet_update_args* args, double* sums, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.partials(*args, sums); });
+    };
+    api.apply = [](void* self, const gannet_update_args* args, const double* sums, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.apply(*args, sums); });
+    };
+  }
+  return api;
+}();
+
+template <class Derived>
+inline constexpr gannet_scheduler_api kSchedulerApi = [] {
+  gannet_scheduler_api api{};
+  api.struct_size = sizeof(api);
+  api.create = [](const gannet_host* host, const gannet_params* params, uint32_t group_count, void** self, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { *self = new Derived(HostServices(*host), Params(*params), group_count); });
+  };
+  api.destroy = [](void* self) { delete static_cast<Derived*>(self); };
+  api.value = [](void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      const gannet_schedule_value computed = static_cast<const Derived*>(self)->value(*query);
+      value->fields = computed.fields;
+      value->lr = computed.lr;
+      value->beta1 = computed.beta1;
+      value->beta2 = computed.beta2;
+    });
+  };
+  return api;
+}();
+
+}  // namespace detail
+
+// ---- Descriptors --------------------------------------------------------------------------------------------------------
+
+/// Fills a descriptor; `fingerprint` is GANNET_FINGERPRINT for the pinned tier and "" otherwise.
+constexpr gannet_descriptor describe(gannet_kind kind, gannet_tier tier, const char* name, const char* device, const char* version,
+                                  const char* fingerprint, const char* doc, const gannet_param_spec* params, uint64_t param_count,
+                                  const void* api) {
+  gannet_descriptor descriptor{};
+  descriptor.struct_size = sizeof(descriptor);
+  descriptor.abi_major = GANNET_ABI_MAJOR;
+  descriptor.abi_minor = GANNET_ABI_MINOR;
+  descriptor.magic = GANNET_MAGIC;
+  descriptor.kind = kind;
+  descriptor.tier = tier;
+  descriptor.name = name;
+  descriptor.device = device;
+  descriptor.version = version;
+  descriptor.fingerprint = fingerprint;
+  descriptor.doc = doc;
+  descriptor.params = params;
+  descriptor.param_count = param_count;
+  descriptor.param_stride = sizeof(gannet_param_spec);
+  descriptor.api = api;
+  return descriptor;
+}
+
+template <class Derived>
+constexpr gannet_descriptor optimizer(const char* name, const char* device, const char* version, const char* doc) {
+  return describe(GANNET_KIND_OPTIMIZER, GANNET_TIER_STABLE, name, device, version, "", doc, Derived::kParams,
+                  sizeof(Derived::kParams) / sizeof(gannet_param_spec), &detail::kOptimizerApi<Derived>);
+}
+
+/// A schedule: Derived(HostServices, Params, uint32_t group_count) and
+/// `gannet_schedule_value value(const gannet_schedule_query&) const`, a pure function.
+template <class Derived>
+constexpr gannet_descriptor scheduler(const char* name, const char* version, const char* doc) {
+  return describe(GANNET_KIND_SCHEDULER, GANNET_TIER_STABLE, name, "", version, "", doc, Derived::kParams,
+                  sizeof(Derived::kParams) / sizeof(gannet_param_spec), &detail::kSchedulerApi<Derived>);
+}
+
+}  // namespace gannet::sdk
+
+/// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, string ABI, compiler family, CUDA.
+#ifndef GANNET_FINGERPRINT
+#define GANNET_FINGERPRINT ""
+#endif
+
+namespace gannet::sdk::detail {
+
+template <size_t kCount>
+struct Table {  // laid out as the plain array of pointers that abi.h promises
+  const gannet_descriptor* pointers[kCount + 1];
+};
+template <size_t kCount>
+constexpr Table<kCount> table_of(const gannet_descriptor (&descriptors)[kCount]) {
+  Table<kCount> table{};
+  for (size_t i = 0; i < kCount; ++i) table.pointers[i] = &descriptors[i];
+  return table;
+}
+
+constexpr gannet_elf_note make_note(gannet_tier tier, const char* fingerprint, const char* provides) {
+  gannet_elf_note note{8, sizeof(gannet_note), GANNET_NOTE_TYPE, GANNET_NOTE_NAME, 0, {}};
+  note.content.struct_size = sizeof(gannet_note);
+  note.content.abi_major = GANNET_ABI_MAJOR;
+  note.content.abi_minor = GANNET_ABI_MINOR;
+  note.content.magic = GANNET_MAGIC;
+  note.content.tier = tier;
+  note.content.volatile_version = GANNET_VOLATILE_VERSION;
+  // A text that does not fit is an index out of range in a constant expression: the plugin does not compile.
+  for (size_t i = 0; tier == GANNET_TIER_PINNED && fingerprint[i]; ++i) note.content.fingerprint[i] = fingerprint[i];
+  for (size_t i = 0; provides[i]; ++i) note.content.provides[i] = provides[i];
+  return note;
+}
+
+}  // namespace gannet::sdk::detail
+
+/// Writes the ELF note and exports the table. Once per shared object, at namespace scope:
+///   GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE, descriptor, descriptor)
+/// `provides_` names each descriptor as kind/name@device (no @device where it is ""), lower case.
+#define GANNET_PLUGINS(provides_, tier_, ...)                                                                           \
+  __attribute__((section(GANNET_NOTE_SECTION), used, aligned(8))) static constexpr gannet_elf_note gannet_note_ =       \
+      gannet::sdk::detail::make_note(tier_, GANNET_FINGERPRINT, provides_);                                             \
+  static constexpr gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                                             \
+  using GannetTable_ = gannet::sdk::detail::Table<sizeof(gannet_descriptors_) / sizeof(gannet_descriptor)>;             \
+  extern "C" {                                                                                                          \
+  __attribute__((visibility("default"))) extern const GannetTable_ gannet_plugins_v1;                                   \
+  const GannetTable_ gannet_plugins_v1 = gannet::sdk::detail::table_of(gannet_descriptors_);                            \
+  }

@@ -1,0 +1,62 @@
+/// The processes that train together.
+///
+///   auto world = gannet::init_distributed();            // reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
+///   if (world->rank() == 0) std::cout << world->size() << " ranks, " << world->discovered() << '\n';
+///   auto half = world->subset({0, 1});                  // called by all ranks; null on those that are not members
+///
+/// gannet::initialize calls init_distributed itself when the program has not. Started without those variables, the process is
+/// a world of one. The first call decides; later calls return the same world.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+class Config;
+namespace control {
+class World;
+}
+
+struct DistributedOptions {
+  std::string comm = "auto";               ///< a Comm plugin's name: "gloo", "nccl"; "auto": the accelerator's own choice
+  std::optional<double> timeout_seconds;   ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
+  std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
+  std::optional<int> rank, world_size;     ///< instead of the environment's
+  std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
+};
+
+class ProcessGroup {
+ public:
+  uint32_t rank() const;        ///< in this group
+  uint32_t size() const;
+  uint32_t local_rank() const;  ///< on this machine: which device to take
+  std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
+  void barrier();
+  /// A group of these ranks of this one, in this order. All ranks of this group call it; non-members get null.
+  std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
+
+  explicit ProcessGroup(std::shared_ptr<control::World> world, void* group);
+  ~ProcessGroup();
+  const std::shared_ptr<control::World>& world() const { return world_; }
+  void* comm_group() const { return group_; }  ///< for the core: a CommGroup
+
+ private:
+  std::shared_ptr<control::World> world_;
+  void* group_ = nullptr;
+};
+
+/// Throws Error(kConfig) on variables that contradict one another, Error(kTimeout) when ranks never arrive (each is named
+/// every 10 s while waiting), Error(kUnavailable) when the port is in use by another program.
+std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options = {});
+
+/// Whether init_distributed was called, by the program or by initialize.
+bool is_distributed_initialized();
+
+/// Ends the world that init_distributed made; every engine of it must be gone.
+void destroy_distributed();
+
+}  // namespace gannet

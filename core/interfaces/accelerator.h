@@ -1,0 +1,44 @@
+// A device family, as the engine sees it: what it can do, which devices there are. Memory, streams and events come from
+// LibTorch's own dispatch on torch_device_type().
+#pragma once
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
+
+#include <cstdint>
+#include <string>
+
+namespace gannet {
+
+class Accelerator {
+ public:
+  struct Device {
+    std::string name;
+    int torch_device_type = 0;  // c10::DeviceType
+    uint64_t memory_bytes = 0, free_bytes = 0;
+    uint32_t compute_major = 0, compute_minor = 0;
+  };
+
+  // Opening joins the vendor's half of LibTorch; Error(kUnavailable) with the reason where there is no driver.
+  Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
+  ~Accelerator();
+  Accelerator(const Accelerator&) = delete;
+
+  const plugin::Plugin& plugin() const { return plugin_; }
+  std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
+  bool has(gannet_accelerator_capability capability) const;
+  uint32_t device_count() const;
+  Device device(uint32_t index) const;
+  void set_device(uint32_t index);
+  void synchronize(uint32_t index);
+  void* native_stream(uint32_t index, int64_t stream_id) const;  // null on a device without streams
+  std::string default_comm() const;
+
+ private:
+  const plugin::Plugin& plugin_;
+  plugin::ParamSet params_;
+  const gannet_accelerator_api* api_;
+  void* self_ = nullptr;
+};
+
+}  // namespace gannet

@@ -1,0 +1,34 @@
+// A tier that buffers live in when they are not in use (host memory, NVMe): an Offload plugin's object.
+#pragma once
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
+
+#include <cstdint>
+#include <string>
+
+namespace gannet {
+
+class Offload {
+ public:
+  Offload(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t rank);
+  ~Offload();
+  Offload(const Offload&) = delete;
+
+  const plugin::Plugin& plugin() const { return plugin_; }
+  uint64_t alignment_bytes() const;
+  void* allocate(uint64_t bytes, const std::string& name);  // a region's handle
+  void release(void* region);
+  void* address(void* region) const;  // null where the tier cannot be addressed
+  void* read(void* region, uint64_t offset, void* buffer, uint64_t bytes);  // a work's handle
+  void* write(void* region, uint64_t offset, const void* buffer, uint64_t bytes);
+  void wait(void* work);
+
+ private:
+  const plugin::Plugin& plugin_;
+  plugin::ParamSet params_;
+  const gannet_offload_api* api_;
+  void* self_ = nullptr;
+};
+
+}  // namespace gannet

@@ -21,7 +21,7 @@ function(gannet_add_plugin name)
   target_link_libraries(${target} PRIVATE gannet::sdk ${plugin_LIBRARIES})
   target_link_options(${target} PRIVATE -Wl,--version-script=${_gannet_plugin_module_dir}/plugin.map)
   if(plugin_PINNED)
-    string(REPLACE ";" "$<SEMICOLON>" _fingerprint "${LibTorch_FINGERPRINT}")  # else CMake sees a list
+    string(REPLACE ";" "\\;" _fingerprint "${LibTorch_FINGERPRINT}")  # else CMake sees a list
     target_compile_definitions(${target} PRIVATE "GANNET_FINGERPRINT=\"${_fingerprint}\"")
     target_link_libraries(${target} PRIVATE LibTorch::cpu)
   endif()

@@ -49,7 +49,7 @@ struct EngineBase::Impl {
   int64_t schedule_position = 0;
   bool schedule_is_by_hand = false;
 
-  LossScaler scaler;
+  LossScaler scaler = LossScaler::fixed(1.0);
   bool is_fp16 = false;
   bool skips_non_finite = false;  // fp16, and bf16 with check_grad_overflow: skip the step; else a non-finite norm is an error
 
@@ -82,7 +82,8 @@ struct EngineBase::Impl {
   void broadcast_from_first(); // every rank starts from rank 0's values
   void create_optimizer(const config::Document& document, const EngineOptions& options);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
-  void agree_with_other_ranks();
+  void agree_on_model();
+  void agree_on_plugins();
 
   // ---- step.cpp: the phases of a boundary, in this order
   struct Check {

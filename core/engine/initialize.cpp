@@ -76,11 +76,12 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 
   impl.user_optimizer = options.optimizer;
   impl.collect_parameters(options);
+  impl.agree_on_model();
   impl.place_module();
   impl.broadcast_from_first();
   impl.create_optimizer(document, options);
   impl.create_scheduler(document, options);
-  impl.agree_with_other_ranks();
+  impl.agree_on_plugins();
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
 }
 
@@ -136,18 +137,12 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
   skips_non_finite = is_fp16 || (settings().bf16.enabled && settings().bf16.check_grad_overflow);
   const auto& fp16 = settings().fp16;
   if (is_fp16) {
-    LossScaler::Options scaling;
-    scaling.static_scale = fp16.loss_scale;
-    scaling.initial_scale_power = static_cast<int>(fp16.initial_scale_power);
-    scaling.window = static_cast<int>(fp16.loss_scale_window);
-    scaling.hysteresis = static_cast<int>(fp16.hysteresis);
-    scaling.consecutive_hysteresis = fp16.consecutive_hysteresis;
-    scaling.min_scale = static_cast<double>(fp16.min_loss_scale);
-    scaler = LossScaler(scaling);
-  } else {
-    LossScaler::Options scaling;
-    scaling.static_scale = 1.0;
-    scaler = LossScaler(scaling);
+    scaler = fp16.loss_scale > 0 ? LossScaler::fixed(fp16.loss_scale)
+                                 : LossScaler({.initial_scale_power = fp16.initial_scale_power,
+                                               .window = fp16.loss_scale_window,
+                                               .hysteresis = fp16.hysteresis,
+                                               .consecutive_hysteresis = fp16.consecutive_hysteresis,
+                                               .min_scale = static_cast<double>(fp16.min_loss_scale)});
   }
 
   if (user_optimizer) {
@@ -218,20 +213,24 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
 }
 
 // What must be the same on every rank for their sums to mean anything.
-void EngineBase::Impl::agree_with_other_ranks() {
+void EngineBase::Impl::agree_on_model() {
+  if (comm->size() == 1) return;
+  std::string model = "micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      model += parameter.name + " " + c10::toString(range.dtype) + " [";
+      for (size_t i = 0; i < parameter.shape.size(); ++i) model += (i ? ", " : "") + std::to_string(parameter.shape[i]);
+      model += "]\n";
+    }
+  process_group->world()->agree("the model's parameters and the batch sizes", model, *comm);
+}
+
+void EngineBase::Impl::agree_on_plugins() {
   if (comm->size() == 1) return;
   std::string plugins;
   for (const auto* plugin : registry->opened())
     plugins += std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() + " " + plugin->version() + " " + plugin->hash + "\n";
   process_group->world()->agree("plugins (kind, name, version, hash)", plugins, *comm);
-  std::string shapes = "micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
-  for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) {
-      shapes += parameter.name + " " + c10::toString(range.dtype) + " [";
-      for (const int64_t extent : parameter.shape) shapes += std::to_string(extent) + " ";
-      shapes += "]\n";
-    }
-  process_group->world()->agree("the model's parameters and the batch sizes", shapes, *comm);
 }
 
 std::string EngineBase::plugin_table() const {

@@ -257,7 +257,7 @@ TEST(Engine, FollowsASchedulePluginACallableOrTheProgramsHand) {
     plugin.engine->backward(plugin.engine->forward(x, y));
     plugin.engine->step();
   }
-  EXPECT_THAT(rates, testing::Pointwise(testing::DoubleNear(1e-12), {0, 0, .01, .02, .03}));
+  EXPECT_THAT(rates, testing::Pointwise(testing::DoubleNear(1e-12), std::vector<double>{0, 0, .01, .02, .03}));
   EXPECT_EQ(plugin.scheduler->type(), "WarmupLR");
 
   LrSchedule by_hand([](int64_t step) { return 1.0 / double(1 << step); });

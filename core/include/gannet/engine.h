@@ -1,0 +1,227 @@
+/// The engine: one model, its optimizer, and the steps that train it.
+///
+///   auto loss = engine->forward(batch.data, batch.target);   // the model's own forward
+///   engine->backward(loss);
+///   if (auto done = engine->step(); done.boundary && !done.applied) std::cerr << done.reason << '\n';
+///
+/// forward, backward and step are called once per micro-batch; every gradient_accumulation_steps-th step() is a boundary and
+/// updates the parameters. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
+#pragma once
+
+#include <gannet/distributed.h>
+#include <gannet/error.h>
+#include <gannet/value.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace gannet {
+
+class Config;
+struct LoaderOptions;
+
+/// What a call of step() did. A skipped step is never silent: `reason` says why nothing was applied.
+struct StepResult {
+  bool applied = false;   ///< the parameters were updated
+  bool boundary = false;  ///< this call was a gradient accumulation boundary; applied is then false only for a skipped step
+  std::string reason;     ///< empty when applied
+  explicit operator bool() const { return applied; }
+};
+
+struct BackwardOptions {
+  bool retain_graph = false;
+  bool create_graph = false;         ///< keep the graph of the gradients: `.grad` of the parameters is left to the caller too
+  bool allreduce_gradients = true;   ///< false: ranks are not averaged; the caller does it
+  bool scale_wrt_gas = true;         ///< false: the loss is not divided by gradient_accumulation_steps
+};
+
+/// Parameters that share hyperparameters. `overrides` replaces members of the config's optimizer.params for them.
+struct ParameterGroup {
+  std::vector<at::Tensor> parameters;
+  Dict overrides;       ///< e.g. {{"weight_decay", 0.0}}
+  std::string name;
+};
+
+/// A learning rate per update: lr(step) for update number step + 1.
+using LrFunction = std::function<double(int64_t step)>;
+
+/// How the learning rate is chosen when the config's scheduler is not what is wanted.
+struct LrSchedule {
+  LrSchedule() = default;
+  template <class Function>
+    requires std::is_invocable_r_v<double, Function, int64_t>
+  LrSchedule(Function function) : function(std::move(function)) {}
+
+  LrFunction function;   ///< replaces the config's scheduler
+  bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
+};
+
+/// The optimizer as the program sees it: its groups and their hyperparameters, readable and writable between steps.
+///   optimizer->group(0).set("lr", 1e-4);
+class OptimizerHandle {
+ public:
+  class Group {
+   public:
+    const std::string& name() const;
+    std::vector<std::string> hyperparameters() const;  ///< "lr", "betas[0]", "weight_decay" ...
+    double get(const std::string& hyperparameter) const;
+    void set(const std::string& hyperparameter, double value);
+    const std::vector<at::Tensor>& parameters() const;
+
+   private:
+    friend class OptimizerHandle;
+    Group(void* group) : group_(group) {}
+    void* group_;
+  };
+  size_t group_count() const;
+  Group group(size_t index);
+  std::string type() const;  ///< the plugin's name, or "user" for a torch::optim::Optimizer of the program
+
+ private:
+  friend class EngineBase;
+  explicit OptimizerHandle(void* engine) : engine_(engine) {}
+  void* engine_;
+};
+
+/// The schedule as the program sees it. With LrSchedule::by_hand the program calls step().
+class SchedulerHandle {
+ public:
+  void step();                      ///< advances by one and sets the groups' learning rates
+  void step_to(int64_t step);       ///< sets the position
+  int64_t position() const;
+  std::vector<double> get_last_lr() const;
+  std::string type() const;         ///< the plugin's name, "user", or "none"
+
+ private:
+  friend class EngineBase;
+  explicit SchedulerHandle(void* engine) : engine_(engine) {}
+  void* engine_;
+};
+
+/// What initialize hands to the engine, whatever the batch's type.
+struct EngineOptions;
+
+class EngineBase {
+ public:
+  EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options);
+  virtual ~EngineBase();
+  EngineBase(const EngineBase&) = delete;
+  EngineBase& operator=(const EngineBase&) = delete;
+
+  /// Gradients of `loss` (one element, with a graph) into the engine's buffers, scaled by the loss scale and divided by
+  /// gradient_accumulation_steps; at a boundary they are averaged over ranks while backward still runs. May be called several
+  /// times before step(). Throws Error(kOrder) without a forward before, Error(kNonFinite) on a NaN loss where no loss scale
+  /// could mend it.
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+  /// Ends the micro-batch; at a boundary checks, clips and updates.
+  StepResult step();
+
+  bool is_gradient_accumulation_boundary() const;
+  /// Forces the answer of is_gradient_accumulation_boundary until it is called with nullopt.
+  void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);
+  /// Forgets the gradients gathered so far.
+  void zero_grad();
+  void train(bool on = true);
+  void eval() { train(false); }
+
+  std::vector<double> get_lr() const;  ///< of each group: what the next update uses
+  void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update
+  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt before the first one.
+  std::optional<double> get_global_grad_norm() const;
+  double loss_scale() const;
+  bool was_step_applied() const;
+  int64_t global_steps() const;    ///< boundaries passed, skipped ones included
+  int64_t skipped_steps() const;
+  int64_t micro_steps() const;
+  int64_t global_samples() const;
+
+  int64_t train_batch_size() const;
+  int64_t train_micro_batch_size_per_gpu() const;
+  int64_t gradient_accumulation_steps() const;
+  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times ranks.
+  void set_train_batch_size(int64_t samples);
+  void set_train_micro_batch_size(int64_t samples);
+
+  /// While it lives, backward does not average over ranks. step() inside is an error.
+  class NoSync {
+   public:
+    explicit NoSync(EngineBase& engine);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+
+   private:
+    EngineBase& engine_;
+  };
+  NoSync no_sync() { return NoSync(*this); }
+
+  at::Device device() const;
+  uint32_t rank() const;
+  uint32_t world_size() const;
+  const std::shared_ptr<ProcessGroup>& process_group() const;
+  double mean(double value);  ///< over ranks; every rank calls it
+
+  /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves.
+  std::vector<std::pair<std::string, at::Tensor>> fp32_parameters() const;
+  /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
+  void refresh_masters();
+
+  /// One line per plugin in use: kind, name, version, file.
+  std::string plugin_table() const;
+  /// Each effective config value with its origin, as `gannet config resolve` prints it.
+  std::string config_table() const;
+
+  std::shared_ptr<OptimizerHandle> optimizer_handle();
+  std::shared_ptr<SchedulerHandle> scheduler_handle();
+  /// Sampling and device for a loader of this engine.
+  LoaderOptions loader_options() const;
+  void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
+
+  struct Impl;
+
+ protected:
+  void begin_forward();
+  void end_forward();
+  std::unique_ptr<Impl> impl_;
+};
+
+template <class Model>
+class Engine : public EngineBase {
+ public:
+  Engine(std::shared_ptr<Model> model, const EngineOptions& options) : EngineBase(model, options), model_(std::move(model)) {}
+
+  /// The model's own forward, any signature.
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    struct Scope {
+      explicit Scope(Engine& engine) : engine(engine) { engine.begin_forward(); }
+      ~Scope() { engine.end_forward(); }
+      Engine& engine;
+    } scope(*this);
+    return model_->forward(std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+  const std::shared_ptr<Model>& module() const { return model_; }
+
+ private:
+  std::shared_ptr<Model> model_;
+};
+
+}  // namespace gannet

@@ -1,0 +1,22 @@
+/// Gannet: trains LibTorch models from a ds_config.json, with every backend a plugin loaded at run time.
+///
+///   auto model = std::make_shared<Net>();                    // an ordinary torch::nn::Module
+///   auto [engine, optimizer, loader, scheduler] =
+///       gannet::initialize(model, {.config = "ds_config.json", .training_data = dataset});
+///   for (auto& batch : *loader) {
+///     auto loss = engine->forward(batch.data, batch.target);
+///     engine->backward(loss);
+///     engine->step();
+///   }
+///
+/// Everything throws gannet::Error, and nothing else of ours.
+#pragma once
+
+#include <gannet/config.h>
+#include <gannet/data.h>
+#include <gannet/distributed.h>
+#include <gannet/engine.h>
+#include <gannet/error.h>
+#include <gannet/initialize.h>
+#include <gannet/log.h>
+#include <gannet/value.h>

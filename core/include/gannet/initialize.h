@@ -1,0 +1,96 @@
+/// From a model and a config to what trains it.
+///
+///   auto [engine, optimizer, loader, scheduler] =
+///       gannet::initialize(model, {.config = "ds_config.json", .training_data = dataset});
+///
+/// `model` is a std::shared_ptr to any torch::nn::Module, or a ModuleHolder. `loader` is null without training_data.
+#pragma once
+
+#include <gannet/config.h>
+#include <gannet/data.h>
+#include <gannet/engine.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+struct EngineOptions {
+  Config config;
+  Dict overwrite;
+  std::vector<ParameterGroup> model_parameters;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  LrSchedule lr_scheduler;
+  std::shared_ptr<ProcessGroup> process_group;
+};
+
+template <class Batch = Example>
+struct InitializeOptions {
+  Config config;                                      ///< a path, JSON text, or a Dict
+  Dict overwrite = {};                                ///< merged over the config
+  Dataset<Batch> training_data = {};
+  Collate<Batch> collate_fn = {};
+  std::vector<ParameterGroup> model_parameters = {};  ///< default: one group of all parameters that require a gradient
+  /// The program's own optimizer instead of the config's: stage 0 only, its state is its own. It steps the fp32 masters.
+  std::shared_ptr<torch::optim::Optimizer> optimizer = {};
+  LrSchedule lr_scheduler = {};                       ///< a callable step -> lr instead of the config's scheduler
+  std::shared_ptr<ProcessGroup> process_group = {};   ///< a subset of ranks; default: all
+};
+
+template <class Model, class Batch>
+struct Initialized {
+  std::shared_ptr<Engine<Model>> engine;
+  std::shared_ptr<OptimizerHandle> optimizer;
+  std::shared_ptr<DataLoader<Batch>> loader;
+  std::shared_ptr<SchedulerHandle> scheduler;
+};
+
+namespace detail {
+template <class T>
+std::shared_ptr<T> module_pointer(std::shared_ptr<T> model) {
+  return model;
+}
+template <class Holder>
+  requires requires(const Holder& holder) { typename Holder::ContainedType; holder.ptr(); }
+auto module_pointer(const Holder& holder) {
+  return holder.ptr();
+}
+}  // namespace detail
+
+template <class Batch = Example, class Model>
+auto initialize(Model model, InitializeOptions<Batch> options) {
+  auto module = detail::module_pointer(std::move(model));
+  using Module = typename decltype(module)::element_type;
+  Initialized<Module, Batch> made;
+  made.engine = std::make_shared<Engine<Module>>(
+      module, EngineOptions{std::move(options.config), std::move(options.overwrite), std::move(options.model_parameters),
+                            std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group)});
+  made.optimizer = made.engine->optimizer_handle();
+  made.scheduler = made.engine->scheduler_handle();
+  if (options.training_data) {
+    made.loader = make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
+    made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
+  }
+  return made;
+}
+
+/// The flags that DeepSpeed's add_config_arguments gives a program, taken out of the command line so that any parser may read
+/// the rest:
+///   --deepspeed --deepspeed_config FILE    or    --deepspeed FILE    or    --deepspeed_config FILE
+///   --set optimizer.params.lr=3e-4         overrides a value of the config; may be repeated
+///
+///   auto arguments = gannet::take_config_arguments(argc, argv);
+///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
+struct ConfigArguments {
+  bool enabled = false;   ///< --deepspeed or a config was given
+  std::string config;     ///< the file, or ""
+  Dict overrides;         ///< from --set
+  /// What a program's --help should say about these flags.
+  static const char* help();
+};
+ConfigArguments take_config_arguments(int& argc, char** argv);
+
+}  // namespace gannet

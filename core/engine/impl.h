@@ -82,6 +82,7 @@ struct EngineBase::Impl {
   void broadcast_from_first(); // every rank starts from rank 0's values
   void create_optimizer(const config::Document& document, const EngineOptions& options);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
+  bool is_whole_world() const;
   void agree_on_model();
   void agree_on_plugins();
 

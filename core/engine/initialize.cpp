@@ -70,7 +70,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
   impl.open_accelerator(document);
   impl.join(document, options.process_group);
-  impl.resolved = config::resolve(document, impl.comm->size(), impl.comm->size() > 1 || control::rank_is_set());
+  impl.resolved = config::resolve(document, impl.comm->size(), control::variables_of_this_process().count("RANK") > 0);
   if (impl.comm->rank() == 0)
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
@@ -112,7 +112,8 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   if (!given) {
     DistributedOptions options;
     const std::string wanted = type_of(document, "comm");
-    options.comm = lower(wanted) == "auto" && control::discovered_world_size() > 1 ? accelerator->default_comm() : wanted;
+    const bool is_alone = control::discover(control::variables_of_this_process(), {}).world_size == 1;
+    options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
     options.plugin_paths = plugin_paths(document);
     if (const Value* ours = document.root().find("gannet"); ours && ours->is_dict())
       if (const Value* seconds = ours->as_dict().find("timeout_seconds"); seconds && seconds->is_number()) options.timeout_seconds = seconds->as_number();
@@ -212,9 +213,12 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
   if (reducer) apply_schedule();
 }
 
+// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
+bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
+
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
-  if (comm->size() == 1) return;
+  if (!is_whole_world()) return;
   std::string model = "micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
@@ -222,15 +226,12 @@ void EngineBase::Impl::agree_on_model() {
       for (size_t i = 0; i < parameter.shape.size(); ++i) model += (i ? ", " : "") + std::to_string(parameter.shape[i]);
       model += "]\n";
     }
-  process_group->world()->agree("the model's parameters and the batch sizes", model, *comm);
+  process_group->world()->agree("the model's parameters and the batch sizes", model);
 }
 
 void EngineBase::Impl::agree_on_plugins() {
-  if (comm->size() == 1) return;
-  std::string plugins;
-  for (const auto* plugin : registry->opened())
-    plugins += std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() + " " + plugin->version() + " " + plugin->hash + "\n";
-  process_group->world()->agree("plugins (kind, name, version, hash)", plugins, *comm);
+  if (!is_whole_world()) return;
+  process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
 }
 
 std::string EngineBase::plugin_table() const {

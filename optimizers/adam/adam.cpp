@@ -20,7 +20,7 @@ class Adam : public sdk::OptimizerBase {
  public:
   static constexpr gannet_param_spec kParams[] = {
       sdk::dynamic_number("lr", "1e-3", "learning rate"),
-      sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the two moments"),
+      sdk::below(sdk::at_least(sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the two moments"), 0), 1),
       sdk::dynamic_number("weight_decay", "0.0", "weight decay (with torch_adam and AdamW: 0.01 unless given)"),
       sdk::at_least(sdk::number("eps", "1e-8", "added to the root of the second moment"), 0),
       sdk::boolean("bias_correction", "true", "divide the moments by 1 - beta^step"),

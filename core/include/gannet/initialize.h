@@ -70,9 +70,9 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
                             std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group)});
   made.optimizer = made.engine->optimizer_handle();
   made.scheduler = made.engine->scheduler_handle();
-  if (options.training_data) {
+  if (!options.training_data.empty()) {
     made.loader = make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
-    made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
+    if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
   return made;
 }

@@ -1,8 +1,7 @@
 // The host's processor as an accelerator: one device, no streams, memory as the kernel reports it.
-#include <gannet/sdk_accelerator.hpp>
-
 #include <algorithm>
 #include <fstream>
+#include <gannet/sdk_accelerator.hpp>
 #include <limits>
 
 namespace {

@@ -1,8 +1,8 @@
 #include "interfaces/accelerator.h"
 
-#include "interfaces/call.h"
-
 #include <cstring>
+
+#include "interfaces/call.h"
 
 namespace gannet {
 

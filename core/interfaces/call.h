@@ -1,10 +1,13 @@
 // What the views of the five kinds share: one call through a C table, with the plugin's sentence as the exception.
 #pragma once
 
-#include "plugin/plugin.h"
+#include <gannet/error.h>
 
+#include <exception>
 #include <string>
 #include <utility>
+
+#include "plugin/plugin.h"
 
 namespace gannet::interfaces {
 
@@ -17,7 +20,17 @@ inline std::string who(const plugin::Plugin& plugin) {
 template <class Function, class... Arguments>
 void call(const plugin::Plugin& plugin, Function function, Arguments... arguments) {
   plugin::ErrorBuffer error;
-  const int32_t status = function(arguments..., error);
+  int32_t status = GANNET_INTERNAL;
+  // A plugin written without the SDK's wall may throw. What it threw may be of another C++ runtime: it ends here.
+  try {
+    status = function(arguments..., error);
+  } catch (const std::exception& thrown) {
+    throw Error(ErrorCode::kPlugin, who(plugin) + " threw an exception across the plugin contract: " + thrown.what(),
+                "its functions must return a status: gannet/sdk.hpp does this");
+  } catch (...) {
+    throw Error(ErrorCode::kPlugin, who(plugin) + " threw an exception across the plugin contract",
+                "its functions must return a status: gannet/sdk.hpp does this");
+  }
   if (status != GANNET_OK) plugin::raise_unless_ok(status, error, who(plugin));
 }
 

@@ -1,12 +1,12 @@
 #include "interfaces/comm.h"
 
-#include "interfaces/call.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "interfaces/call.h"
 
 namespace gannet {
 
@@ -56,9 +56,12 @@ void Work::wait() {
 
 CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name) : comm_(comm), ranks_(ranks) {
   const auto self = std::find(ranks_.begin(), ranks_.end(), comm.rank());
-  if (self == ranks_.end()) throw Error(ErrorCode::kArgument, "rank " + std::to_string(comm.rank()) + " is no member of the group '" + name + "'", "only members create a group");
+  if (self == ranks_.end())
+    throw Error(ErrorCode::kArgument, "rank " + std::to_string(comm.rank()) + " is no member of the group '" + name + "'",
+                "only members create a group");
   rank_ = static_cast<uint32_t>(self - ranks_.begin());
-  interfaces::call(comm.plugin(), comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(), static_cast<void*>(nullptr), &handle_);
+  interfaces::call(comm.plugin(), comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(),
+                   static_cast<void*>(nullptr), &handle_);
 }
 
 CommGroup::~CommGroup() { comm_.api()->group_destroy(comm_.self(), handle_); }
@@ -66,13 +69,15 @@ CommGroup::~CommGroup() { comm_.api()->group_destroy(comm_.self(), handle_); }
 Work CommGroup::start(gannet_collective_args args) {
   args.struct_size = sizeof(args);
   void* work = nullptr;
-  interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_, static_cast<const gannet_collective_args*>(&args), &work);
+  interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
+                   static_cast<const gannet_collective_args*>(&args), &work);
   return Work(&comm_, work);
 }
 
 namespace {
 
-gannet_collective_args collective(gannet_collective op, const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream) {
+gannet_collective_args collective(gannet_collective op, const void* send, void* receive, uint64_t count, gannet_dtype dtype,
+                                  void* stream) {
   gannet_collective_args args{};
   args.op = op;
   args.dtype = dtype;

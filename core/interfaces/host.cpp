@@ -1,7 +1,5 @@
 #include "interfaces/host.h"
 
-#include "base/parallel.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
 
@@ -13,20 +11,30 @@
 #include <new>
 #include <string>
 
+#include "base/parallel.h"
+
 namespace gannet {
 namespace {
 
 int32_t status_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kArgument:
-    case ErrorCode::kConfig: return GANNET_INVALID_ARGUMENT;
-    case ErrorCode::kUnsupported: return GANNET_UNSUPPORTED;
-    case ErrorCode::kOutOfMemory: return GANNET_OUT_OF_MEMORY;
-    case ErrorCode::kIo: return GANNET_IO_ERROR;
-    case ErrorCode::kTimeout: return GANNET_TIMEOUT;
-    case ErrorCode::kPeerLost: return GANNET_PEER_LOST;
-    case ErrorCode::kUnavailable: return GANNET_UNAVAILABLE;
-    default: return GANNET_INTERNAL;
+    case ErrorCode::kConfig:
+      return GANNET_INVALID_ARGUMENT;
+    case ErrorCode::kUnsupported:
+      return GANNET_UNSUPPORTED;
+    case ErrorCode::kOutOfMemory:
+      return GANNET_OUT_OF_MEMORY;
+    case ErrorCode::kIo:
+      return GANNET_IO_ERROR;
+    case ErrorCode::kTimeout:
+      return GANNET_TIMEOUT;
+    case ErrorCode::kPeerLost:
+      return GANNET_PEER_LOST;
+    case ErrorCode::kUnavailable:
+      return GANNET_UNAVAILABLE;
+    default:
+      return GANNET_INTERNAL;
   }
 }
 
@@ -60,11 +68,14 @@ HostCollectives* collectives_of(void* context) { return static_cast<Host*>(conte
 
 HostCollectives& require_collectives(void* context) {
   if (HostCollectives* collectives = collectives_of(context)) return *collectives;
-  throw Error(ErrorCode::kArgument, "the host's collectives were called outside of an optimizer's update, where no other rank takes part");
+  throw Error(ErrorCode::kArgument,
+              "the host's collectives were called outside of an optimizer's update, where no other rank takes part");
 }
 
 void write_log(void*, int32_t level, const char* message) noexcept {
-  guarded(nullptr, [&] { log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)), message ? message : "(null)"); });
+  guarded(nullptr, [&] {
+    log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)), message ? message : "(null)");
+  });
 }
 
 int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
@@ -95,15 +106,24 @@ Host::Host() {
   table_.deallocate = [](void*, void* pointer) { std::free(pointer); };
   // Outside of an update the answer is that of a process alone; the collectives themselves refuse there.
   table_.rank = [](void* context) -> uint32_t { return collectives_of(context) ? collectives_of(context)->rank() : 0; };
-  table_.world_size = [](void* context) -> uint32_t { return collectives_of(context) ? collectives_of(context)->world_size() : 1; };
-  table_.all_reduce = [](void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t op, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { require_collectives(context).all_reduce(buffer, count, static_cast<gannet_dtype>(dtype), static_cast<gannet_reduce_op>(op)); });
+  table_.world_size = [](void* context) -> uint32_t {
+    return collectives_of(context) ? collectives_of(context)->world_size() : 1;
   };
-  table_.all_gather = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { require_collectives(context).all_gather(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  table_.all_reduce = [](void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t op,
+                         gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      require_collectives(context).all_reduce(buffer, count, static_cast<gannet_dtype>(dtype), static_cast<gannet_reduce_op>(op));
+    });
   };
-  table_.all_to_all = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { require_collectives(context).all_to_all(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  table_.all_gather = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
+                         gannet_error* error) -> int32_t {
+    return guarded(error,
+                   [&] { require_collectives(context).all_gather(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  };
+  table_.all_to_all = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
+                         gannet_error* error) -> int32_t {
+    return guarded(error,
+                   [&] { require_collectives(context).all_to_all(send, receive, count, static_cast<gannet_dtype>(dtype)); });
   };
 }
 

@@ -1,42 +1,57 @@
 #include "interfaces/optimizer.h"
 
-#include "interfaces/call.h"
-
 #include <gannet/error.h>
+
+#include "interfaces/call.h"
 
 namespace gannet {
 namespace {
 
 const char* dtype_name(gannet_dtype dtype) {
   switch (dtype) {
-    case GANNET_DTYPE_NONE: return "none";
-    case GANNET_FLOAT32: return "fp32";
-    case GANNET_FLOAT64: return "fp64";
-    case GANNET_FLOAT16: return "fp16";
-    case GANNET_BFLOAT16: return "bf16";
-    case GANNET_INT8: return "int8";
-    case GANNET_UINT8: return "uint8";
-    case GANNET_INT16: return "int16";
-    case GANNET_INT32: return "int32";
-    case GANNET_INT64: return "int64";
-    case GANNET_BOOL: return "bool";
+    case GANNET_DTYPE_NONE:
+      return "none";
+    case GANNET_FLOAT32:
+      return "fp32";
+    case GANNET_FLOAT64:
+      return "fp64";
+    case GANNET_FLOAT16:
+      return "fp16";
+    case GANNET_BFLOAT16:
+      return "bf16";
+    case GANNET_INT8:
+      return "int8";
+    case GANNET_UINT8:
+      return "uint8";
+    case GANNET_INT16:
+      return "int16";
+    case GANNET_INT32:
+      return "int32";
+    case GANNET_INT64:
+      return "int64";
+    case GANNET_BOOL:
+      return "bool";
   }
   return "unknown";
 }
 
 std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
-  const auto bad = [&](const std::string& reason) { throw Error(ErrorCode::kPlugin, interfaces::who(plugin) + ": " + reason, "this is a defect of the plugin"); };
+  const auto bad = [&](const std::string& reason) {
+    throw Error(ErrorCode::kPlugin, interfaces::who(plugin) + ": " + reason, "this is a defect of the plugin");
+  };
   if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec))) bad("its list of states is malformed");
   std::vector<Optimizer::State> states;
   for (uint64_t i = 0; i < specs.count; ++i) {
     const auto& spec = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(specs.specs) + i * specs.stride);
     if (!spec.name || !*spec.name) bad("its state number " + std::to_string(i) + " has no name");
-    if (spec.dtype > GANNET_BOOL) bad("its state '" + std::string(spec.name) + "' has an unknown dtype, " + std::to_string(spec.dtype));
+    if (spec.dtype > GANNET_BOOL)
+      bad("its state '" + std::string(spec.name) + "' has an unknown dtype, " + std::to_string(spec.dtype));
     if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_SCALAR)
       bad("its state '" + std::string(spec.name) + "' has an unknown extent, " + std::to_string(spec.extent));
     for (const auto& other : states)
       if (other.name == spec.name) bad("it declares the state '" + other.name + "' twice");
-    states.push_back({spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent), spec.initial_value});
+    states.push_back(
+        {spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent), spec.initial_value});
   }
   return states;
 }
@@ -68,12 +83,14 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
   const int32_t status = api_->supports(self_, param, grad, out, error);
   if (status == GANNET_OK) return;
   plugin::raise_unless_ok(status, error,
-                          interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " + dtype_name(grad) + " gradient and " +
+                          interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " +
+                              dtype_name(grad) + " gradient and " +
                               (out == GANNET_DTYPE_NONE ? "no copy" : std::string("a ") + dtype_name(out) + " copy"));
 }
 
 void Optimizer::update(const gannet_update_args& args) {
-  if (!api_->update) throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " works with tensor sums and has no plain update");
+  if (!api_->update)
+    throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " works with tensor sums and has no plain update");
   interfaces::call(plugin_, api_->update, self_, &args);
 }
 

@@ -1,15 +1,18 @@
 #include "interfaces/scheduler.h"
 
-#include "interfaces/call.h"
-
 #include <gannet/error.h>
 
 #include <cmath>
 
+#include "interfaces/call.h"
+
 namespace gannet {
 
 Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count)
-    : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_scheduler_api>(plugin)), group_count_(group_count) {
+    : plugin_(plugin),
+      params_(std::move(params)),
+      api_(interfaces::api_of<gannet_scheduler_api>(plugin)),
+      group_count_(group_count) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), group_count, &self_);
 }
 
@@ -29,7 +32,10 @@ Scheduler::Value Scheduler::at(uint64_t step, uint32_t group, double base_lr) co
   const auto field = [&](gannet_schedule_field bit, double number, const char* name) -> std::optional<double> {
     if ((value.fields & bit) == 0) return std::nullopt;
     if (!std::isfinite(number))
-      throw Error(ErrorCode::kPlugin, interfaces::who(plugin_) + " gave a " + name + " of " + std::to_string(number) + " for step " + std::to_string(step), "check the schedule's params");
+      throw Error(
+          ErrorCode::kPlugin,
+          interfaces::who(plugin_) + " gave a " + name + " of " + std::to_string(number) + " for step " + std::to_string(step),
+          "check the schedule's params");
     return number;
   };
   return {field(GANNET_SCHEDULE_LR, value.lr, "learning rate"), field(GANNET_SCHEDULE_BETA1, value.beta1, "beta1"),

@@ -1,8 +1,7 @@
 #include "plugin/elf_file.h"
 
-#include <gannet/error.h>
-
 #include <fcntl.h>
+#include <gannet/error.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,8 +84,10 @@ void ElfFile::read_headers() {
   if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB || header_.e_machine != kMachine)
     refuse("is built for another kind of processor (ELF machine " + std::to_string(header_.e_machine) + ", this one is " +
            std::to_string(kMachine) + ")");
-  if (header_.e_type != ET_DYN) refuse("is not a shared object (ELF type " + std::to_string(header_.e_type) + ", a library has 3)");
-  if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum > kMostHeaders) refuse("is damaged: its segment table makes no sense");
+  if (header_.e_type != ET_DYN)
+    refuse("is not a shared object (ELF type " + std::to_string(header_.e_type) + ", a library has 3)");
+  if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum > kMostHeaders)
+    refuse("is damaged: its segment table makes no sense");
   for (uint64_t i = 0; i < header_.e_phnum; ++i)
     segments_.push_back(at<Elf64_Phdr>(header_.e_phoff + i * sizeof(Elf64_Phdr), "segment table"));
 }
@@ -95,7 +96,9 @@ std::optional<std::string> ElfFile::section(const std::string& name) const {
   if (header_.e_shoff == 0 || header_.e_shnum == 0) return std::nullopt;
   if (header_.e_shentsize != sizeof(Elf64_Shdr) || header_.e_shnum > kMostHeaders || header_.e_shstrndx >= header_.e_shnum)
     refuse("is damaged: its section table makes no sense");
-  const auto header_of = [&](uint64_t index) { return at<Elf64_Shdr>(header_.e_shoff + index * sizeof(Elf64_Shdr), "section table"); };
+  const auto header_of = [&](uint64_t index) {
+    return at<Elf64_Shdr>(header_.e_shoff + index * sizeof(Elf64_Shdr), "section table");
+  };
   const auto names = header_of(header_.e_shstrndx);
   for (uint64_t i = 0; i < header_.e_shnum; ++i) {
     const auto section = header_of(i);

@@ -1,9 +1,9 @@
 // Whether an opened file keeps the contract: its table against the note, each descriptor, its functions, its schema.
 #pragma once
 
-#include "plugin/plugin.h"
-
 #include <vector>
+
+#include "plugin/plugin.h"
 
 namespace gannet::plugin {
 

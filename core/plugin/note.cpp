@@ -1,12 +1,12 @@
 #include "plugin/note.h"
 
-#include "base/text.h"
-#include "plugin/elf_file.h"
-
 #include <gannet/error.h>
 
 #include <cstring>
 #include <map>
+
+#include "base/text.h"
+#include "plugin/elf_file.h"
 
 namespace gannet::plugin {
 namespace {
@@ -43,12 +43,13 @@ gannet_note read_note(const ElfFile& file) {
   if (!content) refuse("is a shared object but not a Gannet plugin (it has no " GANNET_NOTE_SECTION ")");
   gannet_note note{};
   // The head must be there whole: magic and version are in it, and say what else to expect.
-  if (content->size() < offsetof(gannet_note, tier)) refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
+  if (content->size() < offsetof(gannet_note, tier))
+    refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
   std::memcpy(&note, content->data(), std::min(content->size(), sizeof(note)));
   if (note.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
   if (note.abi_major != GANNET_ABI_MAJOR || note.abi_minor > GANNET_ABI_MINOR)
-    refuse("is built for plugin ABI " + std::to_string(note.abi_major) + "." + std::to_string(note.abi_minor) + ", this Gannet has " +
-           std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
+    refuse("is built for plugin ABI " + std::to_string(note.abi_major) + "." + std::to_string(note.abi_minor) +
+           ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
   if (content->size() < sizeof(note) || note.struct_size < sizeof(note))
     refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
   return note;
@@ -67,7 +68,8 @@ bool has_volatile_kind(const std::vector<std::string>& provides) {
 std::string fingerprint_difference(const std::string& plugin, const std::string& host) {
   const auto fields = [](const std::string& fingerprint) {
     std::map<std::string, std::string> result;
-    for (const auto& field : split(fingerprint, ',')) result[field.substr(0, field.find('='))] = field.substr(std::min(field.find('='), field.size() - 1) + 1);
+    for (const auto& field : split(fingerprint, ','))
+      result[field.substr(0, field.find('='))] = field.substr(std::min(field.find('='), field.size() - 1) + 1);
     return result;
   };
   const auto theirs = fields(plugin), ours = fields(host);
@@ -77,7 +79,8 @@ std::string fingerprint_difference(const std::string& plugin, const std::string&
   };
   std::vector<std::string> differences;
   const auto compare = [&](const std::string& key) {
-    if (value(theirs, key) != value(ours, key)) differences.push_back(key + " is " + value(theirs, key) + ", this Gannet's is " + value(ours, key));
+    if (value(theirs, key) != value(ours, key))
+      differences.push_back(key + " is " + value(theirs, key) + ", this Gannet's is " + value(ours, key));
   };
   for (const auto& [key, unused] : ours) compare(key);
   for (const auto& [key, unused] : theirs)
@@ -99,12 +102,14 @@ Candidate read_candidate(const std::string& file) {
     candidate.tier = static_cast<gannet_tier>(note.tier);
     candidate.provides = split(bounded(note.provides, sizeof(note.provides)), ' ');
     candidate.fingerprint = bounded(note.fingerprint, sizeof(note.fingerprint));
-    if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED) refuse("names an unknown tier, " + std::to_string(note.tier));
+    if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED)
+      refuse("names an unknown tier, " + std::to_string(note.tier));
     if (candidate.provides.empty()) refuse("says that it provides nothing");
     if (note.volatile_version != GANNET_VOLATILE_VERSION && has_volatile_kind(candidate.provides))
-      refuse("is built for version " + std::to_string(note.volatile_version) + " of the accelerator, comm and offload interfaces, this Gannet has " +
-             std::to_string(GANNET_VOLATILE_VERSION));
-    const std::string difference = note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
+      refuse("is built for version " + std::to_string(note.volatile_version) +
+             " of the accelerator, comm and offload interfaces, this Gannet has " + std::to_string(GANNET_VOLATILE_VERSION));
+    const std::string difference =
+        note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
     if (!difference.empty()) refuse("is built for another host: " + difference);
   } catch (const Error& error) {
     candidate.rejected = error.message();

@@ -1,10 +1,10 @@
 // The note of a plugin's file: who it is, read before any of its code runs.
 #pragma once
 
-#include "plugin/plugin.h"
-
 #include <optional>
 #include <string>
+
+#include "plugin/plugin.h"
 
 namespace gannet::plugin {
 

@@ -1,24 +1,26 @@
 // The only file that uses Boost.DLL.
 #include "plugin/open.h"
 
+#include <gannet/error.h>
+
 #include "base/text.h"
 #include "plugin/elf_file.h"
 #include "plugin/handshake.h"
 
-#include <gannet/error.h>
-
 // Boost.DLL 1.74 relies on these two being there.
-#include <cstring>
-#include <vector>
-
-#include <boost/dll/shared_library.hpp>
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <boost/dll/shared_library.hpp>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 namespace gannet::plugin {
 namespace {
@@ -43,14 +45,18 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
     const std::string library = loader.substr(0, end);
     const auto needed = elf.needed();
     const bool direct = std::find(needed.begin(), needed.end(), library) != needed.end();
-    return Error(ErrorCode::kPlugin, "plugin " + file + " needs the library " + library + (direct ? "" : " (through " + join(needed, ", ") + ")") + ", which is not found",
+    return Error(ErrorCode::kPlugin,
+                 "plugin " + file + " needs the library " + library + (direct ? "" : " (through " + join(needed, ", ") + ")") +
+                     ", which is not found",
                  "install it, or put its folder into LD_LIBRARY_PATH");
   }
   if (const size_t begin = loader.find(kUndefined); begin != std::string::npos) {
     std::string symbol = loader.substr(begin + kUndefined.size());
     symbol.resize(std::min(symbol.find_first_of(", \n"), symbol.size()));
-    return Error(ErrorCode::kPlugin, "plugin " + file + " lacks the symbol " + demangled(symbol) + ": neither it nor a library that it needs defines it",
-                 "link the plugin to the library that has it (-Wl,-z,defs shows this when the plugin is built)");
+    return Error(
+        ErrorCode::kPlugin,
+        "plugin " + file + " lacks the symbol " + demangled(symbol) + ": neither it nor a library that it needs defines it",
+        "link the plugin to the library that has it (-Wl,-z,defs shows this when the plugin is built)");
   }
   return Error(ErrorCode::kPlugin, "plugin " + file + " cannot be opened: " + loader);
 }
@@ -66,7 +72,8 @@ const gannet_descriptor* const* table_of(const std::string& file, const ElfFile&
     throw explain(file, elf, text ? text : failed.message());
   }
   if (!library->has("gannet_plugins_v1"))
-    throw Error(ErrorCode::kPlugin, "plugin " + file + " has the note of a plugin and does not export gannet_plugins_v1", "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
+    throw Error(ErrorCode::kPlugin, "plugin " + file + " has the note of a plugin and does not export gannet_plugins_v1",
+                "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
   return &library->get<const gannet_descriptor* const>("gannet_plugins_v1");
 }
 
@@ -87,7 +94,8 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   try {
     for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
   } catch (const Error& error) {
-    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(), "rebuild it against this Gannet's SDK, or ask its author to");
+    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(),
+                "rebuild it against this Gannet's SDK, or ask its author to");
   }
   return opened.emplace(candidate.file, std::move(plugins)).first->second;
 }

@@ -1,9 +1,9 @@
 // Opening a plugin's file: once per process, never closed.
 #pragma once
 
-#include "plugin/plugin.h"
-
 #include <vector>
+
+#include "plugin/plugin.h"
 
 namespace gannet::plugin {
 

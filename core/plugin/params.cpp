@@ -1,9 +1,11 @@
 // A config's "params" against a plugin's schema.
+#include <gannet/error.h>
+
+#include <algorithm>
+
 #include "base/text.h"
 #include "plugin/plugin.h"
 #include "plugin/schema.h"
-
-#include <gannet/error.h>
 
 namespace gannet::plugin {
 
@@ -51,17 +53,23 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
     value.is_given = given != nullptr;
     if (given && given->is_null()) {
       if (!(spec.flags & GANNET_PARAM_NULLABLE))
-        refuse(where, spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null", "give a value, or leave the key out for the default");
+        refuse(where, spec.name,
+               "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null",
+               "give a value, or leave the key out for the default");
     } else if (given) {
       try {
         converted[i] = convert(spec, *given);
         value.is_set = 1;
       } catch (const Error& error) {
         refuse(where, spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
-               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() + "` lists all parameters");
+               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
+                   "` lists all parameters");
       }
     } else if (spec.flags & GANNET_PARAM_REQUIRED) {
-      refuse(where, "", who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given", "add it to \"params\"; it is " + type_text(spec));
+      refuse(
+          where, "",
+          who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given",
+          "add it to \"params\"; it is " + type_text(spec));
     } else if (auto fallback = default_of(spec)) {
       converted[i] = std::move(*fallback);
       value.is_set = 1;

@@ -1,14 +1,14 @@
-#include "base/text.h"
-#include "plugin/note.h"
-#include "plugin/open.h"
-#include "plugin/plugin.h"
-#include "plugin/search.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
 
 #include <algorithm>
 #include <filesystem>
+
+#include "base/text.h"
+#include "plugin/note.h"
+#include "plugin/open.h"
+#include "plugin/plugin.h"
+#include "plugin/search.h"
 
 namespace gannet::plugin {
 namespace {
@@ -29,7 +29,8 @@ struct Wanted {
 
   bool met_by(const std::string& provided_text) const {
     const Provided provided(provided_text);
-    return provided.kind == kind && provided.name == name && (device.empty() || provided.device.empty() || provided.device == device);
+    return provided.kind == kind && provided.name == name &&
+           (device.empty() || provided.device.empty() || provided.device == device);
   }
   bool met_by(const Candidate& candidate) const {
     return std::any_of(candidate.provides.begin(), candidate.provides.end(), [&](const auto& text) { return met_by(text); });
@@ -64,7 +65,8 @@ Registry::Registry(Options options) {
     for (const auto& candidate : candidates_) {
       std::error_code failed;
       if (!candidate.rejected.empty() && std::filesystem::equivalent(path, candidate.file, failed))
-        throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + ", named by the config, " + candidate.rejected, "`gannet plugins list -v` shows every plugin found and every file rejected");
+        throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + ", named by the config, " + candidate.rejected,
+                    "`gannet plugins list -v` shows every plugin found and every file rejected");
     }
 }
 
@@ -87,7 +89,9 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
       if (!passed_over) passed_over = &candidate;
       continue;
     }
-    if (passed_over) log_warning(wanted.to_string(name) + ": " + passed_over->file + " comes first but " + passed_over->rejected + "; using " + candidate.file);
+    if (passed_over)
+      log_warning(wanted.to_string(name) + ": " + passed_over->file + " comes first but " + passed_over->rejected + "; using " +
+                  candidate.file);
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_file(candidate.file)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;
@@ -96,7 +100,9 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
     }
     return any_device;
   }
-  if (passed_over) throw Error(ErrorCode::kPlugin, wanted.to_string(name) + ": " + passed_over->file + " " + passed_over->rejected, "rebuild it against this Gannet, or put another one into GANNET_PLUGIN_PATH");
+  if (passed_over)
+    throw Error(ErrorCode::kPlugin, wanted.to_string(name) + ": " + passed_over->file + " " + passed_over->rejected,
+                "rebuild it against this Gannet, or put another one into GANNET_PLUGIN_PATH");
   return nullptr;
 }
 
@@ -109,8 +115,10 @@ const Plugin& Registry::require(gannet_kind kind, const std::string& name, const
     for (const auto& text : candidate.provides) {
       const Provided provided(text);
       if (provided.kind != wanted.kind) continue;
-      if (provided.name == wanted.name) other_devices.push_back(provided.device);
-      else if (wanted.device.empty() || provided.device.empty() || provided.device == wanted.device) names.push_back(provided.name);
+      if (provided.name == wanted.name)
+        other_devices.push_back(provided.device);
+      else if (wanted.device.empty() || provided.device.empty() || provided.device == wanted.device)
+        names.push_back(provided.name);
     }
   }
   std::sort(names.begin(), names.end());
@@ -119,7 +127,8 @@ const Plugin& Registry::require(gannet_kind kind, const std::string& name, const
   if (!other_devices.empty()) what += "; there is one for " + join(other_devices, ", ");
   what += "\n  found: " + (names.empty() ? "no other " + wanted.kind + " plugin" : join(names, ", "));
   throw Error(ErrorCode::kPlugin, what + searched_text(searched_) + rejected_text(candidates_),
-              "correct the type, or name the plugin's file or folder in GANNET_PLUGIN_PATH or in the config's \"plugins\": {\"path\": [...]}");
+              "correct the type, or name the plugin's file or folder in GANNET_PLUGIN_PATH or in the config's \"plugins\": "
+              "{\"path\": [...]}");
 }
 
 }  // namespace gannet::plugin

@@ -1,22 +1,22 @@
 #include "plugin/schema.h"
 
-#include "base/text.h"
-
 #include <gannet/error.h>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
+
+#include "base/text.h"
 
 namespace gannet::plugin {
 namespace {
 
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {
   const std::string range = range_text(spec);
-  throw Error(ErrorCode::kConfig, "expected " + type_text(spec) + (range.empty() ? "" : " " + range) + ", found " + value.to_json());
+  throw Error(ErrorCode::kConfig,
+              "expected " + type_text(spec) + (range.empty() ? "" : " " + range) + ", found " + value.to_json());
 }
 
 std::string trimmed(const std::string& text) {
@@ -63,12 +63,17 @@ std::optional<int64_t> integer_of(const Value& value) {
 
 bool in_range(const gannet_param_spec& spec, double number) {
   if (!std::isfinite(number)) return false;
-  if (spec.flags & GANNET_PARAM_HAS_MIN && ((spec.flags & GANNET_PARAM_MIN_EXCLUSIVE) ? number <= spec.min : number < spec.min)) return false;
-  if (spec.flags & GANNET_PARAM_HAS_MAX && ((spec.flags & GANNET_PARAM_MAX_EXCLUSIVE) ? number >= spec.max : number > spec.max)) return false;
+  if (spec.flags & GANNET_PARAM_HAS_MIN && ((spec.flags & GANNET_PARAM_MIN_EXCLUSIVE) ? number <= spec.min : number < spec.min))
+    return false;
+  if (spec.flags & GANNET_PARAM_HAS_MAX && ((spec.flags & GANNET_PARAM_MAX_EXCLUSIVE) ? number >= spec.max : number > spec.max))
+    return false;
   return true;
 }
 
-std::string plain(double number) { return std::trunc(number) == number && std::abs(number) < 1e15 ? std::to_string(static_cast<int64_t>(number)) : Value(number).to_json(); }
+std::string plain(double number) {
+  return std::trunc(number) == number && std::abs(number) < 1e15 ? std::to_string(static_cast<int64_t>(number))
+                                                                 : Value(number).to_json();
+}
 
 // JSON text to Value, for the defaults alone: the config has its own reader, which keeps positions.
 Value to_value(const nlohmann::json& json) {
@@ -88,11 +93,13 @@ Value to_value(const nlohmann::json& json) {
 }
 
 void check_spec(const gannet_param_spec& spec) {
-  if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_FLOAT_LIST) bad(spec, "has an unknown type, " + std::to_string(spec.type));
+  if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_FLOAT_LIST)
+    bad(spec, "has an unknown type, " + std::to_string(spec.type));
   const bool required = spec.flags & GANNET_PARAM_REQUIRED, nullable = spec.flags & GANNET_PARAM_NULLABLE;
   if (required && spec.default_json) bad(spec, "is required and has a default");
   if (spec.choices && spec.type != GANNET_PARAM_STRING) bad(spec, "has choices and is not a string");
-  if (spec.flags & GANNET_PARAM_HAS_MIN && spec.flags & GANNET_PARAM_HAS_MAX && spec.min > spec.max) bad(spec, "has a minimum above its maximum");
+  if (spec.flags & GANNET_PARAM_HAS_MIN && spec.flags & GANNET_PARAM_HAS_MAX && spec.min > spec.max)
+    bad(spec, "has a minimum above its maximum");
   if (spec.flags & GANNET_PARAM_DYNAMIC) {
     const bool fixed = spec.type == GANNET_PARAM_FLOAT || (spec.type == GANNET_PARAM_FLOAT_LIST && spec.length > 0);
     if (!fixed) bad(spec, "is dynamic and is neither a number nor a list of fixed length");
@@ -110,7 +117,8 @@ void check_spec(const gannet_param_spec& spec) {
 std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descriptor) {
   std::vector<const gannet_param_spec*> specs;
   const char* bytes = reinterpret_cast<const char*>(descriptor.params);
-  for (uint64_t i = 0; i < descriptor.param_count; ++i) specs.push_back(reinterpret_cast<const gannet_param_spec*>(bytes + i * descriptor.param_stride));
+  for (uint64_t i = 0; i < descriptor.param_count; ++i)
+    specs.push_back(reinterpret_cast<const gannet_param_spec*>(bytes + i * descriptor.param_stride));
   return specs;
 }
 
@@ -141,7 +149,8 @@ Converted convert(const gannet_param_spec& spec, const Value& value) {
       result.text = value.as_string();
       const auto choices = split(spec.choices ? spec.choices : "", '|');
       if (!choices.empty() && std::find(choices.begin(), choices.end(), result.text) == choices.end())
-        throw Error(ErrorCode::kConfig, "expected " + type_text(spec) + ", found " + value.to_json() + did_you_mean(result.text, choices));
+        throw Error(ErrorCode::kConfig,
+                    "expected " + type_text(spec) + ", found " + value.to_json() + did_you_mean(result.text, choices));
       break;
     }
     default: {
@@ -167,10 +176,12 @@ std::optional<Converted> default_of(const gannet_param_spec& spec) {
 
 void check_schema(const gannet_descriptor& descriptor) {
   if (descriptor.param_count > 0 && !descriptor.params) throw Error(ErrorCode::kPlugin, "its list of parameters is null");
-  if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec)) throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
+  if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec))
+    throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
   std::set<std::string> names;
   for (const auto* spec : specs_of(descriptor)) {
-    if (spec->struct_size < sizeof(gannet_param_spec)) throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
+    if (spec->struct_size < sizeof(gannet_param_spec))
+      throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
     if (!spec->name || !*spec->name) throw Error(ErrorCode::kPlugin, "one of its parameters has no name");
     if (!names.insert(spec->name).second) bad(*spec, "is declared twice");
     check_spec(*spec);
@@ -179,18 +190,25 @@ void check_schema(const gannet_descriptor& descriptor) {
 
 std::string type_text(const gannet_param_spec& spec) {
   switch (spec.type) {
-    case GANNET_PARAM_BOOL: return "true or false";
-    case GANNET_PARAM_INT: return "an integer";
-    case GANNET_PARAM_FLOAT: return "a number";
-    case GANNET_PARAM_STRING: return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
-    default: return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
+    case GANNET_PARAM_BOOL:
+      return "true or false";
+    case GANNET_PARAM_INT:
+      return "an integer";
+    case GANNET_PARAM_FLOAT:
+      return "a number";
+    case GANNET_PARAM_STRING:
+      return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
+    default:
+      return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
   }
 }
 
 std::string range_text(const gannet_param_spec& spec) {
   std::vector<std::string> parts;
-  if (spec.flags & GANNET_PARAM_HAS_MIN) parts.push_back((spec.flags & GANNET_PARAM_MIN_EXCLUSIVE ? "> " : ">= ") + plain(spec.min));
-  if (spec.flags & GANNET_PARAM_HAS_MAX) parts.push_back((spec.flags & GANNET_PARAM_MAX_EXCLUSIVE ? "< " : "<= ") + plain(spec.max));
+  if (spec.flags & GANNET_PARAM_HAS_MIN)
+    parts.push_back((spec.flags & GANNET_PARAM_MIN_EXCLUSIVE ? "> " : ">= ") + plain(spec.min));
+  if (spec.flags & GANNET_PARAM_HAS_MAX)
+    parts.push_back((spec.flags & GANNET_PARAM_MAX_EXCLUSIVE ? "< " : "<= ") + plain(spec.max));
   return join(parts, " and ");
 }
 

@@ -1,11 +1,11 @@
 // A plugin's parameter schema: reading the declarations safely, converting one value, and checking the schema itself.
 #pragma once
 
-#include "plugin/plugin.h"
-
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "plugin/plugin.h"
 
 namespace gannet::plugin {
 

@@ -1,14 +1,13 @@
 #include "plugin/search.h"
 
-#include "base/text.h"
-
-#include <gannet/error.h>
-
 #include <dlfcn.h>
+#include <gannet/error.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+
+#include "base/text.h"
 
 namespace gannet::plugin {
 namespace {
@@ -67,8 +66,10 @@ SearchResult search(const std::vector<std::string>& explicit_paths) {
   Collector collector(result);
   for (const auto& path : explicit_paths)
     if (!collector.add(path, "named by the config"))
-      throw Error(ErrorCode::kPlugin, "there is no plugin file or folder '" + path + "', named by the config (looked at " + result.places.back() + ")",
-                  "correct \"plugins\": {\"path\": [...]}; a relative path starts at the current directory");
+      throw Error(
+          ErrorCode::kPlugin,
+          "there is no plugin file or folder '" + path + "', named by the config (looked at " + result.places.back() + ")",
+          "correct \"plugins\": {\"path\": [...]}; a relative path starts at the current directory");
   if (const char* variable = std::getenv("GANNET_PLUGIN_PATH"))
     for (const auto& path : split(variable, ':')) collector.add(path, "GANNET_PLUGIN_PATH");
   if (const auto folder = folder_beside_core(); !folder.empty()) collector.add(folder, "beside the core library");

@@ -42,7 +42,8 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
     return guarded(error, [&] {
       auto& accelerator = *static_cast<Derived*>(self);
       if (device >= accelerator.device_count())
-        throw Failure(GANNET_INVALID_ARGUMENT, "there is no device " + std::to_string(device) + ", only " + std::to_string(accelerator.device_count()));
+        throw Failure(GANNET_INVALID_ARGUMENT,
+                      "there is no device " + std::to_string(device) + ", only " + std::to_string(accelerator.device_count()));
       accelerator.device_info(device, *info);
     });
   };
@@ -63,9 +64,10 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
 
 /// `fingerprint`: GANNET_FINGERPRINT for the pinned tier, "" for the stable one.
 template <class Derived>
-constexpr gannet_descriptor accelerator(const char* name, gannet_tier tier, const char* fingerprint, const char* version, const char* doc) {
-  return describe(GANNET_KIND_ACCELERATOR, tier, name, "", version, fingerprint, doc, std::data(Derived::kParams), std::size(Derived::kParams),
-                  &detail::kAcceleratorApi<Derived>);
+constexpr gannet_descriptor accelerator(const char* name, gannet_tier tier, const char* fingerprint, const char* version,
+                                        const char* doc) {
+  return describe(GANNET_KIND_ACCELERATOR, tier, name, "", version, fingerprint, doc, std::data(Derived::kParams),
+                  std::size(Derived::kParams), &detail::kAcceleratorApi<Derived>);
 }
 
 }  // namespace gannet::sdk

@@ -161,9 +161,9 @@ Value convert(const Key& key, const Value& value, const std::string& where) {
   if (value.is_string() && key.type == Type::kDType) hint = did_you_mean(value.as_string(), {"fp32", "fp16", "bf16"});
   std::string found = value.is_dict() ? "an object" : value.is_list() ? "a list" : value.to_json();
   if (found.size() > 60) found = found.substr(0, 57) + "...";
-  const std::string default_text = key.default_json == "null" ? "" : " (default: " + std::string(key.default_json) + ")";
-  throw Error(ErrorCode::kConfig, where + " must be " + wanted(key) + ", found " + found + hint,
-              std::string(key.meaning) + default_text);
+  std::string next(key.meaning);
+  if (key.default_json != "null" && !key.is_section()) next += "; default " + std::string(key.default_json);
+  throw Error(ErrorCode::kConfig, where + " must be " + wanted(key) + ", found " + found + hint, next);
 }
 
 }  // namespace gannet::config

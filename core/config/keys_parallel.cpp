@@ -41,7 +41,7 @@ constexpr Key kRows[] = {
      "kernel_inject"},
 
     {"expert_parallel", kOpenSection, "{}", kUnsupported, "", "split a mixture of experts over ranks"},
-    {"expert_parallel/enabled", kBool, "false", kUnsupported, "", "switch", kEp},
+    {"expert_parallel/enabled", kBool, "false", kUnsupported, "", "switches the section on", kEp},
     {"expert_parallel/autoep_size", kInt, "1", kUnsupported, ">=1", "ranks that share the experts", kEp},
     {"expert_parallel/expert_tensor_parallel_size", kInt, "1", kUnsupported, ">=1", "ranks that share one expert", kEp},
     {"expert_parallel/preset_model", kString, "null", kUnsupported, "", "rules for a known model", kEp},
@@ -60,7 +60,7 @@ constexpr Key kRows[] = {
     {"expert_parallel/num_limited_groups", kInt, "null", kUnsupported, ">=1", "groups a token may use", kEp},
 
     {"compile", kSection, "{}", kUnsupported, "", "DeepSpeed's graph compiler"},
-    {"compile/deepcompile", kBool, "false", kUnsupported, "", "switch", kCompile},
+    {"compile/deepcompile", kBool, "false", kUnsupported, "", "switches the section on", kCompile},
     {"compile/free_activation", kBool, "false", kUnsupported, "", "free activations early", kCompile},
     {"compile/free_activation_threshold", kInt, "10485760", kUnsupported, ">=0", "bytes above which they are", kCompile},
     {"compile/offload_activation", kBool, "false", kUnsupported, "", "move activations to the host", kCompile},
@@ -79,7 +79,7 @@ constexpr Key kRows[] = {
     {"compile/passes", kStrings, "null", kUnsupported, "", "among z1, z3, autosp, autotp", kCompile},
 
     {"hybrid_engine", kSection, "{}", kUnsupported, "", "training and fast generation in one engine"},
-    {"hybrid_engine/enabled", kBool, "false", kUnsupported, "", "switch", kHybrid},
+    {"hybrid_engine/enabled", kBool, "false", kUnsupported, "", "switches the section on", kHybrid},
     {"hybrid_engine/max_out_tokens", kInt, "512", kUnsupported, ">=1", "longest text", kHybrid},
     {"hybrid_engine/inference_tp_size", kInt, "1", kUnsupported, ">=1", "ranks that share a layer in generation", kHybrid},
     {"hybrid_engine/release_inference_cache", kBool, "false", kUnsupported, "", "free the cache afterwards", kHybrid},
@@ -88,7 +88,7 @@ constexpr Key kRows[] = {
     {"hybrid_engine/enable_cuda_graph", kBool, "false", kUnsupported, "", "capture generation as a CUDA graph", kHybrid},
 
     {"weight_quantization", kSection, "{}", kUnsupported, "", "weights in 4 or 8 bits for inference with ZeRO"},
-    {"weight_quantization/enabled", kBool, "true", kUnsupported, "", "switch", kQuant, "", "", "false"},
+    {"weight_quantization/enabled", kBool, "true", kUnsupported, "", "switches the section on", kQuant, "", "", "false"},
     {"weight_quantization/num_bits", kInt, "8", kUnsupported, ">=1", "bits", kQuant},
     {"weight_quantization/q_type", kChoice, "\"symmetric\"", kUnsupported, "symmetric|asymmetric", "kind", kQuant},
     {"weight_quantization/q_groups", kInt, "1", kUnsupported, ">=1", "groups of a tensor", kQuant},

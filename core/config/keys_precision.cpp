@@ -9,7 +9,7 @@ using enum Status;
 
 constexpr Key kRows[] = {
     {"fp16", kSection, "{}", kActive, "", "train in fp16 with fp32 master weights"},
-    {"fp16/enabled", kBool, "false", kActive, "", "switch"},
+    {"fp16/enabled", kBool, "false", kActive, "", "switches the section on"},
     {"fp16/auto_cast", kBool, "false", kUnsupported, "", "cast the inputs of forward to fp16", "casting the inputs"},
     {"fp16/loss_scale", kNumber, "0", kActive, ">=0", "static loss scale; 0: dynamic"},
     {"fp16/initial_scale_power", kInt, "16", kActive, "-126..127", "the first dynamic scale is 2 to this power"},
@@ -22,7 +22,7 @@ constexpr Key kRows[] = {
      "fp16 master weights (they need ZeRO)"},
 
     {"bf16", kSection, "{}", kActive, "", "train in bf16 with fp32 master weights", "", "bfloat16"},
-    {"bf16/enabled", kBool, "false", kActive, "", "switch"},
+    {"bf16/enabled", kBool, "false", kActive, "", "switches the section on"},
     {"bf16/immediate_grad_update", kBool, "false", kNoEffect, "", "accumulate inside the gradient hooks",
      "Gannet always accumulates inside the gradient hooks"},
     {"bf16/check_grad_overflow", kBool, "true", kActive, "", "skip a step whose gradient is not finite"},
@@ -38,9 +38,9 @@ constexpr Key kRows[] = {
     {"data_types/buffer_dtype", kDType, "null", kActive, "", "cast the model's floating buffers to this; null: they keep theirs"},
 
     {"amp", kOpenSection, "{}", kUnsupported, "", "mixed precision by apex; other members are apex's own"},
-    {"amp/enabled", kBool, "false", kUnsupported, "", "switch", "mixed precision by apex (use fp16 or bf16)"},
+    {"amp/enabled", kBool, "false", kUnsupported, "", "switches the section on", "mixed precision by apex (use fp16 or bf16)"},
     {"torch_autocast", kSection, "{}", kUnsupported, "", "mixed precision by torch.autocast"},
-    {"torch_autocast/enabled", kBool, "false", kUnsupported, "", "switch",
+    {"torch_autocast/enabled", kBool, "false", kUnsupported, "", "switches the section on",
      "mixed precision by torch.autocast (use fp16 or bf16)"},
     {"torch_autocast/dtype", kDType, "null", kUnsupported, "", "the lower precision", "torch.autocast"},
     {"torch_autocast/lower_precision_safe_modules", kStrings, "null", kUnsupported, "", "classes that run in it",

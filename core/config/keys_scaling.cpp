@@ -12,7 +12,7 @@ constexpr const char* kTuning = "autotuning";
 
 constexpr Key kRows[] = {
     {"elasticity", kSection, "{}", kUnsupported, "", "batch sizes that fit many world sizes"},
-    {"elasticity/enabled", kBool, "false", kUnsupported, "", "switch", kElasticity},
+    {"elasticity/enabled", kBool, "false", kUnsupported, "", "switches the section on", kElasticity},
     {"elasticity/max_train_batch_size", kInt, "2000", kUnsupported, ">=1", "largest batch", kElasticity},
     {"elasticity/micro_batch_sizes", kList, "[2, 4, 6]", kUnsupported, "", "micro-batches to choose from", kElasticity},
     {"elasticity/min_gpus", kInt, "1", kUnsupported, ">=1", "fewest ranks", kElasticity},
@@ -25,7 +25,7 @@ constexpr Key kRows[] = {
     {"elasticity/version", kNumber, "0.2", kUnsupported, "0.1..0.2", "of the rule", kElasticity},
 
     {"autotuning", kSection, "{}", kUnsupported, "", "try configs and keep the best"},
-    {"autotuning/enabled", kBool, "false", kUnsupported, "", "switch", kTuning},
+    {"autotuning/enabled", kBool, "false", kUnsupported, "", "switches the section on", kTuning},
     {"autotuning/fast", kBool, "true", kUnsupported, "", "only micro-batch and stage", kTuning},
     {"autotuning/results_dir", kString, "\"autotuning_results\"", kUnsupported, "", "folder", kTuning},
     {"autotuning/exps_dir", kString, "\"autotuning_exps\"", kUnsupported, "", "folder", kTuning},

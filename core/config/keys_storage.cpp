@@ -35,7 +35,7 @@ constexpr Key kRows[] = {
     {"checkpoint/writer/decoupled", kBool, "false", kUnsupported, "", "write while training goes on", "DeepSpeed's FastPersist"},
     {"checkpoint/writer/io_multiplier", kInt, "1", kUnsupported, ">=1", "writers per rank", "DeepSpeed's FastPersist"},
     {"nebula", kSection, "{}", kUnsupported, "", "asynchronous checkpoints by Azure's Nebula"},
-    {"nebula/enabled", kBool, "false", kUnsupported, "", "switch", "checkpoints by Nebula"},
+    {"nebula/enabled", kBool, "false", kUnsupported, "", "switches the section on", "checkpoints by Nebula"},
     {"nebula/persistent_storage_path", kString, "null", kUnsupported, "", "folder", "checkpoints by Nebula"},
     {"nebula/persistent_time_interval", kInt, "100", kUnsupported, "", "seconds between saves", "checkpoints by Nebula"},
     {"nebula/num_of_version_in_retention", kInt, "2", kUnsupported, "", "checkpoints kept", "checkpoints by Nebula"},

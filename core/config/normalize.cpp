@@ -109,8 +109,10 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
     } else if (is_open) {
       out[key] = plain(value, spot, depth + 1);
     } else {
-      throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice_for(key, path),
-                  "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
+      const std::string advice = advice_for(key, path);
+      throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice,
+                  std::string(advice.find("belongs") != std::string::npos ? "move it there, or " : "") +
+                      "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
     }
   }
 }

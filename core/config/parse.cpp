@@ -49,7 +49,7 @@ class Builder : public json::json_sax_t {
     const std::string path = pointer(top.path, name);
     if (top.value.as_dict().find(name))
       throw Error(ErrorCode::kConfig,
-                  scan_.where(at) + ": the key " + in_quotes(name) + " stands twice in " + place(top.path) + ", first at " +
+                  scan_.where(at) + ": the key " + in_quotes(name) + " stands twice " + place(top.path) + ", first at " +
                       tree_.origins.at(path).to_string(),
                   "keep one of the two");
     const Position position = scan_.position(at);
@@ -75,7 +75,7 @@ class Builder : public json::json_sax_t {
     std::string key;   // of the member that comes next, in a dictionary
   };
 
-  static std::string place(const std::string& path) { return path.empty() ? "the top level" : path; }
+  static std::string place(const std::string& path) { return path.empty() ? "at the top level" : "in " + path; }
 
   std::string next_path() const {
     if (open_.empty()) return "";
@@ -120,7 +120,11 @@ class Builder : public json::json_sax_t {
 // Says in the words of a config's author what the parser met.
 bool Builder::parse_error(size_t byte, const std::string& token, const json::exception& error) {
   const std::string& text = scan_.text();
-  const size_t offset = byte == 0 ? 0 : byte - 1;
+  size_t offset = byte == 0 ? 0 : byte - 1;
+  // A broken literal ("tru}") is noticed one character behind it.
+  if (std::strstr(error.what(), "invalid literal") && offset > 0 && offset < text.size() &&
+      std::strchr(" \t\r\n,:{}[]\"", text[offset]))
+    --offset;
   const auto fail = [&](size_t at, const std::string& what, const std::string& next) {
     throw Error(ErrorCode::kConfig, scan_.where(at) + ": " + what, next);
   };
@@ -153,11 +157,13 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
     fail(start, "the number " + in_quotes(token) + " is too large", "the largest is about 1.8e308");
   if (open_.empty() && std::strstr(error.what(), "end of input"))
     fail(start, "there is more text behind the config's closing brace", "remove it");
-  if (std::strstr(error.what(), "expected '}'"))
+  if (word.size() > 1 && word[0] == '0' && std::isdigit(static_cast<unsigned char>(word[1])))
+    fail(start, in_quotes(word) + " is not a JSON value", "a number has no leading zeros");
+  if (std::strstr(error.what(), "; expected '}'"))
     fail(start, "a ',' or '}' is missing before this", "members of an object are separated by commas");
-  if (std::strstr(error.what(), "expected ']'"))
+  if (std::strstr(error.what(), "; expected ']'"))
     fail(start, "a ',' or ']' is missing before this", "elements of a list are separated by commas");
-  if (std::strstr(error.what(), "expected ':'"))
+  if (std::strstr(error.what(), "; expected ':'"))
     fail(start, "a ':' is missing between a key and its value", "write \"key\": value");
   if (is_key_wanted) fail(start, "a key in double quotes is expected here", "write \"key\": value");
   if (start < text.size() && text[start] == '"')

@@ -29,7 +29,8 @@ class Reader {
 
   const Value& at(const std::string& path) const { return values_.at(path); }
   // Where a key is written, for the head of an error: "ds_config.json:3:5: ".
-  std::string where(const std::string& path) const { return document_.origin_of(path).to_string() + ": "; }
+  std::string place(const std::string& path) const { return document_.origin_of(path).to_string(); }
+  std::string where(const std::string& path) const { return place(path) + ": "; }
   void computed(const std::string& path, int64_t value, const std::string& how) {
     if (!at(path).is_null()) return;
     values_[path] = value;
@@ -55,7 +56,7 @@ void Reader::read(const Key& key) {
   const std::string path = "/" + std::string(key.path);
   const Value* given = document_.find(path);
   const bool is_set = given && !given->is_null();
-  if (key.type == Type::kFree && is_set && given->is_dict()) {
+  if (key.type == Type::kFree && is_set && given->is_dict() && !given->as_dict().empty()) {
     values_[path] = *given;
     const bool is_checked_here = path == "/optimizer/params" || path == "/scheduler/params";
     for (const auto& [name, value] : given->as_dict().entries()) {
@@ -101,16 +102,15 @@ std::optional<DType> dtype(const Reader& read, const std::string& path) {
   return name == "fp16" ? DType::kFloat16 : name == "bf16" ? DType::kBFloat16 : DType::kFloat32;
 }
 
-PluginChoice plugin_choice(const Document& document, const Reader& read, const std::string& block, bool absent_is_auto) {
+PluginChoice plugin_choice(const Reader& read, const std::string& block, bool absent_is_auto) {
   const std::string type_path = "/" + block + "/type";
   PluginChoice choice;
   choice.type = read.at(type_path).is_null() ? "" : read.at(type_path).as_string();
   choice.params = read.at("/" + block + "/params").as_dict();
   choice.is_auto = absent_is_auto && choice.type == "auto";
-  const Value* given = document.find("/" + block);
-  if (choice.type.empty() && given && given->is_dict() && !given->as_dict().empty())
-    throw Error(ErrorCode::kConfig, read.where("/" + block) + "/" + block + " has no type",
-                "name the plugin: \"type\": " + std::string(block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
+  if (choice.type.empty() && !choice.params.empty())
+    throw Error(ErrorCode::kConfig, read.where("/" + block) + "/" + block + " has params and no type",
+                std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
   return choice;
 }
 
@@ -151,8 +151,7 @@ const char* name_of(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : dt
 void check_precision(const Settings& settings, const Reader& read) {
   if (settings.fp16.enabled && settings.bf16.enabled)
     throw Error(ErrorCode::kConfig,
-                read.where("/bf16/enabled") + "bf16 and fp16 are both enabled (fp16 at " +
-                    read.where("/fp16/enabled").substr(0, read.where("/fp16/enabled").size() - 2) + ")",
+                read.where("/bf16/enabled") + "bf16 and fp16 are both enabled (fp16 at " + read.place("/fp16/enabled") + ")",
                 "a model has one of the two types: set the other's enabled to false");
   const DType model = settings.fp16.enabled ? DType::kFloat16 : settings.bf16.enabled ? DType::kBFloat16 : DType::kFloat32;
   const auto param = dtype(read, "/data_types/param_dtype");
@@ -213,10 +212,10 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   result.notices = document.notices();
   for (std::string& notice : check_status(document)) result.notices.push_back(std::move(notice));
 
-  settings.optimizer = plugin_choice(document, read, "optimizer", false);
-  settings.scheduler = plugin_choice(document, read, "scheduler", false);
-  settings.accelerator = plugin_choice(document, read, "accelerator", true);
-  settings.comm = plugin_choice(document, read, "comm", true);
+  settings.optimizer = plugin_choice(read, "optimizer", false);
+  settings.scheduler = plugin_choice(read, "scheduler", false);
+  settings.accelerator = plugin_choice(read, "accelerator", true);
+  settings.comm = plugin_choice(read, "comm", true);
   for (const Value& path : read.at("/plugins/path").as_list()) settings.plugin_paths.push_back(path.as_string());
 
   fill_precision(settings, read);

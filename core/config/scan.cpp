@@ -84,7 +84,7 @@ size_t Scan::blank_comment(size_t at) {
   return end;
 }
 
-size_t Scan::skip_string(size_t at) {
+size_t Scan::skip_string(size_t at) const {
   for (size_t i = at + 1; i < text_.size() && text_[i] != '\n'; ++i) {
     if (text_[i] == '\\')
       ++i;
@@ -98,7 +98,7 @@ size_t Scan::skip_string(size_t at) {
 size_t Scan::token_start(size_t offset) const {
   if (offset >= text_.size()) return text_.size();
   const auto after = std::upper_bound(strings_.begin(), strings_.end(), offset);
-  if (text_[offset] == '"' && after != strings_.begin()) return *(after - 1);
+  if (after != strings_.begin() && offset < skip_string(*(after - 1))) return *(after - 1);
   const auto in_word = [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) || any_of(letter, "_$.+-"); };
   size_t start = offset;
   while (start > 0 && in_word(text_[offset]) && in_word(text_[start - 1])) --start;

@@ -34,7 +34,7 @@ class Scan {
  private:
   void require_text() const;
   size_t blank_comment(size_t at);
-  size_t skip_string(size_t at);
+  size_t skip_string(size_t at) const;  // the offset behind its closing quote
 
   std::string original_, text_, name_;
   std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending

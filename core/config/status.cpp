@@ -81,7 +81,7 @@ void StatusCheck::member(const Key& row, const Value& value) {
   const std::string section_name(row.path.substr(0, row.path.find('/')));
   throw Error(ErrorCode::kUnsupported, head + ": Gannet does not implement this: " + std::string(row.note),
               "leave it out, or at its default " + std::string(row.default_json) + "; `gannet config keys --all " + section_name +
-                  "` lists what is done");
+                  "` shows what Gannet acts on");
 }
 
 }  // namespace

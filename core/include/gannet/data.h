@@ -1,0 +1,204 @@
+/// Batches for training: sharded over the ranks, shuffled by a seed, prepared ahead by worker threads, on the device.
+///
+///   auto loader = gannet::make_loader(gannet::Dataset<>(dataset), {.batch_size = 8, .rank = rank, .world_size = size});
+///   for (int epoch = 0; epoch < 10; ++epoch) {
+///     for (auto& batch : *loader) train(batch.data, batch.target);   // one epoch; the next loop is the next epoch
+///   }
+///   gannet::RepeatingLoader endless(loader);
+///   auto& batch = endless.next();                                    // no end: goes on with the next epoch
+///
+/// gannet::initialize makes a loader from `training_data` and the config. dataset.h says what a dataset can be.
+///
+/// Which samples, and in which order, is a pure function of (seed, epoch, number of samples, rank, world size), the same on every
+/// platform and whatever the number of workers. The order of an epoch is cut round-robin: rank r of W takes places r, r + W, ...;
+/// so ranks x batch_size samples in a row make a micro-batch of all ranks, and runs of equal total batch see the same samples
+/// in a step. Ranks get equal counts: the first samples of the order are taken again at its end or, with drop_last, its last
+/// ones are left out. A stream (a dataset without random access) is not sharded or shuffled: each rank gives its own.
+#pragma once
+
+#include <gannet/dataset.h>
+#include <gannet/error.h>
+#include <gannet/to_device.h>
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace gannet {
+
+struct LoaderOptions {
+  int64_t batch_size = 1;  ///< samples in a micro-batch of one rank
+  bool shuffle = true;
+  int64_t seed = 0;
+  bool drop_last = false;  ///< leave out a last micro-batch that is not full, and samples that do not divide by the ranks
+  int64_t rank = 0, world_size = 1;
+  int64_t workers = 1;     ///< threads that prepare batches, each using one core; 0: on the caller's thread. A stream has one at most
+  int64_t prefetch = 2;    ///< batches that each worker keeps ready
+  int64_t micro_batches_multiple = 1;  ///< an epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches()
+  at::Device device = at::kCPU;        ///< where batches are when they are given
+  std::function<void(at::Tensor&)> on_worker;  ///< run by the worker on every tensor of a batch: to copy it into pinned memory, say
+};
+
+/// How far the reading has come: enough to go on exactly there, in another process too.
+struct DataCursor {
+  int64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t micro_batches = 0;  ///< given to each rank in this epoch; a stream is resumed by reading this many again
+  int64_t samples = 0;        ///< given to all ranks together in this epoch; says where to go on at another world size
+  bool operator==(const DataCursor&) const = default;
+};
+
+namespace loading {
+
+/// The loader without the batch's type (core/data/loader.cpp).
+class Loader {
+ public:
+  Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
+  ~Loader();
+
+  void begin_epoch();
+  Any next();  ///< null at the epoch's end
+
+  bool sized() const;
+  int64_t size() const;
+  int64_t leftover_micro_batches() const;
+  void set_epoch(int64_t epoch);
+  DataCursor cursor() const;
+  void seek(const DataCursor& cursor);
+  const LoaderOptions& options() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+[[noreturn]] void fail_repeating_empty();
+
+}  // namespace loading
+
+/// One rank's batches. Not copied: shared by pointer. Read by one thread at a time.
+template <class Batch = Example>
+class DataLoader {
+ public:
+  /// Goes through one epoch, once: a batch lives until the next one is asked for.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Batch*;
+    using reference = Batch&;
+
+    Batch& operator*() const { return *loader_->batch_; }
+    Batch* operator->() const { return loader_->batch_.get(); }
+    Iterator& operator++() {
+      if (!loader_->advance()) loader_ = nullptr;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const = default;
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(DataLoader* loader) : loader_(loader) {}
+    DataLoader* loader_;  // null: the end
+  };
+
+  /// Throws Error(kArgument) on options out of range, a dataset that gives no micro-batch, and samples that cannot be collated.
+  DataLoader(const Dataset<Batch>& dataset, const Collate<Batch>& collate, const LoaderOptions& options)
+      : loader_(dataset.source(), collate.collator(), options, [on_worker = options.on_worker](void* batch) {
+          if (on_worker) loading::walk(*static_cast<Batch*>(batch), on_worker, [](auto&) {});
+        }) {}
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  /// Starts the next epoch (the first, after construction; where the cursor says, after seek). An epoch that was left early is
+  /// over. What get() or the collate function throws comes out of here and of the iterator, as an Error that names the sample.
+  Iterator begin() {
+    batch_.reset();
+    loader_.begin_epoch();
+    return Iterator(advance() ? this : nullptr);
+  }
+  Iterator end() { return Iterator(nullptr); }
+
+  bool sized() const { return loader_.sized(); }  ///< false for a stream
+  /// Micro-batches of a whole epoch, on each rank. 0 for a stream: not known.
+  int64_t size() const { return loader_.size(); }
+  /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that ended.
+  int64_t leftover_micro_batches() const { return loader_.leftover_micro_batches(); }
+
+  void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
+  /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's start.
+  DataCursor cursor() const { return loader_.cursor(); }
+  /// The next begin() goes on at `cursor`, with its seed; at an epoch's end that is the next epoch.
+  void seek(const DataCursor& cursor) { loader_.seek(cursor); }
+  const LoaderOptions& options() const { return loader_.options(); }
+
+ private:
+  bool advance() {
+    batch_ = std::static_pointer_cast<Batch>(loader_.next());
+    if (batch_) *batch_ = to_device(std::move(*batch_), options().device);
+    return batch_ != nullptr;
+  }
+
+  loading::Loader loader_;
+  std::shared_ptr<Batch> batch_;  // the one in hand
+};
+
+template <class Batch>
+std::shared_ptr<DataLoader<Batch>> make_loader(const Dataset<Batch>& dataset, const Collate<Batch>& collate, const LoaderOptions& options) {
+  return std::make_shared<DataLoader<Batch>>(dataset, collate, options);
+}
+template <class Batch>
+std::shared_ptr<DataLoader<Batch>> make_loader(const Dataset<Batch>& dataset, const LoaderOptions& options = {}) {
+  return make_loader(dataset, Collate<Batch>(), options);
+}
+
+/// A loader (any range that can be gone through again) without an end. Nothing at all in it is Error(kArgument), not a spin.
+template <class Loader>
+class RepeatingLoader {
+ public:
+  explicit RepeatingLoader(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
+  /// `loader` outlives this one.
+  explicit RepeatingLoader(Loader& loader) : loader_(&loader, [](Loader*) {}) {}
+
+  decltype(auto) next() {
+    if (at_) ++*at_;
+    if (!at_ || *at_ == loader_->end()) {
+      at_.reset();  // an epoch that throws while it starts is started anew by the next call
+      auto first = loader_->begin();
+      if (first == loader_->end()) loading::fail_repeating_empty();
+      at_.emplace(std::move(first));
+    }
+    return **at_;
+  }
+
+  class Iterator {
+   public:
+    explicit Iterator(RepeatingLoader* loader) : loader_(loader) {}
+    decltype(auto) operator*() const { return **loader_->at_; }
+    Iterator& operator++() {
+      loader_->next();
+      return *this;
+    }
+    bool operator!=(std::default_sentinel_t) const { return true; }
+
+   private:
+    RepeatingLoader* loader_;
+  };
+  /// Goes on where next() is: `for (auto& batch : endless) if (enough) break;`
+  Iterator begin() {
+    next();
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+  std::optional<decltype(std::declval<Loader&>().begin())> at_;
+};
+
+}  // namespace gannet

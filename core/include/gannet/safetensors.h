@@ -1,0 +1,32 @@
+/// Tensors in one file, in the safetensors format of Hugging Face: 8 bytes of header length (little-endian), a JSON header
+/// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}, the bytes.
+///
+///   gannet::save_safetensors("model.safetensors", {{"weight", weight}, {"bias", bias}}, {{"format", "pt"}});
+///   std::map<std::string, at::Tensor> tensors = gannet::load_safetensors("model.safetensors");
+///
+/// dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Reads every tensor into memory of its own, on the CPU. Where `metadata` is given it receives the header's texts.
+/// Throws Error(kNotFound) where there is no such file, Error(kIo) where it cannot be read, and Error(kCorrupt) with what is
+/// wrong where the header does not describe the file: nothing in it is believed before it is checked.
+std::map<std::string, at::Tensor> load_safetensors(const std::string& path, std::map<std::string, std::string>* metadata = nullptr);
+
+/// Writes `path` anew: to a temporary file beside it that is synced and then renamed, so that a crash or a full disk leaves
+/// the old file as it was. Tensors may be strided and on any device; the largest one that is not both on the CPU and
+/// contiguous is copied for the while. Throws Error(kIo) naming path and reason, Error(kArgument) on a name given twice and
+/// Error(kUnsupported) on a dtype that the format lacks.
+void save_safetensors(const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace gannet

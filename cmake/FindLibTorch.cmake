@@ -50,7 +50,8 @@ if(LibTorch_ROOT)
       string(REGEX REPLACE ".*cu([0-9]+)([0-9])$" "\\1.\\2" LibTorch_CUDA_VERSION "${_cuda}")
     endif()
   endif()
-  set(LibTorch_FINGERPRINT "torch=${LibTorch_VERSION};cxx11abi=1;compiler=itanium-libstdc++;cuda=${LibTorch_CUDA_VERSION}")
+  # Commas: a semicolon would split it wherever CMake sees a list.
+  set(LibTorch_FINGERPRINT "torch=${LibTorch_VERSION},cxx11abi=1,compiler=itanium-libstdc++,cuda=${LibTorch_CUDA_VERSION}")
 endif()
 
 include(FindPackageHandleStandardArgs)

@@ -14,7 +14,8 @@ namespace gannet {
 
 class Comm;
 
-// A collective in flight. Destroying it without wait() waits too.
+// A collective in flight. Destroying it without wait() waits too, and warns when that fails; one that has timed out already
+// is aborted instead, with everything else in flight.
 class Work {
  public:
   Work() = default;
@@ -27,8 +28,10 @@ class Work {
   void wait();
 
  private:
+  void finish() noexcept;
   Comm* comm_ = nullptr;
   void* handle_ = nullptr;
+  bool timed_out_ = false;
 };
 
 class CommGroup {

@@ -125,7 +125,7 @@ class DataLoader {
   Iterator end() { return Iterator(nullptr); }
 
   bool sized() const { return loader_.sized(); }  ///< false for a stream
-  /// Micro-batches of a whole epoch, on each rank. Error(kUnsupported) for a stream.
+  /// Micro-batches of a whole epoch, on each rank. 0 for a stream: not known.
   int64_t size() const { return loader_.size(); }
   /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that ended.
   int64_t leftover_micro_batches() const { return loader_.leftover_micro_batches(); }

@@ -8,6 +8,8 @@
 /// a world of one. The first call decides; later calls return the same world.
 #pragma once
 
+#include <gannet/value.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +24,8 @@ class World;
 }
 
 struct DistributedOptions {
-  std::string comm = "auto";               ///< a Comm plugin's name: "gloo", "nccl"; "auto": the accelerator's own choice
+  std::string comm = "auto";               ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
+  Dict comm_params;                        ///< the plugin's own, as the config's "comm": {"params": {...}}
   std::optional<double> timeout_seconds;   ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
   std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
   std::optional<int> rank, world_size;     ///< instead of the environment's
@@ -37,16 +40,20 @@ class ProcessGroup {
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
   /// A group of these ranks of this one, in this order. All ranks of this group call it; non-members get null.
+  /// Throws Error(kArgument) on a rank that the group does not have, or names twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
 
   explicit ProcessGroup(std::shared_ptr<control::World> world, void* group);
+  ProcessGroup(const ProcessGroup&) = delete;
   ~ProcessGroup();
   const std::shared_ptr<control::World>& world() const { return world_; }
   void* comm_group() const { return group_; }  ///< for the core: a CommGroup
 
  private:
   std::shared_ptr<control::World> world_;
-  void* group_ = nullptr;
+  void* group_ = nullptr;  // owned, unless it is the world's own
+  std::string name_ = "world";
+  uint32_t subsets_ = 0;
 };
 
 /// Throws Error(kConfig) on variables that contradict one another, Error(kTimeout) when ranks never arrive (each is named

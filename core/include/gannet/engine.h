@@ -46,7 +46,7 @@ struct StepResult {
 struct BackwardOptions {
   bool retain_graph = false;
   bool create_graph = false;         ///< keep the graph of the gradients: `.grad` of the parameters is left to the caller too
-  bool allreduce_gradients = true;   ///< false: ranks are not averaged; the caller does it
+  bool allreduce_gradients = true;   ///< false: ranks are not averaged until the caller's allreduce_gradients()
   bool scale_wrt_gas = true;         ///< false: the loss is not divided by gradient_accumulation_steps
 };
 
@@ -128,6 +128,8 @@ class EngineBase {
   /// times before step(). Throws Error(kOrder) without a forward before, Error(kNonFinite) on a NaN loss where no loss scale
   /// could mend it.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+  /// Averages the gradients over ranks now; backward does so itself unless told not to.
+  void allreduce_gradients();
   /// Ends the micro-batch; at a boundary checks, clips and updates.
   StepResult step();
 

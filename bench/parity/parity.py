@@ -1,0 +1,146 @@
+"""Trains the same GPT-2 under DeepSpeed and under Gannet and compares what they did, step by step.
+
+    python3 bench/parity/parity.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table docs/parity.md]
+
+FOLDER holds the peer's programs (make_model.py, gpt2_peer.py, which trains a Hugging Face GPT-2 under DeepSpeed with the flags
+of examples/gpt2); VENV has DeepSpeed 0.19.6, transformers and safetensors. Each case is run once by each program and kept in
+DIR: a second call compares again without training again. The bounds are those that Gannet promises: fp32 losses, learning
+rates and gradient norms within 2e-5 relative, weights within 1e-5 (2-norm of the whole model), bf16 losses within 5e-3.
+"""
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+STEPS, LENGTH, MICRO_BATCH = 20, 128, 2
+SCHEDULERS = {
+    "WarmupLR": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 8},
+    "WarmupDecayLR": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 5, "total_num_steps": 20},
+    "WarmupCosineLR": {"warmup_num_steps": 5, "total_num_steps": 20, "warmup_type": "linear"},
+    "OneCycle": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 6, "decay_step_size": 4, "decay_lr_rate": 0.5},
+}
+
+
+def config(optimizer, scheduler, accumulation, bf16):
+    params = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    if optimizer == "Adam":
+        params["adam_w_mode"] = False
+    result = {
+        "train_micro_batch_size_per_gpu": MICRO_BATCH,
+        "gradient_accumulation_steps": accumulation,
+        "gradient_clipping": 1.0,
+        "optimizer": {"type": optimizer, "params": params},
+        "scheduler": {"type": scheduler, "params": SCHEDULERS[scheduler]},
+    }
+    if bf16:
+        result["bf16"] = {"enabled": True}
+    return result
+
+
+def cases():
+    for optimizer, scheduler, ranks, accumulation in itertools.product(("AdamW", "Adam"), SCHEDULERS, (1, 2), (1, 4)):
+        yield {"optimizer": optimizer, "scheduler": scheduler, "ranks": ranks, "accumulation": accumulation, "bf16": False}
+    for ranks, accumulation in itertools.product((1, 2), (1, 4)):
+        yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": True}
+
+
+def name_of(case):
+    return f"{case['optimizer']}-{case['scheduler']}-r{case['ranks']}-a{case['accumulation']}-{'bf16' if case['bf16'] else 'fp32'}"
+
+
+def run(command, folder, log):
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    with open(folder / log, "w") as out:
+        if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=environment).returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))} failed; its words are in {folder / log}")
+
+
+def train(args, case, side, folder):
+    metrics, model = folder / f"{side}.jsonl", folder / f"{side}-model"
+    if (model / "model.safetensors").exists():
+        return metrics, model
+    settings = config(case["optimizer"], case["scheduler"], case["accumulation"], case["bf16"])
+    if side == "deepspeed":  # its stage 0 has no fp32 norm, and its bf16 takes a step with zero gradients while it is built
+        settings["zero_optimization"] = {"stage": 1}
+    file = folder / f"{side}.json"
+    file.write_text(json.dumps(settings, indent=2))
+    flags = ["--model", args.work / "model", "--tokens", args.work / "tokens.bin", "--seq-len", LENGTH, "--steps", STEPS,
+             "--deepspeed_config", file, "--metrics", metrics, "--save-model", model]
+    if side == "deepspeed":
+        torchrun = pathlib.Path(args.peer_python).parent / "torchrun"
+        command = [torchrun, "--nproc-per-node", case["ranks"], "--master-port", "29611", args.peer / "gpt2_peer.py", *flags]
+    else:
+        command = [args.build / "bin/gannet", "run", "--num_procs", case["ranks"], args.build / "bin/gpt2", *flags]
+    run([str(word) for word in command], folder, f"{side}.log")
+    return metrics, model
+
+
+def largest(left, right, key):
+    worst = 0.0
+    for a, b in zip(left, right):
+        x, y = float(a[key]), float(b[key])
+        worst = max(worst, abs(x - y) / max(abs(x), abs(y), 1e-12))
+    return worst
+
+
+def weights_apart(python, left, right):
+    code = ("import sys; from safetensors.torch import load_file; a, b = (load_file(f'{d}/model.safetensors') for d in sys.argv[1:]);"
+            "a = {k.removeprefix('transformer.'): v for k, v in a.items() if k != 'lm_head.weight'};"
+            "b = {k.removeprefix('transformer.'): v for k, v in b.items() if k != 'lm_head.weight'};"
+            "assert set(a) == set(b), sorted(set(a) ^ set(b));"
+            "d = sum((a[k].double() - b[k].double()).square().sum().item() for k in a); n = sum(a[k].double().square().sum().item() for k in a);"
+            "print((d / n) ** 0.5)")
+    return float(subprocess.run([python, "-c", code, left, right], check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=pathlib.Path, required=True)
+    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--side", choices=("deepspeed", "gannet", "both"), default="both")
+    parser.add_argument("--table", type=pathlib.Path)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    if not (args.work / "model").exists():
+        run([args.peer_python, str(args.peer / "make_model.py"), str(args.work / "model"), "--layers", "4", "--width", "256", "--heads", "4",
+             "--vocab", "256", "--positions", "128", "--seed", "7"], args.work, "make_model.log")
+    if not (args.work / "tokens.bin").exists():
+        texts = sorted(path for path in pathlib.Path("/usr/share/common-licenses").iterdir() if path.is_file() and not path.is_symlink())
+        (args.work / "tokens.bin").write_bytes(b"".join(path.read_bytes() for path in texts))
+
+    rows, failed = [], False
+    for case in cases():
+        name = name_of(case)
+        if args.only not in name:
+            continue
+        folder = args.work / name
+        folder.mkdir(exist_ok=True)
+        sides = {side: train(args, case, side, folder) for side in ("deepspeed", "gannet") if args.side in (side, "both")}
+        if len(sides) < 2:
+            continue
+        theirs, ours = ([json.loads(line) for line in open(sides[side][0])] for side in ("deepspeed", "gannet"))
+        assert len(theirs) == len(ours) == STEPS, f"{name}: {len(theirs)} and {len(ours)} steps"
+        loss, lr, norm = (largest(theirs, ours, key) for key in ("loss", "lr", "grad_norm"))
+        weights = weights_apart(args.peer_python, sides["deepspeed"][1], sides["gannet"][1])
+        good = loss <= 5e-3 if case["bf16"] else max(loss, lr, norm) <= 2e-5 and weights <= 1e-5
+        failed |= not good
+        rows.append(f"| {case['optimizer']} | {case['scheduler']} | {'bf16' if case['bf16'] else 'fp32'} | {case['ranks']} | {case['accumulation']} "
+                    f"| {loss:.1e} | {lr:.1e} | {norm:.1e} | {weights:.1e} | {'yes' if good else '**no**'} |")
+        print(rows[-1], flush=True)
+    if args.table and rows:
+        text = args.table.read_text()
+        begin, end = "<!-- table -->", "<!-- /table -->"
+        head = "| optimizer | scheduler | dtype | ranks | accumulation | loss | lr | gradient norm | weights | within bounds |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        before, after = text.split(begin)[0], text.split(end)[1]
+        args.table.write_text(before + begin + "\n" + head + "\n".join(rows) + "\n" + end + after)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+#include "base/text.h"
+#include "control/rendezvous.h"
+#include "control/world.h"
+
+#include <gannet/distributed.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace gannet {
+namespace {
+
+CommGroup& group_of(void* group) { return *static_cast<CommGroup*>(group); }
+
+// The one world that init_distributed made. Never destroyed at exit: its service threads outlive the program's statics.
+struct TheWorld {
+  std::mutex mutex;
+  std::shared_ptr<ProcessGroup> group;
+  uint32_t generation = 0;
+};
+
+TheWorld& the_world() {
+  static TheWorld& instance = *new TheWorld;
+  return instance;
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::shared_ptr<control::World> world, void* group) : world_(std::move(world)), group_(group) {}
+
+ProcessGroup::~ProcessGroup() {
+  if (group_ != &world_->group()) delete static_cast<CommGroup*>(group_);
+}
+
+uint32_t ProcessGroup::rank() const { return group_of(group_).rank(); }
+uint32_t ProcessGroup::size() const { return group_of(group_).size(); }
+uint32_t ProcessGroup::local_rank() const { return world_->local_rank(); }
+std::string ProcessGroup::discovered() const { return world_->discovered(); }
+void ProcessGroup::barrier() { group_of(group_).barrier(); }
+
+std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& ranks) {
+  if (ranks.empty()) throw Error(ErrorCode::kArgument, "a subset of ranks is empty", "name at least one rank");
+  const auto& all = group_of(group_).ranks();
+  std::vector<uint32_t> world_ranks;
+  for (const uint32_t rank : ranks) {
+    if (rank >= all.size())
+      throw Error(ErrorCode::kArgument, "a subset names rank " + std::to_string(rank) + " of a group of " + std::to_string(all.size()),
+                  "ranks of a subset are those of the group that it is taken from, from 0");
+    if (std::find(world_ranks.begin(), world_ranks.end(), all[rank]) != world_ranks.end())
+      throw Error(ErrorCode::kArgument, "a subset names rank " + std::to_string(rank) + " twice", "name each rank once");
+    world_ranks.push_back(all[rank]);
+  }
+  // All ranks of this group count its subsets alike, so the name is the same on all of them and used once.
+  const std::string name = name_ + "/" + std::to_string(subsets_++);
+  if (std::find(world_ranks.begin(), world_ranks.end(), world_->rank()) == world_ranks.end()) return nullptr;
+  auto made = std::make_shared<ProcessGroup>(world_, new CommGroup(world_->comm(), world_ranks, name));
+  made->name_ = name;
+  return made;
+}
+
+std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options) {
+  TheWorld& the = the_world();
+  std::lock_guard lock(the.mutex);
+  if (the.group) {
+    const std::string open = the.group->world()->comm().plugin().name();
+    if (lower(options.comm) != "auto" && lower(options.comm) != lower(open))
+      throw Error(ErrorCode::kConfig, "comm '" + options.comm + "' is asked for, but the world was made with '" + open + "' by an earlier init_distributed",
+                  "ask for it in the first call, or call destroy_distributed before");
+    return the.group;
+  }
+  auto world = std::make_shared<control::World>(options, the.generation++);
+  the.group = std::make_shared<ProcessGroup>(world, &world->group());
+  return the.group;
+}
+
+bool is_distributed_initialized() {
+  std::lock_guard lock(the_world().mutex);
+  return the_world().group != nullptr;
+}
+
+void destroy_distributed() {
+  std::lock_guard lock(the_world().mutex);
+  if (!the_world().group) return;
+  the_world().group->world()->leave();
+  the_world().group.reset();
+}
+
+}  // namespace gannet

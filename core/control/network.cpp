@@ -1,0 +1,138 @@
+#include "control/network.h"
+
+#include <gannet/error.h>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+namespace gannet::control {
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const std::string& host, uint16_t port, int type, std::string& reason) {
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (code != 0) reason = "the name '" + host + "' cannot be resolved: " + gai_strerror(code);
+  return Addresses(code == 0 ? found : nullptr, &freeaddrinfo);
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+int Socket::release() { return std::exchange(descriptor_, -1); }
+
+SignalsBlocked::SignalsBlocked() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+SignalsBlocked::~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+Socket listen_on(uint16_t port) {
+  // One IPv6 socket takes IPv4 too; where the kernel has no IPv6, plain IPv4.
+  for (const int family : {AF_INET6, AF_INET}) {
+    Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.get() < 0) continue;
+    const int on = 1, off = 0;
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in6 v6{};
+    sockaddr_in v4{};
+    if (family == AF_INET6) {
+      setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      v6.sin6_family = AF_INET6;
+      v6.sin6_port = htons(port);
+      v6.sin6_addr = in6addr_any;
+    } else {
+      v4.sin_family = AF_INET;
+      v4.sin_port = htons(port);
+      v4.sin_addr.s_addr = htonl(INADDR_ANY);
+    }
+    const auto* address = family == AF_INET6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
+    const socklen_t length = family == AF_INET6 ? sizeof v6 : sizeof v4;
+    if (::bind(socket.get(), address, length) == 0 && ::listen(socket.get(), SOMAXCONN) == 0) return socket;
+    if (family == AF_INET6 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) continue;
+    const int reason = errno;
+    const std::string name = "port " + std::to_string(port);
+    if (reason == EADDRINUSE)
+      throw Error(ErrorCode::kUnavailable, name + " (MASTER_PORT) is in use by another program on this machine, so rank 0 cannot serve the rendezvous there",
+                  "choose another port (--master_port of `gannet run`, or MASTER_PORT on every rank); `ss -ltnp` shows who has it");
+    if (reason == EACCES)
+      throw Error(ErrorCode::kUnavailable, name + " (MASTER_PORT) may not be opened by this user", "choose a port above 1023");
+    throw Error(ErrorCode::kUnavailable, "rank 0 cannot listen on " + name + ": " + std::strerror(reason));
+  }
+  throw Error(ErrorCode::kUnavailable, std::string("rank 0 cannot open a socket: ") + std::strerror(errno));
+}
+
+std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds) {
+  std::string reason;
+  const Addresses addresses = resolve(host, port, SOCK_STREAM, reason);
+  for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
+    Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) continue;
+    int failure = ::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+    if (failure == EINPROGRESS) {
+      pollfd waiting{socket.get(), POLLOUT, 0};
+      socklen_t length = sizeof failure;
+      if (::poll(&waiting, 1, milliseconds) <= 0)
+        failure = ETIMEDOUT;
+      else
+        getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
+    }
+    if (failure == 0) return "";
+    reason = std::strerror(failure);
+  }
+  return reason.empty() ? "no address" : reason;
+}
+
+std::string address_towards(const std::string& host) {
+  std::string reason;
+  const Addresses addresses = resolve(host, 9, SOCK_DGRAM, reason);
+  for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
+    // Connecting a datagram socket sends nothing: it asks the routing table.
+    Socket socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.get() < 0 || ::connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    std::array<char, NI_MAXHOST> text{};
+    if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+      return text.data();
+  }
+  return "";
+}
+
+bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
+
+std::string machine_identity() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  // Two network namespaces of one machine are two machines here: they do not share a loopback.
+  std::array<char, 64> space{};
+  if (readlink("/proc/self/ns/net", space.data(), space.size() - 1) < 0) space[0] = 0;
+  return std::string(name.data()) + " " + boot + " " + space.data();
+}
+
+}  // namespace gannet::control

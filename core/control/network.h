@@ -1,0 +1,51 @@
+// The few things the rendezvous asks of the operating system: a listening socket, whether a server answers, which of this
+// machine's addresses leads to another one, and what tells two machines apart.
+#pragma once
+
+#include <cstdint>
+#include <signal.h>
+#include <string>
+
+namespace gannet::control {
+
+// A file descriptor, closed at the end of its life.
+class Socket {
+ public:
+  explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(other.release()) {}
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+  int get() const { return descriptor_; }
+  int release();
+
+ private:
+  int descriptor_;
+};
+
+// While it lives, the calling thread takes no signal, and neither do threads started meanwhile: a library's service threads
+// leave the program's signals to the program.
+class SignalsBlocked {
+ public:
+  SignalsBlocked();
+  ~SignalsBlocked();
+  SignalsBlocked(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Listens on all addresses of this machine. Throws Error(kUnavailable) that names the port when another program has it.
+Socket listen_on(uint16_t port);
+
+// Tries once to reach host:port for at most `milliseconds`. "" when a server answers, else why not.
+std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds);
+
+// The address of this machine that packets to `host` would leave from; "" when the host cannot be resolved or reached.
+std::string address_towards(const std::string& host);
+
+bool is_loopback(const std::string& address);
+
+// The same text for processes of one machine (and network namespace), another one elsewhere.
+std::string machine_identity();
+
+}  // namespace gannet::control

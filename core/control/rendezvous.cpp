@@ -1,0 +1,163 @@
+#include "control/rendezvous.h"
+
+#include "base/text.h"
+#include "control/network.h"
+
+#include <gannet/error.h>
+#include <gannet/log.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <thread>
+#include <unistd.h>
+
+namespace gannet::control {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+std::string seconds(milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, time.count() % 1000 == 0 || time.count() > 20'000 ? "%.0f s" : "%.1f s", time.count() / 1000.0);
+  return text;
+}
+
+std::string place(const Environment& environment) { return environment.master_addr + ":" + std::to_string(environment.master_port); }
+
+// A rank that does not serve waits for a server, says so, and only then lets c10d connect (which would wait in silence).
+void wait_for_server(const Environment& environment, const Patience& patience) {
+  const std::string server = environment.agent_store ? "the agent that started the ranks" : "rank 0";
+  auto next_report = steady_clock::now() + patience.report_every;
+  for (;;) {
+    const milliseconds attempt = std::clamp(patience.left(), milliseconds(1), milliseconds(1000));
+    const std::string reason = try_to_reach(environment.master_addr, environment.master_port, static_cast<int>(attempt.count()));
+    if (reason.empty()) return;
+    if (patience.left().count() <= 0)
+      throw Error(ErrorCode::kTimeout,
+                  "rank " + std::to_string(environment.rank) + " of " + std::to_string(environment.world_size) + " could not reach " + server +
+                      " at " + place(environment) + " within " + seconds(patience.total) + ": " + reason,
+                  "see whether rank 0 was started and still runs, and whether MASTER_ADDR and MASTER_PORT are the same on all ranks");
+    if (steady_clock::now() >= next_report) {
+      log_info("waiting for " + server + " at " + place(environment) + " (" + patience.spent() + "): " + reason);
+      next_report += patience.report_every;
+    }
+    std::this_thread::sleep_for(std::min(patience.left(), milliseconds(100)));
+  }
+}
+
+struct Member {
+  std::string address, machine, world_size;
+};
+
+Member parse_member(const std::string& text) {
+  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+}
+
+// On one machine the loopback; else the address on the way to MASTER_ADDR. A master whose own name resolves to its loopback
+// (as Debian sets it up) takes the address on the way to another machine's.
+std::string own_address(const std::vector<Member>& members, uint32_t rank) {
+  const Member& self = members[rank];
+  if (std::all_of(members.begin(), members.end(), [&](const Member& other) { return other.machine == self.machine; })) return "127.0.0.1";
+  if (!self.address.empty() && !is_loopback(self.address)) return self.address;
+  for (const Member& other : members)
+    if (other.machine != self.machine && !other.address.empty() && !is_loopback(other.address)) return address_towards(other.address);
+  return self.address;
+}
+
+}  // namespace
+
+Patience::Patience(milliseconds time_out, milliseconds report)
+    : total(time_out), report_every(report), start(steady_clock::now()), end(start + time_out) {}
+
+milliseconds Patience::left() const {
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end - steady_clock::now()));
+}
+
+std::string Patience::spent() const {
+  return seconds(std::chrono::round<std::chrono::seconds>(steady_clock::now() - start)) + " of " + seconds(total);
+}
+
+std::string name_ranks(const std::vector<uint32_t>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    // A run of three or more as a range.
+    if (last - i >= 2) {
+      parts.push_back(std::to_string(ranks[i]) + "-" + std::to_string(ranks[last]));
+    } else {
+      for (size_t k = i; k <= last; ++k) parts.push_back(std::to_string(ranks[k]));
+    }
+    i = last + 1;
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(parts, ", ");
+}
+
+void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what, const Patience& patience) {
+  std::vector<uint32_t> missing(world_size);
+  for (uint32_t rank = 0; rank < world_size; ++rank) missing[rank] = rank;
+  for (;;) {
+    std::vector<std::string> keys;
+    for (const uint32_t rank : missing) keys.push_back(key + "/" + std::to_string(rank));
+    if (store.wait(keys, std::min(patience.report_every, patience.left()))) return;
+    std::erase_if(missing, [&](uint32_t rank) { return store.check(key + "/" + std::to_string(rank)); });
+    if (missing.empty()) return;
+    const std::string who = name_ranks(missing) + " of " + std::to_string(world_size);
+    if (patience.left().count() <= 0)
+      throw Error(ErrorCode::kTimeout, who + " did not come " + what + " within " + seconds(patience.total),
+                  "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT (minutes) allows more time");
+    log_info("waiting for " + who + " " + what + " (" + patience.spent() + ")");
+  }
+}
+
+Meeting meet(const Environment& environment, uint32_t generation, Patience patience) {
+  const bool serves = environment.rank == 0 && !environment.agent_store;
+  Store::Options options;
+  options.port = environment.master_port;
+  options.prefix = "gannet/" + (environment.attempt.empty() ? "0" : environment.attempt) + "/" + std::to_string(generation) + "/";
+  options.timeout = patience.total;
+  if (serves) {
+    // Its own client comes by the loopback: MASTER_ADDR may be a name that only other machines can resolve.
+    options.host = "127.0.0.1";
+    options.listener = listen_on(environment.master_port).release();
+  } else {
+    options.host = environment.master_addr;
+    wait_for_server(environment, patience);
+  }
+  Meeting meeting;
+  meeting.store = std::make_unique<Store>(options);
+  Store& store = *meeting.store;
+
+  const std::string self = std::to_string(environment.rank);
+  if (store.add("claimed/" + self, 1) > 1)
+    throw Error(ErrorCode::kConfig,
+                "another process has already announced itself as rank " + self + " at " + place(environment) + " (this is process " +
+                    std::to_string(getpid()) + ")",
+                "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
+  store.set("arrived/" + self,
+            address_towards(environment.master_addr) + "\n" + machine_identity() + "\n" + std::to_string(environment.world_size));
+  wait_for_ranks(store, "arrived", environment.world_size, "at the rendezvous at " + place(environment), patience);
+
+  std::vector<Member> members;
+  for (uint32_t rank = 0; rank < environment.world_size; ++rank) {
+    members.push_back(parse_member(store.get("arrived/" + std::to_string(rank))));
+    if (members.back().world_size != std::to_string(environment.world_size))
+      throw Error(ErrorCode::kMismatch,
+                  "rank " + std::to_string(rank) + " was told WORLD_SIZE=" + members.back().world_size + ", and this rank " + self + " WORLD_SIZE=" +
+                      std::to_string(environment.world_size),
+                  "start all ranks with the same WORLD_SIZE");
+  }
+  meeting.host_address = own_address(members, environment.rank);
+  if (environment.local_rank) {
+    meeting.local_rank = *environment.local_rank;
+  } else {
+    for (uint32_t rank = 0; rank < environment.rank; ++rank)
+      if (members[rank].machine == members[environment.rank].machine) ++meeting.local_rank;
+  }
+  return meeting;
+}
+
+}  // namespace gannet::control

@@ -1,0 +1,42 @@
+// How ranks find one another: rank 0 serves a store at MASTER_ADDR:MASTER_PORT, every rank announces itself there and waits
+// for all others, naming who is missing while it waits.
+#pragma once
+
+#include "control/environment.h"
+#include "control/store.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gannet::control {
+
+// A wait that ends at `end`, and says who is missing every `report_every`.
+struct Patience {
+  explicit Patience(std::chrono::milliseconds time_out, std::chrono::milliseconds report_every = std::chrono::seconds(10));
+  std::chrono::milliseconds left() const;
+  std::string spent() const;  // "20 s of 600 s"
+  std::chrono::milliseconds total, report_every;
+  std::chrono::steady_clock::time_point start, end;
+};
+
+struct Meeting {
+  std::unique_ptr<Store> store;
+  uint32_t local_rank = 0;
+  std::string host_address;  // by which the other ranks reach this one; "" when that could not be found out
+};
+
+// `generation` counts the worlds that this process has made: the keys of an earlier one may still be in the store.
+// Throws Error(kUnavailable) when the port is taken, kTimeout naming the ranks that did not come, kConfig when two processes
+// say that they are the same rank, kMismatch when they do not agree on the world's size.
+Meeting meet(const Environment& environment, uint32_t generation, Patience patience);
+
+// Waits until each rank has set "<key>/<rank>". `what` completes "waiting for rank 1 of 4 <what>".
+void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what, const Patience& patience);
+
+// "rank 1", "ranks 1, 3-5".
+std::string name_ranks(const std::vector<uint32_t>& ranks);
+
+}  // namespace gannet::control

@@ -1,0 +1,135 @@
+#include "control/store.h"
+
+#include "control/network.h"
+
+#include <gannet/error.h>
+#include <gannet/sdk.hpp>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+
+namespace gannet::control {
+namespace {
+
+std::vector<uint8_t> to_bytes(const std::string& text) { return std::vector<uint8_t>(text.begin(), text.end()); }
+
+// Runs an operation of c10d's; its exceptions become ours, without the stack of addresses that they carry.
+template <class Body>
+auto translated(const std::string& doing, Body&& body) {
+  try {
+    return body();
+  } catch (const c10::DistStoreError& error) {
+    throw Error(ErrorCode::kTimeout, doing + " of the ranks' store timed out: " + error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kPeerLost, doing + " of the ranks' store failed: " + error.what_without_backtrace(),
+                "the store lives in rank 0 (or in the agent that started the ranks): see how that process ended");
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kPeerLost, doing + " of the ranks' store failed: " + error.what());
+  }
+}
+
+int32_t status_of(const Error& error) {
+  return error.code() == ErrorCode::kTimeout ? GANNET_TIMEOUT : error.code() == ErrorCode::kPeerLost ? GANNET_PEER_LOST : GANNET_INTERNAL;
+}
+
+template <class Body>
+int32_t walled(gannet_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return GANNET_OK;
+  } catch (const Error& failure) {
+    return sdk::report(error, status_of(failure), failure.what());
+  } catch (const std::exception& failure) {
+    return sdk::report(error, GANNET_INTERNAL, failure.what());
+  }
+}
+
+}  // namespace
+
+struct Store::Client {
+  c10::intrusive_ptr<c10d::TCPStore> tcp;
+  std::string prefix;
+  std::chrono::milliseconds timeout;
+};
+
+Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
+  client_->prefix = options.prefix;
+  client_->timeout = options.timeout;
+  const SignalsBlocked blocked;  // the serving thread inherits the mask
+  client_->tcp = translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
+    c10d::TCPStoreOptions tcp;
+    tcp.port = options.port;
+    tcp.isServer = options.listener >= 0;
+    if (tcp.isServer) tcp.masterListenFd = static_cast<size_t>(options.listener);
+    tcp.waitWorkers = false;
+    tcp.timeout = options.timeout;
+    return c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
+  });
+
+  table_.struct_size = sizeof(table_);
+  table_.context = this;
+  table_.set = [](void* self, const char* key, const void* bytes, uint64_t count, gannet_error* error) -> int32_t {
+    return walled(error, [&] { static_cast<Store*>(self)->set(key, std::string(static_cast<const char*>(bytes), count)); });
+  };
+  table_.get = [](void* self, const char* key, const void** bytes, uint64_t* count, gannet_error* error) -> int32_t {
+    return walled(error, [&] {
+      thread_local std::string value;
+      value = static_cast<Store*>(self)->get(key);
+      *bytes = value.data();
+      *count = value.size();
+    });
+  };
+  table_.add = [](void* self, const char* key, int64_t amount, int64_t* result, gannet_error* error) -> int32_t {
+    return walled(error, [&] { *result = static_cast<Store*>(self)->add(key, amount); });
+  };
+  table_.wait = [](void* self, const char* key, uint64_t timeout_ms, gannet_error* error) -> int32_t {
+    return walled(error, [&] {
+      if (!static_cast<Store*>(self)->wait({key}, std::chrono::milliseconds(timeout_ms)))
+        throw Error(ErrorCode::kTimeout, std::string("no rank has set the key '") + key + "' in " + std::to_string(timeout_ms) + " ms");
+    });
+  };
+  table_.check = [](void* self, const char* key, int32_t* exists, gannet_error* error) -> int32_t {
+    return walled(error, [&] { *exists = static_cast<Store*>(self)->check(key) ? 1 : 0; });
+  };
+}
+
+Store::~Store() = default;
+
+void Store::set(const std::string& key, const std::string& value) {
+  translated("writing '" + key + "'", [&] { client_->tcp->set(client_->prefix + key, to_bytes(value)); });
+}
+
+std::string Store::get(const std::string& key) {
+  return translated("reading '" + key + "'", [&] {
+    const auto bytes = client_->tcp->get(client_->prefix + key);
+    return std::string(bytes.begin(), bytes.end());
+  });
+}
+
+int64_t Store::add(const std::string& key, int64_t amount) {
+  return translated("adding to '" + key + "'", [&] { return client_->tcp->add(client_->prefix + key, amount); });
+}
+
+bool Store::check(const std::string& key) {
+  return translated("looking for '" + key + "'", [&] { return client_->tcp->check({client_->prefix + key}); });
+}
+
+bool Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  if (keys.empty()) return true;
+  std::vector<std::string> full;
+  for (const auto& key : keys) full.push_back(client_->prefix + key);
+  return translated("waiting for '" + keys.front() + "'", [&] {
+    try {
+      client_->tcp->wait(full, std::max(timeout, std::chrono::milliseconds(1)));
+      return true;
+    } catch (const c10::DistStoreError&) {
+      return false;  // the time-out
+    }
+  });
+}
+
+std::chrono::milliseconds Store::timeout() const { return client_->timeout; }
+
+}  // namespace gannet::control

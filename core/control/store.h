@@ -1,0 +1,44 @@
+// The ranks' key-value store: c10d's TCPStore, which rank 0 serves, with a prefix of our own on every key.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gannet::control {
+
+class Store {
+ public:
+  struct Options {
+    std::string host;
+    uint16_t port = 0;
+    int listener = -1;   // a listening socket: this process serves on it. The store owns it from here on.
+    std::string prefix;  // of every key
+    std::chrono::milliseconds timeout{600'000};
+  };
+  explicit Store(const Options& options);
+  ~Store();
+  Store(const Store&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  std::string get(const std::string& key);  // waits for the key, up to the time-out
+  int64_t add(const std::string& key, int64_t amount);
+  bool check(const std::string& key);
+  // Whether all keys came within `timeout`. All functions throw Error(kPeerLost) when rank 0 is gone.
+  bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const;
+
+  // The same store for a plugin; lives as long as this object.
+  const gannet_store* table() const { return &table_; }
+
+ private:
+  struct Client;
+  std::unique_ptr<Client> client_;
+  gannet_store table_{};
+};
+
+}  // namespace gannet::control

@@ -1,0 +1,144 @@
+#include "control/world.h"
+
+#include "base/text.h"
+#include "control/network.h"
+#include "control/rendezvous.h"
+
+#include <gannet/error.h>
+#include <gannet/log.h>
+
+#include <algorithm>
+#include <map>
+
+namespace gannet::control {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long rank 0 stays for ranks that still read from its store.
+constexpr milliseconds kGoodbye{5'000};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    lines.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return lines;
+}
+
+// "has 'x' where rank 0 has 'y'", of the first line that differs.
+std::string first_difference(const std::string& text, const std::string& reference) {
+  const auto mine = lines_of(text), theirs = lines_of(reference);
+  for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i) {
+    const bool same = i < mine.size() && i < theirs.size() && mine[i] == theirs[i];
+    if (same) continue;
+    const auto quoted = [i](const std::vector<std::string>& lines) { return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing"); };
+    return quoted(mine) + " where rank 0 has " + quoted(theirs);
+  }
+  return "the same text";
+}
+
+std::string comm_name(const DistributedOptions& options, uint32_t world_size) {
+  if (lower(options.comm) != "auto") return options.comm;
+  return world_size == 1 ? "local" : "gloo";
+}
+
+}  // namespace
+
+std::string disagreement(const std::string& what, const std::vector<std::string>& texts) {
+  // Ranks with the same text together, in the order of their first rank.
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> groups;
+  for (uint32_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    auto at = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == texts[rank]; });
+    if (at == groups.end()) at = groups.insert(at, {texts[rank], {}});
+    at->second.push_back(rank);
+  }
+  if (groups.empty()) return "";
+  constexpr size_t kMost = 3;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < std::min(groups.size(), kMost); ++i)
+    parts.push_back(name_ranks(groups[i].second) + (groups[i].second.size() == 1 ? " has " : " have ") + first_difference(groups[i].first, texts[0]));
+  std::string sentence = "the ranks differ in " + what + ": " + join(parts, "; ");
+  if (groups.size() > kMost) sentence += "; and " + std::to_string(groups.size() - kMost) + " more";
+  return sentence;
+}
+
+std::string list_of(const std::vector<const plugin::Plugin*>& plugins) {
+  std::vector<std::string> lines;
+  for (const auto* plugin : plugins)
+    lines.push_back(std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() + (plugin->device().empty() ? "" : "@" + plugin->device()) +
+                    " " + plugin->version() + " " + plugin->hash);
+  return join(lines, "\n");
+}
+
+World::World(const DistributedOptions& options, uint32_t generation) : registry_({.explicit_paths = options.plugin_paths}) {
+  const Variables variables = variables_of_this_process();
+  environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
+  timeout_ = time_out(variables, options.timeout_seconds);
+
+  gannet_rendezvous rendezvous{};
+  rendezvous.struct_size = sizeof(rendezvous);
+  std::string address;
+  if (size() > 1) {
+    Meeting meeting = meet(environment_, generation, Patience(timeout_));
+    store_ = std::move(meeting.store);
+    local_rank_ = meeting.local_rank;
+    address = meeting.host_address;
+    rendezvous.store = store_->table();
+    rendezvous.host_address = address.empty() ? nullptr : address.c_str();
+  } else {
+    local_rank_ = environment_.local_rank.value_or(0);
+  }
+  rendezvous.rank = rank();
+  rendezvous.world_size = size();
+  rendezvous.local_rank = local_rank_;
+  rendezvous.timeout_ms = static_cast<uint64_t>(timeout_.count());
+
+  const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
+  const auto where = [](const std::string& member) { return "comm parameter '" + member + "'"; };
+  const SignalsBlocked blocked;  // the plugin's service threads inherit the mask
+  comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
+  std::vector<uint32_t> everyone(size());
+  for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
+  group_ = std::make_unique<CommGroup>(*comm_, everyone, "world");
+  // Every pair of ranks is connected when this returns: rank 0, and its store, may end early from here on.
+  group_->barrier();
+}
+
+World::~World() = default;
+
+void World::agree(const std::string& what, const std::string& text) {
+  if (!store_) return;
+  const std::string key = "agree/" + std::to_string(agreements_++);
+  store_->set(key + "/" + std::to_string(rank()), text);
+  wait_for_ranks(*store_, key, size(), "to compare " + what, Patience(timeout_));
+  // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, and 2N reads instead of N^2.
+  std::string verdict;
+  if (rank() == 0) {
+    std::vector<std::string> texts;
+    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
+    verdict = disagreement(what, texts);
+    store_->set(key + "/verdict", verdict);
+    // A verdict that nobody can read any more, because this process ended on it, would look like a lost peer.
+    if (!verdict.empty()) store_->wait({key + "/read"}, kGoodbye);
+  } else {
+    verdict = store_->get(key + "/verdict");
+    if (!verdict.empty() && store_->add(key + "/readers", 1) == static_cast<int64_t>(size()) - 1) store_->set(key + "/read", "");
+  }
+  if (!verdict.empty())
+    throw Error(ErrorCode::kMismatch, verdict, "start the same build with the same config and plugins on every rank");
+}
+
+void World::leave() noexcept {
+  if (!store_) return;
+  try {
+    if (store_->add("leaving", 1) == static_cast<int64_t>(size())) store_->set("left", "");
+    if (rank() == 0) store_->wait({"left"}, kGoodbye);
+  } catch (const Error&) {  // rank 0 has gone already
+  }
+}
+
+}  // namespace gannet::control

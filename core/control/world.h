@@ -1,0 +1,67 @@
+// The processes that train together, as the core sees them: the store, the plugins that are open, the Comm and its group of
+// all ranks. A program sees it as a ProcessGroup (gannet/distributed.h).
+//
+//   auto world = ProcessGroup...->world();
+//   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank when one differs
+//   world->group().all_reduce(buffer, count, GANNET_FLOAT32).wait();
+#pragma once
+
+#include "control/environment.h"
+#include "control/store.h"
+#include "interfaces/comm.h"
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
+
+#include <gannet/distributed.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gannet::control {
+
+class World {
+ public:
+  // Discovers, meets the other ranks, opens the Comm plugin and connects. Errors as init_distributed.
+  World(const DistributedOptions& options, uint32_t generation);
+  ~World();
+  World(const World&) = delete;
+
+  uint32_t rank() const { return environment_.rank; }
+  uint32_t size() const { return environment_.world_size; }
+  uint32_t local_rank() const { return local_rank_; }
+  const std::string& discovered() const { return environment_.discovered; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  Host& host() { return host_; }
+  plugin::Registry& registry() { return registry_; }
+  Comm& comm() { return *comm_; }
+  CommGroup& group() { return *group_; }
+
+  // Publishes this rank's text and compares it with every other's, line by line. Called by all ranks, in the same order.
+  // Throws on every rank: Error(kMismatch) that names the ranks whose text differs from rank 0's and the first line that does,
+  // Error(kTimeout) that names the ranks that never asked.
+  void agree(const std::string& what, const std::string& text);
+
+  // Says goodbye: rank 0, who serves the store, waits some seconds for the others to do so. Called before an orderly end.
+  void leave() noexcept;
+
+ private:
+  Environment environment_;
+  std::chrono::milliseconds timeout_;
+  uint32_t local_rank_ = 0;
+  uint32_t agreements_ = 0;
+  Host host_;
+  plugin::Registry registry_;
+  std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table
+  std::unique_ptr<Comm> comm_;
+  std::unique_ptr<CommGroup> group_;
+};
+
+// What agree() finds: "" when all texts are the same, else the sentence. texts[0] is the one to compare with.
+std::string disagreement(const std::string& what, const std::vector<std::string>& texts);
+
+// A line per plugin: "optimizer adam@cpu 0.1.0 <hash>".
+std::string list_of(const std::vector<const plugin::Plugin*>& plugins);
+
+}  // namespace gannet::control

@@ -1,0 +1,114 @@
+#include "data/prefetch.h"
+
+#include <ATen/Parallel.h>
+#include <omp.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace gannet::loading {
+namespace {
+
+// A thread inherits the mask of its creator: with signals blocked here, the program's handlers never run on a worker. Those that
+// a fault of the thread itself raises stay as they are.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// OpenMP gives each thread that opens a parallel region a team of its own: two workers that stack tensors would bring up twice
+// the cores beside the training's. LibTorch sets the number on a thread's first use of it, so that comes first.
+void use_one_core() {
+  at::get_num_threads();
+  omp_set_num_threads(1);
+}
+
+}  // namespace
+
+Prefetch::Prefetch(std::function<Any(int64_t)> make, int64_t workers, int64_t ready)
+    : make_(std::move(make)), ready_(static_cast<size_t>(ready)), lanes_(static_cast<size_t>(workers)) {
+  try {
+    start_threads(workers);
+  } catch (...) {  // the machine refuses another thread
+    stop();
+    throw;
+  }
+}
+
+Prefetch::~Prefetch() { stop(); }
+
+void Prefetch::start_threads(int64_t workers) {
+  BlockSignals blocked;
+  for (int64_t worker = 0; worker < workers; ++worker) {
+    threads_.emplace_back([this, worker] { work(worker); });
+    pthread_setname_np(threads_.back().native_handle(), "gannet-data");
+  }
+}
+
+void Prefetch::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (Lane& lane : lanes_) lane.drained.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Prefetch::work(int64_t worker) {
+  use_one_core();
+  Lane& lane = lanes_[static_cast<size_t>(worker)];
+  for (int64_t index = worker;; index += static_cast<int64_t>(lanes_.size())) {
+    {
+      std::unique_lock lock(mutex_);
+      lane.drained.wait(lock, [&] { return stopping_ || lane.items.size() < ready_; });
+      if (stopping_) return;
+    }
+    Item item;
+    try {
+      item.batch = make_(index);
+    } catch (...) {
+      item.error = std::current_exception();
+    }
+    const bool last = !item.batch;
+    {
+      std::lock_guard lock(mutex_);
+      lane.items.push_back(std::move(item));
+    }
+    lane.filled.notify_one();
+    if (last) return;
+  }
+}
+
+Any Prefetch::next() {
+  if (over_) return nullptr;
+  const int64_t index = taken_++;
+  over_ = true;  // unless a batch comes out
+  Item item;
+  if (lanes_.empty()) {
+    item.batch = make_(index);
+  } else {
+    Lane& lane = lanes_[static_cast<size_t>(index) % lanes_.size()];
+    {
+      std::unique_lock lock(mutex_);
+      lane.filled.wait(lock, [&] { return !lane.items.empty(); });
+      item = std::move(lane.items.front());
+      lane.items.pop_front();
+    }
+    lane.drained.notify_one();
+  }
+  if (item.error) std::rethrow_exception(item.error);
+  over_ = !item.batch;
+  return std::move(item.batch);
+}
+
+}  // namespace gannet::loading

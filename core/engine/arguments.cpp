@@ -1,0 +1,89 @@
+// The flags that a program takes over from DeepSpeed's users.
+#include <gannet/error.h>
+#include <gannet/initialize.h>
+
+#include "base/text.h"
+
+#include <charconv>
+#include <string_view>
+
+namespace gannet {
+namespace {
+
+// "3e-4" is a number, "true" a boolean, "null" nothing, the rest a string.
+Value parse_scalar(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  if (text == "null") return nullptr;
+  int64_t integer = 0;
+  const char* end = text.data() + text.size();
+  if (const auto [rest, failed] = std::from_chars(text.data(), end, integer); failed == std::errc() && rest == end) return integer;
+  double number = 0;
+  if (const auto [rest, failed] = std::from_chars(text.data(), end, number); failed == std::errc() && rest == end) return number;
+  return text;
+}
+
+void set(Dict& overrides, const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  const auto path = split(std::string_view(assignment).substr(0, std::min(equals, assignment.size())), '.');
+  if (equals == std::string::npos || path.empty())
+    throw Error(ErrorCode::kArgument, "--set '" + assignment + "' is not an assignment", "write --set optimizer.params.lr=3e-4");
+  Dict* dict = &overrides;
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    Value& member = (*dict)[path[i]];
+    if (!member.is_dict()) member = Dict();
+    dict = &member.as_dict();
+  }
+  (*dict)[path.back()] = parse_scalar(assignment.substr(equals + 1));
+}
+
+// `--deepspeed` alone is a switch: only what is named like a config is taken as its value, not the program's own arguments.
+bool looks_like_config(std::string_view argument) {
+  return !argument.starts_with('-') && (argument.ends_with(".json") || argument.ends_with(".hjson") || argument.ends_with(".jsonc"));
+}
+
+}  // namespace
+
+const char* ConfigArguments::help() {
+  return "  --deepspeed_config FILE   the ds_config.json to train with\n"
+         "  --deepspeed [FILE]        the same, as one flag; without FILE it is accepted and has no effect\n"
+         "  --set PATH=VALUE          override a value of the config: --set optimizer.params.lr=3e-4\n";
+}
+
+ConfigArguments take_config_arguments(int& argc, char** argv) {
+  ConfigArguments taken;
+  int kept = argc > 0 ? 1 : 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    const std::string flag = argument.substr(0, equals);
+    if (flag != "--deepspeed" && flag != "--deepspeed_config" && flag != "--set") {
+      argv[kept++] = argv[i];
+      if (argument == "--") {  // the rest is the program's own
+        while (++i < argc) argv[kept++] = argv[i];
+      }
+      continue;
+    }
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = argument.substr(equals + 1);
+    else if (i + 1 < argc && (flag == "--deepspeed" ? looks_like_config(argv[i + 1]) : argv[i + 1][0] != '-')) value = argv[++i];
+    if (flag == "--deepspeed") {
+      taken.enabled = true;
+      if (!value) continue;
+    } else if (!value) {
+      throw Error(ErrorCode::kArgument, flag + " needs a value", ConfigArguments::help());
+    }
+    if (flag == "--set") {
+      set(taken.overrides, *value);
+      continue;
+    }
+    if (!taken.config.empty() && taken.config != *value)
+      throw Error(ErrorCode::kArgument, "two configs were given: '" + taken.config + "' and '" + *value + "'", "give one");
+    taken.config = *value;
+    taken.enabled = true;
+  }
+  for (int i = kept; i < argc; ++i) argv[i] = nullptr;
+  argc = kept;
+  return taken;
+}
+
+}  // namespace gannet

@@ -1,0 +1,109 @@
+// What an engine holds. The phases of its step are in step.cpp, its construction in initialize.cpp.
+#pragma once
+
+#include "config/resolve.h"
+#include "engine/range.h"
+#include "engine/reducer.h"
+#include "engine/timers.h"
+#include "interfaces/accelerator.h"
+#include "interfaces/comm.h"
+#include "interfaces/host.h"
+#include "interfaces/scheduler.h"
+#include "plugin/plugin.h"
+#include "precision/loss_scaler.h"
+
+#include <gannet/engine.h>
+#include <gannet/initialize.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+// forward, backward and step in the wrong order are the program's mistake, and told.
+enum class Phase { kIdle, kForwarded, kBackwarded };
+
+struct EngineBase::Impl {
+  std::shared_ptr<torch::nn::Module> module;
+  config::Resolved resolved;
+  const config::Settings& settings() const { return resolved.settings; }
+
+  // Order matters: plugins' objects die before the host table they were made with.
+  Host host;
+  std::unique_ptr<plugin::Registry> registry;
+  std::unique_ptr<Accelerator> accelerator;
+  std::shared_ptr<ProcessGroup> process_group;
+  CommGroup* comm = nullptr;  // process_group's
+  at::Device device{at::kCPU};
+
+  std::vector<Group> groups;
+  std::vector<Range> ranges;
+  std::unique_ptr<Reducer> reducer;
+  std::shared_ptr<torch::optim::Optimizer> user_optimizer;
+  std::vector<double> user_lr_seen;  // [groups] the rate that its options had after the last update
+
+  LrSchedule user_schedule;
+  std::unique_ptr<Scheduler> scheduler;
+  int64_t schedule_position = 0;
+  bool schedule_is_by_hand = false;
+
+  LossScaler scaler = LossScaler::fixed(1.0);
+  bool is_fp16 = false;
+  bool skips_non_finite = false;  // fp16, and bf16 with check_grad_overflow: skip the step; else a non-finite norm is an error
+
+  Phase phase = Phase::kIdle;
+  bool training = true;
+  bool no_sync = false;
+  bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
+  std::optional<bool> forced_boundary;
+  bool loss_was_finite = true;
+
+  int64_t micro_steps = 0;
+  int64_t global_steps = 0;
+  int64_t applied_steps = 0;
+  int64_t skipped_steps = 0;
+  int64_t consecutive_skips = 0;
+  int64_t global_samples = 0;
+  bool last_step_applied = false;
+  std::optional<double> grad_norm;
+  Timers timers;
+
+  bool is_boundary() const {
+    return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0;
+  }
+
+  // ---- initialize.cpp, parameters.cpp: construction, in this order
+  void open_accelerator(const config::Document& document);
+  void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
+  void collect_parameters(const EngineOptions& options);
+  void place_module();         // to the device; parameters to the training dtype and into flat buffers
+  void broadcast_from_first(); // every rank starts from rank 0's values
+  void create_optimizer(const config::Document& document, const EngineOptions& options);
+  void create_scheduler(const config::Document& document, const EngineOptions& options);
+  bool is_whole_world() const;
+  void agree_on_model();
+  void agree_on_plugins();
+
+  // ---- step.cpp: the phases of a boundary, in this order
+  struct Check {
+    double norm = 0;  // averaged, unscaled, before clipping
+    bool finite = true;
+  };
+  Check check();
+  double clip(double norm) const;  // the factor that every gradient is multiplied by, unscaling included
+  StepResult skip(const std::string& why);
+  void update(double grad_scale);
+  void advance_schedule();
+  void apply_schedule();
+  void tell(const StepResult& result);
+  std::string first_non_finite() const;
+  void forget_gradients();
+
+  // ---- user_optimizer.cpp
+  void adopt_user_optimizer();
+  void update_with_user_optimizer(double grad_scale);
+};
+
+}  // namespace gannet

@@ -1,0 +1,255 @@
+// Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
+#include "base/check.h"
+#include "base/text.h"
+#include "control/environment.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "tensor/dtype.h"
+
+#include <gannet/log.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+namespace gannet {
+namespace {
+
+// A member of a block before the config is resolved: which plugins to open must be known first.
+std::string type_of(const config::Document& document, const char* block) {
+  const Value* found = document.root().find(block);
+  if (!found || !found->is_dict()) return "auto";
+  const Value* type = found->as_dict().find("type");
+  return type && type->is_string() ? type->as_string() : "auto";
+}
+
+Dict params_of(const config::Document& document, const char* block) {
+  const Value* found = document.root().find(block);
+  const Value* params = found && found->is_dict() ? found->as_dict().find("params") : nullptr;
+  return params && params->is_dict() ? params->as_dict() : Dict();
+}
+
+std::vector<std::string> plugin_paths(const config::Document& document) {
+  std::vector<std::string> paths;
+  const Value* plugins = document.root().find("plugins");
+  const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find("path") : nullptr;
+  if (path && path->is_string()) paths.push_back(path->as_string());
+  if (path && path->is_list())
+    for (const auto& entry : path->as_list()) paths.push_back(entry.as_string());
+  return paths;
+}
+
+auto position_in(const config::Document& document, const std::string& block) {
+  return [&document, block](const std::string& member) {
+    return document.origin_of("/" + block + "/params" + (member.empty() ? "" : "/" + member)).to_string();
+  };
+}
+
+// Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
+constexpr int64_t kOverlapBucketNumel = 8 << 20;
+
+at::ScalarType scalar_type(config::DType type) {
+  return type == config::DType::kFloat16 ? at::kHalf : type == config::DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+}  // namespace
+
+EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) : impl_(std::make_unique<Impl>()) {
+  Impl& impl = *impl_;
+  if (!module) throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)", "make it first: std::make_shared<Model>()");
+  impl.module = std::move(module);
+  Config config = options.config;
+  if (!options.overwrite.empty()) config.overwrite(options.overwrite);
+  if (config.empty())
+    throw Error(ErrorCode::kConfig, "initialize was given no config", "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
+  const config::Document& document = *config.document();
+
+  impl.registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
+  impl.open_accelerator(document);
+  impl.join(document, options.process_group);
+  impl.resolved = config::resolve(document, impl.comm->size(), control::variables_of_this_process().count("RANK") > 0);
+  if (impl.comm->rank() == 0)
+    for (const auto& notice : impl.resolved.notices) log_info(notice);
+
+  impl.user_optimizer = options.optimizer;
+  impl.collect_parameters(options);
+  impl.agree_on_model();
+  impl.place_module();
+  impl.broadcast_from_first();
+  impl.create_optimizer(document, options);
+  impl.create_scheduler(document, options);
+  impl.agree_on_plugins();
+  if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
+}
+
+void EngineBase::Impl::open_accelerator(const config::Document& document) {
+  const std::string wanted = type_of(document, "accelerator");
+  auto open = [&](const std::string& name) {
+    const plugin::Plugin& plugin = registry->require(GANNET_KIND_ACCELERATOR, name);
+    accelerator = std::make_unique<Accelerator>(plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")), host);
+  };
+  if (lower(wanted) != "auto") {
+    open(wanted);
+  } else {
+    for (const char* name : {"cuda", "rocm"}) {  // best first; what is not here is no error under "auto"
+      if (!registry->find(GANNET_KIND_ACCELERATOR, name)) continue;
+      try {
+        open(name);
+        break;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnavailable) throw;
+        log(LogLevel::kDebug, error.message());
+      }
+    }
+    if (!accelerator) open("cpu");
+  }
+}
+
+void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+  if (!given) {
+    DistributedOptions options;
+    const std::string wanted = type_of(document, "comm");
+    const bool is_alone = control::discover(control::variables_of_this_process(), {}).world_size == 1;
+    options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
+    options.plugin_paths = plugin_paths(document);
+    if (const Value* ours = document.root().find("gannet"); ours && ours->is_dict())
+      if (const Value* seconds = ours->as_dict().find("timeout_seconds"); seconds && seconds->is_number()) options.timeout_seconds = seconds->as_number();
+    given = init_distributed(options);
+  }
+  process_group = std::move(given);
+  comm = static_cast<CommGroup*>(process_group->comm_group());
+
+  const uint32_t count = accelerator->device_count();
+  const uint32_t index = process_group->local_rank();
+  const auto device_type = static_cast<c10::DeviceType>(accelerator->device(0).torch_device_type);
+  if (device_type == c10::DeviceType::CPU) return;
+  if (index >= count)
+    throw Error(ErrorCode::kUnavailable, "local rank " + std::to_string(index) + " has no device of its own: accelerator '" + accelerator->name() + "' has " + std::to_string(count),
+                "start at most " + std::to_string(count) + " processes on this machine");
+  device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
+  accelerator->set_device(index);
+}
+
+void EngineBase::Impl::create_optimizer(const config::Document& document, const EngineOptions& options) {
+  is_fp16 = settings().fp16.enabled;
+  skips_non_finite = is_fp16 || (settings().bf16.enabled && settings().bf16.check_grad_overflow);
+  const auto& fp16 = settings().fp16;
+  if (is_fp16) {
+    scaler = fp16.loss_scale > 0 ? LossScaler::fixed(fp16.loss_scale)
+                                 : LossScaler({.initial_scale_power = fp16.initial_scale_power,
+                                               .window = fp16.loss_scale_window,
+                                               .hysteresis = fp16.hysteresis,
+                                               .consecutive_hysteresis = fp16.consecutive_hysteresis,
+                                               .min_scale = static_cast<double>(fp16.min_loss_scale)});
+  }
+
+  if (user_optimizer) {
+    adopt_user_optimizer();
+    user_lr_seen.resize(groups.size());
+    for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
+  } else if (!settings().optimizer.type.empty()) {
+    const plugin::Plugin& plugin = registry->require(GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->name());
+    for (size_t g = 0; g < groups.size(); ++g) {
+      Dict params = settings().optimizer.params;
+      if (g < options.model_parameters.size())
+        for (const auto& [key, value] : options.model_parameters[g].overrides.entries()) params[key] = value;
+      Group& group = groups[g];
+      group.optimizer = std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, params, position_in(document, "optimizer")), host);
+      group.hyper_names = group.optimizer->hyper_names();
+      group.hyper = group.optimizer->hyper_values();
+      if (const double* lr = group.find("lr")) group.base_lr = *lr;
+      if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' averages gradients itself, which this engine does not support yet",
+                    "choose another optimizer");
+    }
+  } else {
+    return;  // an engine to evaluate with: backward and step say that there is no optimizer
+  }
+
+  for (auto& range : ranges) {
+    Optimizer* optimizer = groups[range.group].optimizer.get();
+    if (!optimizer) continue;
+    optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype), range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
+    for (const auto& state : optimizer->states()) {
+      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.numel
+                            : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
+      const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
+      at::Tensor flat = allocate_flat(numel, dtype, device);
+      if (state.initial_value != 0) flat.fill_(state.initial_value);
+      range.state_pointers.push_back(flat.data_ptr());
+      range.states.push_back(std::move(flat));
+    }
+  }
+
+  Reducer::Options reduction;
+  reduction.bucket_numel = std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel);
+  if (settings().communication_data_type) reduction.communication_dtype = scalar_type(*settings().communication_data_type);
+  const double world = comm->size();
+  if (settings().gradient_sum) {
+    reduction.post_factor = 1.0;
+  } else if (settings().prescale_gradients) {
+    reduction.pre_factor = 1.0 / world;
+  } else {  // divide by the predivide factor before, by what is left of the world's size after
+    reduction.pre_factor = 1.0 / settings().gradient_predivide_factor;
+    reduction.post_factor = settings().gradient_predivide_factor / world;
+  }
+  reducer = std::make_unique<Reducer>(ranges, comm, reduction);
+}
+
+void EngineBase::Impl::create_scheduler(const config::Document& document, const EngineOptions& options) {
+  user_schedule = options.lr_scheduler;
+  schedule_is_by_hand = options.lr_scheduler.by_hand;
+  if (!user_schedule.function && !settings().scheduler.type.empty() && reducer) {
+    const plugin::Plugin& plugin = registry->require(GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->name());
+    scheduler = std::make_unique<Scheduler>(plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
+                                            static_cast<uint32_t>(groups.size()));
+    const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);
+    if (first.beta1 && !groups[0].find("betas[0]"))
+      log_warning("scheduler '" + settings().scheduler.type + "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
+  }
+  if (reducer) apply_schedule();
+}
+
+// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
+bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
+
+// What must be the same on every rank for their sums to mean anything.
+void EngineBase::Impl::agree_on_model() {
+  if (!is_whole_world()) return;
+  std::string model = "micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      model += parameter.name + " " + c10::toString(range.dtype) + " [";
+      for (size_t i = 0; i < parameter.shape.size(); ++i) model += (i ? ", " : "") + std::to_string(parameter.shape[i]);
+      model += "]\n";
+    }
+  process_group->world()->agree("the model's parameters and the batch sizes", model);
+}
+
+void EngineBase::Impl::agree_on_plugins() {
+  if (!is_whole_world()) return;
+  process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
+}
+
+std::string EngineBase::plugin_table() const {
+  std::string table;
+  std::vector<const plugin::Plugin*> used = {&impl_->accelerator->plugin(), &impl_->comm->comm().plugin()};
+  if (!impl_->groups.empty() && impl_->groups[0].optimizer) used.push_back(&impl_->groups[0].optimizer->plugin());
+  if (impl_->scheduler) used.push_back(&impl_->scheduler->plugin());
+  for (const auto* plugin : used) {
+    auto column = [](std::string text, size_t width) { return text.size() < width ? text + std::string(width - text.size(), ' ') : text + " "; };
+    table += column(plugin::kind_name(plugin->kind()), 12) + column(plugin->name(), 16) + column(plugin->version(), 8) + plugin->file + "\n";
+  }
+  return table;
+}
+
+std::string EngineBase::config_table() const {
+  std::string table;
+  for (const auto& entry : impl_->resolved.effective) table += entry.path + " = " + entry.value.to_json() + "   # " + entry.origin + "\n";
+  return table;
+}
+
+}  // namespace gannet

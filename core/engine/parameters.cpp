@@ -1,0 +1,170 @@
+// From a module's parameters to groups and flat ranges on the device.
+#include "base/check.h"
+#include "engine/impl.h"
+#include "tensor/dtype.h"
+
+#include <gannet/log.h>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace gannet {
+namespace {
+
+at::ScalarType scalar_type(config::DType type) {
+  switch (type) {
+    case config::DType::kFloat16: return at::kHalf;
+    case config::DType::kBFloat16: return at::kBFloat16;
+    default: return at::kFloat;
+  }
+}
+
+// What the parameters are trained in: fp16 or bf16 where the config says so, else as the program made them.
+std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
+  if (settings.fp16.enabled) return at::kHalf;
+  if (settings.bf16.enabled) return at::kBFloat16;
+  return std::nullopt;
+}
+
+bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
+  if (options.optimizer) {  // the program's own optimizer says which parameters it steps
+    std::vector<ParameterGroup> groups;
+    for (auto& group : options.optimizer->param_groups()) groups.push_back({group.params(), {}, ""});
+    return groups;
+  }
+  if (!options.model_parameters.empty()) return options.model_parameters;
+  ParameterGroup all;
+  for (auto& parameter : module.parameters())
+    if (parameter.requires_grad()) all.parameters.push_back(parameter);
+  return {std::move(all)};
+}
+
+}  // namespace
+
+void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& entry : module->named_parameters()) names.emplace(entry.value().unsafeGetTensorImpl(), entry.key());
+  if (names.empty())
+    throw Error(ErrorCode::kArgument, "the model has no parameters",
+                "register them with register_parameter or register_module; a plain member is not seen by LibTorch");
+
+  std::unordered_map<const void*, size_t> group_of;
+  for (auto& given : groups_of(options, *module)) {
+    const size_t index = groups.size();
+    Group& group = groups.emplace_back();
+    group.name = given.name.empty() ? "group " + std::to_string(index) : given.name;
+    std::map<at::ScalarType, size_t> range_of;  // this group's ranges, by dtype
+    for (auto& tensor : given.parameters) {
+      const void* identity = tensor.unsafeGetTensorImpl();
+      const auto known = names.find(identity);
+      const std::string name = known != names.end() ? known->second : group.name + "[" + std::to_string(group.parameters.size()) + "]";
+      if (!tensor.requires_grad()) continue;
+      if (!tensor.is_floating_point())
+        throw Error(ErrorCode::kArgument, "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
+                    "register it as a buffer");
+      if (const auto [place, is_new] = group_of.emplace(identity, index); !is_new) {
+        if (place->second != index)
+          throw Error(ErrorCode::kArgument, "parameter '" + name + "' is in two parameter groups: " + groups[place->second].name + " and " + group.name,
+                      "give each parameter to one group");
+        continue;  // registered under two names: tied
+      }
+      group.parameters.push_back(tensor);
+      if (tensor.numel() == 0) continue;
+
+      const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
+      const auto [slot, is_new] = range_of.emplace(dtype, ranges.size());
+      if (is_new) {
+        Range& range = ranges.emplace_back();
+        range.group = index;
+        range.dtype = dtype;
+        range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
+        range.grad_dtype = settings().grad_accum_dtype ? scalar_type(*settings().grad_accum_dtype) : dtype;
+        // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
+        if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
+      }
+      TrainedParameter parameter;
+      parameter.name = name;
+      parameter.tensor = tensor;
+      parameter.shape = tensor.sizes().vec();
+      parameter.numel = tensor.numel();
+      ranges[slot->second].parameters.push_back(std::move(parameter));
+    }
+  }
+  if (ranges.empty())
+    throw Error(ErrorCode::kArgument, "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
+                "call requires_grad_(true) on those to train");
+}
+
+void EngineBase::Impl::place_module() {
+  at::NoGradGuard no_grad;
+  std::unordered_set<const void*> trained;
+  for (auto& range : ranges) {
+    std::vector<int64_t> numels;
+    for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
+    const FlatLayout layout = lay_out(numels);
+    range.numel = layout.numel;
+    // Masters keep the fp32 values that the program made, not their rounding to 16 bits.
+    range.master = allocate_flat(range.numel, range.master_dtype, device);
+    range.param = range.has_master_copy() ? allocate_flat(range.numel, range.dtype, device) : range.master;
+    range.grad = allocate_flat(range.numel, range.grad_dtype, device);
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      auto& parameter = range.parameters[p];
+      parameter.offset = layout.offsets[p];
+      trained.insert(parameter.tensor.unsafeGetTensorImpl());
+      range.slice(range.master, parameter).copy_(parameter.tensor);
+      parameter.tensor.mutable_grad().reset();
+      parameter.tensor.set_data(range.slice(range.param, parameter));
+    }
+    if (range.has_master_copy()) range.param.copy_(range.master);
+    for (auto& parameter : range.parameters) {
+      gannet_segment segment{};
+      segment.struct_size = sizeof(segment);
+      segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
+      segment.tensor_id = range.segments.size();
+      segment.offset = static_cast<uint64_t>(parameter.offset);
+      segment.numel = segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
+      segment.shape = parameter.shape.data();
+      range.segments.push_back(segment);
+    }
+  }
+
+  // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
+  const auto dtype = training_dtype(settings());
+  for (auto& parameter : module->parameters()) {
+    if (trained.count(parameter.unsafeGetTensorImpl())) continue;
+    parameter.set_data(parameter.to(device, dtype && parameter.is_floating_point() ? *dtype : parameter.scalar_type()));
+  }
+  for (auto& buffer : module->buffers()) {
+    const bool cast = settings().buffer_dtype && buffer.is_floating_point();
+    buffer.set_data(buffer.to(device, cast ? scalar_type(*settings().buffer_dtype) : buffer.scalar_type()));
+  }
+}
+
+void EngineBase::Impl::broadcast_from_first() {
+  if (comm->size() == 1) return;
+  at::NoGradGuard no_grad;
+  auto broadcast = [&](at::Tensor tensor) {
+    if (tensor.numel() == 0) return;
+    at::Tensor flat = tensor.is_contiguous() ? tensor : tensor.contiguous();
+    comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type())).wait();
+    if (!flat.is_same(tensor)) tensor.copy_(flat);
+  };
+  std::unordered_set<const void*> trained;
+  for (auto& range : ranges) {
+    broadcast(range.master);
+    if (range.has_master_copy()) range.param.copy_(range.master);
+    for (auto& parameter : range.parameters) trained.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+  for (auto& parameter : module->parameters())
+    if (!trained.count(parameter.unsafeGetTensorImpl())) broadcast(parameter.detach());
+  for (auto& buffer : module->buffers()) broadcast(buffer.detach());
+}
+
+}  // namespace gannet

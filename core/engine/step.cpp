@@ -1,0 +1,213 @@
+// One boundary, in the order in which things happen: reduce (end of it) -> check -> clip -> lr -> update -> publish -> tell.
+#include "base/check.h"
+#include "engine/impl.h"
+#include "precision/grad_norm.h"
+#include "tensor/dtype.h"
+
+#include <gannet/log.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <torch/optim/optimizer.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace gannet {
+namespace {
+
+std::string short_number(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", number);
+  return text;
+}
+
+}  // namespace
+
+StepResult EngineBase::step() {
+  Impl& impl = *impl_;
+  if (impl.no_sync) throw Error(ErrorCode::kOrder, "step() was called inside no_sync()", "end the NoSync scope before step()");
+  if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
+    throw Error(ErrorCode::kOrder, "step() was called, but there is no optimizer", "add an \"optimizer\" block to the config, or pass one to initialize");
+  if (impl.phase != Phase::kBackwarded)
+    throw Error(ErrorCode::kOrder, std::string("step() was called ") + (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward()"),
+                "the order of a micro-batch is forward, backward, step");
+  if (!impl.is_boundary()) {
+    impl.phase = Phase::kIdle;
+    ++impl.micro_steps;
+    return {false, false, "accumulating gradients: micro-batch " + std::to_string((impl.micro_steps - 1) % gradient_accumulation_steps() + 1) +
+                              " of " + std::to_string(gradient_accumulation_steps())};
+  }
+  if (impl.comm->size() > 1 && !impl.reducer->is_reduced())
+    throw Error(ErrorCode::kOrder, "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
+                "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
+  impl.phase = Phase::kIdle;
+  StepResult result{true, true, ""};
+  {
+    at::NoGradGuard no_grad;
+    Timers::Scope timed(impl.timers.step_ms);
+    {
+      Timers::Scope waited(impl.timers.reduce_ms);
+      impl.reducer->wait();
+    }
+    const Impl::Check check = impl.check();
+    if (check.finite) {
+      impl.grad_norm = check.norm;
+      impl.update(impl.clip(check.norm));
+      ++impl.applied_steps;
+      impl.consecutive_skips = 0;
+      if (!impl.schedule_is_by_hand) impl.advance_schedule();
+    } else {
+      result = impl.skip(impl.first_non_finite());
+    }
+    if (impl.is_fp16) impl.scaler.update(!check.finite);
+    impl.last_step_applied = result.applied;
+    impl.forget_gradients();
+    ++impl.micro_steps;
+    ++impl.global_steps;
+    impl.global_samples += impl.settings().train_batch_size;
+  }
+  impl.tell(result);
+  return result;
+}
+
+// One pass over the gradients: their norm, and whether all are finite.
+EngineBase::Impl::Check EngineBase::Impl::check() {
+  double squares = 0;
+  bool finite = true;
+  for (auto& range : ranges) {
+    if (device.is_cpu()) {
+      const NormResult part = sum_of_squares(range.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(range.numel), 0);
+      squares += part.sum_of_squares;
+      finite = finite && part.finite;
+    } else {
+      const double norm = at::linalg_vector_norm(range.grad, 2, {}, false, at::kDouble).item<double>();
+      squares += norm * norm;
+      finite = finite && std::isfinite(norm);
+    }
+  }
+  const double scale = reducer->mean_factor() / scaler.scale();
+  return {std::sqrt(squares) * scale, finite};
+}
+
+// Clipping is a number, not a pass: it is folded into what the update multiplies each gradient by.
+double EngineBase::Impl::clip(double norm) const {
+  double factor = reducer->mean_factor() / scaler.scale();
+  const double limit = settings().gradient_clipping;
+  if (limit > 0) {
+    const double excess = (norm + 1e-6) / limit;  // DeepSpeed's: reference ZeRO, unscale_and_clip_grads
+    if (excess > 1) factor /= excess;
+  }
+  return factor;
+}
+
+void EngineBase::Impl::update(double grad_scale) {
+  if (user_optimizer) return update_with_user_optimizer(grad_scale);
+  for (auto& range : ranges) {
+    Group& group = groups[range.group];
+    gannet_update_args args{};
+    args.struct_size = sizeof(args);
+    args.param_dtype = to_dtype(range.master_dtype);
+    args.grad_dtype = to_dtype(range.grad_dtype);
+    args.out_dtype = range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
+    args.numel = static_cast<uint64_t>(range.numel);
+    args.param = range.master.data_ptr();
+    args.grad = range.grad.const_data_ptr();
+    args.out = range.has_master_copy() ? range.param.data_ptr() : nullptr;
+    args.states = range.state_pointers.data();
+    args.state_count = range.state_pointers.size();
+    args.grad_scale = grad_scale;
+    args.step = static_cast<uint64_t>(applied_steps) + 1;
+    args.hyper = group.hyper.data();
+    args.hyper_count = group.hyper.size();
+    args.segments = range.segments.data();
+    args.segment_count = range.segments.size();
+    args.segment_stride = sizeof(gannet_segment);
+    args.stream = accelerator->native_stream(static_cast<uint32_t>(device.has_index() ? device.index() : 0), 0);
+    if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
+      // At stage 0 every tensor is whole on every rank, so the sums need no reduction.
+      std::vector<double> sums(range.segments.size() * group.optimizer->sums_per_tensor(), 0.0);
+      group.optimizer->partials(args, sums.data());
+      group.optimizer->apply(args, sums.data());
+    } else {
+      group.optimizer->update(args);
+    }
+  }
+}
+
+StepResult EngineBase::Impl::skip(const std::string& why) {
+  if (!skips_non_finite) {
+    forget_gradients();
+    throw Error(ErrorCode::kNonFinite, "step " + std::to_string(global_steps + 1) + ": " + why + "; the step was not taken and the parameters are as before it",
+                "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
+  }
+  ++skipped_steps;
+  ++consecutive_skips;
+  std::string reason = "step " + std::to_string(global_steps + 1) + " skipped: " + why;
+  if (is_fp16) {
+    LossScaler after = scaler;
+    after.update(true);  // throws when the scale is at its minimum
+    reason += after.scale() == scaler.scale() ? "; the loss scale stays " + short_number(scaler.scale())
+                                              : "; the loss scale goes from " + short_number(scaler.scale()) + " to " + short_number(after.scale());
+  }
+  const bool scale_can_mend = is_fp16 && settings().fp16.loss_scale == 0;
+  if (!scale_can_mend && consecutive_skips > settings().max_consecutive_skips)
+    throw Error(ErrorCode::kNonFinite, reason + "; it is the " + std::to_string(consecutive_skips) + "th in a row",
+                "the run does not recover by itself: lower the learning rate or look at the data (gannet.max_consecutive_skips sets the limit)");
+  return {false, true, reason};
+}
+
+std::string EngineBase::Impl::first_non_finite() const {
+  for (const auto& range : ranges) {
+    for (const auto& parameter : range.parameters) {
+      const at::Tensor grad = range.slice(range.grad, parameter);
+      const at::Tensor finite = at::isfinite(grad).flatten();
+      if (finite.all().item<bool>()) continue;
+      const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
+      return "the gradient of '" + parameter.name + "' is " + short_number(grad.flatten()[index].item<double>()) + " at element " + std::to_string(index) +
+             (loss_was_finite ? "" : " (the loss was not finite either)");
+    }
+  }
+  return "the gradients' norm is too large for a number";
+}
+
+void EngineBase::Impl::advance_schedule() {
+  ++schedule_position;
+  apply_schedule();
+}
+
+void EngineBase::Impl::apply_schedule() {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    Group& group = groups[g];
+    Scheduler::Value value;
+    if (user_schedule.function) value.lr = user_schedule.function(schedule_position);
+    else if (scheduler) value = scheduler->at(static_cast<uint64_t>(schedule_position), static_cast<uint32_t>(g), group.base_lr);
+    else return;
+    if (double* lr = group.find("lr"); lr && value.lr) *lr = *value.lr;
+    if (double* beta1 = group.find("betas[0]"); beta1 && value.beta1) *beta1 = *value.beta1;
+    if (double* beta2 = group.find("betas[1]"); beta2 && value.beta2) *beta2 = *value.beta2;
+  }
+}
+
+void EngineBase::Impl::forget_gradients() {
+  reducer->forget();
+  if (keeps_user_grads) {
+    for (auto& range : ranges)
+      for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
+    keeps_user_grads = false;
+  }
+}
+
+void EngineBase::Impl::tell(const StepResult& result) {
+  const bool is_first = comm->rank() == 0;
+  if (!result.applied && is_first) log_warning(result.reason);
+  if (settings().wall_clock_breakdown && is_first) log_info(timers.take_line());
+  if (settings().steps_per_print && *settings().steps_per_print > 0 && global_steps % *settings().steps_per_print == 0 && is_first) {
+    std::string line = "step=" + std::to_string(global_steps) + ", skipped=" + std::to_string(skipped_steps) + ", lr=[";
+    for (size_t g = 0; g < groups.size(); ++g) line += (g ? ", " : "") + short_number(*groups[g].find("lr"));
+    log_info(line + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
+  }
+}
+
+}  // namespace gannet

@@ -1,0 +1,68 @@
+// A torch::optim::Optimizer of the program's own: it steps the fp32 masters at stage 0, and its state is its own.
+#include "engine/impl.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <unordered_map>
+
+namespace gannet {
+
+namespace {
+
+// The tensor that the program's optimizer holds for a parameter: the parameter itself, or its master.
+std::vector<at::Tensor> masters_of(const Range& range) {
+  std::vector<at::Tensor> masters;
+  for (const auto& parameter : range.parameters) masters.push_back(range.slice(range.master, parameter));
+  return masters;
+}
+
+}  // namespace
+
+void EngineBase::Impl::adopt_user_optimizer() {
+  std::unordered_map<const void*, at::Tensor> master_of;
+  for (auto& range : ranges) {
+    if (!range.has_master_copy()) continue;
+    auto masters = masters_of(range);
+    for (size_t p = 0; p < masters.size(); ++p) master_of.emplace(range.parameters[p].tensor.unsafeGetTensorImpl(), masters[p]);
+  }
+  for (auto& group : user_optimizer->param_groups())
+    for (auto& tensor : group.params())
+      if (const auto found = master_of.find(tensor.unsafeGetTensorImpl()); found != master_of.end()) tensor = found->second;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    groups[g].hyper_names = {"lr"};
+    groups[g].hyper = {user_optimizer->param_groups()[g].options().get_lr()};
+    groups[g].base_lr = groups[g].hyper[0];
+  }
+}
+
+void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
+  // A schedule or the program may have changed the rate here, or the program on its own object: ours wins where it changed.
+  for (size_t g = 0; g < groups.size(); ++g) {
+    auto& options = user_optimizer->param_groups()[g].options();
+    if (groups[g].hyper[0] != user_lr_seen[g]) options.set_lr(groups[g].hyper[0]);
+    user_lr_seen[g] = groups[g].hyper[0] = options.get_lr();
+  }
+  std::unordered_map<const void*, at::Tensor> gradient_of;
+  for (auto& range : ranges) {
+    if (grad_scale != 1.0) range.grad.mul_(grad_scale);
+    for (auto& parameter : range.parameters) {
+      at::Tensor gradient = range.slice(range.grad, parameter).to(range.master_dtype);
+      if (range.has_master_copy()) gradient_of.emplace(range.slice(range.master, parameter).data_ptr(), gradient);
+      else gradient_of.emplace(parameter.tensor.data_ptr(), gradient);
+    }
+  }
+  for (auto& group : user_optimizer->param_groups())
+    for (auto& tensor : group.params())
+      if (const auto found = gradient_of.find(tensor.data_ptr()); found != gradient_of.end()) tensor.mutable_grad() = found->second;
+  {
+    at::AutoGradMode with_grad(true);  // LBFGS and its kin look at it
+    user_optimizer->step();
+  }
+  for (auto& group : user_optimizer->param_groups())
+    for (auto& tensor : group.params()) tensor.mutable_grad().reset();
+  for (auto& range : ranges)
+    if (range.has_master_copy()) range.param.copy_(range.master);
+}
+
+}  // namespace gannet

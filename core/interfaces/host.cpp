@@ -1,0 +1,122 @@
+#include "interfaces/host.h"
+
+#include <gannet/error.h>
+#include <gannet/log.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/parallel.h"
+
+namespace gannet {
+namespace {
+
+int32_t status_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kArgument:
+    case ErrorCode::kConfig: return GANNET_INVALID_ARGUMENT;
+    case ErrorCode::kUnsupported: return GANNET_UNSUPPORTED;
+    case ErrorCode::kOutOfMemory: return GANNET_OUT_OF_MEMORY;
+    case ErrorCode::kIo: return GANNET_IO_ERROR;
+    case ErrorCode::kTimeout: return GANNET_TIMEOUT;
+    case ErrorCode::kPeerLost: return GANNET_PEER_LOST;
+    case ErrorCode::kUnavailable: return GANNET_UNAVAILABLE;
+    default: return GANNET_INTERNAL;
+  }
+}
+
+int32_t report(gannet_error* error, int32_t status, const char* message) noexcept {
+  if (error && error->message && error->capacity > 0) {
+    const size_t length = std::min<size_t>(std::strlen(message), error->capacity - 1);
+    std::memcpy(error->message, message, length);
+    error->message[length] = 0;
+  }
+  return status;
+}
+
+// The wall in the other direction: nothing that the host throws passes into a plugin, which may be C.
+template <class Body>
+int32_t guarded(gannet_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return GANNET_OK;
+  } catch (const Error& failure) {
+    return report(error, status_of(failure.code()), failure.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, GANNET_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& failure) {
+    return report(error, GANNET_INTERNAL, failure.what());
+  } catch (...) {
+    return report(error, GANNET_INTERNAL, "the host threw something that is not a std::exception");
+  }
+}
+
+HostCollectives* collectives_of(void* context) { return static_cast<Host*>(context)->collectives(); }
+
+HostCollectives& require_collectives(void* context) {
+  if (HostCollectives* collectives = collectives_of(context)) return *collectives;
+  throw Error(ErrorCode::kArgument,
+              "the host's collectives were called outside of an optimizer's update, where no other rank takes part");
+}
+
+void write_log(void*, int32_t level, const char* message) noexcept {
+  guarded(nullptr, [&] {
+    log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)), message ? message : "(null)");
+  });
+}
+
+int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
+  int32_t status = GANNET_INVALID_ARGUMENT;
+  if (!body) return status;
+  const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, body, argument); });
+  return failed != GANNET_OK ? failed : status;
+}
+
+void* allocate(void*, uint64_t bytes, uint64_t alignment) noexcept {
+  const uint64_t effective = std::max<uint64_t>(alignment, 64);
+  void* pointer = nullptr;
+  if (!std::has_single_bit(effective) || posix_memalign(&pointer, effective, std::max<uint64_t>(bytes, 1)) != 0) return nullptr;
+  return pointer;
+}
+
+}  // namespace
+
+Host::Host() {
+  table_.struct_size = sizeof(table_);
+  table_.abi_major = GANNET_ABI_MAJOR;
+  table_.abi_minor = GANNET_ABI_MINOR;
+  table_.context = this;
+  table_.log = write_log;
+  table_.parallel_for = run_parallel;
+  table_.thread_count = [](void*) -> uint32_t { return parallel_thread_count(); };
+  table_.allocate = allocate;
+  table_.deallocate = [](void*, void* pointer) { std::free(pointer); };
+  // Outside of an update the answer is that of a process alone; the collectives themselves refuse there.
+  table_.rank = [](void* context) -> uint32_t { return collectives_of(context) ? collectives_of(context)->rank() : 0; };
+  table_.world_size = [](void* context) -> uint32_t {
+    return collectives_of(context) ? collectives_of(context)->world_size() : 1;
+  };
+  table_.all_reduce = [](void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t op,
+                         gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      require_collectives(context).all_reduce(buffer, count, static_cast<gannet_dtype>(dtype), static_cast<gannet_reduce_op>(op));
+    });
+  };
+  table_.all_gather = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
+                         gannet_error* error) -> int32_t {
+    return guarded(error,
+                   [&] { require_collectives(context).all_gather(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  };
+  table_.all_to_all = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
+                         gannet_error* error) -> int32_t {
+    return guarded(error,
+                   [&] { require_collectives(context).all_to_all(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  };
+}
+
+}  // namespace gannet

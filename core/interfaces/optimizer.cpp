@@ -1,0 +1,96 @@
+#include "interfaces/optimizer.h"
+
+#include <gannet/error.h>
+
+#include "interfaces/call.h"
+
+namespace gannet {
+namespace {
+
+const char* dtype_name(gannet_dtype dtype) {
+  switch (dtype) {
+    case GANNET_DTYPE_NONE: return "none";
+    case GANNET_FLOAT32: return "fp32";
+    case GANNET_FLOAT64: return "fp64";
+    case GANNET_FLOAT16: return "fp16";
+    case GANNET_BFLOAT16: return "bf16";
+    case GANNET_INT8: return "int8";
+    case GANNET_UINT8: return "uint8";
+    case GANNET_INT16: return "int16";
+    case GANNET_INT32: return "int32";
+    case GANNET_INT64: return "int64";
+    case GANNET_BOOL: return "bool";
+  }
+  return "unknown";
+}
+
+std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
+  const auto bad = [&](const std::string& reason) {
+    throw Error(ErrorCode::kPlugin, interfaces::who(plugin) + ": " + reason, "this is a defect of the plugin");
+  };
+  if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec))) bad("its list of states is malformed");
+  std::vector<Optimizer::State> states;
+  for (uint64_t i = 0; i < specs.count; ++i) {
+    const auto& spec = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(specs.specs) + i * specs.stride);
+    if (!spec.name || !*spec.name) bad("its state number " + std::to_string(i) + " has no name");
+    if (spec.dtype > GANNET_BOOL)
+      bad("its state '" + std::string(spec.name) + "' has an unknown dtype, " + std::to_string(spec.dtype));
+    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_SCALAR)
+      bad("its state '" + std::string(spec.name) + "' has an unknown extent, " + std::to_string(spec.extent));
+    for (const auto& other : states)
+      if (other.name == spec.name) bad("it declares the state '" + other.name + "' twice");
+    states.push_back(
+        {spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent), spec.initial_value});
+  }
+  return states;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host)
+    : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)) {
+  interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
+  try {
+    gannet_state_specs specs{};
+    specs.struct_size = sizeof(specs);
+    interfaces::call(plugin_, api_->state_specs, self_, &specs);
+    states_ = read_states(plugin_, specs);
+  } catch (...) {
+    api_->destroy(self_);
+    throw;
+  }
+}
+
+Optimizer::~Optimizer() { api_->destroy(self_); }
+
+bool Optimizer::has(gannet_optimizer_capability capability) const { return (api_->capabilities & capability) != 0; }
+
+uint64_t Optimizer::sums_per_tensor() const { return has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) ? api_->sums_per_tensor : 0; }
+
+void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
+  plugin::ErrorBuffer error;
+  const int32_t status = api_->supports(self_, param, grad, out, error);
+  if (status == GANNET_OK) return;
+  plugin::raise_unless_ok(status, error,
+                          interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " +
+                              dtype_name(grad) + " gradient and " +
+                              (out == GANNET_DTYPE_NONE ? "no copy" : std::string("a ") + dtype_name(out) + " copy"));
+}
+
+void Optimizer::update(const gannet_update_args& args) {
+  if (!api_->update)
+    throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " works with tensor sums and has no plain update");
+  interfaces::call(plugin_, api_->update, self_, &args);
+}
+
+void Optimizer::partials(const gannet_update_args& args, double* sums) {
+  if (!api_->partials) throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " does not work with tensor sums");
+  interfaces::call(plugin_, api_->partials, self_, &args, sums);
+}
+
+void Optimizer::apply(const gannet_update_args& args, const double* sums) {
+  if (!api_->apply) throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " does not work with tensor sums");
+  interfaces::call(plugin_, api_->apply, self_, &args, sums);
+}
+
+}  // namespace gannet

@@ -1,0 +1,143 @@
+#include "plugin/elf_file.h"
+
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace gannet::plugin {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the ELF reader takes the files of a little-endian machine");
+
+#if defined(__x86_64__)
+constexpr uint16_t kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+#else
+#error "name this machine's ELF number here"
+#endif
+
+constexpr uint64_t kMostHeaders = 4096;  // far more than a linker writes: a larger count is a damaged file
+
+[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
+
+std::string_view map_file(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) refuse(std::string("cannot be opened: ") + std::strerror(errno));
+  struct stat status {};
+  const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const auto size = static_cast<size_t>(status.st_size);
+  void* bytes = regular && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
+  const int failure = errno;
+  close(descriptor);
+  if (!regular) refuse("is not a regular file");
+  if (size == 0) refuse("is empty");
+  if (bytes == MAP_FAILED) refuse(std::string("cannot be read: ") + std::strerror(failure));
+  return {static_cast<const char*>(bytes), size};
+}
+
+}  // namespace
+
+template <class T>
+T ElfFile::at(uint64_t offset, const char* what) const {
+  if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T))
+    refuse(std::string("is truncated: its ") + what + " lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+  T value;
+  std::memcpy(&value, bytes_.data() + offset, sizeof(T));
+  return value;
+}
+
+std::string ElfFile::range(uint64_t offset, uint64_t size, const char* what) const {
+  if (offset > bytes_.size() || bytes_.size() - offset < size)
+    refuse(std::string("is truncated: its ") + what + " lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+  return std::string(bytes_.substr(offset, size));
+}
+
+std::string ElfFile::text(uint64_t offset) const {
+  const size_t end = offset < bytes_.size() ? bytes_.find('\0', offset) : std::string::npos;
+  if (end == std::string::npos) refuse("is damaged: a name in it does not end");
+  return std::string(bytes_.substr(offset, end - offset));
+}
+
+ElfFile::ElfFile(const std::string& path) : bytes_(map_file(path)) {
+  // The constructor may throw from here on, and then the destructor does not run.
+  try {
+    read_headers();
+  } catch (...) {
+    munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+    throw;
+  }
+}
+
+ElfFile::~ElfFile() { munmap(const_cast<char*>(bytes_.data()), bytes_.size()); }
+
+void ElfFile::read_headers() {
+  if (bytes_.size() < SELFMAG || bytes_.compare(0, SELFMAG, ELFMAG) != 0) refuse("is not a shared object (no ELF header)");
+  if (bytes_.size() > EI_CLASS && bytes_[EI_CLASS] == ELFCLASS32) refuse("is a 32-bit file; this program is 64-bit");
+  header_ = at<Elf64_Ehdr>(0, "ELF header");
+  if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB || header_.e_machine != kMachine)
+    refuse("is built for another kind of processor (ELF machine " + std::to_string(header_.e_machine) + ", this one is " +
+           std::to_string(kMachine) + ")");
+  if (header_.e_type != ET_DYN)
+    refuse("is not a shared object (ELF type " + std::to_string(header_.e_type) + ", a library has 3)");
+  if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum > kMostHeaders)
+    refuse("is damaged: its segment table makes no sense");
+  for (uint64_t i = 0; i < header_.e_phnum; ++i)
+    segments_.push_back(at<Elf64_Phdr>(header_.e_phoff + i * sizeof(Elf64_Phdr), "segment table"));
+}
+
+std::optional<std::string> ElfFile::section(const std::string& name) const {
+  if (header_.e_shoff == 0 || header_.e_shnum == 0) return std::nullopt;
+  if (header_.e_shentsize != sizeof(Elf64_Shdr) || header_.e_shnum > kMostHeaders || header_.e_shstrndx >= header_.e_shnum)
+    refuse("is damaged: its section table makes no sense");
+  const auto header_of = [&](uint64_t index) {
+    return at<Elf64_Shdr>(header_.e_shoff + index * sizeof(Elf64_Shdr), "section table");
+  };
+  const auto names = header_of(header_.e_shstrndx);
+  for (uint64_t i = 0; i < header_.e_shnum; ++i) {
+    const auto section = header_of(i);
+    if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS && text(names.sh_offset + section.sh_name) == name)
+      return range(section.sh_offset, section.sh_size, name.c_str());
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> ElfFile::note_segments() const {
+  std::vector<std::string> notes;
+  for (const auto& segment : segments_)
+    if (segment.p_type == PT_NOTE) notes.push_back(range(segment.p_offset, segment.p_filesz, "note segment"));
+  return notes;
+}
+
+std::optional<uint64_t> ElfFile::offset_of_address(uint64_t address) const {
+  for (const auto& segment : segments_)
+    if (segment.p_type == PT_LOAD && address >= segment.p_vaddr && address - segment.p_vaddr < segment.p_filesz)
+      return segment.p_offset + (address - segment.p_vaddr);
+  return std::nullopt;
+}
+
+std::vector<std::string> ElfFile::needed() const {
+  std::vector<uint64_t> name_offsets;
+  std::optional<uint64_t> names;
+  for (const auto& segment : segments_) {
+    if (segment.p_type != PT_DYNAMIC) continue;
+    for (uint64_t offset = 0; offset + sizeof(Elf64_Dyn) <= segment.p_filesz; offset += sizeof(Elf64_Dyn)) {
+      const auto entry = at<Elf64_Dyn>(segment.p_offset + offset, "dynamic section");
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag == DT_NEEDED) name_offsets.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_STRTAB) names = offset_of_address(entry.d_un.d_ptr);
+    }
+  }
+  std::vector<std::string> result;
+  for (const uint64_t offset : name_offsets)
+    if (names) result.push_back(text(*names + offset));
+  return result;
+}
+
+}  // namespace gannet::plugin

@@ -1,0 +1,140 @@
+#include "plugin/handshake.h"
+
+#include <gannet/error.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "plugin/note.h"
+#include "plugin/schema.h"
+
+namespace gannet::plugin {
+namespace {
+
+constexpr size_t kMostPlugins = 256;  // a table longer than that has lost its end
+
+[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
+
+// One function of a table that must be there.
+struct Entry {
+  const char* name;
+  bool present;
+};
+#define GANNET_ENTRY(function) \
+  Entry { #function, api.function != nullptr }
+
+void require_entries(std::initializer_list<Entry> entries) {
+  for (const auto& entry : entries)
+    if (!entry.present) refuse("its function " + std::string(entry.name) + " is null");
+}
+
+void check(const gannet_optimizer_api& api) {
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(state_specs), GANNET_ENTRY(supports)});
+  if (api.capabilities & GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) {
+    require_entries({GANNET_ENTRY(partials), GANNET_ENTRY(apply)});
+    if (api.sums_per_tensor == 0) refuse("it needs tensor sums and asks for none (sums_per_tensor is 0)");
+  } else {
+    require_entries({GANNET_ENTRY(update)});
+  }
+}
+
+void check(const gannet_scheduler_api& api) {
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(value)});
+}
+
+template <class Api>
+void check_version(const Api& api) {
+  if (api.version != GANNET_VOLATILE_VERSION)
+    refuse("its interface has version " + std::to_string(api.version) + ", this Gannet has " +
+           std::to_string(GANNET_VOLATILE_VERSION));
+}
+
+void check(const gannet_accelerator_api& api) {
+  check_version(api);
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(capabilities), GANNET_ENTRY(device_count),
+                   GANNET_ENTRY(device_info), GANNET_ENTRY(set_device), GANNET_ENTRY(synchronize), GANNET_ENTRY(native_stream),
+                   GANNET_ENTRY(default_comm)});
+}
+
+void check(const gannet_comm_api& api) {
+  check_version(api);
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(group_create), GANNET_ENTRY(group_destroy),
+                   GANNET_ENTRY(collective), GANNET_ENTRY(work_wait), GANNET_ENTRY(work_free), GANNET_ENTRY(abort),
+                   GANNET_ENTRY(counters)});
+}
+
+void check(const gannet_offload_api& api) {
+  check_version(api);
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(alignment_bytes), GANNET_ENTRY(allocate),
+                   GANNET_ENTRY(release), GANNET_ENTRY(address), GANNET_ENTRY(read), GANNET_ENTRY(write),
+                   GANNET_ENTRY(work_wait)});
+}
+#undef GANNET_ENTRY
+
+template <class Api>
+void check_api(const void* pointer) {
+  const auto& api = *static_cast<const Api*>(pointer);
+  if (api.struct_size < sizeof(Api))
+    refuse("its function table has " + std::to_string(api.struct_size) + " bytes, at least " + std::to_string(sizeof(Api)) +
+           " are needed");
+  check(api);
+}
+
+void check_api(const gannet_descriptor& descriptor) {
+  if (!descriptor.api) refuse("its function table is null");
+  switch (descriptor.kind) {
+    case GANNET_KIND_ACCELERATOR: return check_api<gannet_accelerator_api>(descriptor.api);
+    case GANNET_KIND_OPTIMIZER: return check_api<gannet_optimizer_api>(descriptor.api);
+    case GANNET_KIND_SCHEDULER: return check_api<gannet_scheduler_api>(descriptor.api);
+    case GANNET_KIND_OFFLOAD: return check_api<gannet_offload_api>(descriptor.api);
+    case GANNET_KIND_COMM: return check_api<gannet_comm_api>(descriptor.api);
+    default: refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
+  }
+}
+
+// The fields that say how to read the others come first.
+void check_head(const gannet_descriptor& descriptor) {
+  if (descriptor.struct_size < sizeof(gannet_descriptor))
+    refuse("has a descriptor of " + std::to_string(descriptor.struct_size) + " bytes, at least " +
+           std::to_string(sizeof(gannet_descriptor)) + " are needed");
+  if (descriptor.magic != GANNET_MAGIC) refuse("has a descriptor with the wrong magic number");
+  if (descriptor.abi_major != GANNET_ABI_MAJOR || descriptor.abi_minor > GANNET_ABI_MINOR)
+    refuse("has a descriptor of plugin ABI " + std::to_string(descriptor.abi_major) + "." + std::to_string(descriptor.abi_minor) +
+           ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
+  if (!descriptor.name || !*descriptor.name) refuse("has a descriptor without a name");
+}
+
+void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
+  check_api(descriptor);
+  if (descriptor.tier != static_cast<uint32_t>(note.tier)) refuse("its tier differs from the file's note");
+  if (!descriptor.version || !*descriptor.version) refuse("it has no version");
+  if (note.tier == GANNET_TIER_PINNED && note.fingerprint != (descriptor.fingerprint ? descriptor.fingerprint : ""))
+    refuse("its fingerprint differs from the file's note");
+  check_schema(descriptor);
+}
+
+}  // namespace
+
+std::vector<const gannet_descriptor*> shake_hands(const gannet_descriptor* const* table, const Candidate& note) {
+  std::vector<const gannet_descriptor*> descriptors;
+  std::set<std::string> provided;
+  for (; *table; ++table) {
+    if (descriptors.size() == kMostPlugins) refuse("has a table of plugins without an end");
+    const gannet_descriptor& descriptor = **table;
+    check_head(descriptor);
+    const std::string name = provided_name(descriptor);
+    try {
+      check_body(descriptor, note);
+    } catch (const Error& error) {
+      refuse("breaks the plugin contract in " + name + ": " + error.message());
+    }
+    if (!provided.insert(name).second) refuse("provides " + name + " twice");
+    descriptors.push_back(&descriptor);
+  }
+  if (const std::set<std::string> promised(note.provides.begin(), note.provides.end()); promised != provided)
+    refuse("provides other plugins than its note says: the note has " + join(note.provides, " ") + ", the table has " +
+           join({provided.begin(), provided.end()}, " "));
+  return descriptors;
+}
+
+}  // namespace gannet::plugin

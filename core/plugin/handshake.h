@@ -1,0 +1,13 @@
+// Whether an opened file keeps the contract: its table against the note, each descriptor, its functions, its schema.
+#pragma once
+
+#include <vector>
+
+#include "plugin/plugin.h"
+
+namespace gannet::plugin {
+
+// The descriptors of the table. Throws Error(kPlugin) with the bare reason.
+std::vector<const gannet_descriptor*> shake_hands(const gannet_descriptor* const* table, const Candidate& note);
+
+}  // namespace gannet::plugin

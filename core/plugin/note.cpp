@@ -1,0 +1,120 @@
+#include "plugin/note.h"
+
+#include <gannet/error.h>
+
+#include <cstring>
+#include <map>
+
+#include "base/text.h"
+#include "plugin/elf_file.h"
+
+namespace gannet::plugin {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
+
+uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
+
+// The content of the note named "Gannet" in a run of ELF notes. Ours are aligned to 8, others in the same range may be to 4.
+std::optional<std::string> find_content(const std::string& notes, uint64_t alignment) {
+  uint64_t offset = 0;
+  while (offset + 12 <= notes.size()) {
+    uint32_t head[3];  // name_bytes, content_bytes, type
+    std::memcpy(head, notes.data() + offset, sizeof(head));
+    const uint64_t content = align(offset + 12 + head[0], alignment);
+    if (content > notes.size() || head[1] > notes.size() - content) return std::nullopt;
+    if (head[2] == GANNET_NOTE_TYPE && head[0] >= sizeof(GANNET_NOTE_NAME) &&
+        notes.compare(offset + 12, sizeof(GANNET_NOTE_NAME), GANNET_NOTE_NAME, sizeof(GANNET_NOTE_NAME)) == 0)
+      return notes.substr(content, head[1]);
+    offset = align(content + head[1], alignment);
+  }
+  return std::nullopt;
+}
+
+gannet_note read_note(const ElfFile& file) {
+  std::optional<std::string> content;
+  if (const auto section = file.section(GANNET_NOTE_SECTION)) {
+    content = find_content(*section, 8);
+    if (!content) refuse("has a damaged " GANNET_NOTE_SECTION);
+  } else {
+    for (const auto& segment : file.note_segments())
+      if (!content) content = find_content(segment, 8);
+  }
+  if (!content) refuse("is a shared object but not a Gannet plugin (it has no " GANNET_NOTE_SECTION ")");
+  gannet_note note{};
+  // The head must be there whole: magic and version are in it, and say what else to expect.
+  if (content->size() < offsetof(gannet_note, tier))
+    refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
+  std::memcpy(&note, content->data(), std::min(content->size(), sizeof(note)));
+  if (note.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
+  if (note.abi_major != GANNET_ABI_MAJOR || note.abi_minor > GANNET_ABI_MINOR)
+    refuse("is built for plugin ABI " + std::to_string(note.abi_major) + "." + std::to_string(note.abi_minor) +
+           ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
+  if (content->size() < sizeof(note) || note.struct_size < sizeof(note))
+    refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
+  return note;
+}
+
+std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
+
+bool has_volatile_kind(const std::vector<std::string>& provides) {
+  for (const auto& name : provides)
+    if (name.starts_with("accelerator/") || name.starts_with("offload/") || name.starts_with("comm/")) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string fingerprint_difference(const std::string& plugin, const std::string& host) {
+  const auto fields = [](const std::string& fingerprint) {
+    std::map<std::string, std::string> result;
+    for (const auto& field : split(fingerprint, ','))
+      result[field.substr(0, field.find('='))] = field.substr(std::min(field.find('='), field.size() - 1) + 1);
+    return result;
+  };
+  const auto theirs = fields(plugin), ours = fields(host);
+  const auto value = [](const auto& map, const std::string& key) {
+    const auto found = map.find(key);
+    return found == map.end() ? std::string("nothing") : found->second;
+  };
+  std::vector<std::string> differences;
+  const auto compare = [&](const std::string& key) {
+    if (value(theirs, key) != value(ours, key))
+      differences.push_back(key + " is " + value(theirs, key) + ", this Gannet's is " + value(ours, key));
+  };
+  for (const auto& [key, unused] : ours) compare(key);
+  for (const auto& [key, unused] : theirs)
+    if (!ours.contains(key)) compare(key);
+  return join(differences, "; ");
+}
+
+std::string provided_name(const gannet_descriptor& descriptor) {
+  std::string name = std::string(kind_name(static_cast<gannet_kind>(descriptor.kind))) + "/" + lower(descriptor.name);
+  if (descriptor.device && *descriptor.device) name.append("@").append(lower(descriptor.device));
+  return name;
+}
+
+Candidate read_candidate(const std::string& file) {
+  Candidate candidate;
+  candidate.file = file;
+  try {
+    const gannet_note note = read_note(ElfFile(file));
+    candidate.tier = static_cast<gannet_tier>(note.tier);
+    candidate.provides = split(bounded(note.provides, sizeof(note.provides)), ' ');
+    candidate.fingerprint = bounded(note.fingerprint, sizeof(note.fingerprint));
+    if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED)
+      refuse("names an unknown tier, " + std::to_string(note.tier));
+    if (candidate.provides.empty()) refuse("says that it provides nothing");
+    if (note.volatile_version != GANNET_VOLATILE_VERSION && has_volatile_kind(candidate.provides))
+      refuse("is built for version " + std::to_string(note.volatile_version) +
+             " of the accelerator, comm and offload interfaces, this Gannet has " + std::to_string(GANNET_VOLATILE_VERSION));
+    const std::string difference =
+        note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
+    if (!difference.empty()) refuse("is built for another host: " + difference);
+  } catch (const Error& error) {
+    candidate.rejected = error.message();
+  }
+  return candidate;
+}
+
+}  // namespace gannet::plugin

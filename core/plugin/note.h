@@ -1,0 +1,20 @@
+// The note of a plugin's file: who it is, read before any of its code runs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "plugin/plugin.h"
+
+namespace gannet::plugin {
+
+// Reads the file and judges it by its note. Never throws: a file that cannot be used is a Candidate with the reason.
+Candidate read_candidate(const std::string& file);
+
+// The first field in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" when they are equal.
+std::string fingerprint_difference(const std::string& plugin, const std::string& host);
+
+// "optimizer/adam@cpu" of a descriptor, lower case, as a note lists it.
+std::string provided_name(const gannet_descriptor& descriptor);
+
+}  // namespace gannet::plugin

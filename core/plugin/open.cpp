@@ -1,0 +1,104 @@
+// The only file that uses Boost.DLL.
+#include "plugin/open.h"
+
+#include <gannet/error.h>
+
+#include "base/text.h"
+#include "plugin/elf_file.h"
+#include "plugin/handshake.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+// After <cstring> and <vector>: Boost.DLL 1.74 uses both and includes neither.
+#include <boost/dll/shared_library.hpp>
+
+namespace gannet::plugin {
+namespace {
+
+std::string hash_of(std::string_view bytes) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
+  return text;
+}
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? std::string(name.get()) : symbol;
+}
+
+// The loader's sentence, in the two cases that have a remedy: "libx.so.1: cannot open shared object file: ..." and
+// "FILE: undefined symbol: name".
+Error explain(const std::string& file, const ElfFile& elf, const std::string& loader) {
+  constexpr std::string_view kMissing = ": cannot open shared object file", kUndefined = "undefined symbol: ";
+  if (const size_t end = loader.find(kMissing); end != std::string::npos && loader.substr(0, end) != file) {
+    const std::string library = loader.substr(0, end);
+    const auto needed = elf.needed();
+    const bool direct = std::find(needed.begin(), needed.end(), library) != needed.end();
+    return Error(ErrorCode::kPlugin,
+                 "plugin " + file + " needs the library " + library + (direct ? "" : " (through " + join(needed, ", ") + ")") +
+                     ", which is not found",
+                 "install it, or put its folder into LD_LIBRARY_PATH");
+  }
+  if (const size_t begin = loader.find(kUndefined); begin != std::string::npos) {
+    std::string symbol = loader.substr(begin + kUndefined.size());
+    symbol.resize(std::min(symbol.find_first_of(", \n"), symbol.size()));
+    return Error(
+        ErrorCode::kPlugin,
+        "plugin " + file + " lacks the symbol " + demangled(symbol) + ": neither it nor a library that it needs defines it",
+        "link the plugin to the library that has it (-Wl,-z,defs shows this when the plugin is built)");
+  }
+  return Error(ErrorCode::kPlugin, "plugin " + file + " cannot be opened: " + loader);
+}
+
+const gannet_descriptor* const* table_of(const std::string& file, const ElfFile& elf) {
+  namespace dll = boost::dll;
+  // NODELETE beside the leak below: a dlclose by anybody else cannot pull the code from under a live object either.
+  const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
+  std::error_code failed;
+  auto* library = new dll::shared_library(file, mode, failed);  // leaked: plugins live as long as the process
+  if (failed) {
+    const char* text = dlerror();
+    throw explain(file, elf, text ? text : failed.message());
+  }
+  if (!library->has("gannet_plugins_v1"))
+    throw Error(ErrorCode::kPlugin, "plugin " + file + " has the note of a plugin and does not export gannet_plugins_v1",
+                "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
+  return &library->get<const gannet_descriptor* const>("gannet_plugins_v1");
+}
+
+}  // namespace
+
+const std::vector<const Plugin*>& open(const Candidate& candidate) {
+  // Never destroyed: plugins may be used while the program's statics are torn down.
+  static auto& mutex = *new std::mutex;
+  static auto& opened = *new std::map<std::string, std::vector<const Plugin*>>;
+  std::lock_guard lock(mutex);
+  if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;
+  if (!candidate.rejected.empty()) throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + candidate.rejected);
+
+  const ElfFile elf(candidate.file);
+  const std::string hash = hash_of(elf.bytes());
+  const auto* table = table_of(candidate.file, elf);
+  std::vector<const Plugin*> plugins;
+  try {
+    for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(),
+                "rebuild it against this Gannet's SDK, or ask its author to");
+  }
+  return opened.emplace(candidate.file, std::move(plugins)).first->second;
+}
+
+}  // namespace gannet::plugin

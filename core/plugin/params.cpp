@@ -1,0 +1,101 @@
+// A config's "params" against a plugin's schema.
+#include <gannet/error.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plugin/plugin.h"
+#include "plugin/schema.h"
+
+namespace gannet::plugin {
+
+// What view_ points into. Filled once, then never moved: ParamSets share it.
+struct ParamSet::Storage {
+  std::vector<Converted> converted;
+  std::vector<gannet_param_value> values;
+};
+
+namespace {
+
+using Where = std::function<std::string(const std::string& member)>;
+
+[[noreturn]] void refuse(const Where& where, const std::string& member, const std::string& reason, const std::string& next_step) {
+  const std::string place = where ? where(member) : "";
+  throw Error(ErrorCode::kConfig, (place.empty() ? "" : place + ": ") + reason, next_step);
+}
+
+bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
+
+}  // namespace
+
+ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& where) {
+  const std::string who = std::string(kind_name(plugin.kind())) + " plugin " + plugin.name();
+  const auto specs = specs_of(*plugin.descriptor);
+  std::vector<std::string> names;
+  for (const auto* spec : specs) names.push_back(spec->name);
+  const std::string legal = names.empty() ? "it takes no params" : "it takes: " + join(names, ", ");
+
+  for (const auto& [key, unused] : params.entries())
+    if (!is_comment(key) && std::find(names.begin(), names.end(), key) == names.end())
+      refuse(where, key, who + " has no parameter '" + key + "'" + did_you_mean(key, names), legal);
+
+  ParamSet set;
+  set.storage_ = std::make_shared<ParamSet::Storage>();
+  auto& [converted, values] = *set.storage_;
+  converted.resize(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& spec = *specs[i];
+    const Value* given = params.find(spec.name);
+    gannet_param_value value{};
+    value.struct_size = sizeof(value);
+    value.type = spec.type;
+    value.name = spec.name;
+    value.is_given = given != nullptr;
+    if (given && given->is_null()) {
+      if (!(spec.flags & GANNET_PARAM_NULLABLE))
+        refuse(where, spec.name,
+               "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null",
+               "give a value, or leave the key out for the default");
+    } else if (given) {
+      try {
+        converted[i] = convert(spec, *given);
+        value.is_set = 1;
+      } catch (const Error& error) {
+        refuse(where, spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
+               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
+                   "` lists all parameters");
+      }
+    } else if (spec.flags & GANNET_PARAM_REQUIRED) {
+      refuse(
+          where, "",
+          who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given",
+          "add it to \"params\"; it is " + type_text(spec));
+    } else if (auto fallback = default_of(spec)) {
+      converted[i] = std::move(*fallback);
+      value.is_set = 1;
+    }
+    value.integer = converted[i].integer;
+    value.number = converted[i].number;
+    value.string = value.is_set && spec.type == GANNET_PARAM_STRING ? converted[i].text.c_str() : nullptr;
+    value.list = converted[i].list.data();
+    value.list_count = converted[i].list.size();
+    values.push_back(value);
+
+    if (!(spec.flags & GANNET_PARAM_DYNAMIC)) continue;
+    if (spec.type == GANNET_PARAM_FLOAT) {
+      set.dynamic_names_.push_back(spec.name);
+      set.dynamic_values_.push_back(value.number);
+    }
+    for (size_t j = 0; j < converted[i].list.size(); ++j) {
+      set.dynamic_names_.push_back(std::string(spec.name) + "[" + std::to_string(j) + "]");
+      set.dynamic_values_.push_back(converted[i].list[j]);
+    }
+  }
+  set.view_.struct_size = sizeof(set.view_);
+  set.view_.values = values.data();
+  set.view_.count = values.size();
+  set.view_.stride = sizeof(gannet_param_value);
+  return set;
+}
+
+}  // namespace gannet::plugin

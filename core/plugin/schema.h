@@ -1,0 +1,38 @@
+// A plugin's parameter schema: reading the declarations safely, converting one value, and checking the schema itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugin/plugin.h"
+
+namespace gannet::plugin {
+
+// The specs of a descriptor, one after the other by the plugin's own stride.
+std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descriptor);
+
+// A value that fits its spec. Only the member that the spec's type names is meaningful.
+struct Converted {
+  int64_t integer = 0;
+  double number = 0;
+  std::string text;
+  std::vector<double> list;
+};
+
+// Converts as the config does ("2" for an integer, 5e8 for an integer, "false" for a boolean) and checks range, choices and
+// length. Throws Error(kConfig) with the bare reason: "expected a number of at least 0, found -1".
+Converted convert(const gannet_param_spec& spec, const Value& value);
+
+// The default, or nothing. Throws as convert does, and when the text is not JSON.
+std::optional<Converted> default_of(const gannet_param_spec& spec);
+
+// Throws Error(kPlugin) with the bare reason when the schema contradicts itself.
+void check_schema(const gannet_descriptor& descriptor);
+
+// "number", "list of 2 numbers", "one of: cos, linear".
+std::string type_text(const gannet_param_spec& spec);
+// ">= 0, < 1", or "".
+std::string range_text(const gannet_param_spec& spec);
+
+}  // namespace gannet::plugin

@@ -1,0 +1,80 @@
+#include "plugin/search.h"
+
+#include <dlfcn.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/text.h"
+
+namespace gannet::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder `gannet` beside libgannet_core.so, wherever that was loaded from.
+fs::path folder_beside_core() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&search), &info) || !info.dli_fname) return {};
+  std::error_code failed;
+  const auto library = fs::canonical(info.dli_fname, failed);
+  return failed ? fs::path() : library.parent_path() / "gannet";
+}
+
+class Collector {
+ public:
+  explicit Collector(SearchResult& result) : result_(result) {}
+
+  // False when there is nothing at `path`.
+  bool add(const fs::path& path, const std::string& why) {
+    std::error_code failed;
+    const auto real = fs::weakly_canonical(path, failed);
+    const std::string place = failed ? path.string() : real.string();
+    const bool exists = !failed && fs::exists(real, failed);
+    if (std::find(places_.begin(), places_.end(), place) != places_.end()) return exists;
+    places_.push_back(place);
+    result_.places.push_back(place + " (" + why + (exists ? ")" : ", not there)"));
+    if (!exists) return false;
+    if (!fs::is_directory(real, failed)) {
+      add_file(real.string());
+      return true;
+    }
+    std::vector<std::string> found;
+    for (fs::directory_iterator entry(real, failed), end; !failed && entry != end; entry.increment(failed))
+      if (entry->path().extension() == ".so") found.push_back(fs::weakly_canonical(entry->path(), failed).string());
+    if (failed) result_.places.back() += " (cannot be read: " + failed.message() + ")";
+    std::sort(found.begin(), found.end());  // the order of a folder is the file system's whim
+    for (const auto& file : found) add_file(file);
+    return true;
+  }
+
+ private:
+  void add_file(const std::string& file) {
+    if (std::find(result_.files.begin(), result_.files.end(), file) == result_.files.end()) result_.files.push_back(file);
+  }
+
+  SearchResult& result_;
+  std::vector<std::string> places_;
+};
+
+}  // namespace
+
+SearchResult search(const std::vector<std::string>& explicit_paths) {
+  SearchResult result;
+  Collector collector(result);
+  for (const auto& path : explicit_paths)
+    if (!collector.add(path, "named by the config"))
+      throw Error(
+          ErrorCode::kPlugin,
+          "there is no plugin file or folder '" + path + "', named by the config (looked at " + result.places.back() + ")",
+          "correct \"plugins\": {\"path\": [...]}; a relative path starts at the current directory");
+  if (const char* variable = std::getenv("GANNET_PLUGIN_PATH"))
+    for (const auto& path : split(variable, ':')) collector.add(path, "GANNET_PLUGIN_PATH");
+  if (const auto folder = folder_beside_core(); !folder.empty()) collector.add(folder, "beside the core library");
+  collector.add(GANNET_INSTALLED_PLUGINS, "install prefix");
+  return result;
+}
+
+}  // namespace gannet::plugin

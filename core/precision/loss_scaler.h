@@ -1,0 +1,56 @@
+/// Loss scale for fp16 training, dynamic or static.
+///
+/// Doubles after `window` clean steps, halves on overflow once `hysteresis` is used up. A value type: copy it, compare it,
+/// put its state in a checkpoint. Source: DeepSpeed 0.19 DynamicLossScaler; the same at every ZeRO stage.
+///
+///   LossScaler scaler({.initial_scale_power = 16});
+///   double loss_scale = scaler.scale();              // what this step's gradients are multiplied by
+///   scaler.update(/*overflow=*/false);               // after the step: the next one's scale
+///
+///   LossScaler fixed = LossScaler::fixed(128);       // a static scale; LossScaler::fixed(1) for fp32 and bf16
+#pragma once
+
+#include <cstdint>
+
+namespace gannet {
+
+class LossScaler {
+ public:
+  struct Options {
+    int64_t initial_scale_power = 16;
+    int64_t window = 1000;
+    int64_t hysteresis = 2;               // overflows in a row that are needed to halve the scale
+    bool consecutive_hysteresis = false;  // a clean step restores the hysteresis; else only a doubling does
+    double min_scale = 1;
+    bool operator==(const Options&) const = default;
+  };
+  /// What a checkpoint keeps, besides the options.
+  struct State {
+    double scale = 1;
+    int64_t iteration = 0;
+    int64_t last_overflow_iteration = -1;
+    int64_t hysteresis_left = 1;
+    bool operator==(const State&) const = default;
+  };
+
+  explicit LossScaler(Options options);
+  static LossScaler fixed(double scale);
+
+  double scale() const { return state_.scale; }
+  bool is_dynamic() const { return dynamic_; }
+
+  /// Records the outcome of one optimizer step. Throws Error(kLossScaleExhausted) when an overflow that would halve the
+  /// scale meets min_scale; the state is then as before. A static scale never changes.
+  void update(bool overflow);
+
+  const State& state() const { return state_; }
+  void set_state(const State& state) { state_ = state; }
+  bool operator==(const LossScaler&) const = default;
+
+ private:
+  Options options_;
+  State state_;
+  bool dynamic_ = true;
+};
+
+}  // namespace gannet

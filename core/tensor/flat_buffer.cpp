@@ -1,0 +1,48 @@
+#include "tensor/flat_buffer.h"
+
+#include <gannet/error.h>
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <sys/mman.h>
+
+#include <atomic>
+
+namespace gannet {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = 2u << 20;
+
+}  // namespace
+
+FlatLayout lay_out(const std::vector<int64_t>& numels) {
+  FlatLayout layout;
+  for (const int64_t numel : numels) {
+    layout.offsets.push_back(layout.numel);
+    const int64_t alignment = FlatLayout::kSegmentAlignment;
+    layout.numel += (numel + alignment - 1) / alignment * alignment;
+  }
+  return layout;
+}
+
+at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device) {
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  if (!device.is_cpu() || numel == 0) return at::zeros({numel}, options);
+
+  // Large buffers come from mmap, which returns equal page offsets for equal sizes; each one therefore starts a different
+  // odd number of pages into its mapping. 7 pages apart: no two of the handful walked together share their cache sets.
+  static std::atomic<size_t> made{0};
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  const size_t shift = (made.fetch_add(1) % 16) * 7 * kPage;
+  const size_t mapped = (bytes + shift + kHugePage - 1) / kHugePage * kHugePage;
+  if (bytes < kHugePage) return at::zeros({numel}, options);
+  void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED)
+    throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of " + std::to_string(bytes) + " bytes",
+                "use a smaller model, more ranks, or a machine with more memory");
+  madvise(base, mapped, MADV_HUGEPAGE);  // advice: without huge pages it is slower, not wrong
+  return at::from_blob(static_cast<char*>(base) + shift, {numel}, [base, mapped](void*) { munmap(base, mapped); }, options);
+}
+
+}  // namespace gannet

@@ -1,0 +1,103 @@
+// Lanes of numbers from and to memory, whatever type lies there: what every CPU optimizer's loop reads and writes with.
+// Compiled once per SIMD target (Highway's foreach_target): include it after <hwy/highway.h>.
+//
+//   auto g = load(d, grad);          // float, double, bfloat16_t or float16_t in memory; float or double lanes
+//   store(d, p, out);                // rounded to nearest even; a NaN stays a NaN, an overflow becomes infinite
+#if defined(GANNET_OPTIMIZERS_COMMON_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
+#undef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
+#else
+#define GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+// Highway 1.0 emulates fp16 where the CPU cannot convert it, but truncates, and knows no infinity there.
+#undef GANNET_HARDWARE_HALF
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
+#define GANNET_HARDWARE_HALF 1
+#else
+#define GANNET_HARDWARE_HALF 0
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace gannet::optimizers::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load(D d, const T* from) {
+  return hn::LoadU(d, from);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, D>(), from));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
+#if GANNET_HARDWARE_HALF
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), from));
+#else
+  const hn::RebindToUnsigned<D> bits_of;
+  const auto half = hn::PromoteTo(bits_of, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits_of, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits_of, 0x7fffu)));
+  // The exponent moves from bias 15 to bias 127; a product does it for subnormal numbers too, exactly.
+  const auto finite = hn::BitCast(bits_of, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
+  const auto is_finite = hn::Lt(magnitude, hn::Set(bits_of, 0x1fu << 23));
+  const auto special = hn::Or(magnitude, hn::Set(bits_of, 0x7f800000u));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_finite, finite, special)));
+#endif
+}
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
+  hn::StoreU(value, d, to);
+}
+
+// The low 16 bits of each lane.
+template <class D, class Bits>
+HWY_INLINE void store_low_half(D, Bits bits, uint16_t* to) {
+  const hn::Rebind<uint16_t, D> half;
+  // Signed on the way: every value fits into 16 bits, so that the saturating demotion leaves it alone.
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(hn::RebindToSigned<D>(), bits)), half, to);
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, hwy::bfloat16_t* to) {
+  const hn::RebindToUnsigned<D> bits_of;
+  const auto bits = hn::BitCast(bits_of, value);
+  const auto high = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(high, hn::Set(bits_of, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_of, 0x7fffu))));
+  const auto quiet_nan = hn::Or(high, hn::Set(bits_of, 0x40u));
+  const auto is_nan = hn::RebindMask(bits_of, hn::IsNaN(value));
+  store_low_half(d, hn::IfThenElse(is_nan, quiet_nan, rounded), reinterpret_cast<uint16_t*>(to));
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, hwy::float16_t* to) {
+#if GANNET_HARDWARE_HALF
+  const hn::Rebind<hwy::float16_t, D> half;
+  hn::StoreU(hn::DemoteTo(half, value), half, to);
+#else
+  const hn::RebindToUnsigned<D> bits_of;
+  const auto bits = hn::BitCast(bits_of, value);
+  const auto magnitude = hn::And(bits, hn::Set(bits_of, 0x7fffffffu));
+  // What is too large becomes infinite by the first product; the second brings the rest back. Adding `anchor`, a power of
+  // two that stands 13 bits above the last bit to keep, lets the adder round to nearest even, subnormal results included.
+  const auto scaled = hn::Mul(hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)), hn::Set(d, 0x1p-110f));
+  const auto exponent = hn::Max(hn::And(hn::Add(bits, bits), hn::Set(bits_of, 0xff000000u)), hn::Set(bits_of, 0x71000000u));
+  const auto anchor = hn::BitCast(d, hn::Add(hn::ShiftRight<1>(exponent), hn::Set(bits_of, 0x07800000u)));
+  const auto anchored = hn::BitCast(bits_of, hn::Add(anchor, scaled));
+  const auto number = hn::Add(hn::And(hn::ShiftRight<13>(anchored), hn::Set(bits_of, 0x7c00u)), hn::And(anchored, hn::Set(bits_of, 0xfffu)));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(bits_of, 0x7f800000u));
+  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(bits_of, 0x80000000u)));
+  store_low_half(d, hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(bits_of, 0x7e00u), number)), reinterpret_cast<uint16_t*>(to));
+#endif
+}
+
+}  // namespace gannet::optimizers::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

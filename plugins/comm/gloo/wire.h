@@ -1,0 +1,27 @@
+// How many payload bytes a rank hands to Gloo's transport, and takes from it, for one collective: Gloo's algorithms as
+// formulas. N ranks, P payload bytes of one rank (count * size of an element).
+//
+//   all_reduce       ring: N-1 steps of reduce-scatter and N-1 of all-gather, a chunk of P/N each     2 P (N-1) / N
+//   broadcast        binomial tree: P to each child, P from the parent                                children * P, or P
+//   all_gather       ring                                                                             P (N-1)
+//   reduce_scatter   an all_reduce of all N parts, of which a rank keeps its own                      2 P (N-1)
+//   all_to_all       one part to each other rank; the own one is a local copy                         P (N-1)
+//   barrier          no payload                                                                       0
+//
+// Gloo's chunks differ by a few elements where N does not divide the count; the formula rounds P (N-1) / N down.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+
+namespace gannet_gloo {
+
+struct Traffic {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+};
+
+Traffic traffic(gannet_collective op, uint64_t payload_bytes, uint32_t rank, uint32_t size, uint32_t root);
+
+}  // namespace gannet_gloo

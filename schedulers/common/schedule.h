@@ -1,0 +1,57 @@
+// What every schedule of DeepSpeed's shares. The values are those that its scheduler objects leave in the optimizer, as a pure
+// function of the number of updates applied: index 0 is what construction sets, index j >= 1 what the j-th scheduler step
+// sets, whose last_batch_iteration is i = j - 1.
+#pragma once
+
+#include <gannet/sdk.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::schedulers {
+
+class Schedule : public sdk::HostServices {
+ public:
+  // The parameter that all of them have.
+  static constexpr gannet_param_spec kLastBatchIteration =
+      sdk::at_least(sdk::integer("last_batch_iteration", "-1", "iteration to go on from; -1: from the beginning, initial values set"), -1);
+
+ protected:
+  Schedule(const sdk::HostServices& host, const sdk::Params& params)
+      : HostServices(host), last_batch_iteration_(params.integer("last_batch_iteration")) {}
+
+  // i of the formulas, for a step of 1 or more.
+  int64_t iteration(uint64_t step) const { return last_batch_iteration_ + static_cast<int64_t>(step); }
+  // Before the first scheduler step: a schedule that goes on leaves the optimizer as it is, a new one sets its start.
+  bool at_start(uint64_t step) const { return step == 0; }
+  bool leaves_start_alone() const { return last_batch_iteration_ != -1; }
+
+  static gannet_schedule_value nothing() {
+    gannet_schedule_value value{};
+    value.struct_size = sizeof(value);
+    return value;
+  }
+  static gannet_schedule_value lr(double lr) {
+    auto value = nothing();
+    value.fields = GANNET_SCHEDULE_LR;
+    value.lr = lr;
+    return value;
+  }
+
+  // A bound that is one number for all parameter groups, or a list with one for each.
+  static std::vector<double> per_group(const sdk::Params& params, const char* name, uint32_t group_count) {
+    std::vector<double> values = params.numbers(name);
+    if (values.size() == 1) values.resize(group_count, values[0]);
+    if (values.size() != group_count)
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "expected " + std::to_string(group_count) + " values for '" + name + "', got " +
+                                                      std::to_string(values.size()) +
+                                                      ": give one number for all parameter groups, or a list with one for each");
+    return values;
+  }
+
+ private:
+  int64_t last_batch_iteration_;
+};
+
+}  // namespace gannet::schedulers

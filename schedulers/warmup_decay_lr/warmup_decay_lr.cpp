@@ -1,0 +1,49 @@
+// WarmupDecayLR: WarmupLR's warm-up, then a line that meets the minimum at total_num_steps.
+#include "schedulers/common/warmup.h"
+
+namespace gannet::schedulers {
+namespace {
+
+class WarmupDecayLr : public Schedule {
+ public:
+  static constexpr gannet_param_spec kParams[] = {
+      sdk::integer("total_num_steps", nullptr, "steps of the whole run", GANNET_PARAM_REQUIRED),
+      sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from and to end at"),
+      sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own", GANNET_PARAM_NULLABLE),
+      Warmup::kNumSteps,
+      Warmup::kType,
+      kLastBatchIteration,
+  };
+
+  WarmupDecayLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
+      : Schedule(host, params), warmup_(host, params), total_(params.integer("total_num_steps")),
+        min_lr_(per_group(params, "warmup_min_lr", groups)) {
+    if (params.has("warmup_max_lr")) max_lr_ = per_group(params, "warmup_max_lr", groups);
+    if (total_ < warmup_.steps())
+      warn("total_num_steps " + std::to_string(total_) + " is less than warmup_num_steps " + std::to_string(warmup_.steps()) +
+           ": the learning rate falls to its minimum as soon as the warm-up is over");
+  }
+
+  gannet_schedule_value value(const gannet_schedule_query& query) const {
+    const double min = min_lr_.at(query.group);
+    if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
+    const double max = max_lr_.empty() ? query.base_lr : max_lr_.at(query.group);
+    return lr(min + (max - min) * fraction(iteration(query.step)));
+  }
+
+ private:
+  double fraction(int64_t i) const {
+    if (!warmup_.is_over(i)) return warmup_.at(i);
+    return std::max(0.0, static_cast<double>(total_ - i) / static_cast<double>(std::max<int64_t>(1, total_ - warmup_.steps())));
+  }
+
+  Warmup warmup_;
+  int64_t total_;
+  std::vector<double> min_lr_, max_lr_;  // [groups]; max_lr_ empty: the group's own lr
+};
+
+}  // namespace
+}  // namespace gannet::schedulers
+
+GANNET_PLUGINS("scheduler/warmupdecaylr", GANNET_TIER_STABLE,
+               gannet::sdk::scheduler<gannet::schedulers::WarmupDecayLr>("WarmupDecayLR", "1.0.0", "warm-up, then linear decay"))

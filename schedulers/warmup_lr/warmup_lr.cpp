@@ -1,0 +1,39 @@
+// WarmupLR: lr_i = min + (max - min) warmup(i), then constant. The first two updates run at the minimum: index 0 is set at
+// construction, index 1 has i = 0.
+#include "schedulers/common/warmup.h"
+
+namespace gannet::schedulers {
+namespace {
+
+class WarmupLr : public Schedule {
+ public:
+  static constexpr gannet_param_spec kParams[] = {
+      sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from"),
+      sdk::numbers("warmup_max_lr", 0, nullptr, "learning rate to reach; null: the group's own", GANNET_PARAM_NULLABLE),
+      Warmup::kNumSteps,
+      Warmup::kType,
+      kLastBatchIteration,
+  };
+
+  WarmupLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
+      : Schedule(host, params), warmup_(host, params), min_lr_(per_group(params, "warmup_min_lr", groups)) {
+    if (params.has("warmup_max_lr")) max_lr_ = per_group(params, "warmup_max_lr", groups);
+  }
+
+  gannet_schedule_value value(const gannet_schedule_query& query) const {
+    const double min = min_lr_.at(query.group);
+    if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
+    const double max = max_lr_.empty() ? query.base_lr : max_lr_.at(query.group);
+    return lr(min + (max - min) * warmup_.at(iteration(query.step)));
+  }
+
+ private:
+  Warmup warmup_;
+  std::vector<double> min_lr_, max_lr_;  // [groups]; max_lr_ empty: the group's own lr
+};
+
+}  // namespace
+}  // namespace gannet::schedulers
+
+GANNET_PLUGINS("scheduler/warmuplr", GANNET_TIER_STABLE,
+               gannet::sdk::scheduler<gannet::schedulers::WarmupLr>("WarmupLR", "1.0.0", "warm-up, then a constant learning rate"))

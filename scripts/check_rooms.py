@@ -1,0 +1,58 @@
+"""Checks who includes whom in core/, and that vendor headers, Boost and the JSON library stay in their rooms."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parent.parent
+# A room may include the rooms named here, and itself; all may include base and the public headers.
+allowed = {
+    "base": set(),
+    "config": set(),
+    "plugin": set(),
+    "tensor": set(),
+    "interfaces": {"plugin"},
+    "precision": {"tensor"},
+    "checkpoint": {"tensor"},
+    "data": {"tensor"},
+    "control": {"interfaces", "plugin", "config"},
+    "engine": {"config", "plugin", "interfaces", "tensor", "precision", "checkpoint", "data", "control"},
+    "launch": {"control"},
+    "cli": {"config", "plugin", "interfaces", "tensor", "precision", "checkpoint", "data", "control", "engine", "launch"},
+}
+wrong = []
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*[<"]([^">]+)[">]', line)
+        if match:
+            yield number, match.group(1)
+
+
+for path in sorted((root / "core").rglob("*")):
+    if path.suffix not in (".h", ".cpp"):
+        continue
+    room = path.relative_to(root / "core").parts[0]
+    for number, name in includes(path):
+        where = f"{path.relative_to(root)}:{number}"
+        head = name.split("/")[0]
+        if head in allowed and room != "include" and head != room and head != "base" and head not in allowed.get(room, set()):
+            wrong.append(f"{where}: room '{room}' may not include '{name}'")
+        if room == "include" and head in allowed:
+            wrong.append(f"{where}: a public header may not include the core's own '{name}'")
+        if head == "boost" and room != "plugin":
+            wrong.append(f"{where}: Boost belongs in core/plugin alone")
+        if head == "nlohmann" and room == "include":
+            wrong.append(f"{where}: the JSON library may not stand in a public header")
+        if re.match(r"(cuda|hip|nccl)", head) or name.startswith(("ATen/cuda", "c10/cuda")):
+            wrong.append(f"{where}: vendor headers belong in plugins")
+        if name == "torch/torch.h":
+            wrong.append(f"{where}: include LibTorch's small headers in core")
+for folder in ("accelerators", "optimizers", "schedulers", "plugins"):
+    for path in sorted((root / folder).rglob("*")):
+        if path.suffix in (".h", ".cpp", ".cu"):
+            for number, name in includes(path):
+                if name.startswith("gannet/") and not name.startswith(("gannet/abi.h", "gannet/sdk")):
+                    wrong.append(f"{path.relative_to(root)}:{number}: a plugin includes the SDK and nothing else of ours, found '{name}'")
+print("\n".join(wrong) if wrong else "rooms: every include is in order")
+sys.exit(1 if wrong else 0)

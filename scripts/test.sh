@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every test: scripts/test.sh [preset] [ctest arguments...]
+#   scripts/test.sh                  the release build, all tests
+#   scripts/test.sh asan -L unit     the unit tests under AddressSanitizer
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=default
+case "${1:-}" in default|debug|asan|tsan) preset=$1; shift ;; esac
+scripts/build.sh "$preset"
+python3 scripts/check_rooms.py
+ctest --preset "$preset" --output-on-failure "$@"

@@ -4,6 +4,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <thread>
 #include <gannet/sdk.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -104,6 +105,7 @@ void Store::set(const std::string& key, const std::string& value) {
 }
 
 std::string Store::get(const std::string& key) {
+  if (!wait({key}, timeout())) throw Error(ErrorCode::kTimeout, "no rank has set '" + key + "' in the ranks' store in time");
   return translated("reading '" + key + "'", [&] {
     const auto bytes = client_->tcp->get(client_->prefix + key);
     return std::string(bytes.begin(), bytes.end());
@@ -118,18 +120,20 @@ bool Store::check(const std::string& key) {
   return translated("looking for '" + key + "'", [&] { return client_->tcp->check({client_->prefix + key}); });
 }
 
+// By looking again and again: a wait of c10d's that times out writes warnings of its own, and holds the connection meanwhile.
 bool Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  if (keys.empty()) return true;
-  std::vector<std::string> full;
-  for (const auto& key : keys) full.push_back(client_->prefix + key);
-  return translated("waiting for '" + keys.front() + "'", [&] {
-    try {
-      client_->tcp->wait(full, std::max(timeout, std::chrono::milliseconds(1)));
-      return true;
-    } catch (const c10::DistStoreError&) {
-      return false;  // the time-out
+  using namespace std::chrono_literals;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  auto pause = 1ms;
+  for (const auto& key : keys) {
+    while (!check(key)) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      if (left.count() <= 0) return false;
+      std::this_thread::sleep_for(std::min(left, pause));
+      pause = std::min(pause * 2, 50ms);
     }
-  });
+  }
+  return true;
 }
 
 std::chrono::milliseconds Store::timeout() const { return client_->timeout; }

@@ -117,7 +117,7 @@ void World::agree(const std::string& what, const std::string& text) {
   if (!store_) return;
   const std::string key = "agree/" + std::to_string(agreements_++);
   store_->set(key + "/" + std::to_string(rank()), text);
-  wait_for_ranks(*store_, key, size(), "to compare " + what, Patience(timeout_));
+  wait_for_ranks(*store_, key, rank(), size(), "to compare " + what, Patience(timeout_));
   // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, and 2N reads instead of N^2.
   std::string verdict;
   if (rank() == 0) {

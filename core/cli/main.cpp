@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   gannet::cli::add_plugins(app);
   gannet::cli::add_config(app);
+  gannet::cli::add_schedule(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

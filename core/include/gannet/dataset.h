@@ -349,7 +349,7 @@ class Dataset {
     }
   }
 
-  explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given
+  bool empty() const { return !source_.read && !source_.open; }  ///< whether none was given
   const loading::Source& source() const { return source_; }
 
  private:
@@ -376,7 +376,7 @@ class Collate {
     }
   }
 
-  explicit operator bool() const { return static_cast<bool>(collator_.call); }
+  bool empty() const { return !collator_.call; }  ///< the default
   const loading::Collator& collator() const { return collator_; }
 
  private:

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", GANNET_VERSION);
   app.require_subcommand(1);
   gannet::cli::add_plugins(app);
+  gannet::cli::add_config(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

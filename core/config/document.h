@@ -6,17 +6,36 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace gannet::config {
 
 // Where a value stands. `origin` is a file's path, "code", "command line", "default", "auto".
 struct Origin {
   std::string origin;
-  int line = 0;    // 1-based; 0 when the origin is not a text
+  int line = 0;  // 1-based; 0 when the origin is not a text
   int column = 0;
   // "ds_config.json:14:5", or "command line", for the head of an error.
   std::string to_string() const;
 };
+
+// JSON pointers (RFC 6901): "/optimizer/params/lr".
+std::string pointer(const std::string& parent, const std::string& key);
+
+// A dictionary and the origins of its values, by JSON pointer; "" is the whole.
+struct Tree {
+  Dict root;
+  std::map<std::string, Origin> origins;
+  std::vector<std::string> notices;  // what was rewritten on the way: deprecated keys
+
+  Origin origin_of(const std::string& path) const;
+};
+
+// The deepest nesting that a config may have: walks over it recurse.
+constexpr int kMaxDepth = 64;
+
+// Keys that hold notes of the user: "_comment", "x-owner".
+bool is_note(const std::string& key);
 
 class Document {
  public:
@@ -26,13 +45,18 @@ class Document {
   static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin);
   std::shared_ptr<const Document> merged(const Dict& dictionary, const std::string& origin) const;
 
-  const Dict& root() const { return root_; }
+  // Keys under their first name (not an alias, not a deprecated one), values converted to the key's type, or "auto".
+  const Dict& root() const { return tree_.root; }
   // `path` is a JSON pointer ("/optimizer/params/lr"). Falls back to the nearest ancestor that has a position.
-  Origin origin_of(const std::string& path) const;
+  Origin origin_of(const std::string& path) const { return tree_.origin_of(path); }
+  // The value at a JSON pointer, or null where there is none.
+  const Value* find(const std::string& path) const;
+  const std::vector<std::string>& notices() const { return tree_.notices; }
+
+  explicit Document(Tree normalized) : tree_(std::move(normalized)) {}
 
  private:
-  Dict root_;
-  std::map<std::string, Origin> origins_;  // by JSON pointer
+  Tree tree_;
 };
 
 }  // namespace gannet::config

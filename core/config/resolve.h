@@ -1,29 +1,33 @@
-// From a Document to Settings: deprecated keys and aliases, defaults, "auto", the batch triad, cross-field checks.
+// From a Document to Settings: defaults, "auto", the batch triad, cross-field checks.
 #pragma once
-
-#include "config/document.h"
-#include "config/settings.h"
 
 #include <string>
 #include <vector>
+
+#include "config/batch.h"
+#include "config/document.h"
+#include "config/settings.h"
 
 namespace gannet::config {
 
 // One line of `gannet config resolve`.
 struct Effective {
-  std::string path;   // JSON pointer
+  std::string path;  // JSON pointer
   Value value;
   std::string origin;  // "ds_config.json:3:5", "default", "auto: no CUDA device", "computed from ..."
 };
 
 struct Resolved {
   Settings settings;
-  std::vector<Effective> effective;    // every key that Gannet knows and acts on, in the table's order
-  std::vector<std::string> notices;    // said once: legal keys without effect here, deprecated keys, quirks
+  std::vector<Effective> effective;  // every key that Gannet knows and acts on, in the table's order
+  std::vector<std::string> notices;  // said once: legal keys without effect here, deprecated keys, quirks
 };
 
 // `rank_is_set`: whether RANK stood in the environment, for the sentence that explains a world size of 1.
 // Throws Error(kConfig) on what does not fit together, Error(kUnsupported) on what Gannet does not implement.
 Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
+
+// The three batch sizes as they are given; "auto" and null are absent.
+GivenBatch given_batch(const Document& document);
 
 }  // namespace gannet::config

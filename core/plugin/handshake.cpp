@@ -83,18 +83,12 @@ void check_api(const void* pointer) {
 void check_api(const gannet_descriptor& descriptor) {
   if (!descriptor.api) refuse("its function table is null");
   switch (descriptor.kind) {
-    case GANNET_KIND_ACCELERATOR:
-      return check_api<gannet_accelerator_api>(descriptor.api);
-    case GANNET_KIND_OPTIMIZER:
-      return check_api<gannet_optimizer_api>(descriptor.api);
-    case GANNET_KIND_SCHEDULER:
-      return check_api<gannet_scheduler_api>(descriptor.api);
-    case GANNET_KIND_OFFLOAD:
-      return check_api<gannet_offload_api>(descriptor.api);
-    case GANNET_KIND_COMM:
-      return check_api<gannet_comm_api>(descriptor.api);
-    default:
-      refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
+    case GANNET_KIND_ACCELERATOR: return check_api<gannet_accelerator_api>(descriptor.api);
+    case GANNET_KIND_OPTIMIZER: return check_api<gannet_optimizer_api>(descriptor.api);
+    case GANNET_KIND_SCHEDULER: return check_api<gannet_scheduler_api>(descriptor.api);
+    case GANNET_KIND_OFFLOAD: return check_api<gannet_offload_api>(descriptor.api);
+    case GANNET_KIND_COMM: return check_api<gannet_comm_api>(descriptor.api);
+    default: refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
   }
 }
 

@@ -90,7 +90,7 @@ std::string fingerprint_difference(const std::string& plugin, const std::string&
 
 std::string provided_name(const gannet_descriptor& descriptor) {
   std::string name = std::string(kind_name(static_cast<gannet_kind>(descriptor.kind))) + "/" + lower(descriptor.name);
-  if (descriptor.device && *descriptor.device) name += "@" + lower(descriptor.device);
+  if (descriptor.device && *descriptor.device) name.append("@").append(lower(descriptor.device));
   return name;
 }
 

@@ -7,13 +7,11 @@
 #include "plugin/elf_file.h"
 #include "plugin/handshake.h"
 
-// Boost.DLL 1.74 relies on these two being there.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <boost/dll/shared_library.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +19,9 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+// After <cstring> and <vector>: Boost.DLL 1.74 uses both and includes neither.
+#include <boost/dll/shared_library.hpp>
 
 namespace gannet::plugin {
 namespace {

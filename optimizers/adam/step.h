@@ -24,13 +24,15 @@ struct AdamNumbers {
 
 template <class T>
 AdamNumbers<T> adam_numbers(const AdamStep& s) {
-  const double bias1 = s.bias_correction ? 1 - std::pow(s.beta1, static_cast<double>(s.step)) : 1;
-  const double bias2 = s.bias_correction ? 1 - std::pow(s.beta2, static_cast<double>(s.step)) : 1;
   AdamNumbers<T> n;
+  // The betas as the master's type has them, and all else from those, as in DeepSpeed's kernels: 1 - 0.999 in fp32 is
+  // 1.3e-5 off 0.001, and the bias correction must divide by what the moments' weights really add up to.
   n.beta1 = static_cast<T>(s.beta1);
-  n.one_minus_beta1 = 1 - n.beta1;  // in the master's type, as DeepSpeed's kernels do
+  n.one_minus_beta1 = 1 - n.beta1;
   n.beta2 = static_cast<T>(s.beta2);
   n.one_minus_beta2 = 1 - n.beta2;
+  const double bias1 = s.bias_correction ? 1 - std::pow(double{n.beta1}, static_cast<double>(s.step)) : 1;
+  const double bias2 = s.bias_correction ? 1 - std::pow(double{n.beta2}, static_cast<double>(s.step)) : 1;
   n.inverse_bias1 = static_cast<T>(1 / bias1);
   n.inverse_bias2 = static_cast<T>(1 / bias2);
   n.eps = static_cast<T>(s.eps);

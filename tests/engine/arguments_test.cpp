@@ -38,7 +38,7 @@ TEST(Arguments, OverridesBecomeANestedDictionary) {
   CommandLine line({"train", "--set", "optimizer.params.lr=3e-4", "--set", "bf16.enabled=true", "--set", "optimizer.type=SGD"});
   const ConfigArguments taken = take_config_arguments(line.count, line.pointers.data());
   EXPECT_FALSE(taken.enabled);
-  EXPECT_EQ(Value(taken.overrides).to_json(), R"({"optimizer": {"params": {"lr": 0.0003}, "type": "SGD"}, "bf16": {"enabled": true}})");
+  EXPECT_EQ(Value(taken.overrides).to_json(), R"({"optimizer": {"params": {"lr": 3e-04}, "type": "SGD"}, "bf16": {"enabled": true}})");
 }
 
 TEST(Arguments, RefuseWhatIsIncompleteOrContradictory) {

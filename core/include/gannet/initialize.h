@@ -70,7 +70,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
                             std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group)});
   made.optimizer = made.engine->optimizer_handle();
   made.scheduler = made.engine->scheduler_handle();
-  if (!options.training_data.empty()) {
+  if (options.training_data) {
     made.loader = make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 
 namespace gannet_gloo {
 namespace {
@@ -66,15 +67,15 @@ at::ScalarType reducible_type(uint32_t dtype) {
     case GANNET_UINT8: return at::kByte;
     case GANNET_INT32: return at::kInt;
     case GANNET_INT64: return at::kLong;
-    case GANNET_BOOL: return at::kBool;  // sum and max are "or", min is "and"
+    case GANNET_BOOL: return at::kByte;  // zeros and ones, see reduction()
     case GANNET_INT16: throw Failure(GANNET_UNSUPPORTED, "Gloo reduces no int16: widen it to int32, or use another comm plugin");
     default: throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
   }
 }
 
-c10d::ReduceOp reduction(uint32_t op) {
+c10d::ReduceOp reduction(uint32_t op, uint32_t dtype) {
   switch (op) {
-    case GANNET_SUM: return c10d::ReduceOp::SUM;
+    case GANNET_SUM: return dtype == GANNET_BOOL ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;  // true + true is true
     case GANNET_MAX: return c10d::ReduceOp::MAX;
     case GANNET_MIN: return c10d::ReduceOp::MIN;
     default: throw Failure(GANNET_INVALID_ARGUMENT, "reduce operation " + std::to_string(op) + " is not one of gannet_reduce_op");
@@ -98,10 +99,16 @@ class Done : public Work {
   bool wait(uint64_t) override { return true; }
 };
 
+// What c10d started, and what remains to do on this rank when it is complete.
+struct Launched {
+  c10::intrusive_ptr<c10d::Work> work;
+  std::function<void()> then = [] {};
+};
+
 class Pending : public Work {
  public:
-  Pending(c10::intrusive_ptr<c10d::Work> work, std::string doing, std::shared_ptr<std::atomic<bool>> aborted)
-      : work_(std::move(work)), doing_(std::move(doing)), aborted_(std::move(aborted)) {}
+  Pending(Launched launched, std::string doing, std::shared_ptr<std::atomic<bool>> aborted)
+      : work_(std::move(launched.work)), then_(std::move(launched.then)), doing_(std::move(doing)), aborted_(std::move(aborted)) {}
 
   bool wait(uint64_t timeout_ms) override {
     // In slices: closing Gloo's connections does not wake who waits on this side, so abort() is seen here.
@@ -117,11 +124,13 @@ class Pending : public Work {
       }
     }
     if (auto thrown = work_->exception()) throw failure_of(doing_, text_of(thrown));
+    then_();
     return true;
   }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  std::function<void()> then_;
   std::string doing_;
   std::shared_ptr<std::atomic<bool>> aborted_;
 };
@@ -175,7 +184,7 @@ class Connected : public Group {
   }
 
  private:
-  c10::intrusive_ptr<c10d::Work> launch(const gannet_collective_args& args) {
+  Launched launch(const gannet_collective_args& args) {
     const uint64_t size = options_.size;
     // What only moves data moves bytes, so that it takes every type.
     const uint64_t bytes = args.op == GANNET_BARRIER ? 0 : args.count * bytes_of(args.dtype);
@@ -183,38 +192,43 @@ class Connected : public Group {
       case GANNET_ALL_REDUCE: {
         const auto type = reducible_type(args.dtype);
         c10d::AllreduceOptions options;
-        options.reduceOp = reduction(args.reduce_op);
+        options.reduceOp = reduction(args.reduce_op, args.dtype);
         if (args.send != args.recv) std::memcpy(args.recv, args.send, bytes);
         std::vector<at::Tensor> tensors{wrap(args.recv, args.count, type)};
-        return backend_->allreduce(tensors, options);
+        return {backend_->allreduce(tensors, options)};
       }
       case GANNET_BROADCAST: {
         if (args.root >= size) throw Failure(GANNET_INVALID_ARGUMENT, "broadcast from rank " + std::to_string(args.root) + " of " + std::to_string(size));
         c10d::BroadcastOptions options;
         options.rootRank = args.root;
         std::vector<at::Tensor> tensors{wrap(args.recv, bytes, at::kByte)};
-        return backend_->broadcast(tensors, options);
+        return {backend_->broadcast(tensors, options)};
       }
       case GANNET_ALL_GATHER: {
         auto output = wrap(args.recv, bytes * size, at::kByte);
         auto input = wrap(args.send, bytes, at::kByte);
-        return backend_->_allgather_base(output, input);
+        return {backend_->_allgather_base(output, input)};
       }
       case GANNET_REDUCE_SCATTER: {
-        const auto type = reducible_type(args.dtype);
-        c10d::ReduceScatterOptions options;
-        options.reduceOp = reduction(args.reduce_op);
-        auto output = wrap(args.recv, args.count, type);
-        auto input = wrap(args.send, args.count * size, type);
-        return backend_->_reduce_scatter_base(output, input, options);
+        // An all_reduce of a copy, of which this rank keeps its part: what _reduce_scatter_base does too, but its work cannot
+        // be waited for with a deadline.
+        auto copy = std::make_shared<std::vector<char>>(bytes * size);
+        std::memcpy(copy->data(), args.send, bytes * size);
+        c10d::AllreduceOptions options;
+        options.reduceOp = reduction(args.reduce_op, args.dtype);
+        // The tensor shares the copy: it lives as long as Gloo may touch it.
+        std::vector<at::Tensor> tensors{at::from_blob(
+            copy->data(), {static_cast<int64_t>(args.count * size)}, [copy](void*) {}, at::TensorOptions().dtype(reducible_type(args.dtype)))};
+        return {backend_->allreduce(tensors, options),
+                [copy, bytes, to = args.recv, rank = options_.rank] { std::memcpy(to, copy->data() + rank * bytes, bytes); }};
       }
       case GANNET_ALL_TO_ALL: {
         auto output = wrap(args.recv, bytes * size, at::kByte);
         auto input = wrap(args.send, bytes * size, at::kByte);
         std::vector<int64_t> equal_parts;
-        return backend_->alltoall_base(output, input, equal_parts, equal_parts);
+        return {backend_->alltoall_base(output, input, equal_parts, equal_parts)};
       }
-      case GANNET_BARRIER: return backend_->barrier();
+      case GANNET_BARRIER: return {backend_->barrier()};
     }
     throw Failure(GANNET_INVALID_ARGUMENT, "operation " + std::to_string(args.op) + " is not one of gannet_collective");
   }

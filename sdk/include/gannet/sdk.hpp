@@ -213,7 +213,7 @@ constexpr gannet_state_spec state(const char* name, gannet_state_extent extent =
 ///   std::vector<gannet_state_spec> states() const;             default: none
 ///   bool supports(param_dtype, grad_dtype, out_dtype) const;   default: fp32 master and gradient, no copy
 ///   static constexpr uint64_t kCapabilities;                   default: ELEMENTWISE
-///   static constexpr uint64_t kSumsPerTensor; void partials(args, sums); void apply(args, sums);
+///   static constexpr uint64_t kSumsPerTensor; void partials(args, sums); void apply(args, sums);   instead of update
 class OptimizerBase : public HostServices {
  public:
   static constexpr uint64_t kCapabilities = GANNET_OPTIMIZER_ELEMENTWISE;
@@ -261,15 +261,16 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
         throw Failure(GANNET_UNSUPPORTED, "it does not take these types");
     });
   };
-  api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*args); });
-  };
   if constexpr ((Derived::kCapabilities & GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) != 0) {
     api.partials = [](void* self, const gannet_update_args* args, double* sums, gannet_error* error) -> int32_t {
       return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.partials(*args, sums); });
     };
     api.apply = [](void* self, const gannet_update_args* args, const double* sums, gannet_error* error) -> int32_t {
       return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.apply(*args, sums); });
+    };
+  } else {
+    api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*args); });
     };
   }
   return api;

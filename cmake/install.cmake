@@ -1,0 +1,33 @@
+# cmake --install build --prefix P [--component C]
+#
+#   runtime   the core library, the binary `gannet`, the plugins in lib/gannet
+#   devel     headers and the CMake package: find_package(gannet) gives gannet::core
+#   sdk       all that a plugin is built from: find_package(gannet COMPONENTS sdk) gives gannet::sdk and gannet_add_plugin();
+#             no LibTorch
+set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
+
+# The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
+set_target_properties(gannet_core PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
+file(RELATIVE_PATH _bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(gannet PROPERTIES INSTALL_RPATH "$ORIGIN/${_bin_to_lib};${LibTorch_ROOT}/lib")
+
+install(TARGETS gannet_core EXPORT gannet-core
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
+install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+install(DIRECTORY core/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
+install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
+install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
+
+install(TARGETS gannet_sdk EXPORT gannet-sdk)
+install(DIRECTORY sdk/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT sdk)
+install(EXPORT gannet-sdk NAMESPACE gannet:: FILE gannet-sdk-targets.cmake DESTINATION ${_package_dir} COMPONENT sdk)
+install(DIRECTORY sdk/cmake/ DESTINATION ${_package_dir} COMPONENT sdk)
+
+# The package's own two files serve both: whichever component is there brings them.
+include(CMakePackageConfigHelpers)
+configure_package_config_file(cmake/gannet-config.cmake.in ${CMAKE_BINARY_DIR}/package/gannet-config.cmake INSTALL_DESTINATION ${_package_dir})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/gannet-config-version.cmake COMPATIBILITY SameMinorVersion)
+foreach(_component devel sdk)
+  install(FILES ${CMAKE_BINARY_DIR}/package/gannet-config.cmake ${CMAKE_BINARY_DIR}/package/gannet-config-version.cmake
+    DESTINATION ${_package_dir} COMPONENT ${_component})
+endforeach()

@@ -1,0 +1,91 @@
+#include "config/batch.h"
+
+#include <gannet/error.h>
+
+#include <limits>
+
+namespace gannet::config {
+namespace {
+
+// a * b, or the largest integer where that is more: such a batch fits nothing, and its error shows the numbers.
+int64_t product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
+}
+
+std::string show(const char* name, int64_t value) { return std::string(name) + " " + std::to_string(value); }
+
+constexpr const char* kTrain = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+
+// `unit` samples make the smallest step; `parts` names its factors.
+[[noreturn]] void not_a_multiple(int64_t train, int64_t unit, const std::string& parts, const std::string& where) {
+  const std::string what = train < unit ? " is less than " : " is not a multiple of ";
+  const int64_t below = train / unit * unit;
+  std::string next = "the nearest that fits is " + std::to_string(below > 0 ? below : unit);
+  if (below > 0 && below <= std::numeric_limits<int64_t>::max() - unit)
+    next = "the nearest that fit are " + std::to_string(below) + " and " + std::to_string(below + unit);
+  throw Error(
+      ErrorCode::kConfig,
+      where + show(kTrain, train) + what + parts + (parts.find(" x ") == std::string::npos ? "" : " = " + std::to_string(unit)),
+      next);
+}
+
+}  // namespace
+
+Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::string& where, bool rank_is_set) {
+  for (const auto& [name, value] :
+       {std::pair(kTrain, given.train), std::pair(kMicro, given.micro), std::pair(kAccumulation, given.accumulation)}) {
+    if (value && *value < 1)
+      throw Error(ErrorCode::kConfig, where + show(name, *value) + " is not above 0", "the smallest batch is 1");
+  }
+  const std::string world = show("world size", world_size);
+  if (!given.train && !given.micro)
+    throw Error(ErrorCode::kConfig, where + "neither " + kTrain + " nor " + kMicro + " is given",
+                std::string("give ") + kMicro + ", the samples of one forward on one rank; the rest follows");
+  if (!given.train) {
+    const int64_t accumulation = given.accumulation.value_or(1);
+    const int64_t train = product(product(*given.micro, accumulation), world_size);
+    if (train == std::numeric_limits<int64_t>::max())
+      throw Error(ErrorCode::kConfig,
+                  where + show(kMicro, *given.micro) + " x " + show(kAccumulation, accumulation) + " x " + world +
+                      " is more than an integer holds",
+                  "choose smaller numbers");
+    return {train, *given.micro, accumulation};
+  }
+  const int64_t train = *given.train;
+  if (given.micro && given.accumulation) {
+    const int64_t per_rank = product(*given.micro, *given.accumulation);
+    if (product(per_rank, world_size) == train) return {train, *given.micro, *given.accumulation};
+    const bool fits_another_world = train % per_rank == 0;
+    std::string next = std::string("leave one of the three out, and it is computed") +
+                       (fits_another_world ? "; they fit world size " + std::to_string(train / per_rank) : "");
+    if (world_size == 1 && !rank_is_set && train > per_rank)
+      next = "world size is 1 because RANK is not set: start with `gannet run --num_procs " +
+             (fits_another_world ? std::to_string(train / per_rank) : "N") + "`";
+    throw Error(ErrorCode::kConfig,
+                where + show(kTrain, train) + " is not " + show(kMicro, *given.micro) + " x " +
+                    show(kAccumulation, *given.accumulation) + " x " + world + " = " +
+                    std::to_string(product(per_rank, world_size)),
+                next);
+  }
+  if (given.micro) {
+    const int64_t unit = product(*given.micro, world_size);
+    if (train % unit != 0) not_a_multiple(train, unit, show(kMicro, *given.micro) + " x " + world, where);
+    return {train, *given.micro, train / unit};
+  }
+  const int64_t accumulation = given.accumulation.value_or(1);
+  const int64_t unit = product(accumulation, world_size);
+  if (train % unit != 0)
+    not_a_multiple(train, unit, given.accumulation ? show(kAccumulation, accumulation) + " x " + world : world, where);
+  return {train, train / unit, accumulation};
+}
+
+int64_t implied_world_size(const GivenBatch& given) {
+  if (!given.train || !given.micro || !given.accumulation || *given.micro < 1 || *given.accumulation < 1) return 1;
+  const int64_t per_rank = product(*given.micro, *given.accumulation);
+  return *given.train >= per_rank && *given.train % per_rank == 0 ? *given.train / per_rank : 1;
+}
+
+}  // namespace gannet::config

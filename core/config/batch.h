@@ -1,0 +1,29 @@
+// The batch triad: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world size.
+//
+//   complete_batch({.train = 32, .micro = 4}, /*world_size=*/2);   // accumulation 4
+//
+// A pure function. Source: DeepSpeed 0.19's rules, two given numbers make the third.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace gannet::config {
+
+struct GivenBatch {
+  std::optional<int64_t> train, micro, accumulation;
+};
+
+struct Batch {
+  int64_t train = 0, micro = 0, accumulation = 0;
+};
+
+// Throws Error(kConfig) whose text shows the numbers; `where` is put before it. `rank_is_set`: whether RANK stood in the
+// environment, for the sentence that explains a world size of 1.
+Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::string& where = "", bool rank_is_set = true);
+
+// The world size for which all three fit, or 1 where they do not say one.
+int64_t implied_world_size(const GivenBatch& given);
+
+}  // namespace gannet::config

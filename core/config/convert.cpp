@@ -1,0 +1,169 @@
+#include "config/convert.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+
+namespace gannet::config {
+namespace {
+
+template <typename T>
+std::optional<T> parse_number(const std::string& text) {
+  T number{};
+  const size_t begin = text.starts_with('+') ? 1 : 0;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<Value> to_bool(const Value& value) {
+  if (value.is_bool()) return value;
+  if (value.is_number() && (value.as_number() == 0 || value.as_number() == 1)) return Value(value.as_number() == 1);
+  if (!value.is_string()) return std::nullopt;
+  const std::string word = lower(value.as_string());
+  for (const char* yes : {"true", "t", "yes", "y", "on", "1"})
+    if (word == yes) return Value(true);
+  for (const char* no : {"false", "f", "no", "n", "off", "0"})
+    if (word == no) return Value(false);
+  return std::nullopt;
+}
+
+std::optional<Value> to_int(const Value& value) {
+  if (value.is_int()) return value;
+  if (value.is_number()) {
+    const double number = value.as_number();  // 2^63 itself does not fit
+    if (std::trunc(number) == number && number >= -0x1p63 && number < 0x1p63) return Value(static_cast<int64_t>(number));
+  } else if (value.is_string()) {
+    if (const auto number = parse_number<int64_t>(value.as_string())) return Value(*number);
+  }
+  return std::nullopt;
+}
+
+std::optional<Value> to_number(const Value& value) {
+  std::optional<double> number;
+  if (value.is_number()) number = value.as_number();
+  if (value.is_string()) number = parse_number<double>(value.as_string());
+  if (!number || !std::isfinite(*number)) return std::nullopt;
+  return Value(*number);
+}
+
+std::optional<Value> to_choice(const Key& key, const Value& value) {
+  if (!value.is_string()) return std::nullopt;
+  for (const std::string& choice : split(key.range, '|')) {
+    if (value.as_string() == choice || (key.type == Type::kWord && lower(value.as_string()) == lower(choice)))
+      return Value(choice);
+  }
+  return std::nullopt;
+}
+
+std::optional<Value> to_dtype(const Value& value) {
+  if (!value.is_string()) return std::nullopt;
+  std::string name = value.as_string();
+  if (name.starts_with("torch.")) name = name.substr(6);
+  for (const char* spelling : {"fp32", "float32", "float"})
+    if (name == spelling) return Value("fp32");
+  for (const char* spelling : {"fp16", "float16", "half"})
+    if (name == spelling) return Value("fp16");
+  for (const char* spelling : {"bf16", "bfloat16"})
+    if (name == spelling) return Value("bf16");
+  return name == "int8" ? std::optional(Value("int8")) : std::nullopt;
+}
+
+std::optional<Value> to_strings(const Value& value) {
+  if (value.is_string()) return Value(List{value});
+  const auto is_string = [](const Value& element) { return element.is_string(); };
+  return value.is_list() && std::all_of(value.as_list().begin(), value.as_list().end(), is_string) ? std::optional(value)
+                                                                                                   : std::nullopt;
+}
+
+std::optional<Value> to_type(const Key& key, const Value& value) {
+  switch (key.type) {
+    case Type::kBool:
+      return to_bool(value);
+    case Type::kInt:
+      return to_int(value);
+    case Type::kNumber:
+      return to_number(value);
+    case Type::kString:
+      return value.is_string() ? std::optional(value) : std::nullopt;
+    case Type::kChoice:
+    case Type::kWord:
+      return to_choice(key, value);
+    case Type::kDType:
+      return to_dtype(value);
+    case Type::kList:
+      return value.is_list() ? std::optional(value) : std::nullopt;
+    case Type::kStrings:
+      return to_strings(value);
+    case Type::kAny:
+      return value;
+    case Type::kSection:
+    case Type::kOpenSection:
+    case Type::kFree:
+      return value.is_dict() ? std::optional(value) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool in_range(std::string_view range, double number) {
+  if (range.empty()) return true;
+  const size_t dots = range.find("..");
+  if (dots != std::string_view::npos)
+    return number >= *parse_number<double>(std::string(range.substr(0, dots))) &&
+           number <= *parse_number<double>(std::string(range.substr(dots + 2)));
+  return range.starts_with(">=") ? number >= *parse_number<double>(std::string(range.substr(2)))
+                                 : number > *parse_number<double>(std::string(range.substr(1)));
+}
+
+}  // namespace
+
+std::string wanted(const Key& key) {
+  std::string range(key.range);
+  if (!range.empty()) range.insert(range.begin(), ' ');
+  switch (key.type) {
+    case Type::kBool:
+      return "true or false";
+    case Type::kInt:
+      return "an integer" + range;
+    case Type::kNumber:
+      return "a finite number" + range;
+    case Type::kString:
+      return "a string";
+    case Type::kChoice:
+    case Type::kWord:
+      return "one of " + join(split(key.range, '|'), ", ");
+    case Type::kDType:
+      return "one of fp32, fp16, bf16, int8";
+    case Type::kList:
+      return "a list";
+    case Type::kStrings:
+      return "a list of strings";
+    case Type::kAny:
+      return "a value";
+    case Type::kSection:
+    case Type::kOpenSection:
+    case Type::kFree:
+      return "an object { ... }";
+  }
+  return "";
+}
+
+Value convert(const Key& key, const Value& value, const std::string& where) {
+  const std::optional<Value> converted = to_type(key, value);
+  if (converted && (!converted->is_number() || in_range(key.range, converted->as_number()))) return *converted;
+  std::string hint;
+  const bool is_word = key.type == Type::kChoice || key.type == Type::kWord;
+  if (value.is_string() && is_word) hint = did_you_mean(value.as_string(), split(key.range, '|'));
+  if (value.is_string() && key.type == Type::kDType) hint = did_you_mean(value.as_string(), {"fp32", "fp16", "bf16"});
+  std::string found = value.is_dict() ? "an object" : value.is_list() ? "a list" : value.to_json();
+  if (found.size() > 60) found = found.substr(0, 57) + "...";
+  std::string next(key.meaning);
+  if (key.default_json != "null" && !key.is_section()) next += "; default " + std::string(key.default_json);
+  throw Error(ErrorCode::kConfig, where + " must be " + wanted(key) + ", found " + found + hint, next);
+}
+
+}  // namespace gannet::config

@@ -1,0 +1,106 @@
+#include "config/document.h"
+
+#include <gannet/error.h>
+
+#include "base/text.h"
+#include "config/normalize.h"
+#include "config/parse.h"
+
+namespace gannet::config {
+namespace {
+
+void name_origins(const Value& value, const std::string& path, const std::string& origin, std::map<std::string, Origin>& origins,
+                  int depth = 0) {
+  if (depth > kMaxDepth)
+    throw Error(ErrorCode::kConfig, origin + ": nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  origins[path] = {origin, 0, 0};
+  if (!value.is_dict()) return;
+  for (const auto& [key, member] : value.as_dict().entries())
+    name_origins(member, pointer(path, key), origin, origins, depth + 1);
+}
+
+void merge(Dict& base, Dict& overlay, const std::string& path, Tree& into, std::map<std::string, Origin>& overlay_origins) {
+  for (auto& [key, value] : overlay.entries()) {
+    const std::string at = pointer(path, key);
+    Value* old = base.find(key);
+    if (old && old->is_dict() && value.is_dict()) {
+      merge(old->as_dict(), value.as_dict(), at, into, overlay_origins);
+      continue;
+    }
+    std::erase_if(into.origins, [&](const auto& entry) { return entry.first == at || entry.first.starts_with(at + "/"); });
+    for (const auto& [where, origin] : overlay_origins)
+      if (where == at || where.starts_with(at + "/")) into.origins[where] = origin;
+    base[key] = std::move(value);
+  }
+}
+
+Tree tree_of(const Dict& dictionary, const std::string& origin) {
+  Tree tree{dictionary, {}, {}};
+  name_origins(Value(dictionary), "", origin, tree.origins);
+  return tree;
+}
+
+}  // namespace
+
+std::string Origin::to_string() const {
+  return line == 0 ? origin : origin + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+std::string pointer(const std::string& parent, const std::string& key) {
+  std::string result = parent + "/";
+  for (const char letter : key) {
+    if (letter == '~')
+      result += "~0";
+    else if (letter == '/')
+      result += "~1";
+    else
+      result += letter;
+  }
+  return result;
+}
+
+bool is_note(const std::string& key) { return key.starts_with("_") || key.starts_with("x-"); }
+
+Origin Tree::origin_of(const std::string& path) const {
+  for (std::string at = path;; at.erase(at.rfind('/'))) {
+    const auto found = origins.find(at);
+    if (found != origins.end()) return found->second;
+    if (at.find('/') == std::string::npos) return {};
+  }
+}
+
+std::shared_ptr<const Document> Document::from_file(const std::string& path) {
+  return std::make_shared<const Document>(normalize(parse_file(path)));
+}
+
+std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name) {
+  return std::make_shared<const Document>(normalize(parse_text(text, name)));
+}
+
+std::shared_ptr<const Document> Document::from_dict(const Dict& dictionary, const std::string& origin) {
+  return std::make_shared<const Document>(normalize(tree_of(dictionary, origin)));
+}
+
+std::shared_ptr<const Document> Document::merged(const Dict& dictionary, const std::string& origin) const {
+  Tree overlay = normalize(tree_of(dictionary, origin));
+  Tree result = tree_;
+  merge(result.root, overlay.root, "", result, overlay.origins);
+  result.notices.insert(result.notices.end(), overlay.notices.begin(), overlay.notices.end());
+  return std::make_shared<const Document>(std::move(result));
+}
+
+const Value* Document::find(const std::string& path) const {
+  const Dict* dictionary = &tree_.root;
+  const Value* value = nullptr;
+  for (const std::string& key : split(path, '/')) {
+    if (value) {
+      if (!value->is_dict()) return nullptr;
+      dictionary = &value->as_dict();
+    }
+    value = dictionary->find(key);
+    if (!value) return nullptr;
+  }
+  return value;
+}
+
+}  // namespace gannet::config

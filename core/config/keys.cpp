@@ -1,0 +1,107 @@
+#include "config/keys.h"
+
+#include <unordered_map>
+
+#include "config/convert.h"
+#include "config/parse.h"
+
+namespace gannet::config {
+namespace {
+
+struct Index {
+  std::vector<const Key*> rows;
+  std::unordered_map<std::string, const Key*> by_path;
+  std::unordered_map<const Key*, Value> defaults;
+};
+
+// Built once, at the first use, and never torn down: a Config may be read while the process ends.
+const Index& index() {
+  static const Index* const built = [] {
+    auto* result = new Index;
+    for (const auto part : {training_keys(), precision_keys(), zero_keys(), storage_keys(), monitoring_keys(), parallel_keys(),
+                            data_keys(), scaling_keys()}) {
+      for (const Key& key : part) {
+        result->rows.push_back(&key);
+        result->by_path.emplace(key.path, &key);
+        if (!key.alias.empty())
+          result->by_path.emplace(std::string(key.path.substr(0, key.path.size() - key.name().size())) + std::string(key.alias),
+                                  &key);
+        const Value value = parse_value(key.default_json);
+        result->defaults.emplace(&key,
+                                 value.is_null() || value == Value("auto") ? value : convert(key, value, std::string(key.path)));
+      }
+    }
+    return result;
+  }();
+  return *built;
+}
+
+}  // namespace
+
+const std::vector<const Key*>& all_keys() { return index().rows; }
+
+const Key* find_key(std::string_view path) {
+  const auto found = index().by_path.find(std::string(path));
+  return found == index().by_path.end() ? nullptr : found->second;
+}
+
+std::vector<const Key*> members_of(std::string_view section) {
+  std::vector<const Key*> result;
+  const size_t prefix = section.empty() ? 0 : section.size() + 1;
+  for (const Key* key : all_keys())
+    if (key->path.size() - key->name().size() == prefix && key->path.starts_with(section)) result.push_back(key);
+  return result;
+}
+
+std::vector<const Key*> keys_named(std::string_view name) {
+  std::vector<const Key*> result;
+  for (const Key* key : all_keys())
+    if (key->name() == name || key->alias == name) result.push_back(key);
+  return result;
+}
+
+const Value& default_of(const Key& key) { return index().defaults.at(&key); }
+
+const char* to_string(Type type) {
+  switch (type) {
+    case Type::kBool:
+      return "boolean";
+    case Type::kInt:
+      return "integer";
+    case Type::kNumber:
+      return "number";
+    case Type::kString:
+      return "string";
+    case Type::kChoice:
+    case Type::kWord:
+      return "choice";
+    case Type::kDType:
+      return "dtype";
+    case Type::kList:
+      return "list";
+    case Type::kStrings:
+      return "strings";
+    case Type::kAny:
+      return "any";
+    case Type::kSection:
+    case Type::kOpenSection:
+      return "section";
+    case Type::kFree:
+      return "object";
+  }
+  return "";
+}
+
+const char* to_string(Status status) {
+  switch (status) {
+    case Status::kActive:
+      return "active";
+    case Status::kNoEffect:
+      return "no effect";
+    case Status::kUnsupported:
+      return "unsupported";
+  }
+  return "";
+}
+
+}  // namespace gannet::config

@@ -1,0 +1,64 @@
+// Rows of the key table: monitors, profilers, timers.
+#include "config/keys.h"
+
+namespace gannet::config {
+namespace {
+
+using enum Type;
+using enum Status;
+
+constexpr const char* kMonitor = "monitors";
+constexpr const char* kComms = "the log of collectives";
+constexpr const char* kFlops = "the FLOPs profiler";
+constexpr const char* kTimer = "Gannet has no such timer";
+
+constexpr Key kRows[] = {
+    {"tensorboard", kSection, "{}", kUnsupported, "", "write metrics for TensorBoard"},
+    {"tensorboard/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
+    {"tensorboard/output_path", kString, "\"\"", kUnsupported, "", "folder", kMonitor},
+    {"tensorboard/job_name", kString, "\"DeepSpeedJobName\"", kUnsupported, "", "sub-folder", kMonitor},
+    {"wandb", kSection, "{}", kUnsupported, "", "send metrics to Weights & Biases"},
+    {"wandb/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
+    {"wandb/group", kString, "null", kUnsupported, "", "group of runs", kMonitor},
+    {"wandb/team", kString, "null", kUnsupported, "", "team", kMonitor},
+    {"wandb/project", kString, "\"deepspeed\"", kUnsupported, "", "project", kMonitor},
+    {"csv_monitor", kSection, "{}", kUnsupported, "", "write metrics as CSV"},
+    {"csv_monitor/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
+    {"csv_monitor/output_path", kString, "\"\"", kUnsupported, "", "folder", kMonitor},
+    {"csv_monitor/job_name", kString, "\"DeepSpeedJobName\"", kUnsupported, "", "sub-folder", kMonitor},
+    {"comet", kSection, "{}", kUnsupported, "", "send metrics to Comet"},
+    {"comet/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
+    {"comet/samples_log_interval", kInt, "100", kUnsupported, ">=1", "samples between two values", kMonitor},
+    {"comet/project", kString, "null", kUnsupported, "", "project", kMonitor},
+    {"comet/workspace", kString, "null", kUnsupported, "", "workspace", kMonitor},
+    {"comet/api_key", kString, "null", kUnsupported, "", "key of the account", kMonitor},
+    {"comet/experiment_name", kString, "null", kUnsupported, "", "name of the run", kMonitor},
+    {"comet/experiment_key", kString, "null", kUnsupported, "", "identity of the run", kMonitor},
+    {"comet/online", kBool, "null", kUnsupported, "", "send at once", kMonitor},
+    {"comet/mode", kString, "null", kUnsupported, "", "get, create, get_or_create", kMonitor},
+    {"comms_logger", kSection, "{}", kUnsupported, "", "log every collective"},
+    {"comms_logger/enabled", kBool, "false", kUnsupported, "", "switches the section on", kComms},
+    {"comms_logger/prof_all", kBool, "true", kUnsupported, "", "every operation", kComms},
+    {"comms_logger/prof_ops", kStrings, "[]", kUnsupported, "", "these operations", kComms},
+    {"comms_logger/verbose", kBool, "false", kUnsupported, "", "each call", kComms},
+    {"comms_logger/debug", kBool, "false", kUnsupported, "", "with its caller", kComms},
+    {"flops_profiler", kSection, "{}", kUnsupported, "", "count the operations of one step"},
+    {"flops_profiler/enabled", kBool, "false", kUnsupported, "", "switches the section on", kFlops},
+    {"flops_profiler/recompute_fwd_factor", kNumber, "0.0", kUnsupported, ">=0", "part of forward that is computed again",
+     kFlops},
+    {"flops_profiler/profile_step", kInt, "1", kUnsupported, ">=0", "the step", kFlops},
+    {"flops_profiler/module_depth", kInt, "-1", kUnsupported, "", "depth of the report; -1: all", kFlops},
+    {"flops_profiler/top_modules", kInt, "1", kUnsupported, ">=1", "modules per depth in the report", kFlops},
+    {"flops_profiler/detailed", kBool, "true", kUnsupported, "", "the whole report", kFlops},
+    {"flops_profiler/output_file", kString, "null", kUnsupported, "", "file of the report; null: the log", kFlops},
+    {"timers", kSection, "{}", kNoEffect, "", "DeepSpeed's timers"},
+    {"timers/throughput", kSection, "{}", kNoEffect, "", "timer of the samples per second"},
+    {"timers/throughput/enabled", kBool, "true", kNoEffect, "", "switches the section on", kTimer},
+    {"timers/throughput/synchronized", kBool, "true", kNoEffect, "", "wait for the device before the clock is read", kTimer},
+};
+
+}  // namespace
+
+std::span<const Key> monitoring_keys() { return kRows; }
+
+}  // namespace gannet::config

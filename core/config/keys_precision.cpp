@@ -1,0 +1,54 @@
+// Rows of the key table: number types and loss scale.
+#include "config/keys.h"
+
+namespace gannet::config {
+namespace {
+
+using enum Type;
+using enum Status;
+
+constexpr Key kRows[] = {
+    {"fp16", kSection, "{}", kActive, "", "train in fp16 with fp32 master weights"},
+    {"fp16/enabled", kBool, "false", kActive, "", "switches the section on"},
+    {"fp16/auto_cast", kBool, "false", kUnsupported, "", "cast the inputs of forward to fp16", "casting the inputs"},
+    {"fp16/loss_scale", kNumber, "0", kActive, ">=0", "static loss scale; 0: dynamic"},
+    {"fp16/initial_scale_power", kInt, "16", kActive, "-126..127", "the first dynamic scale is 2 to this power"},
+    {"fp16/loss_scale_window", kInt, "1000", kActive, "",
+     "steps without overflow before the scale doubles; above 0 with a dynamic scale"},
+    {"fp16/hysteresis", kInt, "2", kActive, "", "overflows before the scale is halved"},
+    {"fp16/consecutive_hysteresis", kBool, "false", kActive, "", "a step without overflow refills the hysteresis"},
+    {"fp16/min_loss_scale", kInt, "1", kActive, "", "smallest dynamic scale; above 0 with a dynamic scale"},
+    {"fp16/fp16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in fp16",
+     "fp16 master weights (they need ZeRO)"},
+
+    {"bf16", kSection, "{}", kActive, "", "train in bf16 with fp32 master weights", "", "bfloat16"},
+    {"bf16/enabled", kBool, "false", kActive, "", "switches the section on"},
+    {"bf16/immediate_grad_update", kBool, "false", kNoEffect, "", "accumulate inside the gradient hooks",
+     "Gannet always accumulates inside the gradient hooks"},
+    {"bf16/check_grad_overflow", kBool, "true", kActive, "", "skip a step whose gradient is not finite"},
+    {"bf16/bf16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in bf16",
+     "bf16 master weights (they need ZeRO)"},
+    {"bf16/bf16_optimizer_states", kBool, "false", kUnsupported, "", "keep optimizer states in bf16",
+     "bf16 optimizer states (they need ZeRO)"},
+
+    {"data_types", kSection, "{}", kActive, "", "types apart from the model's"},
+    {"data_types/grad_accum_dtype", kDType, "null", kActive, "",
+     "type in which gradients are added up: the model's or fp32; null: the model's"},
+    {"data_types/param_dtype", kDType, "null", kActive, "", "checked: must be the type that fp16 and bf16 say"},
+    {"data_types/buffer_dtype", kDType, "null", kActive, "", "cast the model's floating buffers to this; null: they keep theirs"},
+
+    {"amp", kOpenSection, "{}", kUnsupported, "", "mixed precision by apex; other members are apex's own"},
+    {"amp/enabled", kBool, "false", kUnsupported, "", "switches the section on", "mixed precision by apex (use fp16 or bf16)"},
+    {"torch_autocast", kSection, "{}", kUnsupported, "", "mixed precision by torch.autocast"},
+    {"torch_autocast/enabled", kBool, "false", kUnsupported, "", "switches the section on",
+     "mixed precision by torch.autocast (use fp16 or bf16)"},
+    {"torch_autocast/dtype", kDType, "null", kUnsupported, "", "the lower precision", "torch.autocast"},
+    {"torch_autocast/lower_precision_safe_modules", kStrings, "null", kUnsupported, "", "classes that run in it",
+     "torch.autocast"},
+};
+
+}  // namespace
+
+std::span<const Key> precision_keys() { return kRows; }
+
+}  // namespace gannet::config

@@ -1,0 +1,84 @@
+// Rows of the key table: checkpoints, asynchronous I/O, activation checkpointing, pipelines.
+#include "config/keys.h"
+
+namespace gannet::config {
+namespace {
+
+using enum Type;
+using enum Status;
+
+constexpr const char* kCheckpoint = "checkpoints are not built yet";
+constexpr const char* kNvme = "it belongs to the nvme offload of ZeRO";
+constexpr const char* kActivations = "activation checkpointing";
+constexpr const char* kPipeline = "no model is a pipeline here";
+
+constexpr Key kRows[] = {
+    {"checkpoint", kSection, "{}", kUnsupported, "", "how checkpoints are written"},
+    {"checkpoint/tag_validation", kWord, "\"WARN\"", kUnsupported, "Ignore|Warn|Fail", "when the ranks' tags differ",
+     kCheckpoint},
+    {"checkpoint/load_universal", kBool, "false", kUnsupported, "", "load a checkpoint in DeepSpeed's universal format",
+     kCheckpoint},
+    {"checkpoint/use_node_local_storage", kBool, "false", kUnsupported, "", "each host has a file system of its own",
+     kCheckpoint},
+    {"checkpoint/parallel_write", kSection, "{}", kUnsupported, "", "which ranks write"},
+    {"checkpoint/parallel_write/pipeline_stage", kBool, "false", kUnsupported, "", "each pipeline stage writes its own part",
+     kCheckpoint},
+    {"checkpoint/checkpoint_serialization", kBool, "true", kUnsupported, "", "false: the pickle format of old PyTorch",
+     kCheckpoint},
+    {"checkpoint/writer", kSection, "null", kUnsupported, "", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/type", kWord, "\"FAST\"", kUnsupported, "MOCK|PYTHON|FAST", "kind of writer", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/io_buffer_size", kInt, "67108864", kUnsupported, ">=1", "bytes of its buffer", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/io_buffer_double", kBool, "true", kUnsupported, "", "two buffers", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/show_statistics", kBool, "false", kUnsupported, "", "log its speed", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/data_parallel", kWord, "null", kUnsupported, "REPLICA|SOCKET|MACHINE", "which ranks write",
+     "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/decoupled", kBool, "false", kUnsupported, "", "write while training goes on", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/io_multiplier", kInt, "1", kUnsupported, ">=1", "writers per rank", "DeepSpeed's FastPersist"},
+    {"nebula", kSection, "{}", kUnsupported, "", "asynchronous checkpoints by Azure's Nebula"},
+    {"nebula/enabled", kBool, "false", kUnsupported, "", "switches the section on", "checkpoints by Nebula"},
+    {"nebula/persistent_storage_path", kString, "null", kUnsupported, "", "folder", "checkpoints by Nebula"},
+    {"nebula/persistent_time_interval", kInt, "100", kUnsupported, "", "seconds between saves", "checkpoints by Nebula"},
+    {"nebula/num_of_version_in_retention", kInt, "2", kUnsupported, "", "checkpoints kept", "checkpoints by Nebula"},
+    {"nebula/enable_nebula_load", kBool, "true", kUnsupported, "", "load from it", "checkpoints by Nebula"},
+    {"nebula/nebula_load_path", kString, "null", kUnsupported, "", "folder to load from", "checkpoints by Nebula"},
+    {"datastates_ckpt", kAny, "false", kUnsupported, "", "asynchronous checkpoints by DataStates", "checkpoints by DataStates"},
+
+    {"aio", kSection, "{}", kNoEffect, "", "asynchronous I/O of the nvme offload"},
+    {"aio/block_size", kInt, "1048576", kNoEffect, ">=1", "bytes of a request", kNvme},
+    {"aio/queue_depth", kInt, "8", kNoEffect, ">=1", "requests in flight", kNvme},
+    {"aio/intra_op_parallelism", kInt, "1", kNoEffect, ">=1", "threads of one transfer", kNvme},
+    {"aio/single_submit", kBool, "false", kNoEffect, "", "submit requests one by one", kNvme},
+    {"aio/overlap_events", kBool, "true", kNoEffect, "", "submit while completions arrive", kNvme},
+    {"aio/use_gds", kBool, "false", kNoEffect, "", "GPUDirect storage", kNvme},
+    {"aio/thread_count", kInt, "1", kNoEffect, "", "old name of intra_op_parallelism",
+     "DeepSpeed does not use it either; write intra_op_parallelism"},
+
+    {"activation_checkpointing", kSection, "{}", kUnsupported, "", "recompute activations in backward"},
+    {"activation_checkpointing/partition_activations", kBool, "false", kUnsupported, "",
+     "shard kept activations over model-parallel ranks", kActivations},
+    {"activation_checkpointing/cpu_checkpointing", kBool, "false", kUnsupported, "", "keep activations in the host's memory",
+     kActivations},
+    {"activation_checkpointing/contiguous_memory_optimization", kBool, "false", kUnsupported, "",
+     "copy activations into one buffer", kActivations},
+    {"activation_checkpointing/number_checkpoints", kInt, "null", kUnsupported, ">=1",
+     "checkpoints in a model, to size that buffer", kActivations},
+    {"activation_checkpointing/synchronize_checkpoint_boundary", kBool, "false", kUnsupported, "",
+     "wait for the device at each checkpoint", kActivations},
+    {"activation_checkpointing/profile", kBool, "false", kUnsupported, "", "log the times", kActivations},
+
+    {"pipeline", kSection, "{}", kNoEffect, "", "pipeline parallelism"},
+    {"pipeline/stages", kAny, "\"auto\"", kNoEffect, "", "stages", kPipeline},
+    {"pipeline/partition", kString, "\"best\"", kNoEffect, "", "how layers are dealt to stages", kPipeline},
+    {"pipeline/seed_layers", kBool, "false", kNoEffect, "", "a seed per layer", kPipeline},
+    {"pipeline/activation_checkpoint_interval", kInt, "0", kNoEffect, ">=0", "layers between checkpoints of activations",
+     kPipeline},
+    {"pipeline/pipe_partitioned", kBool, "true", kNoEffect, "", "shard activations on the way", kPipeline},
+    {"pipeline/grad_partitioned", kBool, "true", kNoEffect, "", "shard gradients on the way", kPipeline},
+    {"pipeline/use_reentrant", kBool, "true", kNoEffect, "", "the reentrant kind of checkpointing", kPipeline},
+};
+
+}  // namespace
+
+std::span<const Key> storage_keys() { return kRows; }
+
+}  // namespace gannet::config

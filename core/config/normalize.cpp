@@ -1,0 +1,210 @@
+#include "config/normalize.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "config/convert.h"
+#include "config/keys.h"
+
+namespace gannet::config {
+namespace {
+
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string place(std::string_view section) { return section.empty() ? "at the top level" : "in /" + std::string(section); }
+std::string parent_of(const Key& key) {
+  return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
+}
+
+// Names that belong into params, where no table lists them, and names that older texts use.
+struct Misplaced {
+  const char* name;
+  const char* advice;
+};
+constexpr Misplaced kMisplaced[] = {
+    {"lr", "it belongs in /optimizer/params"},
+    {"learning_rate", "write it as 'lr' in /optimizer/params"},
+    {"betas", "it belongs in /optimizer/params"},
+    {"eps", "it belongs in /optimizer/params"},
+    {"weight_decay", "it belongs in /optimizer/params"},
+    {"momentum", "it belongs in /optimizer/params"},
+    {"warmup_min_lr", "it belongs in /scheduler/params"},
+    {"warmup_max_lr", "it belongs in /scheduler/params"},
+    {"warmup_num_steps", "it belongs in /scheduler/params"},
+    {"warmup_type", "it belongs in /scheduler/params"},
+    {"total_num_steps", "it belongs in /scheduler/params"},
+    {"check_overflow", "did you mean 'check_grad_overflow' in /bf16?"},
+};
+
+// Where an unknown key may have been meant to stand; "" when nothing is near.
+std::string advice_for(const std::string& key, const std::string& section) {
+  std::vector<const Key*> elsewhere = keys_named(key);
+  const auto is_active = [](const Key* row) { return row->status == Status::kActive; };
+  if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))
+    std::erase_if(elsewhere, [&](const Key* row) { return !is_active(row); });
+  if (!elsewhere.empty() && elsewhere.size() <= 2) {
+    std::vector<std::string> places;
+    for (const Key* row : elsewhere) places.push_back(place(parent_of(*row)));
+    return "; it belongs " + join(places, " or ");
+  }
+  for (const auto& [name, advice] : kMisplaced)
+    if (key == name) return std::string("; ") + advice;
+  std::vector<std::string> names;
+  for (const Key* row : members_of(section)) {
+    names.emplace_back(row->name());
+    if (!row->alias.empty()) names.emplace_back(row->alias);
+  }
+  if (const std::string near = did_you_mean(key, names); !near.empty()) return near;
+  names.clear();
+  for (const Key* row : all_keys()) names.emplace_back(row->name());
+  if (key.size() < 6) return "";  // short words are near to too many
+  const auto near = nearest(key, names);
+  const auto rows = near.empty() ? std::vector<const Key*>() : keys_named(near.front());
+  return rows.empty() ? "" : "; did you mean " + in_quotes(near.front()) + " " + place(parent_of(*rows.front())) + "?";
+}
+
+class Normalizer {
+ public:
+  explicit Normalizer(const Tree& written) : written_(written) {}
+
+  Tree run() {
+    result_.notices = written_.notices;
+    result_.origins[""] = written_.origin_of("");
+    section(written_.root, "", "", "", result_.root, /*is_open=*/false, 0);
+    return std::move(result_);
+  }
+
+ private:
+  // Where one member stands: its pointer as written and under its present name.
+  struct Spot {
+    std::string from, to;
+  };
+
+  std::string where(const Spot& spot) const { return written_.origin_of(spot.from).to_string() + ": "; }
+
+  void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
+               bool is_open, int depth);
+  void member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth);
+  void deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out);
+  Value plain(const Value& value, const Spot& spot, int depth);
+
+  const Tree& written_;
+  Tree result_;
+};
+
+void Normalizer::section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
+                         bool is_open, int depth) {
+  std::set<std::string_view> seen;
+  for (const auto& [key, value] : members.entries()) {
+    const Spot spot{pointer(from, key), pointer(to, key)};
+    if (!seen.insert(key).second)
+      throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(key) + " stands twice " + place(path),
+                  "keep one of the two");
+    if (is_note(key)) continue;
+    const Key* row = find_key(path.empty() ? key : path + "/" + key);
+    if (row) {
+      member(*row, value, {spot.from, pointer(to, std::string(row->name()))}, members, out, depth);
+    } else if (is_open) {
+      out[key] = plain(value, spot, depth + 1);
+    } else {
+      const std::string advice = advice_for(key, path);
+      throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice,
+                  std::string(advice.find("belongs") != std::string::npos ? "move it there, or " : "") +
+                      "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
+    }
+  }
+}
+
+void Normalizer::member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth) {
+  const std::string name(row.name());
+  if (out.find(name))
+    throw Error(ErrorCode::kConfig,
+                where(spot) + in_quotes(row.alias) + " and " + in_quotes(name) + " are two names of one key, and both are given",
+                "keep one of the two");
+  if (!row.replaced_by.empty()) return deprecated(row, value, spot, siblings, out);
+
+  result_.origins[spot.to] = written_.origin_of(spot.from);
+  if (value.is_string() && value.as_string() == "auto") {
+    out[name] = value;
+  } else if (value.is_null()) {
+    if (row.default_json != "null")
+      throw Error(ErrorCode::kConfig, where(spot) + spot.from + " must be " + wanted(row) + ", found null",
+                  "leave the key out for its default, " + std::string(row.default_json));
+    out[name] = value;
+  } else if (row.path == "zero_optimization" && !value.is_dict()) {
+    // DeepSpeed's first form: true was stage 1.
+    if (!value.is_bool()) convert(row, value, where(spot) + spot.from);
+    const int stage = value.as_bool() ? 1 : 0;
+    result_.notices.push_back(where(spot) +
+                              "a boolean zero_optimization is deprecated: write {\"stage\": " + std::to_string(stage) + "}");
+    result_.origins[spot.to + "/stage"] = written_.origin_of(spot.from);
+    out[name] = Dict{{"stage", stage}};
+  } else if (row.is_section()) {
+    const Value object = convert(row, value, where(spot) + spot.from);
+    Dict inner;
+    section(object.as_dict(), spot.from, std::string(row.path), spot.to, inner, row.type == Type::kOpenSection, depth + 1);
+    out[name] = std::move(inner);
+  } else {
+    const Value converted = convert(row, value, where(spot) + spot.from);
+    out[name] = plain(converted, spot, depth);
+    if (row.path == "optimizer/params" && converted.as_dict().find("max_grad_norm"))
+      throw Error(ErrorCode::kConfig,
+                  where({pointer(spot.from, "max_grad_norm"), ""}) + spot.from +
+                      "/max_grad_norm: clipping is the engine's work, not the optimizer's",
+                  "write gradient_clipping at the top level");
+  }
+}
+
+void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out) {
+  const Key& successor = *find_key(row.replaced_by);
+  const std::string name(successor.name());
+  if (siblings.find(name) || (!successor.alias.empty() && siblings.find(successor.alias)))
+    throw Error(ErrorCode::kConfig,
+                where(spot) + in_quotes(row.name()) + " is the deprecated form of " + in_quotes(name) + ", and both are given",
+                "keep " + name);
+  if (value.is_null() || (value.is_string() && value.as_string() == "auto")) return;
+  const Value converted = convert(row, value, where(spot) + spot.from);
+  const std::string to = spot.to.substr(0, spot.to.rfind('/') + 1) + name;
+  result_.notices.push_back(where(spot) + spot.from + " is deprecated: write " + name);
+  result_.origins[to] = written_.origin_of(spot.from);
+  if (successor.is_section()) {
+    out[name] = converted.as_bool() ? Value(Dict{{"device", "cpu"}}) : Value();
+  } else {
+    out[name] = convert(successor, converted, where(spot) + spot.from);
+  }
+}
+
+// A value of free form, without notes.
+Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
+  if (depth > kMaxDepth)
+    throw Error(ErrorCode::kConfig, where(spot) + "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  const auto origin = written_.origins.find(spot.from);
+  if (origin != written_.origins.end()) result_.origins[spot.to] = origin->second;
+  if (value.is_list()) {
+    List list;
+    for (const Value& element : value.as_list()) {
+      const std::string index = std::to_string(list.size());
+      list.push_back(plain(element, {pointer(spot.from, index), pointer(spot.to, index)}, depth + 1));
+    }
+    return list;
+  }
+  if (!value.is_dict()) return value;
+  Dict out;
+  for (const auto& [key, element] : value.as_dict().entries()) {
+    const Spot inner{pointer(spot.from, key), pointer(spot.to, key)};
+    if (is_note(key)) continue;
+    if (out.find(key))
+      throw Error(ErrorCode::kConfig, where(inner) + "the key " + in_quotes(key) + " stands twice in " + spot.from,
+                  "keep one of the two");
+    out[key] = plain(element, inner, depth + 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+Tree normalize(const Tree& written) { return Normalizer(written).run(); }
+
+}  // namespace gannet::config

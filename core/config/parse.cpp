@@ -1,0 +1,229 @@
+#include "config/parse.h"
+
+#include <gannet/error.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "config/scan.h"
+
+namespace gannet::config {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
+
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+// Builds the tree from the parser's events. Keys arrive in the order of the text, so the n-th key event stands at the scan's
+// n-th key.
+class Builder : public json::json_sax_t {
+ public:
+  Builder(const Scan& scan, std::string name) : scan_(scan), name_(std::move(name)) {}
+
+  bool null() override { return add(Value()); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(int64_t value) override { return add(value); }
+  bool number_unsigned(uint64_t value) override {
+    return value <= uint64_t(std::numeric_limits<int64_t>::max()) ? add(static_cast<int64_t>(value))
+                                                                  : add(static_cast<double>(value));
+  }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(json::binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Dict()); }
+  bool start_array(size_t) override { return open(List()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    const size_t at = scan_.key_position(next_key_++);
+    Container& top = open_.back();
+    top.key = name;
+    const std::string path = pointer(top.path, name);
+    if (top.value.as_dict().find(name))
+      throw Error(ErrorCode::kConfig,
+                  scan_.where(at) + ": the key " + in_quotes(name) + " stands twice " + place(top.path) + ", first at " +
+                      tree_.origins.at(path).to_string(),
+                  "keep one of the two");
+    const Position position = scan_.position(at);
+    tree_.origins[path] = {name_, position.line, position.column};
+    return true;
+  }
+
+  bool parse_error(size_t byte, const std::string& token, const json::exception& error) override;
+
+  Tree take() {
+    if (!root_.is_dict())
+      throw Error(ErrorCode::kConfig, name_ + ": a config is an object { ... }, found " + root_.type_name(),
+                  "put the keys inside { }");
+    tree_.root = std::move(root_.as_dict());
+    tree_.origins[""] = {name_, 0, 0};
+    return std::move(tree_);
+  }
+
+ private:
+  struct Container {
+    Value value;
+    std::string path;  // JSON pointer
+    std::string key;   // of the member that comes next, in a dictionary
+  };
+
+  static std::string place(const std::string& path) { return path.empty() ? "at the top level" : "in " + path; }
+
+  std::string next_path() const {
+    if (open_.empty()) return "";
+    const Container& top = open_.back();
+    return pointer(top.path, top.value.is_dict() ? top.key : std::to_string(top.value.as_list().size()));
+  }
+
+  bool open(Value container) {
+    if (open_.size() >= kMaxDepth)
+      throw Error(ErrorCode::kConfig,
+                  name_ + ": nested deeper than " + std::to_string(kMaxDepth) + " levels, at " + open_.front().key,
+                  "no key of a config is that deep");
+    std::string path = next_path();
+    open_.push_back({std::move(container), std::move(path), ""});
+    return true;
+  }
+
+  bool close() {
+    Value done = std::move(open_.back().value);
+    open_.pop_back();
+    return add(std::move(done));
+  }
+
+  bool add(Value value) {
+    if (open_.empty())
+      root_ = std::move(value);
+    else if (open_.back().value.is_dict())
+      open_.back().value.as_dict().entries().emplace_back(open_.back().key, std::move(value));
+    else
+      open_.back().value.as_list().push_back(std::move(value));
+    return true;
+  }
+
+  const Scan& scan_;
+  std::string name_;
+  Tree tree_;
+  Value root_;
+  std::vector<Container> open_;
+  size_t next_key_ = 0;
+};
+
+// Says in the words of a config's author what the parser met.
+bool Builder::parse_error(size_t byte, const std::string& token, const json::exception& error) {
+  const std::string& text = scan_.text();
+  size_t offset = byte == 0 ? 0 : byte - 1;
+  // A broken literal ("tru}") is noticed one character behind it.
+  if (std::strstr(error.what(), "invalid literal") && offset > 0 && offset < text.size() &&
+      std::strchr(" \t\r\n,:{}[]\"", text[offset]))
+    --offset;
+  const auto fail = [&](size_t at, const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::kConfig, scan_.where(at) + ": " + what, next);
+  };
+  const bool is_key_wanted = std::strstr(error.what(), "object key") != nullptr;
+  if (text.find_last_not_of(" \t\r\n") == std::string::npos)
+    fail(0, "there is no config in the file: it holds comments only", "write { } with the keys in it");
+  if (offset >= text.size() || text.find_first_not_of(" \t\r\n", offset) == std::string::npos) {
+    if (!open_.empty()) {
+      const bool is_list = open_.back().value.is_list();
+      fail(text.size(),
+           "the text ends before " + (open_.back().path.empty() ? "the outermost object" : open_.back().path) + " is closed",
+           is_list ? "a ']' is missing" : "a '}' is missing");
+    }
+  }
+  const size_t start = scan_.token_start(offset);
+  size_t end = start;
+  while (end < text.size() && !std::strchr(" \t\r\n,:{}[]\"", text[end])) ++end;
+  const std::string word = text.substr(start, end - start);
+  const std::string folded = lower(word);
+  if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
+    fail(start, in_quotes(word) + " is not a number that a config may hold", "write a finite number, or leave the key out");
+  if (word == "True" || word == "False" || word == "None")
+    fail(start, in_quotes(word) + " is Python's word", std::string("JSON writes ") + (word == "None" ? "null" : folded));
+  if (!word.empty() && (word[0] == '\'' || word.find('\'') != std::string::npos))
+    fail(start, "strings stand in double quotes, found a single quote", "write \"...\"");
+  if (!word.empty() && (std::isalpha(static_cast<unsigned char>(word[0])) || word[0] == '_' || word[0] == '$'))
+    fail(start, std::string(is_key_wanted ? "the key " : "the value ") + in_quotes(word) + " needs double quotes",
+         "write \"" + word + "\"");
+  if (std::strstr(error.what(), "out_of_range"))
+    fail(start, "the number " + in_quotes(token) + " is too large", "the largest is about 1.8e308");
+  if (open_.empty() && std::strstr(error.what(), "end of input"))
+    fail(start, "there is more text behind the config's closing brace", "remove it");
+  if (word.size() > 1 && word[0] == '0' && std::isdigit(static_cast<unsigned char>(word[1])))
+    fail(start, in_quotes(word) + " is not a JSON value", "a number has no leading zeros");
+  if (std::strstr(error.what(), "; expected '}'"))
+    fail(start, "a ',' or '}' is missing before this", "members of an object are separated by commas");
+  if (std::strstr(error.what(), "; expected ']'"))
+    fail(start, "a ',' or ']' is missing before this", "elements of a list are separated by commas");
+  if (std::strstr(error.what(), "; expected ':'"))
+    fail(start, "a ':' is missing between a key and its value", "write \"key\": value");
+  if (is_key_wanted) fail(start, "a key in double quotes is expected here", "write \"key\": value");
+  if (start < text.size() && text[start] == '"')
+    fail(start, "this string is not valid JSON",
+         "a backslash stands before one of \" \\ / b f n r t or u and four hexadecimal digits");
+  if (!word.empty())
+    fail(start, in_quotes(word) + " is not a JSON value", "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
+  fail(start, "a value is expected here", "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
+  return false;
+}
+
+}  // namespace
+
+Tree parse_text(const std::string& text, const std::string& name) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(ErrorCode::kConfig, name + ": the config is empty",
+                "write { } with the keys in it, at least train_micro_batch_size_per_gpu");
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw Error(ErrorCode::kConfig, name + ": the text is UTF-16", "save it as UTF-8");
+  const Scan scan(text, name);
+  Builder builder(scan, name);
+  json::sax_parse(scan.text(), &builder);
+  return builder.take();
+}
+
+Tree parse_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    std::vector<std::string> siblings;
+    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+      siblings.push_back(entry->path().filename().string());
+    throw Error(ErrorCode::kNotFound,
+                "config file " + in_quotes(path) + " does not exist" + did_you_mean(fs::path(path).filename().string(), siblings),
+                "the current folder is " + fs::current_path(error).string());
+  }
+  if (fs::is_directory(status))
+    throw Error(ErrorCode::kConfig, "config " + in_quotes(path) + " is a folder, not a file", "name the JSON file in it");
+  if (fs::is_regular_file(status) && fs::file_size(path, error) > kMaxFileBytes && !error)
+    throw Error(ErrorCode::kConfig, path + ": larger than 16 MiB, which no config is", "was another file meant?");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  // At most one byte beyond the limit: a pipe or a device has no size to ask for.
+  for (char buffer[65536]; text.size() <= kMaxFileBytes && (file.read(buffer, sizeof(buffer)) || file.gcount() > 0);)
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+  if (!file.eof() || file.bad()) {
+    if (text.size() > kMaxFileBytes)
+      throw Error(ErrorCode::kConfig, path + ": larger than 16 MiB, which no config is", "was another file meant?");
+    throw Error(ErrorCode::kIo, "config file " + in_quotes(path) + " cannot be read: " + std::strerror(errno ? errno : EIO),
+                "check its permissions");
+  }
+  return parse_text(text, path);
+}
+
+Value parse_value(std::string_view json_text) {
+  Tree tree = parse_text("{\"value\": " + std::string(json_text) + "}", "key table");
+  return *tree.root.find("value");
+}
+
+}  // namespace gannet::config

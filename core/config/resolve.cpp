@@ -1,0 +1,248 @@
+#include "config/resolve.h"
+
+#include <gannet/error.h>
+
+#include <map>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "config/keys.h"
+#include "config/status.h"
+
+namespace gannet::config {
+namespace {
+
+bool is_auto(const Value& value) { return value.is_string() && value.as_string() == "auto"; }
+
+constexpr const char* kTrain = "/train_batch_size";
+constexpr const char* kMicro = "/train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "/gradient_accumulation_steps";
+
+// The effective value of every active key, by pointer; and the "auto"s that nothing resolves.
+class Reader {
+ public:
+  explicit Reader(const Document& document) : document_(document) {
+    for (const Key* key : all_keys())
+      if (key->status == Status::kActive && !key->is_section()) read(*key);
+    require_no_auto();
+  }
+
+  const Value& at(const std::string& path) const { return values_.at(path); }
+  // Where a key is written, for the head of an error: "ds_config.json:3:5: ".
+  std::string place(const std::string& path) const { return document_.origin_of(path).to_string(); }
+  std::string where(const std::string& path) const { return place(path) + ": "; }
+  void computed(const std::string& path, int64_t value, const std::string& how) {
+    if (!at(path).is_null()) return;
+    values_[path] = value;
+    for (Effective& line : effective_)
+      if (line.path == path) line = {path, value, how};
+  }
+  std::vector<Effective> take() { return std::move(effective_); }
+
+ private:
+  void read(const Key& key);
+  void require_no_auto() const;
+  void add(const std::string& path, const Value& value, const std::string& origin) {
+    effective_.push_back({path, value, origin});
+  }
+
+  const Document& document_;
+  std::map<std::string, Value> values_;
+  std::vector<Effective> effective_;
+  std::vector<std::string> unresolved_;  // pointers
+};
+
+void Reader::read(const Key& key) {
+  const std::string path = "/" + std::string(key.path);
+  const Value* given = document_.find(path);
+  const bool is_set = given && !given->is_null();
+  if (key.type == Type::kFree && is_set && given->is_dict() && !given->as_dict().empty()) {
+    values_[path] = *given;
+    const bool is_checked_here = path == "/optimizer/params" || path == "/scheduler/params";
+    for (const auto& [name, value] : given->as_dict().entries()) {
+      const std::string at = pointer(path, name);
+      if (is_checked_here && is_auto(value)) unresolved_.push_back(at);
+      add(at, value, document_.origin_of(at).to_string());
+    }
+  } else if (is_set && is_auto(*given)) {
+    if (path == "/optimizer/type" || path == "/scheduler/type") unresolved_.push_back(path);
+    values_[path] = default_of(key);
+    add(path, default_of(key), "auto at " + document_.origin_of(path).to_string() + ": the default");
+  } else {
+    values_[path] = is_set ? *given : default_of(key);
+    add(path, values_[path], is_set ? document_.origin_of(path).to_string() : "default");
+  }
+}
+
+void Reader::require_no_auto() const {
+  std::vector<std::string> open;
+  if (at(kTrain).is_null() && at(kMicro).is_null()) {
+    for (const char* path : {kTrain, kMicro})
+      if (const Value* given = document_.find(path); given && is_auto(*given)) open.push_back(path);
+  }
+  open.insert(open.end(), unresolved_.begin(), unresolved_.end());
+  if (open.empty()) return;
+  std::vector<std::string> shown;
+  for (const std::string& path : open) shown.push_back(path + " (" + document_.origin_of(path).to_string() + ")");
+  throw Error(
+      ErrorCode::kConfig,
+      "nothing gives a value to " + std::string(open.size() == 1 ? "this \"auto\": " : "these \"auto\"s: ") + join(shown, ", "),
+      "write the values: such an \"auto\" is a blank that another program fills in before the run");
+}
+
+std::optional<int64_t> optional_int(const Value& value) { return value.is_null() ? std::nullopt : std::optional(value.as_int()); }
+
+std::optional<DType> dtype(const Reader& read, const std::string& path) {
+  const Value& value = read.at(path);
+  if (value.is_null()) return std::nullopt;
+  const std::string& name = value.as_string();
+  if (name == "int8")
+    throw Error(ErrorCode::kUnsupported, read.where(path) + path + " = \"int8\": Gannet does not implement this",
+                "write fp32, fp16 or bf16");
+  return name == "fp16" ? DType::kFloat16 : name == "bf16" ? DType::kBFloat16 : DType::kFloat32;
+}
+
+PluginChoice plugin_choice(const Reader& read, const std::string& block, bool absent_is_auto) {
+  const std::string type_path = "/" + block + "/type";
+  PluginChoice choice;
+  choice.type = read.at(type_path).is_null() ? "" : read.at(type_path).as_string();
+  choice.params = read.at("/" + block + "/params").as_dict();
+  choice.is_auto = absent_is_auto && choice.type == "auto";
+  if (choice.type.empty() && !choice.params.empty())
+    throw Error(ErrorCode::kConfig, read.where("/" + block) + "/" + block + " has params and no type",
+                std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
+  return choice;
+}
+
+void fill_batch(Settings& settings, const Document& document, Reader& read, int64_t world_size, bool rank_is_set) {
+  const GivenBatch given = given_batch(document);
+  std::string where = read.where(given.train ? kTrain : given.micro ? kMicro : "");
+  const Batch batch = complete_batch(given, world_size, where, rank_is_set);
+  settings.train_batch_size = batch.train;
+  settings.micro_batch_size = batch.micro;
+  settings.accumulation_steps = batch.accumulation;
+  const std::string world = "world size " + std::to_string(world_size);
+  const bool nothing_to_share = !given.accumulation && !(given.train && given.micro);
+  read.computed(kAccumulation, batch.accumulation,
+                nothing_to_share ? "default" : "computed from train_batch_size, train_micro_batch_size_per_gpu and " + world);
+  read.computed(kMicro, batch.micro, "computed from train_batch_size, gradient_accumulation_steps and " + world);
+  read.computed(kTrain, batch.train, "computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and " + world);
+}
+
+void fill_precision(Settings& settings, const Reader& read) {
+  settings.fp16 = {.enabled = read.at("/fp16/enabled").as_bool(),
+                   .auto_cast = false,
+                   .loss_scale = read.at("/fp16/loss_scale").as_number(),
+                   .initial_scale_power = read.at("/fp16/initial_scale_power").as_int(),
+                   .loss_scale_window = read.at("/fp16/loss_scale_window").as_int(),
+                   .hysteresis = read.at("/fp16/hysteresis").as_int(),
+                   .consecutive_hysteresis = read.at("/fp16/consecutive_hysteresis").as_bool(),
+                   .min_loss_scale = read.at("/fp16/min_loss_scale").as_int()};
+  settings.bf16 = {.enabled = read.at("/bf16/enabled").as_bool(),
+                   .check_grad_overflow = read.at("/bf16/check_grad_overflow").as_bool()};
+  settings.grad_accum_dtype = dtype(read, "/data_types/grad_accum_dtype");
+  settings.buffer_dtype = dtype(read, "/data_types/buffer_dtype");
+  const Value& wire = read.at("/communication_data_type");
+  if (!wire.is_null()) settings.communication_data_type = dtype(read, "/communication_data_type");
+}
+
+const char* name_of(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : dtype == DType::kBFloat16 ? "bf16" : "fp32"; }
+
+void check_precision(const Settings& settings, const Reader& read) {
+  if (settings.fp16.enabled && settings.bf16.enabled)
+    throw Error(ErrorCode::kConfig,
+                read.where("/bf16/enabled") + "bf16 and fp16 are both enabled (fp16 at " + read.place("/fp16/enabled") + ")",
+                "a model has one of the two types: set the other's enabled to false");
+  const DType model = settings.fp16.enabled ? DType::kFloat16 : settings.bf16.enabled ? DType::kBFloat16 : DType::kFloat32;
+  const auto param = dtype(read, "/data_types/param_dtype");
+  if (param && *param != model)
+    throw Error(ErrorCode::kConfig,
+                read.where("/data_types/param_dtype") + "/data_types/param_dtype is " + name_of(*param) +
+                    ", but fp16 and bf16 say " + name_of(model),
+                "leave param_dtype out, or enable that type");
+  const auto accumulation = settings.grad_accum_dtype;
+  if (accumulation && *accumulation != model && *accumulation != DType::kFloat32)
+    throw Error(ErrorCode::kUnsupported,
+                read.where("/data_types/grad_accum_dtype") + "/data_types/grad_accum_dtype is " + name_of(*accumulation) +
+                    " for a model in " + name_of(model),
+                "gradients are added up in the model's type or in fp32");
+  if (!settings.fp16.enabled || settings.fp16.loss_scale != 0) return;
+  for (const char* path : {"/fp16/loss_scale_window", "/fp16/min_loss_scale"}) {
+    if (read.at(path).as_int() <= 0)
+      throw Error(ErrorCode::kConfig,
+                  read.where(path) + path + " must be above 0 with a dynamic loss scale, found " + read.at(path).to_json(),
+                  "or set a static loss_scale");
+  }
+}
+
+void check_zero(const Settings& settings, const Document& document, const Reader& read) {
+  if (settings.zero.stage > 0)
+    throw Error(
+        ErrorCode::kUnsupported,
+        read.where("/zero_optimization/stage") + "ZeRO stage " + std::to_string(settings.zero.stage) + " is not built yet",
+        "set zero_optimization.stage to 0: every rank then holds the whole model and its optimizer states");
+  const Value* ratio = document.find("/zero_optimization/offload_optimizer/ratio");
+  if (ratio && ratio->is_number() && ratio->as_number() < 1)
+    throw Error(ErrorCode::kConfig,
+                read.where("/zero_optimization/offload_optimizer/ratio") +
+                    "offload_optimizer.ratio below 1 belongs to ZeRO stage 3, and the stage is " +
+                    std::to_string(settings.zero.stage),
+                "leave ratio out");
+}
+
+}  // namespace
+
+GivenBatch given_batch(const Document& document) {
+  const auto given = [&](const char* path) -> std::optional<int64_t> {
+    const Value* value = document.find(path);
+    return value && value->is_int() ? std::optional(value->as_int()) : std::nullopt;
+  };
+  return {given(kTrain), given(kMicro), given(kAccumulation)};
+}
+
+Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set) {
+  GANNET_CHECK(world_size >= 1);
+  Reader read(document);
+  Resolved result;
+  Settings& settings = result.settings;
+
+  settings.zero = {.stage = read.at("/zero_optimization/stage").as_int(),
+                   .reduce_bucket_size = read.at("/zero_optimization/reduce_bucket_size").as_int()};
+  check_zero(settings, document, read);
+  result.notices = document.notices();
+  for (std::string& notice : check_status(document)) result.notices.push_back(std::move(notice));
+
+  settings.optimizer = plugin_choice(read, "optimizer", false);
+  settings.scheduler = plugin_choice(read, "scheduler", false);
+  settings.accelerator = plugin_choice(read, "accelerator", true);
+  settings.comm = plugin_choice(read, "comm", true);
+  for (const Value& path : read.at("/plugins/path").as_list()) settings.plugin_paths.push_back(path.as_string());
+
+  fill_precision(settings, read);
+  check_precision(settings, read);
+  fill_batch(settings, document, read, world_size, rank_is_set);
+
+  settings.gradient_clipping = read.at("/gradient_clipping").as_number();
+  settings.prescale_gradients = read.at("/prescale_gradients").as_bool();
+  settings.gradient_predivide_factor = read.at("/gradient_predivide_factor").as_number();
+  settings.gradient_sum = read.at("/gradient_allreduce_op").as_string() == "sum";
+
+  settings.steps_per_print = optional_int(read.at("/steps_per_print"));
+  settings.wall_clock_breakdown = read.at("/wall_clock_breakdown").as_bool();
+  settings.dataloader_drop_last = read.at("/dataloader_drop_last").as_bool();
+  if (!read.at("/log_level").is_null()) settings.log_level = read.at("/log_level").as_string();
+  settings.dump_state = read.at("/dump_state").as_bool();
+
+  settings.leftover_micro_batches = read.at("/gannet/leftover_micro_batches").as_string();
+  settings.seed = read.at("/gannet/seed").as_int();
+  settings.shuffle = read.at("/gannet/shuffle").as_bool();
+  settings.data_workers = read.at("/gannet/data_workers").as_int();
+  settings.max_consecutive_skips = read.at("/gannet/max_consecutive_skips").as_int();
+  const Value& timeout = read.at("/gannet/timeout_seconds");
+  if (!timeout.is_null()) settings.timeout_seconds = timeout.as_number();
+
+  result.effective = read.take();
+  return result;
+}
+
+}  // namespace gannet::config

@@ -1,0 +1,45 @@
+// The step before the JSON parser: comments and trailing commas become blanks, every byte keeps its position.
+//
+//   Scan scan("{\"a\": 1, // one\n}", "ds_config.json");
+//   scan.text();            // "{\"a\": 1        \n}"
+//   scan.key_position(0);   // 1: where the first key of the text stands
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::config {
+
+struct Position {
+  int line = 0;    // 1-based
+  int column = 0;  // 1-based, in characters (not bytes)
+};
+
+class Scan {
+ public:
+  // Throws Error(kConfig) on a comment or a string that is not closed, and on text that is not UTF-8. `name` heads the errors.
+  Scan(const std::string& text, std::string name);
+
+  const std::string& text() const { return text_; }
+  // Byte offset of the n-th key of the text (a string with a colon behind it); text().size() past the last.
+  size_t key_position(size_t n) const { return n < keys_.size() ? keys_[n] : text_.size(); }
+  // Byte offset where the token that covers `offset` begins.
+  size_t token_start(size_t offset) const;
+  Position position(size_t offset) const;
+  // "ds_config.json:3:5"
+  std::string where(size_t offset) const;
+
+ private:
+  void require_text() const;
+  size_t blank_comment(size_t at);
+  size_t skip_string(size_t at) const;  // the offset behind its closing quote
+
+  std::string original_, text_, name_;
+  std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending
+  mutable size_t counted_ = 0;          // position() has counted so far, and stands at ...
+  mutable Position at_{1, 1};
+};
+
+}  // namespace gannet::config

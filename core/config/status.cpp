@@ -1,0 +1,91 @@
+#include "config/status.h"
+
+#include <gannet/error.h>
+
+#include <utility>
+
+#include "base/text.h"
+#include "config/keys.h"
+#include "config/parse.h"
+
+namespace gannet::config {
+namespace {
+
+bool is_auto(const Value& value) { return value.is_string() && value.as_string() == "auto"; }
+
+class StatusCheck {
+ public:
+  explicit StatusCheck(const Document& document) : document_(document) {}
+
+  std::vector<std::string> run() {
+    section(document_.root(), "");
+    std::vector<std::string> notices;
+    for (const auto& [reason, paths] : idle_) notices.push_back("no effect: " + join(paths, ", ") + " (" + reason + ")");
+    return notices;
+  }
+
+ private:
+  void section(const Dict& members, const std::string& path);
+  void member(const Key& row, const Value& value);
+  bool asks_for_nothing(const Key& row, const Value& value) const;
+  void note(const std::string& reason, const std::string& path);
+
+  const Document& document_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in the order of the file
+};
+
+void StatusCheck::note(const std::string& reason, const std::string& path) {
+  for (auto& [known, paths] : idle_)
+    if (known == reason) return paths.push_back(path);
+  idle_.push_back({reason, {path}});
+}
+
+// The value is the default, null, or a way to say "off".
+bool StatusCheck::asks_for_nothing(const Key& row, const Value& value) const {
+  if (value.is_null() || is_auto(value) || value == default_of(row) || (!row.off.empty() && value == parse_value(row.off)))
+    return true;
+  if (!value.is_dict()) return false;
+  if (value.as_dict().empty()) return true;
+  const Dict* object = &value.as_dict();  // a compression method keeps its switch in shared_parameters
+  if (const Value* shared = object->find("shared_parameters"); shared && shared->is_dict()) object = &shared->as_dict();
+  const Value* enabled = object->find("enabled");
+  return enabled && (*enabled == Value(false) || *enabled == Value("false"));
+}
+
+void StatusCheck::section(const Dict& members, const std::string& path) {
+  // A section that is off is legal whatever stands in it.
+  if (const Key* enabled = find_key(path + "/enabled")) {
+    const Value* given = members.find("enabled");
+    const bool is_given = given && given->is_bool();
+    if (!(is_given ? given->as_bool() : default_of(*enabled).as_bool())) {
+      if (is_given) return;
+      for (const auto& [key, value] : members.entries()) {
+        const Key* row = find_key(path + "/" + key);
+        if (!row || !asks_for_nothing(*row, value)) note("/" + path + "/enabled is not set", "/" + path + "/" + key);
+      }
+      return;
+    }
+  }
+  for (const auto& [key, value] : members.entries()) {
+    if (const Key* row = find_key(path.empty() ? key : path + "/" + key)) member(*row, value);
+  }
+}
+
+void StatusCheck::member(const Key& row, const Value& value) {
+  if (row.is_section() && value.is_dict()) return section(value.as_dict(), std::string(row.path));
+  if (row.status == Status::kActive || asks_for_nothing(row, value)) return;
+  const std::string path = "/" + std::string(row.path);
+  if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
+  const std::string head =
+      document_.origin_of(path).to_string() + ": " + path + " = " + (value.is_dict() ? "{ ... }" : value.to_json());
+  const std::string section_name(row.path.substr(0, row.path.find('/')));
+  throw Error(ErrorCode::kUnsupported, head + ": Gannet does not implement this: " + std::string(row.note),
+              "leave it out, or at its default " + std::string(row.default_json) + "; `gannet config keys --all " + section_name +
+                  "` shows what Gannet acts on");
+}
+
+}  // namespace
+
+std::vector<std::string> check_status(const Document& document) { return StatusCheck(document).run(); }
+
+}  // namespace gannet::config

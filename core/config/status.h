@@ -1,0 +1,15 @@
+// What of a config Gannet does not do, and what does nothing where it stands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/document.h"
+
+namespace gannet::config {
+
+// Throws Error(kUnsupported) on the first key that Gannet does not implement and whose value asks for something: a default, or
+// a section that is switched off, is legal. Returns one notice for each reason why given keys have no effect.
+std::vector<std::string> check_status(const Document& document);
+
+}  // namespace gannet::config

@@ -1,0 +1,117 @@
+// What a rank sees when another one dies, or does not come to a collective.
+#include "comm/ranks.h"
+#include "control/world.h"
+
+#include <gannet/distributed.h>
+#include <gannet/error.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+using ranks::run_ranks;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+RANK_BODY(dead_peer) {
+  auto group = gannet::init_distributed();
+  if (group->rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    raise(SIGKILL);
+  }
+  std::vector<float> buffer(100'000);
+  const auto start = Clock::now();
+  try {
+    group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+  } catch (const gannet::Error& error) {
+    ranks::expect(seconds_since(start) < 10, "a lost peer is seen within 10 s");
+    throw;
+  }
+}
+TEST(Gloo, ADeadPeerInACollectiveIsAnErrorOnEveryOtherRank) {
+  const auto outcomes = run_ranks("dead_peer", 3);
+  EXPECT_EQ(outcomes[1].status, 128 + SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(outcomes[rank].status, 3) << outcomes[rank].output;
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("Error(peer lost)"));
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("all_reduce of 400000 bytes in group 'world'"));
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("Gloo says:"));
+  }
+}
+
+gannet::DistributedOptions three_seconds() {
+  gannet::DistributedOptions options;
+  options.timeout_seconds = 3;
+  return options;
+}
+
+// Rank 1 is alive and does not come. Rank 0 gets a time-out, may wait again, and can still end its world.
+RANK_BODY(late_peer) {
+  auto group = gannet::init_distributed(three_seconds());
+  auto& world = group->world()->group();
+  if (group->rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    std::vector<double> buffer(10, 2.0);
+    world.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT64).wait();
+    return;
+  }
+  std::vector<double> buffer(10, 1.0);
+  auto work = world.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT64);
+  const auto start = Clock::now();
+  try {
+    work.wait();
+    throw std::runtime_error("the collective completed without rank 1");
+  } catch (const gannet::Error& error) {
+    ranks::expect(error.code() == gannet::ErrorCode::kTimeout, error.what());
+    ranks::expect(seconds_since(start) > 2.9 && seconds_since(start) < 4.5, "the time-out comes after 3 s");
+  }
+  ranks::expect(work.pending(), "the work stays pending");
+  work.wait();
+  ranks::same(buffer[9], 3.0, "the sum after the second wait");
+}
+TEST(Gloo, ALatePeerIsATimeOutAndTheWorkCanBeWaitedForAgain) { ranks::expect_all_succeed(run_ranks("late_peer", 2)); }
+
+RANK_BODY(aborts) {
+  auto group = gannet::init_distributed(three_seconds());
+  std::vector<float> buffer(1000);
+  const auto start = Clock::now();
+  if (group->rank() == 0) {
+    auto work = group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32);
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      group->world()->comm().abort();
+    });
+    try {
+      work.wait();
+      aborter.join();
+      throw std::runtime_error("an aborted collective completed");
+    } catch (const gannet::Error& error) {
+      aborter.join();
+      ranks::expect(std::string(error.what()).find("aborted by this rank") != std::string::npos, error.what());
+    }
+    group.reset();
+    gannet::destroy_distributed();
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    try {
+      group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+      throw std::runtime_error("a collective completed without rank 0");
+    } catch (const gannet::Error& error) {
+      ranks::expect(error.code() == gannet::ErrorCode::kPeerLost, error.what());
+    }
+    group.reset();
+    gannet::destroy_distributed();
+  }
+  ranks::expect(seconds_since(start) < 9, "an aborted world ends without waiting for Gloo's own time-out");
+}
+TEST(Gloo, AbortEndsWhatIsInFlightHereAndIsSeenByThePeers) { ranks::expect_all_succeed(run_ranks("aborts", 2)); }
+
+}  // namespace

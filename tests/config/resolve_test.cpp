@@ -1,0 +1,279 @@
+#include "config/resolve.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "config/keys.h"
+#include "expect_error.h"
+
+namespace gannet::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Resolved resolved(const std::string& text, int64_t world_size = 1) {
+  return resolve(*Document::from_text(text, "t.json"), world_size);
+}
+// The config of 8 samples with `members` added.
+Resolved with(const std::string& members) { return resolved("{\"train_batch_size\": 8, " + members + "}"); }
+Error refusal(const std::string& members) {
+  return error_of([&] { with(members); });
+}
+std::string origin_of(const Resolved& result, const std::string& path) {
+  for (const auto& line : result.effective)
+    if (line.path == path) return line.origin;
+  return "(no such line)";
+}
+
+TEST(Resolve, TheDefaultsAreThoseOfTheSettings) {
+  const Settings settings = resolved(R"({"train_batch_size": 8})").settings;
+  const Settings defaults;
+  EXPECT_EQ(settings.micro_batch_size, 8);
+  EXPECT_EQ(settings.gradient_clipping, defaults.gradient_clipping);
+  EXPECT_EQ(settings.gradient_predivide_factor, defaults.gradient_predivide_factor);
+  EXPECT_EQ(settings.gradient_sum, defaults.gradient_sum);
+  EXPECT_EQ(settings.fp16.initial_scale_power, defaults.fp16.initial_scale_power);
+  EXPECT_EQ(settings.fp16.loss_scale_window, defaults.fp16.loss_scale_window);
+  EXPECT_EQ(settings.fp16.hysteresis, defaults.fp16.hysteresis);
+  EXPECT_EQ(settings.fp16.min_loss_scale, defaults.fp16.min_loss_scale);
+  EXPECT_EQ(settings.bf16.check_grad_overflow, defaults.bf16.check_grad_overflow);
+  EXPECT_EQ(settings.zero.reduce_bucket_size, defaults.zero.reduce_bucket_size);
+  EXPECT_EQ(settings.leftover_micro_batches, defaults.leftover_micro_batches);
+  EXPECT_EQ(settings.seed, defaults.seed);
+  EXPECT_EQ(settings.shuffle, defaults.shuffle);
+  EXPECT_EQ(settings.data_workers, defaults.data_workers);
+  EXPECT_EQ(settings.max_consecutive_skips, defaults.max_consecutive_skips);
+  EXPECT_FALSE(settings.timeout_seconds || settings.steps_per_print || settings.communication_data_type ||
+               settings.grad_accum_dtype);
+  EXPECT_TRUE(settings.accelerator.is_auto && settings.comm.is_auto);
+  EXPECT_EQ(settings.optimizer.type, "");
+}
+
+TEST(Resolve, EveryActiveKeyReachesTheSettings) {
+  const Settings settings = resolved(R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}},
+    "gradient_clipping": 0.5, "gradient_allreduce_op": "Sum", "prescale_gradients": true, "gradient_predivide_factor": 2, "communication_data_type": "BF16",
+    "steps_per_print": 7, "wall_clock_breakdown": "on", "dump_state": 1, "log_level": "DEBUG", "dataloader_drop_last": true,
+    "fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 8, "loss_scale_window": 9, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2},
+    "bf16": {"check_grad_overflow": false}, "data_types": {"grad_accum_dtype": "float", "buffer_dtype": "half", "param_dtype": "torch.float16"},
+    "zero_optimization": {"stage": 0, "reduce_bucket_size": 1e6}, "accelerator": {"type": "cpu", "params": {"a": 1}}, "comm": {"type": "gloo"}, "plugins": {"path": ["p", "q"]},
+    "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "max_consecutive_skips": 3, "timeout_seconds": 2.5}})",
+                                     2)
+                                .settings;
+  EXPECT_EQ(settings.train_batch_size, 16);
+  EXPECT_EQ(settings.micro_batch_size, 2);
+  EXPECT_EQ(settings.accumulation_steps, 4);
+  EXPECT_EQ(settings.optimizer.type, "AdamW");
+  EXPECT_EQ(settings.optimizer.params.find("lr")->as_number(), 0.1);
+  EXPECT_EQ(settings.scheduler.params.find("warmup_num_steps")->as_int(), 5);
+  EXPECT_EQ(settings.gradient_clipping, 0.5);
+  EXPECT_TRUE(settings.gradient_sum && settings.prescale_gradients);
+  EXPECT_EQ(settings.gradient_predivide_factor, 2.0);
+  EXPECT_EQ(settings.communication_data_type, DType::kBFloat16);
+  EXPECT_EQ(settings.steps_per_print, 7);
+  EXPECT_TRUE(settings.wall_clock_breakdown && settings.dump_state && settings.dataloader_drop_last);
+  EXPECT_EQ(settings.log_level, "debug");
+  EXPECT_TRUE(settings.fp16.enabled && settings.fp16.consecutive_hysteresis);
+  EXPECT_EQ(settings.fp16.loss_scale, 128.0);
+  EXPECT_EQ(settings.fp16.initial_scale_power, 8);
+  EXPECT_EQ(settings.fp16.loss_scale_window, 9);
+  EXPECT_EQ(settings.fp16.hysteresis, 3);
+  EXPECT_EQ(settings.fp16.min_loss_scale, 2);
+  EXPECT_FALSE(settings.bf16.check_grad_overflow);
+  EXPECT_EQ(settings.grad_accum_dtype, DType::kFloat32);
+  EXPECT_EQ(settings.buffer_dtype, DType::kFloat16);
+  EXPECT_EQ(settings.zero.reduce_bucket_size, 1000000);
+  EXPECT_EQ(settings.accelerator.type, "cpu");
+  EXPECT_FALSE(settings.accelerator.is_auto || settings.comm.is_auto);
+  EXPECT_THAT(settings.plugin_paths, ElementsAre("p", "q"));
+  EXPECT_EQ(settings.leftover_micro_batches, "drop");
+  EXPECT_EQ(settings.seed, 11);
+  EXPECT_FALSE(settings.shuffle);
+  EXPECT_EQ(settings.data_workers, 0);
+  EXPECT_EQ(settings.max_consecutive_skips, 3);
+  EXPECT_EQ(settings.timeout_seconds, 2.5);
+}
+
+TEST(Resolve, EveryActiveKeyOfTheTableIsALineOnceWithAnOrigin) {
+  const Resolved result = with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1, "eps": 1e-8}})");
+  std::set<std::string> paths;
+  for (const auto& line : result.effective) {
+    EXPECT_TRUE(paths.insert(line.path).second) << line.path;
+    EXPECT_FALSE(line.origin.empty()) << line.path;
+  }
+  EXPECT_TRUE(paths.count("/optimizer/params/lr") && paths.count("/optimizer/params/eps"));
+  for (const Key* key : all_keys()) {
+    if (key->status == Status::kActive && !key->is_section() && key->path != "optimizer/params") {
+      EXPECT_TRUE(paths.count("/" + std::string(key->path))) << key->path;
+    }
+  }
+}
+
+TEST(Resolve, EveryValueKnowsWhereItCameFrom) {
+  const auto file = Document::from_text(
+      "{\"train_batch_size\": 16,\n \"train_micro_batch_size_per_gpu\": 4, \"gradient_clipping\": \"auto\", \"fp16\": "
+      "{\"hysteresis\": 3, \"enabled\": false}}",
+      "t.json");
+  const Resolved result = resolve(*file->merged(Dict{{"steps_per_print", 5}}, "command line"), 2);
+  EXPECT_EQ(origin_of(result, "/train_batch_size"), "t.json:1:2");
+  EXPECT_EQ(origin_of(result, "/train_micro_batch_size_per_gpu"), "t.json:2:2");
+  EXPECT_EQ(origin_of(result, "/gradient_accumulation_steps"),
+            "computed from train_batch_size, train_micro_batch_size_per_gpu and world size 2");
+  EXPECT_EQ(origin_of(result, "/gradient_clipping"), "auto at t.json:2:39: the default");
+  EXPECT_EQ(origin_of(result, "/steps_per_print"), "command line");
+  EXPECT_EQ(origin_of(result, "/log_level"), "default");
+}
+
+TEST(Resolve, WhatIsEffectiveReadsBackAsTheSameConfig) {
+  const Resolved first =
+      with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, "bf16": {"enabled": true}, "gannet": {"seed": 3})");
+  Dict again;
+  for (const auto& line : first.effective) {
+    Value* at = nullptr;
+    size_t begin = 1;
+    for (size_t end; begin <= line.path.size(); begin = end + 1) {
+      end = std::min(line.path.find('/', begin), line.path.size());
+      const std::string key = line.path.substr(begin, end - begin);
+      if (at && !at->is_dict()) *at = Dict();
+      at = at ? &at->as_dict()[key] : &again[key];
+    }
+    *at = line.value;
+  }
+  const Resolved second = resolve(*Document::from_dict(again, "code"), 1);
+  ASSERT_EQ(first.effective.size(), second.effective.size());
+  for (size_t i = 0; i < first.effective.size(); ++i) {
+    EXPECT_EQ(first.effective[i].path, second.effective[i].path);
+    EXPECT_EQ(first.effective[i].value, second.effective[i].value) << first.effective[i].path;
+  }
+}
+
+TEST(Resolve, AutoIsTheDefaultWhereThereIsOne) {
+  const Settings settings =
+      with(
+          R"("gradient_clipping": "auto", "fp16": {"enabled": "auto", "loss_scale": "auto"}, "bf16": "auto", "accelerator": {"type": "auto"},
+    "zero_optimization": {"stage": "auto", "reduce_bucket_size": "auto", "overlap_comm": "auto"}, "gradient_accumulation_steps": "auto", "steps_per_print": "auto")")
+          .settings;
+  EXPECT_EQ(settings.gradient_clipping, 1.0);
+  EXPECT_FALSE(settings.fp16.enabled || settings.bf16.enabled);
+  EXPECT_EQ(settings.zero.reduce_bucket_size, 500000000);
+  EXPECT_EQ(settings.accumulation_steps, 1);
+  EXPECT_TRUE(settings.accelerator.is_auto);
+}
+
+TEST(Resolve, AnAutoBatchSizeThatTheOthersDetermineIsAbsent) {
+  const Settings settings =
+      resolved(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto"})", 2)
+          .settings;
+  EXPECT_EQ(settings.train_batch_size, 8);
+  EXPECT_EQ(resolved(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": "auto"})", 2).settings.micro_batch_size, 4);
+}
+
+TEST(Resolve, EveryAutoThatNothingResolvesIsListedInOneError) {
+  const Error error = error_of([] {
+    resolved(
+        R"({"train_batch_size": "auto", "optimizer": {"type": "auto", "params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}}})");
+  });
+  for (const char* path :
+       {"/train_batch_size (t.json:1:2)", "/optimizer/type", "/optimizer/params/lr", "/scheduler/params/warmup_max_lr"})
+    EXPECT_THAT(error.message(), HasSubstr(path));
+  EXPECT_THAT(error.message(), testing::Not(HasSubstr("micro")));
+}
+
+TEST(Resolve, UnsupportedKeysAtTheirDefaultOrSwitchedOffAreLegal) {
+  for (const char* members : {
+           R"("amp": {"enabled": false, "opt_level": "O2"})",
+           R"("amp": {})",
+           R"("tensorboard": {"enabled": false, "output_path": "x"})",
+           R"("managed_gradient_accumulation": true)",
+           R"("fp16": {"enabled": true, "auto_cast": false})",
+           R"("fp16": {"enabled": false, "auto_cast": true})",
+           R"("checkpoint": {"tag_validation": "Warn", "load_universal": "no"})",
+           R"("sequence_parallel_size": 1)",
+           R"("datastates_ckpt": false)",
+           R"("compression_training": {"row_pruning": {"shared_parameters": {"enabled": false}, "different_groups": {}}})",
+           R"("weight_quantization": {"enabled": false, "num_bits": 4})",
+           R"("elasticity": {"enabled": false, "micro_batch_sizes": [8]})",
+           R"("torch_autocast": {"enabled": false, "dtype": "bf16"})",
+           R"("data_efficiency": {"enabled": false, "data_sampling": {"enabled": true}})",
+           R"("flops_profiler": {"enabled": 0, "profile_step": 5})",
+           R"("compile": {"deepcompile": false})",
+       })
+    EXPECT_THAT(with(members).notices, IsEmpty()) << members;
+}
+
+TEST(Resolve, UnsupportedKeysThatAskForSomethingAreErrorsThatSaySo) {
+  for (const char* members : {
+           R"("amp": {"enabled": true})",
+           R"("wandb": {"enabled": "yes"})",
+           R"("managed_gradient_accumulation": false)",
+           R"("fp16": {"enabled": true, "auto_cast": true})",
+           R"("checkpoint": {"load_universal": true})",
+           R"("checkpoint": {"writer": {"type": "PYTHON"}})",
+           R"("sequence_parallel_size": 2)",
+           R"("datastates_ckpt": {"host_cache_size": 16})",
+           R"("compression_training": {"row_pruning": {"shared_parameters": {"enabled": true}}})",
+           R"("weight_quantization": {"num_bits": 4})",
+           R"("elasticity": {"enabled": true})",
+           R"("sparse_gradients": true)",
+           R"("tensor_parallel": {"autotp_size": 2})",
+           R"("activation_checkpointing": {"profile": true})",
+           R"("compile": {"deepcompile": true})",
+           R"("zero_optimization": {"legacy_stage1": true})",
+           R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
+           R"("data_types": {"buffer_dtype": "int8"})",
+       }) {
+    const Error error = refusal(members);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << members;
+    EXPECT_THAT(error.message(), HasSubstr("t.json:1:")) << members;
+    EXPECT_THAT(error.message(), HasSubstr("Gannet does not implement this")) << members;
+  }
+}
+
+TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
+  const auto notices =
+      with(
+          R"("zero_optimization": {"overlap_comm": true, "contiguous_gradients": true, "offload_optimizer": {"device": "cpu", "buffer_count": 8}}, "aio": {"queue_depth": 32},
+    "disable_allgather": true, "fp16": {"loss_scale": 128, "auto_cast": true})")
+          .notices;
+  EXPECT_THAT(notices, ElementsAre("no effect: /zero_optimization/overlap_comm, /zero_optimization/offload_optimizer/device, "
+                                   "/zero_optimization/offload_optimizer/buffer_count (it acts at ZeRO stage 1 and above)",
+                                   HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),
+                                   "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
+}
+
+TEST(Resolve, ZeroStagesAboveNoneAreNotBuiltYet) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const Error error = refusal("\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}");
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.message(), HasSubstr("ZeRO stage " + std::to_string(stage) + " is not built yet"));
+  }
+}
+
+TEST(Resolve, TheLossScalesRulesHoldOnlyWhereTheyMatter) {
+  EXPECT_THAT(refusal(R"("fp16": {"enabled": true, "loss_scale_window": 0})").message(),
+              HasSubstr("/fp16/loss_scale_window must be above 0 with a dynamic loss scale"));
+  EXPECT_THAT(refusal(R"("fp16": {"enabled": true, "min_loss_scale": -1})").message(),
+              HasSubstr("/fp16/min_loss_scale must be above 0"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "loss_scale": 128, "loss_scale_window": 0, "min_loss_scale": 0})"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": false, "loss_scale_window": -5})"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "initial_scale_power": -3, "hysteresis": 0})"));
+}
+
+TEST(Resolve, GradientsAreAddedUpInTheModelsTypeOrInFp32) {
+  EXPECT_EQ(with(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"})").settings.grad_accum_dtype,
+            DType::kFloat32);
+  EXPECT_EQ(with(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bf16"})").settings.grad_accum_dtype,
+            DType::kBFloat16);
+  EXPECT_EQ(refusal(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp16"})").code(), ErrorCode::kUnsupported);
+}
+
+TEST(Resolve, ABlockWithoutATypeIsAnErrorAndAnEmptyOneIsNone) {
+  EXPECT_EQ(refusal(R"("scheduler": {"params": {"a": 1}})").message(), "t.json:1:25: /scheduler has params and no type");
+  EXPECT_EQ(with(R"("optimizer": {}, "scheduler": {"type": null, "params": {}})").settings.optimizer.type, "");
+}
+
+}  // namespace
+}  // namespace gannet::config

@@ -1,0 +1,201 @@
+// The views of optimizer and scheduler over their C tables, and the host table that plugins are given.
+#include "interfaces/host.h"
+
+#include <gmock/gmock.h>
+
+#include "interfaces/optimizer.h"
+#include "interfaces/scheduler.h"
+#include "support.h"
+
+namespace gannet {
+namespace {
+
+using plugin::parse_params;
+using plugin::Registry;
+using test::CapturedLog;
+using test::error_of;
+using testing::AllOf;
+using testing::Each;
+using testing::FloatNear;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const plugin::Plugin& find(gannet_kind kind, const char* name) {
+  static Registry& registry = *new Registry({.explicit_paths = {PROBE_PLUGIN}});
+  return registry.require(kind, name);
+}
+
+struct Made {
+  explicit Made(const char* name, const Dict& params = {})
+      : plugin(find(GANNET_KIND_OPTIMIZER, name)), optimizer(plugin, parse_params(plugin, params, {}), host) {}
+  const plugin::Plugin& plugin;
+  Host host;
+  Optimizer optimizer;
+};
+
+// One range of fp32, and its arguments.
+struct Range {
+  explicit Range(const Optimizer& optimizer, size_t numel)
+      : param(numel, 1.f), grad(numel, 2.f), hyper(optimizer.hyper_values()) {
+    args.struct_size = sizeof(args);
+    args.param_dtype = args.grad_dtype = GANNET_FLOAT32;
+    args.numel = numel;
+    args.param = param.data();
+    args.grad = grad.data();
+    args.grad_scale = 0.5;
+    args.step = 1;
+    args.hyper = hyper.data();
+    args.hyper_count = hyper.size();
+  }
+  std::vector<float> param, grad;
+  std::vector<double> hyper;
+  gannet_update_args args{};
+};
+
+TEST(OptimizerView, TellsStatesAndHyperparameters) {
+  Made made("probe", {{"lr", 0.25}});
+  ASSERT_EQ(made.optimizer.states().size(), 3u);
+  EXPECT_EQ(made.optimizer.states()[0].name, "exp_avg");
+  EXPECT_EQ(made.optimizer.states()[1].extent, GANNET_STATE_PER_TENSOR);
+  EXPECT_EQ(made.optimizer.states()[1].initial_value, 1);
+  EXPECT_EQ(made.optimizer.states()[2].dtype, GANNET_INT64);
+  EXPECT_EQ(made.optimizer.hyper_names()[0], "lr");
+  EXPECT_EQ(made.optimizer.hyper_values()[0], 0.25);
+  EXPECT_TRUE(made.optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE));
+  EXPECT_EQ(made.optimizer.sums_per_tensor(), 0u);
+}
+
+TEST(OptimizerView, UpdatesOnTheHostsThreads) {
+  Made made("probe", {{"lr", 0.25}});
+  Range range(made.optimizer, 100'000);
+  made.optimizer.update(range.args);
+  EXPECT_THAT(range.param, Each(0.75f));
+}
+
+TEST(OptimizerView, AFailureCarriesThePluginsSentenceItsNameAndItsFile) {
+  const auto update = [](const char* mode) {
+    Made made("probe", {{"mode", mode}});
+    Range range(made.optimizer, 100'000);
+    made.optimizer.update(range.args);
+  };
+  const std::string head = "optimizer plugin Probe (" PROBE_PLUGIN "): ";
+  auto error = error_of([&] { update("throw"); });
+  EXPECT_EQ(error.code(), ErrorCode::kPlugin);
+  EXPECT_EQ(error.message(), head + "the gradient looks at you strangely");
+  error = error_of([&] { update("fail"); });
+  EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(error.message(), head + "no room for the moment");
+  error = error_of([&] { update("late_fail"); });
+  EXPECT_EQ(error.code(), ErrorCode::kIo) << "the status of one chunk is the loop's";
+}
+
+TEST(OptimizerView, AFailureInCreateLeavesNothingBehind) {
+  const auto error = error_of([] { Made("probe", {{"nesterov", true}}); });
+  EXPECT_EQ(error.code(), ErrorCode::kArgument);
+  EXPECT_THAT(error.message(), HasSubstr("nesterov needs dampening: set it to 0"));
+}
+
+TEST(OptimizerView, UnsupportedTypesAreNamed) {
+  Made made("probe");
+  EXPECT_NO_THROW(made.optimizer.require_support(GANNET_FLOAT32, GANNET_FLOAT32, GANNET_DTYPE_NONE));
+  const auto error = error_of([&] { made.optimizer.require_support(GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_FLOAT16); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.message(), HasSubstr("does not take a fp32 parameter with a bf16 gradient and a fp16 copy: "));
+}
+
+// One tensor of 6 elements cut into two ranges: the sums of both make its norm.
+TEST(OptimizerView, TensorSumsRunOverRanges) {
+  Made made("sums");
+  EXPECT_EQ(made.optimizer.sums_per_tensor(), 2u);
+  const int64_t shape[] = {2, 3};
+  Range first(made.optimizer, 4), second(made.optimizer, 2);
+  double total[2] = {0, 0};
+  gannet_segment segments[2]{};
+  for (int i = 0; i < 2; ++i) {
+    auto& range = i == 0 ? first : second;
+    segments[i] = {sizeof(gannet_segment), 2, 0, 0, range.param.size(), i == 0 ? 0u : 4u, 6, shape};
+    range.args.segments = &segments[i];
+    range.args.segment_count = 1;
+    range.args.segment_stride = sizeof(gannet_segment);
+    double sums[2] = {0, 0};
+    made.optimizer.partials(range.args, sums);
+    total[0] += sums[0];
+    total[1] += sums[1];
+  }
+  EXPECT_EQ(total[0], 6 * 4.0);
+  for (auto* range : {&first, &second}) {
+    made.optimizer.apply(range->args, total);
+    EXPECT_THAT(range->param, Each(FloatNear(1 - 2 / std::sqrt(24.f), 1e-6f)));
+  }
+  EXPECT_EQ(error_of([&] { made.optimizer.update(first.args); }).code(), ErrorCode::kUnsupported);
+  Made plain("probe");
+  EXPECT_EQ(error_of([&] { plain.optimizer.partials(first.args, total); }).code(), ErrorCode::kUnsupported);
+}
+
+TEST(SchedulerView, GivesTheFieldsThatThePluginSets) {
+  const Host host;
+  const auto& plugin = find(GANNET_KIND_SCHEDULER, "halving");
+  const Scheduler halving(plugin, parse_params(plugin, {{"every", 10}}, {}), host, 1);
+  EXPECT_EQ(halving.at(0, 0, 0.8).lr, 0.8);
+  EXPECT_EQ(halving.at(25, 0, 0.8).lr, 0.2);
+  EXPECT_EQ(halving.at(25, 0, 0.8).beta2, 0.99);
+  EXPECT_EQ(halving.at(25, 0, 0.8).beta1, std::nullopt);
+  const Scheduler spoiled(plugin, parse_params(plugin, {{"every", 10}, {"spoil", true}}, {}), host, 1);
+  EXPECT_THAT(error_of([&] { spoiled.at(3, 0, 1); }).message(), HasSubstr("gave a learning rate of nan for step 3"));
+}
+
+// ---- the host table --------------------------------------------------------------------------------------------------
+
+struct TwoRanks : HostCollectives {
+  uint32_t rank() const override { return 1; }
+  uint32_t world_size() const override { return 2; }
+  void all_reduce(void* buffer, uint64_t, gannet_dtype, gannet_reduce_op) override {
+    if (lost) throw Error(ErrorCode::kPeerLost, "rank 0 is gone");
+    *static_cast<double*>(buffer) += 1;
+  }
+  void all_gather(const void*, void*, uint64_t, gannet_dtype) override { throw std::runtime_error("gather"); }
+  void all_to_all(const void*, void*, uint64_t, gannet_dtype) override { throw 1; }
+  bool lost = false;
+};
+
+TEST(HostTable, ServesCollectivesInsideOfAnUpdateOnly) {
+  Made made("probe", {{"mode", "host"}});
+  Range range(made.optimizer, 10);
+  const CapturedLog log;
+  EXPECT_THAT(error_of([&] { made.optimizer.update(range.args); }).message(),
+              HasSubstr("collectives were called outside of an optimizer's update"));
+  TwoRanks ranks;
+  made.host.set_collectives(&ranks);
+  made.optimizer.update(range.args);
+  EXPECT_THAT(log.text(), AllOf(HasSubstr(" threads\n"), HasSubstr("probe: sum 3.000000 over 2\n")));
+  ranks.lost = true;
+  const auto error = error_of([&] { made.optimizer.update(range.args); });
+  EXPECT_EQ(error.code(), ErrorCode::kPeerLost) << "the code passes through the plugin";
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 is gone"));
+}
+
+TEST(HostTable, NothingThrownByTheHostReachesAPlugin) {
+  Host host;
+  TwoRanks ranks;
+  host.set_collectives(&ranks);
+  plugin::ErrorBuffer error;
+  const auto* table = host.table();
+  EXPECT_EQ(table->all_gather(table->context, nullptr, nullptr, 0, GANNET_FLOAT32, error), GANNET_INTERNAL);
+  EXPECT_EQ(error.message(), "gather");
+  EXPECT_EQ(table->all_to_all(table->context, nullptr, nullptr, 0, GANNET_FLOAT32, nullptr), GANNET_INTERNAL);
+  EXPECT_EQ(table->parallel_for(table->context, 0, 1, 1, nullptr, nullptr), GANNET_INVALID_ARGUMENT);
+  EXPECT_EQ(table->allocate(table->context, uint64_t{1} << 62, 64), nullptr);
+  EXPECT_EQ(table->allocate(table->context, 64, 3 * 64), nullptr) << "an alignment is a power of two";
+}
+
+TEST(HostTable, ALongMessageIsCutToTheBuffer) {
+  Host host;
+  char text[8] = "xxxxxxx";
+  gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
+  const auto* table = host.table();
+  table->all_reduce(table->context, nullptr, 0, GANNET_FLOAT32, GANNET_SUM, &error);
+  EXPECT_STREQ(text, "the hos");
+}
+
+}  // namespace
+}  // namespace gannet

@@ -1,0 +1,66 @@
+#include "probe_comm.h"
+
+namespace gannet_test {
+namespace {
+
+using gannet::sdk::report;
+
+struct Fake {
+  const gannet_host* host;
+  std::string fate;
+  uint64_t started = 0, freed = 0, waits = 0, aborts = 0;
+};
+
+Fake& fake(void* self) { return *static_cast<Fake*>(self); }
+
+int32_t create(const gannet_host* host, const gannet_params* params, const gannet_rendezvous*, void** self, gannet_error* error) {
+  return gannet::sdk::guarded(error, [&] { *self = new Fake{host, gannet::sdk::Params(*params).text("fate")}; });
+}
+
+// What it saw goes to the host's log, where the test reads it.
+void destroy(void* self) {
+  auto& seen = fake(self);
+  const std::string text = "probe comm: started " + std::to_string(seen.started) + ", waits " + std::to_string(seen.waits) +
+                           ", aborts " + std::to_string(seen.aborts) + ", freed " + std::to_string(seen.freed);
+  seen.host->log(seen.host->context, GANNET_LOG_INFO, text.c_str());
+  delete &seen;
+}
+
+int32_t group_create(void*, const uint32_t*, uint32_t, const char* name, void*, void** group, gannet_error*) {
+  *group = new std::string(name);
+  return GANNET_OK;
+}
+void group_destroy(void*, void* group) { delete static_cast<std::string*>(group); }
+
+int32_t collective(void* self, void*, const gannet_collective_args* args, void** work, gannet_error* error) {
+  if (args->op == GANNET_ALL_TO_ALL) return report(error, GANNET_UNSUPPORTED, "it has no all_to_all");
+  ++fake(self).started;
+  *work = self;
+  return GANNET_OK;
+}
+
+int32_t work_wait(void* self, void*, uint64_t, gannet_error* error) {
+  ++fake(self).waits;
+  if (fake(self).fate == "late") return report(error, GANNET_TIMEOUT, "rank 1 did not come");
+  if (fake(self).fate == "lost") return report(error, GANNET_PEER_LOST, "rank 1 closed its connection");
+  return GANNET_OK;
+}
+void work_free(void* self, void*) { ++fake(self).freed; }
+void abort(void* self) { ++fake(self).aborts; }
+void counters(void* self, gannet_comm_counters* out) { out->calls = fake(self).started; }
+
+}  // namespace
+
+const gannet_comm_api kCommApi = {sizeof(gannet_comm_api),
+                                  GANNET_VOLATILE_VERSION,
+                                  create,
+                                  destroy,
+                                  group_create,
+                                  group_destroy,
+                                  collective,
+                                  work_wait,
+                                  work_free,
+                                  abort,
+                                  counters};
+
+}  // namespace gannet_test

@@ -1,0 +1,206 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "optimizers/loaded_plugin.h"
+
+namespace gannet::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const LoadedPlugin& plugin(const std::string& name) {
+  static const auto& all = *new std::map<std::string, LoadedPlugin>{
+      {"WarmupLR", {"scheduler_warmup_lr", "WarmupLR"}},
+      {"WarmupDecayLR", {"scheduler_warmup_decay_lr", "WarmupDecayLR"}},
+      {"WarmupCosineLR", {"scheduler_warmup_cosine_lr", "WarmupCosineLR"}},
+      {"OneCycle", {"scheduler_one_cycle", "OneCycle"}},
+      {"LRRangeTest", {"scheduler_lr_range_test", "LRRangeTest"}}};
+  return all.at(name);
+}
+
+class ScheduleUnderTest {
+ public:
+  ScheduleUnderTest(const std::string& name, const Dict& params, uint32_t groups = 1)
+      : params_(*plugin(name).descriptor, params), api_(plugin(name).api<gannet_scheduler_api>()), groups_(groups) {
+    ErrorText error;
+    error.raise_unless_ok(api_.create(&host.table, &params_.view, groups, &self_, &error.error));
+  }
+  ~ScheduleUnderTest() { if (self_) api_.destroy(self_); }
+  gannet_schedule_value at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
+    gannet_schedule_query query{sizeof(query), group, groups_, 0, step, base_lr};
+    gannet_schedule_value value{};
+    value.struct_size = sizeof(value);
+    ErrorText error;
+    error.raise_unless_ok(api_.value(self_, &query, &value, &error.error));
+    return value;
+  }
+  double lr(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const { return at(step, group, base_lr).lr; }
+
+  TestHost host;
+
+ private:
+  ParamValues params_;
+  const gannet_scheduler_api& api_;
+  uint32_t groups_;
+  void* self_ = nullptr;
+};
+
+struct Row {
+  std::string name;
+  Dict params;
+  std::vector<double> lrs;  // by index: 0 at construction, j after j steps
+};
+
+// What DeepSpeed's own classes gave. base lr 0.1.
+std::vector<Row> rows() {
+  const Dict warm{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}};
+  const Dict linear{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}};
+  return {
+      {"WarmupLR", warm, {0, 0, .030103, .047712, .060206, .069897, .077815, .084510, .090309, .095424, .1, .1, .1}},
+      {"WarmupLR", linear, {0, 0, .01, .02, .03, .04, .05, .06, .07, .08, .09, .1, .1}},
+      {"WarmupLR", Dict{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 1}}, {0, 0, .1, .1}},
+      {"WarmupLR", Dict{{"warmup_num_steps", 10}, {"warmup_max_lr", nullptr}}, {0, 0, .030103, .047712}},
+      {"WarmupDecayLR",
+       Dict{{"total_num_steps", 20}, {"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}},
+       {0, 0, .01, .02, .03, .04, .05, .06, .07, .08, .09, .1, .09, .08, .07, .06, .05, .04, .03, .02, .01, 0, 0}},
+      {"WarmupCosineLR",
+       Dict{{"total_num_steps", 20}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}},
+       {0, 0, .01, .02, .03, .04, .05, .06, .07, .08, .09, .097553, .090452, .079391, .065454, .050005, .034556, .020619, .009558, .002457, 1e-5, 1e-5}},
+      {"LRRangeTest", Dict{{"lr_range_test_min_lr", 1e-3}, {"lr_range_test_step_size", 2}}, {.001, .0015, .002, .0025}},
+      {"LRRangeTest",
+       Dict{{"lr_range_test_min_lr", 1e-3}, {"lr_range_test_step_size", 2}, {"lr_range_test_staircase", true}},
+       {.001, .001, .002, .002, .003}},
+      {"OneCycle",
+       Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"cycle_second_step_size", 5},
+            {"decay_step_size", 1}, {"decay_lr_rate", .5}},
+       {.01, .028, .046, .064, .082, .1, .082, .064, .046, .028, .01, .006667, .005, .004, .003333}},
+      {"OneCycle",
+       Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 4}, {"cycle_first_stair_count", 2}},
+       {.01, .01, .055, .055, .1, .055, .055, .01, .01}},
+  };
+}
+
+TEST(Schedules, GiveTheReferencesValues) {
+  for (const auto& row : rows()) {
+    const ScheduleUnderTest schedule(row.name, row.params);
+    for (size_t j = 0; j < row.lrs.size(); ++j)
+      EXPECT_NEAR(schedule.lr(j), row.lrs[j], 5.1e-7) << row.name << " index " << j;  // the rows have six digits
+  }
+}
+
+TEST(Schedules, ArePureFunctionsOfTheStep) {
+  for (const auto& row : rows()) {
+    const ScheduleUnderTest schedule(row.name, row.params);
+    std::vector<double> forward, backward;
+    for (uint64_t j = 0; j < 30; ++j) forward.push_back(schedule.lr(j));
+    for (uint64_t j = 30; j-- > 0;) backward.insert(backward.begin(), schedule.lr(j));
+    EXPECT_EQ(forward, backward) << row.name;
+  }
+}
+
+TEST(Schedules, WarmupRisesThenStaysAndDecayFallsToTheMinimum) {
+  for (const char* type : {"log", "linear"}) {
+    const Dict common{{"warmup_min_lr", .001}, {"warmup_max_lr", .01}, {"warmup_num_steps", 100}, {"warmup_type", type}};
+    const ScheduleUnderTest constant("WarmupLR", common);
+    Dict with_total = common;
+    with_total["total_num_steps"] = 300;
+    const ScheduleUnderTest decay("WarmupDecayLR", with_total);
+    for (uint64_t j = 1; j < 400; ++j) {
+      EXPECT_GE(constant.lr(j), constant.lr(j - 1));
+      if (j > 101) EXPECT_DOUBLE_EQ(constant.lr(j), .01);
+      if (j <= 101) EXPECT_EQ(decay.lr(j), constant.lr(j));
+      if (j > 102) EXPECT_LE(decay.lr(j), decay.lr(j - 1));
+      if (j >= 301) EXPECT_EQ(decay.lr(j), .001);
+    }
+  }
+}
+
+TEST(Schedules, CosineReachesOneAfterALogWarmupAndEndsAtItsRatio) {
+  const ScheduleUnderTest schedule("WarmupCosineLR", Dict{{"total_num_steps", 50}, {"warmup_num_steps", 10}, {"cos_min_ratio", 0.1}, {"warmup_min_ratio", 0.2}});
+  EXPECT_EQ(schedule.lr(0), 0);  // not base * warmup_min_ratio
+  EXPECT_DOUBLE_EQ(schedule.lr(1), 0.02);
+  EXPECT_DOUBLE_EQ(schedule.lr(10), 0.1);  // i = N - 1
+  EXPECT_DOUBLE_EQ(schedule.lr(50), 0.01); // i = total - 1
+  EXPECT_DOUBLE_EQ(schedule.lr(500), 0.01);
+  EXPECT_DOUBLE_EQ(schedule.lr(10, 0, 3.0), 3.0);  // of the group's own lr
+}
+
+TEST(Schedules, OneCycleMovesBeta1AgainstTheLrAndSetsBeta2) {
+  const Dict params{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"decay_step_size", 2}, {"decay_mom_rate", .5}};
+  const ScheduleUnderTest schedule("OneCycle", params);
+  const uint32_t all = GANNET_SCHEDULE_LR | GANNET_SCHEDULE_BETA1 | GANNET_SCHEDULE_BETA2;
+  for (uint64_t j : {0, 1, 5, 10, 14}) {
+    EXPECT_EQ(schedule.at(j).fields, all);
+    EXPECT_EQ(schedule.at(j).beta2, 0.99);
+  }
+  EXPECT_DOUBLE_EQ(schedule.at(0).beta1, 0.8);  // cycle_min_mom at construction, then near cycle_max_mom
+  EXPECT_DOUBLE_EQ(schedule.at(1).beta1, 0.88);
+  EXPECT_DOUBLE_EQ(schedule.at(5).beta1, 0.8);
+  EXPECT_DOUBLE_EQ(schedule.at(10).beta1, 0.9);
+  EXPECT_DOUBLE_EQ(schedule.at(12).beta1, 0.9 * 1.5);  // grows, even past 1
+  EXPECT_DOUBLE_EQ(schedule.at(12).lr, 0.01);          // decay_lr_rate is 0
+  Dict fixed = params;
+  fixed["cycle_momentum"] = false;
+  EXPECT_EQ(ScheduleUnderTest("OneCycle", fixed).at(3).fields, GANNET_SCHEDULE_LR);
+}
+
+TEST(Schedules, OneCycleWithoutASecondHalfRisesAndThenDecays) {
+  const ScheduleUnderTest schedule("OneCycle", Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 4}, {"cycle_second_step_size", 0}});
+  EXPECT_DOUBLE_EQ(schedule.lr(3), .01 + .09 * .75);
+  EXPECT_DOUBLE_EQ(schedule.lr(4), .01);  // the cycle's end is its beginning
+  EXPECT_DOUBLE_EQ(schedule.lr(9), .01);
+}
+
+TEST(Schedules, ListsGiveEachGroupItsOwnBoundAndNumbersAreForAll) {
+  const ScheduleUnderTest schedule("WarmupLR", Dict{{"warmup_min_lr", .001}, {"warmup_max_lr", List{.1, .2}}, {"warmup_num_steps", 2}}, 2);
+  EXPECT_EQ(schedule.lr(0, 1), .001);
+  EXPECT_DOUBLE_EQ(schedule.lr(9, 0), .1);
+  EXPECT_DOUBLE_EQ(schedule.lr(9, 1), .2);
+  const ScheduleUnderTest own("WarmupLR", Dict{{"warmup_num_steps", 2}}, 2);
+  EXPECT_EQ(own.lr(9, 0, .3), .3);
+  EXPECT_EQ(own.lr(9, 1, .4), .4);
+}
+
+TEST(Schedules, AListOfTheWrongLengthIsAnErrorThatCounts) {
+  const std::vector<std::pair<std::string, Dict>> cases = {
+      {"WarmupLR", Dict{{"warmup_max_lr", List{.1, .2}}}},
+      {"WarmupDecayLR", Dict{{"total_num_steps", 9}, {"warmup_min_lr", List{.1, .2}}}},
+      {"LRRangeTest", Dict{{"lr_range_test_min_lr", List{.1, .2}}}},
+      {"OneCycle", Dict{{"cycle_min_lr", List{.1, .2}}, {"cycle_max_lr", .1}}}};
+  for (const auto& [name, params] : cases) {
+    try {
+      ScheduleUnderTest schedule(name, params, 3);
+      FAIL() << name;
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("expected 3 values for '"));
+      EXPECT_THAT(error.what(), HasSubstr("', got 2"));
+    }
+  }
+}
+
+TEST(Schedules, AContinuedOneLeavesTheStartAloneAndGoesOnFromItsIteration) {
+  for (const auto& row : rows()) {
+    Dict params = row.params;
+    params["last_batch_iteration"] = 3;
+    const ScheduleUnderTest continued(row.name, params), fresh(row.name, row.params);
+    EXPECT_EQ(continued.at(0).fields, 0u) << row.name;
+    for (uint64_t j = 1; j < 10; ++j) EXPECT_EQ(continued.lr(j), fresh.lr(j + 4)) << row.name;
+  }
+}
+
+TEST(Schedules, QuirksAreSaid) {
+  const ScheduleUnderTest odd("WarmupLR", Dict{{"warmup_type", "cubic"}, {"warmup_max_lr", .1}, {"warmup_num_steps", 10}});
+  EXPECT_THAT(odd.host.logged, ElementsAre(HasSubstr("warmup_type 'cubic' is neither log nor linear")));
+  EXPECT_NEAR(odd.lr(2), .030103, 1e-6);
+  for (const char* name : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    const ScheduleUnderTest early(name, Dict{{"total_num_steps", 5}, {"warmup_num_steps", 10}});
+    EXPECT_THAT(early.host.logged, ElementsAre(HasSubstr("total_num_steps 5 is less than warmup_num_steps 10")));
+  }
+}
+
+}  // namespace
+}  // namespace gannet::test

@@ -349,7 +349,8 @@ class Dataset {
     }
   }
 
-  bool empty() const { return !source_.read && !source_.open; }  ///< whether none was given
+  explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given
+  bool empty() const { return !*this; }
   const loading::Source& source() const { return source_; }
 
  private:
@@ -376,7 +377,8 @@ class Collate {
     }
   }
 
-  bool empty() const { return !collator_.call; }  ///< the default
+  explicit operator bool() const { return static_cast<bool>(collator_.call); }  ///< whether one was given
+  bool empty() const { return !*this; }
   const loading::Collator& collator() const { return collator_; }
 
  private:

@@ -105,9 +105,11 @@ std::string name_ranks(const std::vector<uint32_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(parts, ", ");
 }
 
-void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_t world_size, const std::string& what, const Patience& patience) {
+void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_t world_size, const std::string& what,
+                    const Patience& patience) {
   constexpr const char* kAdvice =
-      "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT (minutes) allows more time";
+      "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT (minutes) "
+      "allows more time";
   std::vector<uint32_t> missing(world_size);
   for (uint32_t rank = 0; rank < world_size; ++rank) missing[rank] = rank;
   const auto came = [&](uint32_t rank) { return store.check(key + "/" + std::to_string(rank)); };
@@ -171,7 +173,8 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
   store.set("arrived/" + self,
             address_towards(environment.master_addr) + "\n" + machine_identity() + "\n" + std::to_string(environment.world_size));
-  wait_for_ranks(store, "arrived", environment.rank, environment.world_size, "at the rendezvous at " + place(environment), patience);
+  wait_for_ranks(store, "arrived", environment.rank, environment.world_size, "at the rendezvous at " + place(environment),
+                 patience);
 
   std::vector<Member> members;
   for (uint32_t rank = 0; rank < environment.world_size; ++rank) {

@@ -4,8 +4,8 @@
 #include <gannet/error.h>
 
 #include <algorithm>
-#include <thread>
 #include <gannet/sdk.hpp>
+#include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "control/network.h"
@@ -59,15 +59,14 @@ struct Store::Client {
 Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
   client_->prefix = options.prefix;
   client_->timeout = options.timeout;
-  const SignalsBlocked blocked;  // the serving thread inherits the mask
-  client_->tcp = translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
+  translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
     c10d::TCPStoreOptions tcp;
     tcp.port = options.port;
     tcp.isServer = options.listener >= 0;
     if (tcp.isServer) tcp.masterListenFd = static_cast<size_t>(options.listener);
     tcp.waitWorkers = false;
     tcp.timeout = options.timeout;
-    return c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
+    without_signals([&] { client_->tcp = c10::make_intrusive<c10d::TCPStore>(options.host, tcp); });
   });
 
   table_.struct_size = sizeof(table_);

@@ -7,7 +7,6 @@
 #include <map>
 
 #include "base/text.h"
-#include "control/network.h"
 #include "control/rendezvous.h"
 
 namespace gannet::control {
@@ -102,7 +101,6 @@ World::World(const DistributedOptions& options, uint32_t generation) : registry_
 
   const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
   const auto where = [](const std::string& member) { return "comm parameter '" + member + "'"; };
-  const SignalsBlocked blocked;  // the plugin's service threads inherit the mask
   comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;

@@ -1,7 +1,6 @@
 #include "control/environment.h"
 
 #include <gannet/error.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +13,8 @@ using gannet::control::time_out;
 using gannet::control::Variables;
 using testing::HasSubstr;
 
-const Variables kComplete = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
+const Variables kComplete = {
+    {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
 
 Variables with(Variables variables, const Variables& changes) {
   for (const auto& [name, value] : changes) {
@@ -83,7 +83,11 @@ TEST(Environment, ContradictionsAndNonsenseAreRefused) {
 }
 
 TEST(Environment, OpenMpiOnOneMachineNeedsNothingElse) {
-  const auto found = discover({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}, {});
+  const auto found = discover({{"OMPI_COMM_WORLD_RANK", "2"},
+                               {"OMPI_COMM_WORLD_SIZE", "3"},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}},
+                              {});
   EXPECT_EQ(found.rank, 2u);
   EXPECT_EQ(found.world_size, 3u);
   EXPECT_EQ(found.local_rank, 2u);
@@ -93,7 +97,10 @@ TEST(Environment, OpenMpiOnOneMachineNeedsNothingElse) {
 }
 
 TEST(Environment, OpenMpiOnSeveralMachinesNeedsTheAddressOfRankZero) {
-  const Variables two_of_four = {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  const Variables two_of_four = {{"OMPI_COMM_WORLD_RANK", "2"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   EXPECT_THAT(refusal(two_of_four), HasSubstr("Open MPI started this as rank 2 of 4, but MASTER_ADDR, MASTER_PORT"));
   EXPECT_EQ(discover(with(two_of_four, {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1234"}}), {}).master_addr, "node0");
 }
@@ -114,11 +121,14 @@ TEST(Environment, SlurmNeedsAnAddressUnlessItStartedOneTask) {
   EXPECT_EQ(discover(with(task, {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1234"}}), {}).rank, 3u);
   EXPECT_EQ(discover({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}, {}).world_size, 1u);
   // A step of one task in a job of eight.
-  EXPECT_EQ(discover({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}}, {}).world_size, 1u);
+  EXPECT_EQ(discover({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}}, {})
+                .world_size,
+            1u);
 }
 
 TEST(Environment, TorchrunsOwnStoreIsUsed) {
-  const auto found = discover(with(kComplete, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}), {});
+  const auto found =
+      discover(with(kComplete, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}), {});
   EXPECT_TRUE(found.agent_store);
   EXPECT_EQ(found.attempt, "2");
   EXPECT_FALSE(discover(kComplete, {}).agent_store);

@@ -1,23 +1,23 @@
 // How ranks meet, agree and part: real processes, real ports.
-#include "comm/ranks.h"
-#include "control/network.h"
 #include "control/rendezvous.h"
-#include "control/world.h"
 
 #include <gannet/distributed.h>
 #include <gannet/error.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <set>
-#include <signal.h>
 #include <thread>
-#include <unistd.h>
+
+#include "comm/ranks.h"
+#include "control/network.h"
+#include "control/world.h"
 
 namespace {
 
@@ -38,7 +38,8 @@ TEST(NameRanks, WritesRunsAsRanges) {
 
 TEST(Disagreement, NamesWhoDiffersAndTheFirstLineThatDoes) {
   EXPECT_EQ(disagreement("the plugins", {"a\nb", "a\nb", "a\nb"}), "");
-  EXPECT_EQ(disagreement("the plugins", {"a\nb", "a\nc", "a\nb", "a\nc"}), "the ranks differ in the plugins: ranks 1, 3 have 'c' where rank 0 has 'b'");
+  EXPECT_EQ(disagreement("the plugins", {"a\nb", "a\nc", "a\nb", "a\nc"}),
+            "the ranks differ in the plugins: ranks 1, 3 have 'c' where rank 0 has 'b'");
   EXPECT_EQ(disagreement("the config", {"a\nb", "a"}), "the ranks differ in the config: rank 1 has nothing where rank 0 has 'b'");
   EXPECT_THAT(disagreement("it", {"0", "1", "2", "3", "4", "5"}), HasSubstr("rank 3 has '3' where rank 0 has '0'; and 2 more"));
 }
@@ -61,7 +62,9 @@ RANK_BODY(who_am_i) {
   expect(!gannet::is_distributed_initialized(), "destroyed");
 }
 TEST(World, RanksMeetAgreeAndPart) { expect_all_succeed(run_ranks("who_am_i", 3)); }
-TEST(World, LocalRanksAreCountedWhereTheyAreNotGiven) { expect_all_succeed(run_ranks("who_am_i", 3, {.environment = {{"LOCAL_RANK", ""}}})); }
+TEST(World, LocalRanksAreCountedWhereTheyAreNotGiven) {
+  expect_all_succeed(run_ranks("who_am_i", 3, {.environment = {{"LOCAL_RANK", ""}}}));
+}
 
 RANK_BODY(again_and_again) {
   for (int round = 0; round < 3; ++round) {
@@ -84,7 +87,7 @@ RANK_BODY(signals_stay_with_the_program) {
   auto world = gannet::init_distributed();
   static std::atomic<pthread_t> handled_on;
   handled_on = 0;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = [](int) { handled_on = pthread_self(); };
   sigaction(SIGUSR1, &action, nullptr);
   for (int i = 0; i < 50; ++i) {
@@ -127,7 +130,8 @@ TEST(Rendezvous, WithoutRankZeroTheOthersSayWhereTheyLookedForIt) {
 // The wait's own rhythm is 10 s; here it is 1 s, so that the test need not wait.
 RANK_BODY(impatient) {
   const auto environment = gannet::control::discover(gannet::control::variables_of_this_process(), {});
-  gannet::control::meet(environment, 0, gannet::control::Patience(std::chrono::milliseconds(2'500), std::chrono::milliseconds(1'000)));
+  gannet::control::meet(environment, 0,
+                        gannet::control::Patience(std::chrono::milliseconds(2'500), std::chrono::milliseconds(1'000)));
 }
 TEST(Rendezvous, SaysWhoItWaitsForWhileItWaits) {
   const auto outcomes = run_ranks("impatient", 4, {.absent = {1, 3}});
@@ -139,9 +143,14 @@ TEST(Rendezvous, SaysWhoItWaitsForWhileItWaits) {
 TEST(Rendezvous, APortInUseIsNamedWithWhatToDo) {
   const int port = ranks::free_port();
   const auto taken = gannet::control::listen_on(static_cast<uint16_t>(port));
-  const auto outcome = ranks::run_one("three_seconds_only", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(port)}});
+  const auto outcome = ranks::run_one("three_seconds_only", {{"RANK", "0"},
+                                                             {"WORLD_SIZE", "2"},
+                                                             {"LOCAL_RANK", "0"},
+                                                             {"MASTER_ADDR", "127.0.0.1"},
+                                                             {"MASTER_PORT", std::to_string(port)}});
   EXPECT_EQ(outcome.status, 3);
-  EXPECT_THAT(outcome.output, HasSubstr("Error(unavailable): port " + std::to_string(port) + " (MASTER_PORT) is in use by another program"));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("Error(unavailable): port " + std::to_string(port) + " (MASTER_PORT) is in use by another program"));
   EXPECT_THAT(outcome.output, HasSubstr("choose another port"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("EADDRINUSE")));
 }
@@ -149,7 +158,9 @@ TEST(Rendezvous, APortInUseIsNamedWithWhatToDo) {
 TEST(Rendezvous, TwoProcessesOfTheSameRankAreTold) {
   // Both say that they are rank 1 (the second by its body's own setting), rank 0 waits for rank 2.
   const auto outcomes = run_ranks("rank_one_twice", 3);
-  const auto told = [](const ranks::Outcome& outcome) { return outcome.output.find("another process has already announced itself as rank 1") != std::string::npos; };
+  const auto told = [](const ranks::Outcome& outcome) {
+    return outcome.output.find("another process has already announced itself as rank 1") != std::string::npos;
+  };
   EXPECT_EQ(told(outcomes[1]) + told(outcomes[2]), 1) << outcomes[1].output << outcomes[2].output;
 }
 RANK_BODY(rank_one_twice) {
@@ -170,9 +181,14 @@ TEST(Rendezvous, DifferentWorldSizesAreAMismatch) {
 // A store that already serves at MASTER_PORT, as torchrun's agent does: rank 0 is a client too.
 TEST(Rendezvous, AnAgentsStoreServesAllRanks) {
   const int port = ranks::free_port();
-  gannet::control::Store agent({.host = "127.0.0.1", .port = static_cast<uint16_t>(port), .listener = gannet::control::listen_on(static_cast<uint16_t>(port)).release()});
+  gannet::control::Store agent({.host = "127.0.0.1",
+                                .port = static_cast<uint16_t>(port),
+                                .listener = gannet::control::listen_on(static_cast<uint16_t>(port)).release()});
   for (const char* attempt : {"0", "1"})
-    expect_all_succeed(run_ranks("who_am_i", 3, {.environment = {{"MASTER_PORT", std::to_string(port)}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", attempt}}}));
+    expect_all_succeed(run_ranks("who_am_i", 3,
+                                 {.environment = {{"MASTER_PORT", std::to_string(port)},
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                  {"TORCHELASTIC_RESTART_COUNT", attempt}}}));
 }
 
 RANK_BODY(disagree) {
@@ -183,7 +199,8 @@ RANK_BODY(disagree) {
 TEST(Agree, ADifferenceIsTheSameErrorOnEveryRank) {
   for (const auto& outcome : run_ranks("disagree", 3)) {
     EXPECT_EQ(outcome.status, 2);
-    EXPECT_THAT(outcome.output, HasSubstr("Error(mismatch): the ranks differ in the plugins: rank 2 has 'sgd 1.1' where rank 0 has 'sgd 1.0'"));
+    EXPECT_THAT(outcome.output,
+                HasSubstr("Error(mismatch): the ranks differ in the plugins: rank 2 has 'sgd 1.1' where rank 0 has 'sgd 1.0'"));
   }
 }
 

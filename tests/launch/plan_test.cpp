@@ -1,10 +1,11 @@
-#include "launch/lines.h"
 #include "launch/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+
+#include "launch/lines.h"
 
 namespace {
 
@@ -44,8 +45,8 @@ TEST(RankEnvironment, SetsTheRanksVariablesOverTheInheritedOnes) {
   Options options;
   options.procs = 2;
   const auto entries = rank_environment({"HOME=/h", "RANK=9", "TORCHELASTIC_USE_AGENT_STORE=True"}, options, 1, 1234, 8);
-  for (const char* entry : {"HOME=/h", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                            "MASTER_PORT=1234", "OMP_NUM_THREADS=4"})
+  for (const char* entry : {"HOME=/h", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                            "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234", "OMP_NUM_THREADS=4"})
     EXPECT_THAT(entries, Contains(entry));
   EXPECT_THAT(entries, Not(Contains("RANK=9")));
   EXPECT_THAT(entries, Not(Contains("TORCHELASTIC_USE_AGENT_STORE=True")));

@@ -1,17 +1,17 @@
 // `gannet run`, as a user runs it: the binary, shell scripts as ranks, and what is left of them.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <chrono>
-#include <fcntl.h>
-#include <filesystem>
-#include <fstream>
 #include <poll.h>
 #include <signal.h>
-#include <sstream>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
 
 namespace {
 
@@ -72,7 +72,8 @@ class Launched {
 class GannetRun : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("gannet-run-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = std::filesystem::temp_directory_path() /
+              ("gannet-run-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -89,7 +90,8 @@ class GannetRun : public testing::Test {
     std::vector<pid_t> pids;
     const auto end = Clock::now() + std::chrono::seconds(20);
     for (const auto& file : files) {
-      while (content(file).find('\n') == std::string::npos && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      while (content(file).find('\n') == std::string::npos && Clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
       std::stringstream text(content(file));
       for (pid_t pid; text >> pid;) pids.push_back(pid);
     }
@@ -115,15 +117,19 @@ class GannetRun : public testing::Test {
 };
 
 TEST_F(GannetRun, SetsTheEnvironmentAndPrefixesEachLine) {
-  Launched run({"--num_procs", "2", "--master_port", "23456", "sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $LOCAL_SIZE $MASTER_ADDR:$MASTER_PORT; echo bad $RANK >&2; printf 'no end'"});
+  Launched run({"--num_procs", "2", "--master_port", "23456", "sh", "-c",
+                "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $LOCAL_SIZE $MASTER_ADDR:$MASTER_PORT; echo bad $RANK >&2; "
+                "printf 'no end'"});
   EXPECT_EQ(run.finish(), 0);
-  for (const char* line : {"[0] 0/2 0/2 2 127.0.0.1:23456\n", "[1] 1/2 1/2 2 127.0.0.1:23456\n", "[0] no end\n", "[1] no end\n"}) EXPECT_THAT(run.output(), HasSubstr(line));
+  for (const char* line : {"[0] 0/2 0/2 2 127.0.0.1:23456\n", "[1] 1/2 1/2 2 127.0.0.1:23456\n", "[0] no end\n", "[1] no end\n"})
+    EXPECT_THAT(run.output(), HasSubstr(line));
   EXPECT_THAT(run.error(), HasSubstr("[0] bad 0\n"));
   EXPECT_THAT(run.error(), HasSubstr("[1] bad 1\n"));
 }
 
 TEST_F(GannetRun, LinesOfManyRanksNeverMix) {
-  Launched run({"--num_procs", "3", "sh", "-c", "i=0; while [ $i -lt 300 ]; do printf 'aaaaaaaaaa'; printf 'bbbbbbbbbb\\n'; i=$((i+1)); done"});
+  Launched run({"--num_procs", "3", "sh", "-c",
+                "i=0; while [ $i -lt 300 ]; do printf 'aaaaaaaaaa'; printf 'bbbbbbbbbb\\n'; i=$((i+1)); done"});
   EXPECT_EQ(run.finish(), 0);
   std::stringstream lines(run.output());
   int count = 0;
@@ -148,7 +154,8 @@ TEST_F(GannetRun, ExitsWithTheCodeOfTheRankThatFailedAndSaysWhich) {
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 7);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
-  EXPECT_THAT(run.error(), HasSubstr("rank 1 of 3 ended with exit code 7; stopping the others. Its last lines:\n    the reason\n"));
+  EXPECT_THAT(run.error(),
+              HasSubstr("rank 1 of 3 ended with exit code 7; stopping the others. Its last lines:\n    the reason\n"));
 }
 
 TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
@@ -158,7 +165,8 @@ TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
 }
 
 TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
-  Launched run({"--num_procs", "2", "sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"});
+  Launched run(
+      {"--num_procs", "2", "sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"});
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 3);
   EXPECT_GT(Clock::now() - start, std::chrono::seconds(5));
@@ -168,7 +176,9 @@ TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
 
 TEST_F(GannetRun, ForwardsSignalsToEveryRank) {
   for (const int number : {SIGUSR1, SIGHUP, SIGINT, SIGTERM}) {
-    Launched run({"--num_procs", "2", "sh", "-c", "trap 'echo got it; exit 0' USR1 HUP INT TERM; echo $$ > " + at("ready") + "$RANK; while :; do sleep 0.05; done"});
+    Launched run(
+        {"--num_procs", "2", "sh", "-c",
+         "trap 'echo got it; exit 0' USR1 HUP INT TERM; echo $$ > " + at("ready") + "$RANK; while :; do sleep 0.05; done"});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 0) << number;
@@ -200,8 +210,8 @@ TEST_F(GannetRun, LeavesNoOrphanWhenItIsKilledItself) {
   ASSERT_EQ(pids.size(), 4u);
   for (const pid_t pid : pids) EXPECT_TRUE(alive(pid));
   kill(run.pid(), SIGKILL);
-  EXPECT_EQ(run.finish(), -SIGKILL);
   expect_gone(pids, 2);
+  EXPECT_EQ(run.finish(), -SIGKILL);
 }
 
 TEST_F(GannetRun, AlsoASingleRankDiesWithIt) {
@@ -209,8 +219,8 @@ TEST_F(GannetRun, AlsoASingleRankDiesWithIt) {
   const auto pids = pids_in({at("both")});
   ASSERT_EQ(pids.size(), 2u);
   kill(run.pid(), SIGKILL);
-  run.finish();
   expect_gone(pids, 2);
+  run.finish();
 }
 
 TEST_F(GannetRun, AProgramThatIsNotThereIsOneSentence) {
@@ -256,7 +266,8 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
 }
 
 TEST_F(GannetRun, BindsEachRankToCoresOfItsOwn) {
-  Launched run({"--num_procs", "1", "--bind_cores_to_rank", "sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo threads $OMP_NUM_THREADS"});
+  Launched run({"--num_procs", "1", "--bind_cores_to_rank", "sh", "-c",
+                "grep Cpus_allowed_list /proc/self/status; echo threads $OMP_NUM_THREADS"});
   EXPECT_EQ(run.finish(), 0);
   EXPECT_THAT(run.output(), HasSubstr("threads "));
 }

@@ -18,7 +18,8 @@ using gannet::ErrorCode;
 
 std::vector<char> read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in || fs::is_directory(path)) throw Error(ErrorCode::kNotFound, "cannot open the tokens " + path, "name a file with --tokens");
+  if (!in || fs::is_directory(path))
+    throw Error(ErrorCode::kNotFound, "cannot open the tokens " + path, "name a file with --tokens");
   std::vector<char> bytes(std::istreambuf_iterator<char>(in), {});
   if (in.bad()) throw Error(ErrorCode::kIo, "cannot read " + path);
   return bytes;
@@ -29,7 +30,8 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& extens
   std::vector<fs::path> files;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (!entry.is_symlink() && entry.is_regular_file() && (extension.empty() || entry.path().extension() == extension)) files.push_back(entry.path());
+    if (!entry.is_symlink() && entry.is_regular_file() && (extension.empty() || entry.path().extension() == extension))
+      files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -39,10 +41,13 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& extens
 Tokens::Tokens(std::vector<char> bytes, int token_bytes, std::string source)
     : bytes_(std::make_shared<const std::vector<char>>(std::move(bytes))), token_bytes_(token_bytes), source_(std::move(source)) {
   if (bytes_->size() % token_bytes_ != 0)
-    throw Error(ErrorCode::kCorrupt, source_ + " has " + std::to_string(bytes_->size()) + " bytes, which are no whole tokens of " + std::to_string(token_bytes_),
+    throw Error(ErrorCode::kCorrupt,
+                source_ + " has " + std::to_string(bytes_->size()) + " bytes, which are no whole tokens of " +
+                    std::to_string(token_bytes_),
                 "--token-bytes says how many bytes a token has");
   size_ = static_cast<int64_t>(bytes_->size()) / token_bytes_;
-  if (size_ < 2) throw Error(ErrorCode::kCorrupt, source_ + " has " + std::to_string(size_) + " tokens, a sample needs two at least");
+  if (size_ < 2)
+    throw Error(ErrorCode::kCorrupt, source_ + " has " + std::to_string(size_) + " tokens, a sample needs two at least");
 }
 
 Tokens Tokens::from_file(const std::string& path, int token_bytes) { return Tokens(read_file(path), token_bytes, path); }
@@ -74,8 +79,10 @@ std::pair<Tokens, Tokens> Tokens::split(double fraction) const {
   first.size_ = size_ - rest.size_;
   rest.begin_ = begin_ + first.size_;
   if (fraction > 0 && rest.size_ < 2)
-    throw Error(ErrorCode::kArgument, "holding out " + std::to_string(fraction) + " of " + std::to_string(size_) + " tokens leaves nothing to validate on",
-                "give more tokens or a larger --validation-fraction");
+    throw Error(
+        ErrorCode::kArgument,
+        "holding out " + std::to_string(fraction) + " of " + std::to_string(size_) + " tokens leaves nothing to validate on",
+        "give more tokens or a larger --validation-fraction");
   return {first, rest};
 }
 
@@ -96,7 +103,8 @@ void Tokens::check(int64_t vocabulary) const {
   for (int64_t i = 0; i < size_; ++i)
     if ((*this)[i] >= vocabulary)
       throw Error(ErrorCode::kMismatch,
-                  source_ + ": token " + std::to_string(i) + " is " + std::to_string((*this)[i]) + ", the model has a vocabulary of " + std::to_string(vocabulary),
+                  source_ + ": token " + std::to_string(i) + " is " + std::to_string((*this)[i]) +
+                      ", the model has a vocabulary of " + std::to_string(vocabulary),
                   "tokenize the text for this model, and check --token-bytes");
 }
 

@@ -96,34 +96,39 @@ void show_text(GptImpl& model, const Options& options) {
   std::vector<int64_t> prompt;
   for (const unsigned char byte : options.prompt.empty() ? std::string("\n") : options.prompt) prompt.push_back(byte);
   const int64_t vocabulary = model.options().vocabulary;
-  std::cout << "text it wrote:\n" << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
+  std::cout << "text it wrote:\n"
+            << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
 }
 
 void run(const Options& options) {
   set_threads(options.threads);
   LoadedModel loaded = make_model(options);
   const GptOptions architecture = loaded.model->options();
-  const Tokens text = options.tokens.empty() ? Tokens::from_this_machine() : Tokens::from_file(options.tokens, options.token_bytes);
+  const Tokens text =
+      options.tokens.empty() ? Tokens::from_this_machine() : Tokens::from_file(options.tokens, options.token_bytes);
   text.check(architecture.vocabulary);
   const auto [training, held_out] = text.split(options.validation_fraction);
 
-  auto [engine, optimizer, loader, scheduler] = gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
+  auto [engine, optimizer, loader, scheduler] =
+      gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
   at::manual_seed(options.seed + 1 + engine->rank());  // dropout differs between ranks
   const bool first_rank = engine->rank() == 0;
   if (first_rank) {
     int64_t parameters = 0;
     for (const auto& parameter : loaded.model->parameters()) parameters += parameter.numel();
     std::cout << engine->plugin_table() << '\n'
-              << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << engine->world_size() << " process"
-              << (engine->world_size() == 1 ? "" : "es") << ", " << engine->train_batch_size() << " samples of " << options.sequence_length << " tokens a step"
-              << std::endl;
+              << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << engine->world_size()
+              << " process" << (engine->world_size() == 1 ? "" : "es") << ", " << engine->train_batch_size() << " samples of "
+              << options.sequence_length << " tokens a step" << std::endl;
   }
 
   train(*engine, training, options);
 
   if (held_out.size() > 0) {
     const double loss = validate(*engine, held_out, options.sequence_length);
-    if (first_rank) std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)" << std::endl;
+    if (first_rank)
+      std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)"
+                << std::endl;
   }
   if (first_rank && !options.save_model.empty()) {
     save_model(options.save_model, architecture, loaded.config_json, engine->fp32_parameters());

@@ -14,12 +14,19 @@ using at::Tensor;
 
 GptOptions checked(GptOptions options) {
   if (options.inner == 0) options.inner = 4 * options.width;
-  for (const auto& [name, size] : {std::pair{"vocabulary", options.vocabulary}, {"positions", options.positions}, {"width", options.width},
-                                   {"layers", options.layers}, {"heads", options.heads}, {"inner width", options.inner}})
-    if (size <= 0) throw gannet::Error(gannet::ErrorCode::kArgument, std::string("GPT-2: ") + name + " is " + std::to_string(size) + ", it must be positive");
+  for (const auto& [name, size] : {std::pair{"vocabulary", options.vocabulary},
+                                   {"positions", options.positions},
+                                   {"width", options.width},
+                                   {"layers", options.layers},
+                                   {"heads", options.heads},
+                                   {"inner width", options.inner}})
+    if (size <= 0)
+      throw gannet::Error(gannet::ErrorCode::kArgument,
+                          std::string("GPT-2: ") + name + " is " + std::to_string(size) + ", it must be positive");
   if (options.width % options.heads != 0)
     throw gannet::Error(gannet::ErrorCode::kArgument,
-                        "GPT-2: a width of " + std::to_string(options.width) + " cannot be divided among " + std::to_string(options.heads) + " heads",
+                        "GPT-2: a width of " + std::to_string(options.width) + " cannot be divided among " +
+                            std::to_string(options.heads) + " heads",
                         "choose a width that is a multiple of the heads");
   return options;
 }
@@ -53,7 +60,9 @@ AttentionImpl::AttentionImpl(const GptOptions& options, int64_t layer)
 
 Tensor AttentionImpl::forward(const Tensor& x, int64_t batch) {
   const int64_t rows = x.size(0), width = x.size(1);
-  const auto qkv = c_attn_->forward(x).view({batch, rows / batch, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});  // [3, B, heads, T, width/heads]
+  const auto qkv = c_attn_->forward(x)
+                       .view({batch, rows / batch, 3, heads_, width / heads_})
+                       .permute({2, 0, 3, 1, 4});  // [3, B, heads, T, width/heads]
   const Tensor y = causal_attention(qkv[0], qkv[1], qkv[2], is_training() ? dropout_ : 0, scale_);
   return c_proj_->forward(y.transpose(1, 2).reshape({rows, width}));
 }
@@ -63,7 +72,8 @@ MlpImpl::MlpImpl(const GptOptions& options)
       c_fc_(register_module("c_fc", Conv1D(options.width, options.inner, options.initializer_range))),
       c_proj_(register_module("c_proj", Conv1D(options.inner, options.width, residual_deviation(options)))) {
   if (activation_ != "gelu_new" && activation_ != "gelu_pytorch_tanh" && activation_ != "gelu" && activation_ != "relu")
-    throw gannet::Error(gannet::ErrorCode::kUnsupported, "GPT-2: activation_function '" + activation_ + "'", "this example has gelu_new, gelu_pytorch_tanh, gelu and relu");
+    throw gannet::Error(gannet::ErrorCode::kUnsupported, "GPT-2: activation_function '" + activation_ + "'",
+                        "this example has gelu_new, gelu_pytorch_tanh, gelu and relu");
 }
 
 Tensor MlpImpl::forward(const Tensor& x) {
@@ -99,7 +109,8 @@ Tensor TransformerImpl::forward(const Tensor& tokens) {
   const int64_t batch = tokens.size(0), length = tokens.size(1);
   if (length > options_.positions)
     throw gannet::Error(gannet::ErrorCode::kArgument,
-                        "GPT-2: a sequence of " + std::to_string(length) + " tokens in a model of " + std::to_string(options_.positions) + " positions",
+                        "GPT-2: a sequence of " + std::to_string(length) + " tokens in a model of " +
+                            std::to_string(options_.positions) + " positions",
                         "choose a shorter sequence (--seq-len) or a model with more positions");
   Tensor x = lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
   x = dropped(x, options_.embedding_dropout, is_training()).flatten(0, 1);
@@ -107,14 +118,16 @@ Tensor TransformerImpl::forward(const Tensor& tokens) {
   return ln_f_->forward(x);
 }
 
-GptImpl::GptImpl(const GptOptions& options) : options_(checked(options)), transformer_(register_module("transformer", Transformer(options_))) {}
+GptImpl::GptImpl(const GptOptions& options)
+    : options_(checked(options)), transformer_(register_module("transformer", Transformer(options_))) {}
 
 Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
   return head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
 }
 
 Tensor GptImpl::logits(const Tensor& tokens) {
-  return at::matmul(transformer_->forward(tokens), transformer_->token_embedding().t()).view({tokens.size(0), tokens.size(1), -1});
+  return at::matmul(transformer_->forward(tokens), transformer_->token_embedding().t())
+      .view({tokens.size(0), tokens.size(1), -1});
 }
 
 Tensor GptImpl::next_logits(const Tensor& tokens) {

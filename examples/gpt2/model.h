@@ -18,20 +18,20 @@ namespace gpt2 {
 
 /// Names in comments are those of Hugging Face's config.json.
 struct GptOptions {
-  int64_t vocabulary = 256;                 // vocab_size
-  int64_t positions = 128;                  // n_positions
-  int64_t width = 256;                      // n_embd
-  int64_t layers = 4;                       // n_layer
-  int64_t heads = 4;                        // n_head
-  int64_t inner = 0;                        // n_inner; 0: four times the width
-  std::string activation = "gelu_new";      // activation_function
-  double epsilon = 1e-5;                    // layer_norm_epsilon
-  double initializer_range = 0.02;          // initializer_range
-  double embedding_dropout = 0;             // embd_pdrop
-  double residual_dropout = 0;              // resid_pdrop
-  double attention_dropout = 0;             // attn_pdrop
-  bool scale_attention = true;              // scale_attn_weights
-  bool scale_attention_by_layer = false;    // scale_attn_by_inverse_layer_idx
+  int64_t vocabulary = 256;               // vocab_size
+  int64_t positions = 128;                // n_positions
+  int64_t width = 256;                    // n_embd
+  int64_t layers = 4;                     // n_layer
+  int64_t heads = 4;                      // n_head
+  int64_t inner = 0;                      // n_inner; 0: four times the width
+  std::string activation = "gelu_new";    // activation_function
+  double epsilon = 1e-5;                  // layer_norm_epsilon
+  double initializer_range = 0.02;        // initializer_range
+  double embedding_dropout = 0;           // embd_pdrop
+  double residual_dropout = 0;            // resid_pdrop
+  double attention_dropout = 0;           // attn_pdrop
+  bool scale_attention = true;            // scale_attn_weights
+  bool scale_attention_by_layer = false;  // scale_attn_by_inverse_layer_idx
 };
 
 // A linear layer whose weight is [in, out].

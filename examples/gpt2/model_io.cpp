@@ -23,7 +23,8 @@ using Tensors = std::map<std::string, at::Tensor>;
 Json read_json(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in)
-    throw Error(ErrorCode::kNotFound, "cannot open " + path.string(), "name a folder that holds config.json and model.safetensors, as transformers writes them");
+    throw Error(ErrorCode::kNotFound, "cannot open " + path.string(),
+                "name a folder that holds config.json and model.safetensors, as transformers writes them");
   try {
     Json json = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
     if (json.is_object()) return json;
@@ -45,9 +46,11 @@ GptOptions parse_options(const Json& config, const std::string& path) {
   };
   if (const auto type = read("model_type", std::string("gpt2")); type != "gpt2")
     throw Error(ErrorCode::kUnsupported, path + ": model_type is '" + type + "'", "this program trains models of type 'gpt2'");
-  if (read("add_cross_attention", false)) throw Error(ErrorCode::kUnsupported, path + ": add_cross_attention is true", "this program trains decoders only");
+  if (read("add_cross_attention", false))
+    throw Error(ErrorCode::kUnsupported, path + ": add_cross_attention is true", "this program trains decoders only");
   if (!read("tie_word_embeddings", true))
-    throw Error(ErrorCode::kUnsupported, path + ": tie_word_embeddings is false", "this program's output layer is always tied to the token embedding");
+    throw Error(ErrorCode::kUnsupported, path + ": tie_word_embeddings is false",
+                "this program's output layer is always tied to the token embedding");
   return {
       .vocabulary = read("vocab_size", int64_t{50257}),
       .positions = read("n_positions", int64_t{1024}),
@@ -75,7 +78,8 @@ Tensors read_tensors(const std::filesystem::path& folder) {
     if (shard.is_string()) shards.insert(shard.get<std::string>());
   Tensors tensors;
   for (const auto& shard : shards) {
-    if (shard.find('/') != std::string::npos) throw Error(ErrorCode::kCorrupt, index.string() + ": a shard outside of the folder: " + shard);
+    if (shard.find('/') != std::string::npos)
+      throw Error(ErrorCode::kCorrupt, index.string() + ": a shard outside of the folder: " + shard);
     tensors.merge(gannet::load_safetensors((folder / shard).string()));
   }
   return tensors;
@@ -110,9 +114,11 @@ void copy_into(GptImpl& model, const Tensors& tensors, const std::string& folder
     if (found == tensors.end())
       differences.push_back("missing: " + item.key() + " " + shape_text(item.value()));
     else if (found->second.sizes() != item.value().sizes())
-      differences.push_back("shape: " + item.key() + " is " + shape_text(found->second) + " in the file, " + shape_text(item.value()) + " by config.json");
+      differences.push_back("shape: " + item.key() + " is " + shape_text(found->second) + " in the file, " +
+                            shape_text(item.value()) + " by config.json");
     else if (!at::isFloatingType(found->second.scalar_type()))
-      differences.push_back("dtype: " + item.key() + " is " + c10::toString(found->second.scalar_type()) + ", not a floating type");
+      differences.push_back("dtype: " + item.key() + " is " + c10::toString(found->second.scalar_type()) +
+                            ", not a floating type");
   }
   for (const auto& [name, tensor] : tensors)
     if (!expected.count(name)) differences.push_back("unexpected: " + name + " " + shape_text(tensor));
@@ -172,7 +178,8 @@ LoadedModel load_model(const std::string& folder) {
   return loaded;
 }
 
-void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json, const gannet::NamedTensors& parameters) {
+void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
+                const gannet::NamedTensors& parameters) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (code) throw Error(ErrorCode::kIo, "cannot create the folder " + folder + ": " + code.message());

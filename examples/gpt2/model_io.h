@@ -19,6 +19,7 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& folder);
 
 /// Writes config.json and model.safetensors (fp32). `config_json` is that of load_model, or "" for a new model.
-void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json, const gannet::NamedTensors& parameters);
+void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
+                const gannet::NamedTensors& parameters);
 
 }  // namespace gpt2

@@ -27,9 +27,9 @@ class WideAffine : public torch::autograd::Function<WideAffine> {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1];
     const auto dtype = x.scalar_type();
-    const Tensor grad = grads[0].to(at::kFloat);                     // [N, out]
-    Tensor grad_x = at::mm(grad, weight.to(at::kFloat).t());         // [N, in]
-    Tensor grad_weight = at::mm(x.to(at::kFloat).t(), grad);         // [in, out]
+    const Tensor grad = grads[0].to(at::kFloat);              // [N, out]
+    Tensor grad_x = at::mm(grad, weight.to(at::kFloat).t());  // [N, in]
+    Tensor grad_weight = at::mm(x.to(at::kFloat).t(), grad);  // [in, out]
     return {grad_x.to(dtype), grad_weight.to(dtype), grad.sum(0).to(dtype)};
   }
 };

@@ -18,7 +18,8 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets);
 
 /// Causal attention. query, key, value: [B, heads, T, width / heads]; result of the same shape.
-at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout, double scale);
+at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
+                            double scale);
 
 /// Rows of `weight` for `tokens`. On a CPU its gradient is sparse, so that it joins the dense one of head_loss in place.
 at::Tensor lookup(const at::Tensor& weight, const at::Tensor& tokens);

@@ -12,8 +12,8 @@
 namespace gpt2 {
 
 struct Options {
-  std::string model;        // folder to start from; "": a new model
-  std::string tokens;       // file of tokens; "": text that the machine has
+  std::string model;   // folder to start from; "": a new model
+  std::string tokens;  // file of tokens; "": text that the machine has
   int token_bytes = 1;
   int64_t sequence_length = 128;
   int64_t steps = 0;
@@ -22,7 +22,7 @@ struct Options {
   int threads = 0;          // 0: the cores divided among the ranks of this machine
   GptOptions architecture;  // of a new model
   uint64_t seed = 7;
-  int64_t generate = 0;     // tokens to write after training
+  int64_t generate = 0;  // tokens to write after training
   std::string prompt;
   double validation_fraction = 0;
   gannet::ConfigArguments config;

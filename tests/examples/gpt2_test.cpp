@@ -55,7 +55,8 @@ class Folder {
  public:
   Folder() {
     fs::create_directories(path_);
-    for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kTiny + "/" + name, path_ / name, fs::copy_options::overwrite_existing);
+    for (const char* name : {"config.json", "model.safetensors"})
+      fs::copy_file(kTiny + "/" + name, path_ / name, fs::copy_options::overwrite_existing);
   }
   ~Folder() { fs::remove_all(path_); }
   std::string path() const { return path_.string(); }
@@ -114,7 +115,8 @@ TEST(Gpt2, bf16_agrees_with_hugging_faces_bf16) {
 
 TEST(Gpt2, five_steps_of_adamw_follow_pytorch) {
   auto model = load_model(kTiny).model;
-  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.1));
+  torch::optim::AdamW optimizer(model->parameters(),
+                                torch::optim::AdamWOptions(1e-2).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.1));
   for (const auto& reference : expected()["adamw_losses"]) {
     optimizer.zero_grad();
     auto loss = loss_of(model);
@@ -127,7 +129,8 @@ TEST(Gpt2, five_steps_of_adamw_follow_pytorch) {
 TEST(Gpt2, the_chunked_head_equals_plain_operators_in_every_dtype) {
   at::manual_seed(3);
   // More rows than one chunk holds, and an uneven rest.
-  const auto hidden = at::randn({200, 16}), weight = at::randn({11'000, 16}) * 0.1, targets = at::randint(0, 11'000, {200}, at::kLong);
+  const auto hidden = at::randn({200, 16}), weight = at::randn({11'000, 16}) * 0.1,
+             targets = at::randint(0, 11'000, {200}, at::kLong);
   targets.fill_(5).narrow(0, 0, 100).copy_(at::arange(10'900, 11'000, at::kLong));  // repeated ones, and the last row
   for (auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const double tolerance = dtype == at::kFloat ? 1e-5 : 1e-2;
@@ -156,7 +159,9 @@ TEST(Gpt2, sixteen_bit_products_equal_those_of_wide_ones_rounded) {
     EXPECT_EQ(y.scalar_type(), dtype);
     y.backward(grad.to(dtype));
     at::addmm(plain[2], plain[0], plain[1]).backward(grad.to(dtype).to(at::kDouble));
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::allclose(ours[i].grad().to(at::kDouble), plain[i].grad(), dtype == at::kDouble ? 1e-12 : 1e-2, 1e-2)) << dtype << i;
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(at::allclose(ours[i].grad().to(at::kDouble), plain[i].grad(), dtype == at::kDouble ? 1e-12 : 1e-2, 1e-2))
+          << dtype << i;
   }
 }
 
@@ -173,7 +178,8 @@ TEST(Gpt2, a_saved_model_loads_as_it_was) {
   for (const auto& item : loaded.model->named_parameters()) parameters.emplace_back(item.key(), item.value());
   save_model(folder, loaded.model->options(), loaded.config_json, parameters);
   auto again = load_model(folder);
-  for (const auto& item : again.model->named_parameters()) EXPECT_TRUE(at::equal(item.value(), loaded.model->named_parameters()[item.key()])) << item.key();
+  for (const auto& item : again.model->named_parameters())
+    EXPECT_TRUE(at::equal(item.value(), loaded.model->named_parameters()[item.key()])) << item.key();
   EXPECT_EQ(again.config_json, loaded.config_json) << "keys that this program does not use are kept";
   fs::remove_all(folder);
 }
@@ -234,7 +240,8 @@ TEST(Gpt2, a_config_that_asks_for_something_else_is_refused) {
 TEST(Gpt2, a_sequence_longer_than_the_positions_is_refused) {
   auto model = load_model(kTiny).model;
   const auto long_one = at::zeros({1, 65}, at::kLong);
-  EXPECT_THAT(error_of([&] { model->forward(long_one, long_one); }, gannet::ErrorCode::kArgument), HasSubstr("65 tokens in a model of 64 positions"));
+  EXPECT_THAT(error_of([&] { model->forward(long_one, long_one); }, gannet::ErrorCode::kArgument),
+              HasSubstr("65 tokens in a model of 64 positions"));
 }
 
 }  // namespace

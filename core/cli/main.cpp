@@ -10,8 +10,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   gannet::cli::add_plugins(app);
   gannet::cli::add_config(app);
+  gannet::cli::add_run(app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& error) {  // a command's own exit code
+    return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const gannet::Error& error) {

@@ -1,12 +1,12 @@
-#include "base/text.h"
-#include "control/rendezvous.h"
-#include "control/world.h"
-
 #include <gannet/distributed.h>
 #include <gannet/error.h>
 
 #include <algorithm>
 #include <mutex>
+
+#include "base/text.h"
+#include "control/rendezvous.h"
+#include "control/world.h"
 
 namespace gannet {
 namespace {
@@ -45,7 +45,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& 
   std::vector<uint32_t> world_ranks;
   for (const uint32_t rank : ranks) {
     if (rank >= all.size())
-      throw Error(ErrorCode::kArgument, "a subset names rank " + std::to_string(rank) + " of a group of " + std::to_string(all.size()),
+      throw Error(ErrorCode::kArgument,
+                  "a subset names rank " + std::to_string(rank) + " of a group of " + std::to_string(all.size()),
                   "ranks of a subset are those of the group that it is taken from, from 0");
     if (std::find(world_ranks.begin(), world_ranks.end(), all[rank]) != world_ranks.end())
       throw Error(ErrorCode::kArgument, "a subset names rank " + std::to_string(rank) + " twice", "name each rank once");
@@ -65,8 +66,10 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   if (the.group) {
     const std::string open = the.group->world()->comm().plugin().name();
     if (lower(options.comm) != "auto" && lower(options.comm) != lower(open))
-      throw Error(ErrorCode::kConfig, "comm '" + options.comm + "' is asked for, but the world was made with '" + open + "' by an earlier init_distributed",
-                  "ask for it in the first call, or call destroy_distributed before");
+      throw Error(
+          ErrorCode::kConfig,
+          "comm '" + options.comm + "' is asked for, but the world was made with '" + open + "' by an earlier init_distributed",
+          "ask for it in the first call, or call destroy_distributed before");
     return the.group;
   }
   auto world = std::make_shared<control::World>(options, the.generation++);

@@ -1,12 +1,12 @@
 #include "control/environment.h"
 
-#include "base/text.h"
-
 #include <gannet/error.h>
 
 #include <charconv>
 #include <limits>
 #include <vector>
+
+#include "base/text.h"
 
 extern char** environ;
 
@@ -27,7 +27,8 @@ uint32_t number(const std::string& name, const std::string& text, uint32_t most,
   uint32_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || value > most)
-    throw Error(ErrorCode::kConfig, name + " is '" + text + "', which is not a whole number from 0 to " + std::to_string(most), next_step);
+    throw Error(ErrorCode::kConfig, name + " is '" + text + "', which is not a whole number from 0 to " + std::to_string(most),
+                next_step);
   return value;
 }
 
@@ -54,11 +55,13 @@ constexpr Launcher kLaunchers[] = {
 void parse_address(const std::string& text, const std::string& where, Environment& found) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
-    throw Error(ErrorCode::kConfig, where + " names no host and port: '" + text + "'", "write it as tcp://host:port, as in tcp://10.0.0.1:29500");
+    throw Error(ErrorCode::kConfig, where + " names no host and port: '" + text + "'",
+                "write it as tcp://host:port, as in tcp://10.0.0.1:29500");
   found.master_addr = text.substr(0, colon);
   if (found.master_addr.size() > 2 && found.master_addr.front() == '[' && found.master_addr.back() == ']')
     found.master_addr = found.master_addr.substr(1, found.master_addr.size() - 2);
-  found.master_port = static_cast<uint16_t>(number("the port of " + where, text.substr(colon + 1), 65535, "write it as tcp://host:port"));
+  found.master_port =
+      static_cast<uint16_t>(number("the port of " + where, text.substr(colon + 1), 65535, "write it as tcp://host:port"));
 }
 
 // MASTER_ADDR and MASTER_PORT, both or none.
@@ -82,13 +85,13 @@ void check_ranks(const Environment& found, const std::string& rank_name, const s
   if (found.world_size == 0) throw Error(ErrorCode::kConfig, world_name + " is 0: a world has at least one rank", kHowToStart);
   if (found.rank >= found.world_size)
     throw Error(ErrorCode::kConfig,
-                rank_name + " is " + std::to_string(found.rank) + " and " + world_name + " is " + std::to_string(found.world_size) +
-                    ": ranks count from 0 to " + world_name + " - 1",
+                rank_name + " is " + std::to_string(found.rank) + " and " + world_name + " is " +
+                    std::to_string(found.world_size) + ": ranks count from 0 to " + world_name + " - 1",
                 kHowToStart);
   if (found.local_rank && *found.local_rank > found.rank)
     throw Error(ErrorCode::kConfig,
-                "the local rank is " + std::to_string(*found.local_rank) + " and " + rank_name + " is " + std::to_string(found.rank) +
-                    ": the rank on one machine cannot be above the rank in the world",
+                "the local rank is " + std::to_string(*found.local_rank) + " and " + rank_name + " is " +
+                    std::to_string(found.rank) + ": the rank on one machine cannot be above the rank in the world",
                 kHowToStart);
 }
 
@@ -98,7 +101,8 @@ bool from_launcher(const Variables& variables, const Launcher& launcher, bool ad
   if (!rank || !world) return false;
   found.rank = number(launcher.rank, *rank, kMostRanks);
   found.world_size = number(launcher.world_size, *world, kMostRanks);
-  if (const auto* local = find(variables, launcher.local_rank)) found.local_rank = number(launcher.local_rank, *local, kMostRanks);
+  if (const auto* local = find(variables, launcher.local_rank))
+    found.local_rank = number(launcher.local_rank, *local, kMostRanks);
   check_ranks(found, launcher.rank, launcher.world_size);
   found.discovered = std::string(launcher.rank) + " and " + launcher.world_size + " of " + launcher.name;
   if (found.world_size == 1 || address_known || read_master(variables, found)) return true;
@@ -124,7 +128,8 @@ Environment discover(const Variables& variables, const Overrides& overrides) {
   bool address_known = false;
   if (!overrides.init_method.empty() && overrides.init_method != "env://") {
     if (overrides.init_method.rfind("tcp://", 0) != 0)
-      throw Error(ErrorCode::kConfig, "init_method is '" + overrides.init_method + "'", "it is env:// (the default) or tcp://host:port");
+      throw Error(ErrorCode::kConfig, "init_method is '" + overrides.init_method + "'",
+                  "it is env:// (the default) or tcp://host:port");
     parse_address(overrides.init_method.substr(6), "init_method '" + overrides.init_method + "'", found);
     address_known = true;
   }
@@ -144,7 +149,10 @@ Environment discover(const Variables& variables, const Overrides& overrides) {
       if (!world && !overrides.world_size) missing.push_back("WORLD_SIZE");
       throw Error(ErrorCode::kConfig,
                   join(missing, " and ") + (missing.size() > 1 ? " are" : " is") + " not set, though " +
-                      (told ? "the call of init_distributed gives the other" : rank ? "RANK is" : world ? "WORLD_SIZE is" : "LOCAL_RANK is"),
+                      (told    ? "the call of init_distributed gives the other"
+                       : rank  ? "RANK is"
+                       : world ? "WORLD_SIZE is"
+                               : "LOCAL_RANK is"),
                   kHowToStart);
     }
     const auto chosen = [](const char* name, const std::optional<int>& given, const std::string* text) {
@@ -171,7 +179,8 @@ Environment discover(const Variables& variables, const Overrides& overrides) {
   }
 
   if (found.world_size > 1 && found.master_port == 0)
-    throw Error(ErrorCode::kConfig, "MASTER_PORT is 0: " + std::to_string(found.world_size) + " ranks must know the port that rank 0 serves at",
+    throw Error(ErrorCode::kConfig,
+                "MASTER_PORT is 0: " + std::to_string(found.world_size) + " ranks must know the port that rank 0 serves at",
                 "choose a free port, as 29500, the same on all ranks");
   return found;
 }

@@ -24,9 +24,9 @@ struct Environment {
   std::optional<uint32_t> local_rank;  // not said: the rendezvous counts the ranks of this machine
   std::string master_addr;             // "" in a world of one
   uint16_t master_port = 0;
-  bool agent_store = false;            // torchrun's own store already serves at master_addr:master_port
-  std::string attempt;                 // torchrun's restart count: keys of an earlier attempt may still be in its store
-  std::string discovered;              // where rank and world size came from
+  bool agent_store = false;  // torchrun's own store already serves at master_addr:master_port
+  std::string attempt;       // torchrun's restart count: keys of an earlier attempt may still be in its store
+  std::string discovered;    // where rank and world size came from
 };
 
 struct Overrides {

@@ -1,8 +1,7 @@
 #include "control/network.h"
 
-#include <gannet/error.h>
-
 #include <arpa/inet.h>
+#include <gannet/error.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -75,8 +74,10 @@ Socket listen_on(uint16_t port) {
     const int reason = errno;
     const std::string name = "port " + std::to_string(port);
     if (reason == EADDRINUSE)
-      throw Error(ErrorCode::kUnavailable, name + " (MASTER_PORT) is in use by another program on this machine, so rank 0 cannot serve the rendezvous there",
-                  "choose another port (--master_port of `gannet run`, or MASTER_PORT on every rank); `ss -ltnp` shows who has it");
+      throw Error(
+          ErrorCode::kUnavailable,
+          name + " (MASTER_PORT) is in use by another program on this machine, so rank 0 cannot serve the rendezvous there",
+          "choose another port (--master_port of `gannet run`, or MASTER_PORT on every rank); `ss -ltnp` shows who has it");
     if (reason == EACCES)
       throw Error(ErrorCode::kUnavailable, name + " (MASTER_PORT) may not be opened by this user", "choose a port above 1023");
     throw Error(ErrorCode::kUnavailable, "rank 0 cannot listen on " + name + ": " + std::strerror(reason));

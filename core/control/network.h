@@ -2,8 +2,9 @@
 // machine's addresses leads to another one, and what tells two machines apart.
 #pragma once
 
-#include <cstdint>
 #include <signal.h>
+
+#include <cstdint>
 #include <string>
 
 namespace gannet::control {

@@ -1,16 +1,16 @@
 #include "control/rendezvous.h"
 
-#include "base/text.h"
-#include "control/network.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <thread>
-#include <unistd.h>
+
+#include "base/text.h"
+#include "control/network.h"
 
 namespace gannet::control {
 namespace {
@@ -20,11 +20,14 @@ using std::chrono::steady_clock;
 
 std::string seconds(milliseconds time) {
   char text[32];
-  std::snprintf(text, sizeof text, time.count() % 1000 == 0 || time.count() > 20'000 ? "%.0f s" : "%.1f s", time.count() / 1000.0);
+  std::snprintf(text, sizeof text, time.count() % 1000 == 0 || time.count() > 20'000 ? "%.0f s" : "%.1f s",
+                time.count() / 1000.0);
   return text;
 }
 
-std::string place(const Environment& environment) { return environment.master_addr + ":" + std::to_string(environment.master_port); }
+std::string place(const Environment& environment) {
+  return environment.master_addr + ":" + std::to_string(environment.master_port);
+}
 
 // A rank that does not serve waits for a server, says so, and only then lets c10d connect (which would wait in silence).
 void wait_for_server(const Environment& environment, const Patience& patience) {
@@ -35,10 +38,11 @@ void wait_for_server(const Environment& environment, const Patience& patience) {
     const std::string reason = try_to_reach(environment.master_addr, environment.master_port, static_cast<int>(attempt.count()));
     if (reason.empty()) return;
     if (patience.left().count() <= 0)
-      throw Error(ErrorCode::kTimeout,
-                  "rank " + std::to_string(environment.rank) + " of " + std::to_string(environment.world_size) + " could not reach " + server +
-                      " at " + place(environment) + " within " + seconds(patience.total) + ": " + reason,
-                  "see whether rank 0 was started and still runs, and whether MASTER_ADDR and MASTER_PORT are the same on all ranks");
+      throw Error(
+          ErrorCode::kTimeout,
+          "rank " + std::to_string(environment.rank) + " of " + std::to_string(environment.world_size) + " could not reach " +
+              server + " at " + place(environment) + " within " + seconds(patience.total) + ": " + reason,
+          "see whether rank 0 was started and still runs, and whether MASTER_ADDR and MASTER_PORT are the same on all ranks");
     if (steady_clock::now() >= next_report) {
       log_info("waiting for " + server + " at " + place(environment) + " (" + patience.spent() + "): " + reason);
       next_report += patience.report_every;
@@ -60,10 +64,12 @@ Member parse_member(const std::string& text) {
 // (as Debian sets it up) takes the address on the way to another machine's.
 std::string own_address(const std::vector<Member>& members, uint32_t rank) {
   const Member& self = members[rank];
-  if (std::all_of(members.begin(), members.end(), [&](const Member& other) { return other.machine == self.machine; })) return "127.0.0.1";
+  if (std::all_of(members.begin(), members.end(), [&](const Member& other) { return other.machine == self.machine; }))
+    return "127.0.0.1";
   if (!self.address.empty() && !is_loopback(self.address)) return self.address;
   for (const Member& other : members)
-    if (other.machine != self.machine && !other.address.empty() && !is_loopback(other.address)) return address_towards(other.address);
+    if (other.machine != self.machine && !other.address.empty() && !is_loopback(other.address))
+      return address_towards(other.address);
   return self.address;
 }
 
@@ -96,7 +102,8 @@ std::string name_ranks(const std::vector<uint32_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(parts, ", ");
 }
 
-void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what, const Patience& patience) {
+void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what,
+                    const Patience& patience) {
   std::vector<uint32_t> missing(world_size);
   for (uint32_t rank = 0; rank < world_size; ++rank) missing[rank] = rank;
   for (;;) {
@@ -108,7 +115,8 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, c
     const std::string who = name_ranks(missing) + " of " + std::to_string(world_size);
     if (patience.left().count() <= 0)
       throw Error(ErrorCode::kTimeout, who + " did not come " + what + " within " + seconds(patience.total),
-                  "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT (minutes) allows more time");
+                  "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT "
+                  "(minutes) allows more time");
     log_info("waiting for " + who + " " + what + " (" + patience.spent() + ")");
   }
 }
@@ -134,8 +142,8 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
   const std::string self = std::to_string(environment.rank);
   if (store.add("claimed/" + self, 1) > 1)
     throw Error(ErrorCode::kConfig,
-                "another process has already announced itself as rank " + self + " at " + place(environment) + " (this is process " +
-                    std::to_string(getpid()) + ")",
+                "another process has already announced itself as rank " + self + " at " + place(environment) +
+                    " (this is process " + std::to_string(getpid()) + ")",
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
   store.set("arrived/" + self,
             address_towards(environment.master_addr) + "\n" + machine_identity() + "\n" + std::to_string(environment.world_size));
@@ -146,8 +154,8 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
     members.push_back(parse_member(store.get("arrived/" + std::to_string(rank))));
     if (members.back().world_size != std::to_string(environment.world_size))
       throw Error(ErrorCode::kMismatch,
-                  "rank " + std::to_string(rank) + " was told WORLD_SIZE=" + members.back().world_size + ", and this rank " + self + " WORLD_SIZE=" +
-                      std::to_string(environment.world_size),
+                  "rank " + std::to_string(rank) + " was told WORLD_SIZE=" + members.back().world_size + ", and this rank " +
+                      self + " WORLD_SIZE=" + std::to_string(environment.world_size),
                   "start all ranks with the same WORLD_SIZE");
   }
   meeting.host_address = own_address(members, environment.rank);

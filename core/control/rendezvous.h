@@ -2,14 +2,14 @@
 // for all others, naming who is missing while it waits.
 #pragma once
 
-#include "control/environment.h"
-#include "control/store.h"
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "control/environment.h"
+#include "control/store.h"
 
 namespace gannet::control {
 

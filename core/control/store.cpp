@@ -1,14 +1,13 @@
 #include "control/store.h"
 
-#include "control/network.h"
-
-#include <gannet/error.h>
-#include <gannet/sdk.hpp>
-
 #include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <gannet/error.h>
 
 #include <algorithm>
+#include <gannet/sdk.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "control/network.h"
 
 namespace gannet::control {
 namespace {
@@ -31,7 +30,9 @@ auto translated(const std::string& doing, Body&& body) {
 }
 
 int32_t status_of(const Error& error) {
-  return error.code() == ErrorCode::kTimeout ? GANNET_TIMEOUT : error.code() == ErrorCode::kPeerLost ? GANNET_PEER_LOST : GANNET_INTERNAL;
+  return error.code() == ErrorCode::kTimeout    ? GANNET_TIMEOUT
+         : error.code() == ErrorCode::kPeerLost ? GANNET_PEER_LOST
+                                                : GANNET_INTERNAL;
 }
 
 template <class Body>
@@ -87,7 +88,8 @@ Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
   table_.wait = [](void* self, const char* key, uint64_t timeout_ms, gannet_error* error) -> int32_t {
     return walled(error, [&] {
       if (!static_cast<Store*>(self)->wait({key}, std::chrono::milliseconds(timeout_ms)))
-        throw Error(ErrorCode::kTimeout, std::string("no rank has set the key '") + key + "' in " + std::to_string(timeout_ms) + " ms");
+        throw Error(ErrorCode::kTimeout,
+                    std::string("no rank has set the key '") + key + "' in " + std::to_string(timeout_ms) + " ms");
     });
   };
   table_.check = [](void* self, const char* key, int32_t* exists, gannet_error* error) -> int32_t {

@@ -1,14 +1,14 @@
 #include "control/world.h"
 
-#include "base/text.h"
-#include "control/network.h"
-#include "control/rendezvous.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
 
 #include <algorithm>
 #include <map>
+
+#include "base/text.h"
+#include "control/network.h"
+#include "control/rendezvous.h"
 
 namespace gannet::control {
 namespace {
@@ -34,7 +34,9 @@ std::string first_difference(const std::string& text, const std::string& referen
   for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i) {
     const bool same = i < mine.size() && i < theirs.size() && mine[i] == theirs[i];
     if (same) continue;
-    const auto quoted = [i](const std::vector<std::string>& lines) { return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing"); };
+    const auto quoted = [i](const std::vector<std::string>& lines) {
+      return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing");
+    };
     return quoted(mine) + " where rank 0 has " + quoted(theirs);
   }
   return "the same text";
@@ -60,7 +62,8 @@ std::string disagreement(const std::string& what, const std::vector<std::string>
   constexpr size_t kMost = 3;
   std::vector<std::string> parts;
   for (size_t i = 0; i < std::min(groups.size(), kMost); ++i)
-    parts.push_back(name_ranks(groups[i].second) + (groups[i].second.size() == 1 ? " has " : " have ") + first_difference(groups[i].first, texts[0]));
+    parts.push_back(name_ranks(groups[i].second) + (groups[i].second.size() == 1 ? " has " : " have ") +
+                    first_difference(groups[i].first, texts[0]));
   std::string sentence = "the ranks differ in " + what + ": " + join(parts, "; ");
   if (groups.size() > kMost) sentence += "; and " + std::to_string(groups.size() - kMost) + " more";
   return sentence;
@@ -69,8 +72,8 @@ std::string disagreement(const std::string& what, const std::vector<std::string>
 std::string list_of(const std::vector<const plugin::Plugin*>& plugins) {
   std::vector<std::string> lines;
   for (const auto* plugin : plugins)
-    lines.push_back(std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() + (plugin->device().empty() ? "" : "@" + plugin->device()) +
-                    " " + plugin->version() + " " + plugin->hash);
+    lines.push_back(std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() +
+                    (plugin->device().empty() ? "" : "@" + plugin->device()) + " " + plugin->version() + " " + plugin->hash);
   return join(lines, "\n");
 }
 

@@ -6,17 +6,17 @@
 //   world->group().all_reduce(buffer, count, GANNET_FLOAT32).wait();
 #pragma once
 
-#include "control/environment.h"
-#include "control/store.h"
-#include "interfaces/comm.h"
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <gannet/distributed.h>
 
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "control/environment.h"
+#include "control/store.h"
+#include "interfaces/comm.h"
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet::control {
 

@@ -71,6 +71,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.open_accelerator(document);
   impl.join(document, options.process_group);
   impl.resolved = config::resolve(document, impl.comm->size(), control::variables_of_this_process().count("RANK") > 0);
+  static const std::pair<const char*, LogLevel> kLevels[] = {
+      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"critical", LogLevel::kError}};
+  for (const auto& [name, level] : kLevels)
+    if (impl.settings().log_level == name) set_log_level(level);
   if (impl.comm->rank() == 0)
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
@@ -179,7 +183,6 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
       at::Tensor flat = allocate_flat(numel, dtype, device);
       if (state.initial_value != 0) flat.fill_(state.initial_value);
-      range.state_pointers.push_back(flat.data_ptr());
       range.states.push_back(std::move(flat));
     }
   }
@@ -187,6 +190,8 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
   Reducer::Options reduction;
   reduction.bucket_numel = std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel);
   if (settings().communication_data_type) reduction.communication_dtype = scalar_type(*settings().communication_data_type);
+  else if (settings().fp16.enabled) reduction.communication_dtype = at::kHalf;  // the reference's defaults
+  else if (settings().bf16.enabled) reduction.communication_dtype = at::kBFloat16;
   const double world = comm->size();
   if (settings().gradient_sum) {
     reduction.post_factor = 1.0;

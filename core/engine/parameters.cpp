@@ -119,6 +119,7 @@ void EngineBase::Impl::place_module() {
       parameter.offset = layout.offsets[p];
       trained.insert(parameter.tensor.unsafeGetTensorImpl());
       range.slice(range.master, parameter).copy_(parameter.tensor);
+      parameter.flat_grad = range.slice(range.grad, parameter);
       parameter.tensor.mutable_grad().reset();
       parameter.tensor.set_data(range.slice(range.param, parameter));
     }
@@ -132,6 +133,8 @@ void EngineBase::Impl::place_module() {
       segment.numel = segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
       segment.shape = parameter.shape.data();
       range.segments.push_back(segment);
+      segment.offset = 0;
+      range.own_segments.push_back(segment);
     }
   }
 

@@ -21,7 +21,10 @@ struct TrainedParameter {
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;           // elements into the range's buffers
-  bool has_grad = false;        // its part of Range::grad holds this step's gradient so far
+  at::Tensor flat_grad;         // its part of Range::grad
+  // This step's gradient so far, undefined before the first: flat_grad, or, where no rank is to be averaged with, the very
+  // tensor that autograd made (taken over, not copied).
+  at::Tensor held;
 };
 
 struct Range {
@@ -34,10 +37,10 @@ struct Range {
 
   at::Tensor param;             // [numel] dtype
   at::Tensor master;            // [numel] master_dtype; the same storage as param where the dtypes are equal
-  at::Tensor grad;              // [numel] grad_dtype
+  at::Tensor grad;              // [numel] grad_dtype; not touched, so not backed by memory, while gradients are taken over
   std::vector<at::Tensor> states;      // as the optimizer's specs say
-  std::vector<void*> state_pointers;
-  std::vector<gannet_segment> segments;
+  std::vector<gannet_segment> segments;      // in the whole range
+  std::vector<gannet_segment> own_segments;  // of each tensor alone: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {

@@ -85,17 +85,29 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   if (!grad.defined()) return;
   {
     at::NoGradGuard no_grad;
-    at::Tensor flat = range.slice(range.grad, parameter);
-    const at::Tensor dense = grad.is_sparse() ? grad.detach().to_dense() : grad.detach();
-    if (parameter.has_grad) flat.add_(dense);
-    else flat.copy_(dense);
+    hold(range, parameter, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
   }
   if (!current_.keep_grads) grad.reset();
   std::lock_guard lock(mutex_);
-  parameter.has_grad = true;
   if (in_backward_ && current_.reduce) {
     --buckets_[place.bucket].awaited;
     send_ready_buckets();
+  }
+}
+
+void Reducer::hold(Range& range, TrainedParameter& parameter, const at::Tensor& gradient) {
+  if (parameter.held.defined()) {
+    parameter.held.add_(gradient);
+    return;
+  }
+  // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
+  const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype && gradient.is_contiguous() &&
+                             reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
+  if (can_take_over) {
+    parameter.held = gradient;
+  } else {
+    parameter.held = parameter.flat_grad;
+    parameter.held.copy_(gradient);
   }
 }
 
@@ -120,9 +132,8 @@ void Reducer::send(Bucket& bucket) {
 
 void Reducer::zero_missing(Range& range, size_t first, size_t last) {
   for (size_t p = first; p < last; ++p) {
-    if (range.parameters[p].has_grad) continue;
-    range.slice(range.grad, range.parameters[p]).zero_();
-    range.parameters[p].has_grad = true;
+    auto& parameter = range.parameters[p];
+    if (!parameter.held.defined()) parameter.held = parameter.flat_grad.zero_();
   }
 }
 
@@ -153,7 +164,7 @@ void Reducer::forget() {
   in_backward_ = false;
   reduced_ = false;
   for (auto& range : ranges_)
-    for (auto& parameter : range.parameters) parameter.has_grad = false;
+    for (auto& parameter : range.parameters) parameter.held.reset();
 }
 
 }  // namespace gannet

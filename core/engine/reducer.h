@@ -1,7 +1,7 @@
 // From autograd to averaged gradients in flat buffers, while backward still runs.
 //
-// A hook after each parameter's accumulation moves `.grad` into the range's flat buffer (copied the first time, added later)
-// and undefines it. At a boundary, a bucket whose parameters have all arrived is all-reduced at once; buckets are sent in one
+// A hook after each parameter's accumulation takes `.grad` away: on one rank the tensor itself, on several it is copied (added,
+// the second time) into the range's flat buffer. At a boundary, a bucket whose parameters have all arrived is all-reduced at once; buckets are sent in one
 // fixed order on every rank, the reverse of the parameters' order, which is about the order that backward produces them in.
 #pragma once
 
@@ -58,6 +58,7 @@ class Reducer {
   void on_gradient(size_t slot, const at::Tensor& parameter);
   void send_ready_buckets();
   void send(Bucket& bucket);
+  void hold(Range& range, TrainedParameter& parameter, const at::Tensor& gradient);
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
 

@@ -23,6 +23,32 @@ std::string short_number(double number) {
   return text;
 }
 
+void* at_element(const at::Tensor& flat, int64_t element) {
+  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+}
+
+// A stretch of a range whose gradient lies in one buffer: the whole range where gradients are in the flat buffer, else one
+// tensor each, as autograd made them.
+struct Piece {
+  int64_t offset, numel;         // elements into the range's buffers
+  int64_t first, count;          // its tensors
+  at::Tensor grad;
+  const gannet_segment* segments;
+};
+
+std::vector<Piece> pieces_of(const Range& range) {
+  bool is_flat = true;
+  for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
+  if (is_flat) return {{0, range.numel, 0, static_cast<int64_t>(range.parameters.size()), range.grad, range.segments.data()}};
+  std::vector<Piece> pieces;
+  pieces.reserve(range.parameters.size());
+  for (size_t p = 0; p < range.parameters.size(); ++p) {
+    const auto& parameter = range.parameters[p];
+    pieces.push_back({parameter.offset, parameter.numel, static_cast<int64_t>(p), 1, parameter.held, &range.own_segments[p]});
+  }
+  return pieces;
+}
+
 }  // namespace
 
 StepResult EngineBase::step() {
@@ -77,14 +103,16 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   double squares = 0;
   bool finite = true;
   for (auto& range : ranges) {
-    if (device.is_cpu()) {
-      const NormResult part = sum_of_squares(range.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(range.numel), 0);
-      squares += part.sum_of_squares;
-      finite = finite && part.finite;
-    } else {
-      const double norm = at::linalg_vector_norm(range.grad, 2, {}, false, at::kDouble).item<double>();
-      squares += norm * norm;
-      finite = finite && std::isfinite(norm);
+    for (const Piece& piece : pieces_of(range)) {
+      if (device.is_cpu()) {
+        const NormResult part = sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.numel), 0);
+        squares += part.sum_of_squares;
+        finite = finite && part.finite;
+      } else {
+        const double norm = at::linalg_vector_norm(piece.grad, 2, {}, false, at::kDouble).item<double>();
+        squares += norm * norm;
+        finite = finite && std::isfinite(norm);
+      }
     }
   }
   const double scale = reducer->mean_factor() / scaler.scale();
@@ -106,32 +134,40 @@ void EngineBase::Impl::update(double grad_scale) {
   if (user_optimizer) return update_with_user_optimizer(grad_scale);
   for (auto& range : ranges) {
     Group& group = groups[range.group];
+    Optimizer& optimizer = *group.optimizer;
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = to_dtype(range.master_dtype);
     args.grad_dtype = to_dtype(range.grad_dtype);
     args.out_dtype = range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
-    args.numel = static_cast<uint64_t>(range.numel);
-    args.param = range.master.data_ptr();
-    args.grad = range.grad.const_data_ptr();
-    args.out = range.has_master_copy() ? range.param.data_ptr() : nullptr;
-    args.states = range.state_pointers.data();
-    args.state_count = range.state_pointers.size();
+    args.state_count = range.states.size();
     args.grad_scale = grad_scale;
     args.step = static_cast<uint64_t>(applied_steps) + 1;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
-    args.segments = range.segments.data();
-    args.segment_count = range.segments.size();
     args.segment_stride = sizeof(gannet_segment);
     args.stream = accelerator->native_stream(static_cast<uint32_t>(device.has_index() ? device.index() : 0), 0);
-    if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
-      // At stage 0 every tensor is whole on every rank, so the sums need no reduction.
-      std::vector<double> sums(range.segments.size() * group.optimizer->sums_per_tensor(), 0.0);
-      group.optimizer->partials(args, sums.data());
-      group.optimizer->apply(args, sums.data());
-    } else {
-      group.optimizer->update(args);
+    std::vector<void*> states(range.states.size());
+    for (const Piece& piece : pieces_of(range)) {
+      args.numel = static_cast<uint64_t>(piece.numel);
+      args.param = at_element(range.master, piece.offset);
+      args.grad = piece.grad.const_data_ptr();
+      args.out = range.has_master_copy() ? at_element(range.param, piece.offset) : nullptr;
+      for (size_t s = 0; s < states.size(); ++s) {
+        const auto extent = optimizer.states()[s].extent;
+        states[s] = at_element(range.states[s], extent == GANNET_STATE_PER_ELEMENT ? piece.offset : extent == GANNET_STATE_PER_TENSOR ? piece.first : 0);
+      }
+      args.states = states.data();
+      args.segments = piece.segments;
+      args.segment_count = static_cast<uint64_t>(piece.count);
+      if (optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
+        // At stage 0 every tensor is whole on every rank, so the sums need no reduction.
+        std::vector<double> sums(args.segment_count * optimizer.sums_per_tensor(), 0.0);
+        optimizer.partials(args, sums.data());
+        optimizer.apply(args, sums.data());
+      } else {
+        optimizer.update(args);
+      }
     }
   }
 }
@@ -161,7 +197,7 @@ StepResult EngineBase::Impl::skip(const std::string& why) {
 std::string EngineBase::Impl::first_non_finite() const {
   for (const auto& range : ranges) {
     for (const auto& parameter : range.parameters) {
-      const at::Tensor grad = range.slice(range.grad, parameter);
+      const at::Tensor grad = parameter.held;
       const at::Tensor finite = at::isfinite(grad).flatten();
       if (finite.all().item<bool>()) continue;
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();

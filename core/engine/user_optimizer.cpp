@@ -45,9 +45,9 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
   }
   std::unordered_map<const void*, at::Tensor> gradient_of;
   for (auto& range : ranges) {
-    if (grad_scale != 1.0) range.grad.mul_(grad_scale);
     for (auto& parameter : range.parameters) {
-      at::Tensor gradient = range.slice(range.grad, parameter).to(range.master_dtype);
+      if (grad_scale != 1.0) parameter.held.mul_(grad_scale);
+      at::Tensor gradient = parameter.held.to(range.master_dtype);
       if (range.has_master_copy()) gradient_of.emplace(range.slice(range.master, parameter).data_ptr(), gradient);
       else gradient_of.emplace(parameter.tensor.data_ptr(), gradient);
     }

@@ -92,20 +92,42 @@ void ElfFile::read_headers() {
     segments_.push_back(at<Elf64_Phdr>(header_.e_phoff + i * sizeof(Elf64_Phdr), "segment table"));
 }
 
-std::optional<std::string> ElfFile::section(const std::string& name) const {
-  if (header_.e_shoff == 0 || header_.e_shnum == 0) return std::nullopt;
+std::vector<Elf64_Shdr> ElfFile::sections() const {
+  if (header_.e_shoff == 0 || header_.e_shnum == 0) return {};
   if (header_.e_shentsize != sizeof(Elf64_Shdr) || header_.e_shnum > kMostHeaders || header_.e_shstrndx >= header_.e_shnum)
     refuse("is damaged: its section table makes no sense");
-  const auto header_of = [&](uint64_t index) {
-    return at<Elf64_Shdr>(header_.e_shoff + index * sizeof(Elf64_Shdr), "section table");
-  };
-  const auto names = header_of(header_.e_shstrndx);
-  for (uint64_t i = 0; i < header_.e_shnum; ++i) {
-    const auto section = header_of(i);
-    if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS && text(names.sh_offset + section.sh_name) == name)
+  std::vector<Elf64_Shdr> result;
+  for (uint64_t i = 0; i < header_.e_shnum; ++i)
+    result.push_back(at<Elf64_Shdr>(header_.e_shoff + i * sizeof(Elf64_Shdr), "section table"));
+  return result;
+}
+
+std::optional<std::string> ElfFile::section(const std::string& name) const {
+  const auto all = sections();
+  for (const auto& section : all)
+    if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS &&
+        text(all[header_.e_shstrndx].sh_offset + section.sh_name) == name)
       return range(section.sh_offset, section.sh_size, name.c_str());
-  }
   return std::nullopt;
+}
+
+std::vector<std::string> ElfFile::exported() const {
+  std::vector<std::string> names;
+  const auto all = sections();
+  for (const auto& section : all) {
+    if (section.sh_type != SHT_DYNSYM || section.sh_link >= all.size()) continue;
+    const std::string table = range(section.sh_offset, section.sh_size, "symbol table");
+    for (uint64_t offset = 0; offset + sizeof(Elf64_Sym) <= table.size(); offset += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol;
+      std::memcpy(&symbol, table.data() + offset, sizeof(symbol));
+      const auto visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+      if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) == STB_LOCAL || visibility == STV_HIDDEN ||
+          visibility == STV_INTERNAL)
+        continue;
+      names.push_back(text(all[section.sh_link].sh_offset + symbol.st_name));
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> ElfFile::note_segments() const {

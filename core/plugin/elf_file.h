@@ -22,7 +22,8 @@ class ElfFile {
   // Null when there is no such section, or the file has lost its section table.
   std::optional<std::string> section(const std::string& name) const;
   std::vector<std::string> note_segments() const;
-  std::vector<std::string> needed() const;  // DT_NEEDED, in order
+  std::vector<std::string> needed() const;    // DT_NEEDED, in order
+  std::vector<std::string> exported() const;  // dynamic symbols that it defines for others; none when the section table is gone
   std::string_view bytes() const { return bytes_; }
 
  private:
@@ -31,6 +32,7 @@ class ElfFile {
   T at(uint64_t offset, const char* what) const;
   std::string range(uint64_t offset, uint64_t size, const char* what) const;
   std::string text(uint64_t offset) const;  // null-ended
+  std::vector<Elf64_Shdr> sections() const;
   std::optional<uint64_t> offset_of_address(uint64_t address) const;
 
   std::string_view bytes_;  // mapped: a folder may hold files of gigabytes, of which a few headers are read

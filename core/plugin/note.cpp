@@ -2,8 +2,8 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "base/text.h"
 #include "plugin/elf_file.h"
@@ -57,6 +57,19 @@ gannet_note read_note(const ElfFile& file) {
 
 std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
 
+// Symbols of two plugins with the same name would bind to one another, whatever dlopen is told: inline variables of C++ are
+// unique in a process.
+void check_exports(const ElfFile& file) {
+  std::vector<std::string> others;
+  for (const auto& name : file.exported())
+    if (name != "gannet_plugins_v1") others.push_back(name);
+  if (others.empty()) return;
+  const size_t count = others.size();
+  others.resize(std::min<size_t>(count, 3));
+  refuse("exports more than gannet_plugins_v1: " + join(others, ", ") +
+         (count > 3 ? " and " + std::to_string(count - 3) + " more" : ""));
+}
+
 bool has_volatile_kind(const std::vector<std::string>& provides) {
   for (const auto& name : provides)
     if (name.starts_with("accelerator/") || name.starts_with("offload/") || name.starts_with("comm/")) return true;
@@ -66,25 +79,22 @@ bool has_volatile_kind(const std::vector<std::string>& provides) {
 }  // namespace
 
 std::string fingerprint_difference(const std::string& plugin, const std::string& host) {
-  const auto fields = [](const std::string& fingerprint) {
-    std::map<std::string, std::string> result;
-    for (const auto& field : split(fingerprint, ','))
-      result[field.substr(0, field.find('='))] = field.substr(std::min(field.find('='), field.size() - 1) + 1);
-    return result;
+  const auto theirs = split(plugin, ','), ours = split(host, ',');
+  const auto key_of = [](const std::string& field) { return field.substr(0, field.find('=')); };
+  const auto value_in = [&](const std::vector<std::string>& fields, const std::string& key) -> std::string {
+    for (const auto& field : fields)
+      if (key_of(field) == key && field.size() > key.size()) return field.substr(key.size() + 1);
+    return "nothing";
   };
-  const auto theirs = fields(plugin), ours = fields(host);
-  const auto value = [](const auto& map, const std::string& key) {
-    const auto found = map.find(key);
-    return found == map.end() ? std::string("nothing") : found->second;
-  };
-  std::vector<std::string> differences;
-  const auto compare = [&](const std::string& key) {
-    if (value(theirs, key) != value(ours, key))
-      differences.push_back(key + " is " + value(theirs, key) + ", this Gannet's is " + value(ours, key));
-  };
-  for (const auto& [key, unused] : ours) compare(key);
-  for (const auto& [key, unused] : theirs)
-    if (!ours.contains(key)) compare(key);
+  std::vector<std::string> seen, differences;
+  for (const auto* side : {&ours, &theirs})
+    for (const auto& field : *side) {
+      const std::string key = key_of(field);
+      if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
+      seen.push_back(key);
+      if (value_in(theirs, key) != value_in(ours, key))
+        differences.push_back(key + " is " + value_in(theirs, key) + ", this Gannet's is " + value_in(ours, key));
+    }
   return join(differences, "; ");
 }
 
@@ -98,7 +108,8 @@ Candidate read_candidate(const std::string& file) {
   Candidate candidate;
   candidate.file = file;
   try {
-    const gannet_note note = read_note(ElfFile(file));
+    const ElfFile elf(file);
+    const gannet_note note = read_note(elf);
     candidate.tier = static_cast<gannet_tier>(note.tier);
     candidate.provides = split(bounded(note.provides, sizeof(note.provides)), ' ');
     candidate.fingerprint = bounded(note.fingerprint, sizeof(note.fingerprint));
@@ -111,6 +122,7 @@ Candidate read_candidate(const std::string& file) {
     const std::string difference =
         note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
     if (!difference.empty()) refuse("is built for another host: " + difference);
+    check_exports(elf);
   } catch (const Error& error) {
     candidate.rejected = error.message();
   }

@@ -11,7 +11,7 @@ namespace gannet::plugin {
 // Reads the file and judges it by its note. Never throws: a file that cannot be used is a Candidate with the reason.
 Candidate read_candidate(const std::string& file);
 
-// The first field in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" when they are equal.
+// The fields in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" when they are equal.
 std::string fingerprint_difference(const std::string& plugin, const std::string& host);
 
 // "optimizer/adam@cpu" of a descriptor, lower case, as a note lists it.

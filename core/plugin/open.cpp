@@ -26,6 +26,8 @@
 namespace gannet::plugin {
 namespace {
 
+constexpr const char* kRebuild = "build it with gannet_add_plugin() against this Gannet's SDK, or ask its author to";
+
 std::string hash_of(std::string_view bytes) {
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
@@ -57,7 +59,7 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
     return Error(
         ErrorCode::kPlugin,
         "plugin " + file + " lacks the symbol " + demangled(symbol) + ": neither it nor a library that it needs defines it",
-        "link the plugin to the library that has it (-Wl,-z,defs shows this when the plugin is built)");
+        "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
   }
   return Error(ErrorCode::kPlugin, "plugin " + file + " cannot be opened: " + loader);
 }
@@ -86,7 +88,8 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   static auto& opened = *new std::map<std::string, std::vector<const Plugin*>>;
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;
-  if (!candidate.rejected.empty()) throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + candidate.rejected);
+  if (!candidate.rejected.empty())
+    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + candidate.rejected, kRebuild);
 
   const ElfFile elf(candidate.file);
   const std::string hash = hash_of(elf.bytes());
@@ -95,8 +98,7 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   try {
     for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
   } catch (const Error& error) {
-    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(),
-                "rebuild it against this Gannet's SDK, or ask its author to");
+    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(), kRebuild);
   }
   return opened.emplace(candidate.file, std::move(plugins)).first->second;
 }

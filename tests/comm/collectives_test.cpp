@@ -1,18 +1,17 @@
 // Every collective of every Comm plugin against an obvious reference, on the types of the contract and on odd sizes.
-#include "comm/ranks.h"
-#include "control/world.h"
-#include "interfaces/comm.h"
-
-#include <gannet/distributed.h>
-#include <gannet/error.h>
-
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <gannet/distributed.h>
+#include <gannet/error.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#include "comm/ranks.h"
+#include "control/world.h"
+#include "interfaces/comm.h"
 
 namespace {
 
@@ -75,16 +74,20 @@ void check_moves(CommGroup& group, size_t count) {
   for (uint32_t root = 0; root < size; ++root) {
     Guarded<T> buffer = own;
     group.broadcast(buffer.get(), count, dtype_of<T>(), root).wait();
-    compare(buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
+    compare(
+        buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
   }
   Guarded<T> gathered(count * size);
   group.all_gather(own.get(), gathered.get(), count, dtype_of<T>()).wait();
-  compare(gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
+  compare(
+      gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
 
   Guarded<T> parts(count * size), received(count * size);
   for (size_t i = 0; i < count * size; ++i) parts.get()[i] = value<T>(rank, i);
   group.all_to_all(parts.get(), received.get(), count, dtype_of<T>()).wait();
-  compare(received, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), rank * count + i % count); }, "all_to_all" + what);
+  compare(
+      received, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), rank * count + i % count); },
+      "all_to_all" + what);
 }
 
 template <class T>
@@ -103,14 +106,17 @@ void check_reductions(CommGroup& group, size_t count) {
     Guarded<T> buffer(count);
     for (size_t i = 0; i < count; ++i) buffer.get()[i] = value<T>(rank, i);
     group.all_reduce(buffer.get(), count, dtype_of<T>(), op).wait();
-    compare(buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
+    compare(
+        buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
   }
   Guarded<T> all(count * size), part(count);
   for (size_t i = 0; i < count * size; ++i) all.get()[i] = value<T>(rank, i);
   const auto before = all.data;
   group.reduce_scatter(all.get(), part.get(), count, dtype_of<T>()).wait();
-  compare(part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
-  ranks::expect(std::memcmp(before.data(), all.data.data(), before.size() * sizeof(T)) == 0, "reduce_scatter leaves its input alone" + what);
+  compare(
+      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
+  ranks::expect(std::memcmp(before.data(), all.data.data(), before.size() * sizeof(T)) == 0,
+                "reduce_scatter leaves its input alone" + what);
 }
 
 void check_all(CommGroup& group) {
@@ -173,7 +179,8 @@ RANK_BODY(bools_and_int16) {
     throw std::runtime_error("int16 was reduced");
   } catch (const gannet::Error& error) {
     ranks::expect(error.code() == gannet::ErrorCode::kUnsupported, "the code is unsupported");
-    ranks::expect(std::string(error.what()).find("int16") != std::string::npos, std::string("the type is named in: ") + error.what());
+    ranks::expect(std::string(error.what()).find("int16") != std::string::npos,
+                  std::string("the type is named in: ") + error.what());
   }
   group.barrier();
 }
@@ -190,7 +197,8 @@ RANK_BODY(many_in_flight) {
   }
   for (size_t b = kBuckets; b-- > 0;) {  // waited for in another order than started
     works[b].wait();
-    for (size_t i = 0; i < kNumel; ++i) same(buckets[b][i], static_cast<float>(3 * (b + i % 5) + 3), "a bucket in flight with others");
+    for (size_t i = 0; i < kNumel; ++i)
+      same(buckets[b][i], static_cast<float>(3 * (b + i % 5) + 3), "a bucket in flight with others");
   }
 }
 TEST(Gloo, ManyCollectivesInFlightKeepTheirBuffersApart) { expect_all_succeed(run_ranks("many_in_flight", 3)); }

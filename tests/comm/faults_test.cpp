@@ -1,17 +1,16 @@
 // What a rank sees when another one dies, or does not come to a collective.
-#include "comm/ranks.h"
-#include "control/world.h"
-
 #include <gannet/distributed.h>
 #include <gannet/error.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
-#include <signal.h>
 #include <thread>
-#include <unistd.h>
+
+#include "comm/ranks.h"
+#include "control/world.h"
 
 namespace {
 

@@ -1,11 +1,9 @@
 #include "comm/ranks.h"
 
-#include <gannet/error.h>
-
-#include <gtest/gtest.h>
-
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <gannet/error.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -117,9 +115,12 @@ std::vector<Outcome> run_ranks(const std::string& body, int count, const Options
   std::vector<Process> processes;
   for (int rank = 0; rank < count; ++rank) {
     if (std::count(options.absent.begin(), options.absent.end(), static_cast<uint32_t>(rank))) continue;
-    std::map<std::string, std::string> environment = {{"RANK", std::to_string(rank)},    {"WORLD_SIZE", std::to_string(count)},
-                                                      {"LOCAL_RANK", std::to_string(rank)}, {"MASTER_ADDR", "127.0.0.1"},
-                                                      {"MASTER_PORT", port},              {"OMP_NUM_THREADS", "1"}};
+    std::map<std::string, std::string> environment = {{"RANK", std::to_string(rank)},
+                                                      {"WORLD_SIZE", std::to_string(count)},
+                                                      {"LOCAL_RANK", std::to_string(rank)},
+                                                      {"MASTER_ADDR", "127.0.0.1"},
+                                                      {"MASTER_PORT", port},
+                                                      {"OMP_NUM_THREADS", "1"}};
     for (const auto& [name, value] : options.environment) environment[name] = value;
     processes.push_back(start(body, environment));
   }
@@ -136,7 +137,8 @@ Outcome run_one(const std::string& body, const std::map<std::string, std::string
 }
 
 void expect_all_succeed(const std::vector<Outcome>& outcomes) {
-  for (size_t i = 0; i < outcomes.size(); ++i) EXPECT_EQ(outcomes[i].status, 0) << "process " << i << " said:\n" << outcomes[i].output;
+  for (size_t i = 0; i < outcomes.size(); ++i)
+    EXPECT_EQ(outcomes[i].status, 0) << "process " << i << " said:\n" << outcomes[i].output;
 }
 
 }  // namespace ranks

@@ -6,12 +6,13 @@
 // A body fails by throwing; its text comes back in Outcome::output. Link ranks.cpp, which brings main().
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace ranks {
@@ -52,7 +53,7 @@ inline void expect(bool condition, const std::string& what) {
 
 }  // namespace ranks
 
-#define RANK_BODY(name)                                            \
-  static void name##_body();                                       \
+#define RANK_BODY(name)                                                 \
+  static void name##_body();                                            \
   static const bool name##_added = ranks::add_body(#name, name##_body); \
   static void name##_body()

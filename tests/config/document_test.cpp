@@ -98,6 +98,7 @@ TEST(Document, NullAndAutoMergedOverAValueTakeItAway) {
                           ->merged(Dict{{"steps_per_print", nullptr}, {"fp16", "auto"}}, "code");
   EXPECT_TRUE(merged->find("/steps_per_print")->is_null());
   EXPECT_EQ(merged->find("/fp16/enabled"), nullptr);
+  EXPECT_EQ(merged->origin_of("/fp16/enabled").to_string(), "code") << "what was inside is forgotten";
 }
 
 TEST(Document, ADictionaryIsCheckedAsAFileIs) {

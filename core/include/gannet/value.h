@@ -37,7 +37,7 @@ class Dict {
   bool erase(std::string_view key);
   const std::vector<Entry>& entries() const { return entries_; }
   std::vector<Entry>& entries() { return entries_; }
-  bool empty() const { return entries_.empty(); }
+  bool empty() const;
 
  private:
   std::vector<Entry> entries_;
@@ -87,6 +87,8 @@ class Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Dict> data_;
 };
 
+// Down here, where Value is complete.
 inline Dict::Dict(std::initializer_list<Entry> entries) : entries_(entries) {}
+inline bool Dict::empty() const { return entries_.empty(); }
 
 }  // namespace gannet

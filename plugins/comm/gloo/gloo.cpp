@@ -1,16 +1,15 @@
 // Comm plugin "gloo": collectives on host memory over TCP, by c10d's ProcessGroupGloo. Here is the table of the contract;
 // group.cpp talks to c10d, wire.h counts the bytes.
-#include "group.h"
-#include "wire.h"
-
-#include <gannet/sdk.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <gannet/sdk.hpp>
 #include <mutex>
 #include <set>
 #include <string>
+
+#include "group.h"
+#include "wire.h"
 
 namespace {
 
@@ -20,7 +19,8 @@ using gannet_gloo::Group;
 using gannet_gloo::Work;
 
 constexpr gannet_param_spec kParams[] = {
-    gannet::sdk::text("interface", nullptr, nullptr, "network interface to use, as 'eth0'; default: the one that leads to MASTER_ADDR"),
+    gannet::sdk::text("interface", nullptr, nullptr,
+                      "network interface to use, as 'eth0'; default: the one that leads to MASTER_ADDR"),
 };
 
 struct Member {
@@ -42,11 +42,13 @@ struct Gloo {
   }
 };
 
-int32_t create(const gannet_host*, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self, gannet_error* error) {
+int32_t create(const gannet_host*, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self,
+               gannet_error* error) {
   return guarded(error, [&] {
     const gannet::sdk::Params given(*params);
     if (rendezvous->world_size > 1 && !rendezvous->store)
-      throw Failure(GANNET_INVALID_ARGUMENT, "comm plugin 'gloo' needs a store to connect " + std::to_string(rendezvous->world_size) + " ranks");
+      throw Failure(GANNET_INVALID_ARGUMENT,
+                    "comm plugin 'gloo' needs a store to connect " + std::to_string(rendezvous->world_size) + " ranks");
     auto gloo = std::make_unique<Gloo>();
     gloo->rank = rendezvous->rank;
     gloo->world_size = rendezvous->world_size;
@@ -68,7 +70,8 @@ void destroy(void* self) {
   delete gloo;
 }
 
-int32_t group_create(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group, gannet_error* error) {
+int32_t group_create(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group,
+                     gannet_error* error) {
   return guarded(error, [&] {
     auto& gloo = *static_cast<Gloo*>(self);
     if (external) throw Failure(GANNET_UNSUPPORTED, "comm plugin 'gloo' takes no communicator from outside");
@@ -107,7 +110,8 @@ int32_t collective(void* self, void* group, const gannet_collective_args* args, 
     auto& member = *static_cast<Member*>(group);
     *work = member.group->start(*args).release();
     const uint64_t payload = args->op == GANNET_BARRIER ? 0 : args->count * gannet_gloo::bytes_of(args->dtype);
-    const auto moved = gannet_gloo::traffic(static_cast<gannet_collective>(args->op), payload, member.rank, member.size, args->root);
+    const auto moved =
+        gannet_gloo::traffic(static_cast<gannet_collective>(args->op), payload, member.rank, member.size, args->root);
     gloo.calls.fetch_add(1, std::memory_order_relaxed);
     gloo.bytes_sent.fetch_add(moved.sent, std::memory_order_relaxed);
     gloo.bytes_received.fetch_add(moved.received, std::memory_order_relaxed);

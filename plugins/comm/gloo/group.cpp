@@ -1,19 +1,18 @@
 #include "group.h"
 
-#include "store.h"
-
-#include <gannet/sdk.hpp>
-
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 #include <signal.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <gannet/sdk.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "store.h"
 
 namespace gannet_gloo {
 namespace {
@@ -59,26 +58,41 @@ Failure failure_of(const std::string& doing, const std::string& said) {
 // Reductions need the type; Gloo has all of the contract's but int16.
 at::ScalarType reducible_type(uint32_t dtype) {
   switch (dtype) {
-    case GANNET_FLOAT32: return at::kFloat;
-    case GANNET_FLOAT64: return at::kDouble;
-    case GANNET_FLOAT16: return at::kHalf;
-    case GANNET_BFLOAT16: return at::kBFloat16;
-    case GANNET_INT8: return at::kChar;
-    case GANNET_UINT8: return at::kByte;
-    case GANNET_INT32: return at::kInt;
-    case GANNET_INT64: return at::kLong;
-    case GANNET_BOOL: return at::kByte;  // zeros and ones, see reduction()
-    case GANNET_INT16: throw Failure(GANNET_UNSUPPORTED, "Gloo reduces no int16: widen it to int32, or use another comm plugin");
-    default: throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
+    case GANNET_FLOAT32:
+      return at::kFloat;
+    case GANNET_FLOAT64:
+      return at::kDouble;
+    case GANNET_FLOAT16:
+      return at::kHalf;
+    case GANNET_BFLOAT16:
+      return at::kBFloat16;
+    case GANNET_INT8:
+      return at::kChar;
+    case GANNET_UINT8:
+      return at::kByte;
+    case GANNET_INT32:
+      return at::kInt;
+    case GANNET_INT64:
+      return at::kLong;
+    case GANNET_BOOL:
+      return at::kByte;  // zeros and ones, see reduction()
+    case GANNET_INT16:
+      throw Failure(GANNET_UNSUPPORTED, "Gloo reduces no int16: widen it to int32, or use another comm plugin");
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
   }
 }
 
 c10d::ReduceOp reduction(uint32_t op, uint32_t dtype) {
   switch (op) {
-    case GANNET_SUM: return dtype == GANNET_BOOL ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;  // true + true is true
-    case GANNET_MAX: return c10d::ReduceOp::MAX;
-    case GANNET_MIN: return c10d::ReduceOp::MIN;
-    default: throw Failure(GANNET_INVALID_ARGUMENT, "reduce operation " + std::to_string(op) + " is not one of gannet_reduce_op");
+    case GANNET_SUM:
+      return dtype == GANNET_BOOL ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;  // true + true is true
+    case GANNET_MAX:
+      return c10d::ReduceOp::MAX;
+    case GANNET_MIN:
+      return c10d::ReduceOp::MIN;
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "reduce operation " + std::to_string(op) + " is not one of gannet_reduce_op");
   }
 }
 
@@ -108,7 +122,10 @@ struct Launched {
 class Pending : public Work {
  public:
   Pending(Launched launched, std::string doing, std::shared_ptr<std::atomic<bool>> aborted)
-      : work_(std::move(launched.work)), then_(std::move(launched.then)), doing_(std::move(doing)), aborted_(std::move(aborted)) {}
+      : work_(std::move(launched.work)),
+        then_(std::move(launched.then)),
+        doing_(std::move(doing)),
+        aborted_(std::move(aborted)) {}
 
   bool wait(uint64_t timeout_ms) override {
     // In slices: closing Gloo's connections does not wake who waits on this side, so abort() is seen here.
@@ -146,7 +163,8 @@ class Connected : public Group {
                                   : !options.address.empty() ? c10d::ProcessGroupGloo::createDeviceForHostname(options.address)
                                                              : c10d::ProcessGroupGloo::createDefaultDevice()};
       auto store = c10::make_intrusive<HostStore>(options.store, options.name + "/", milliseconds(options.timeout_ms));
-      backend_ = c10::make_intrusive<Backend>(store, static_cast<int>(options.rank), static_cast<int>(options.size), backend_options);
+      backend_ =
+          c10::make_intrusive<Backend>(store, static_cast<int>(options.rank), static_cast<int>(options.size), backend_options);
       // The caller's deadline in wait() comes first: there the sentence is ours and the work stays pending.
       backend_->setTimeout(milliseconds(options.timeout_ms + 10'000));
     } catch (...) {
@@ -163,8 +181,9 @@ class Connected : public Group {
   std::unique_ptr<Work> start(const gannet_collective_args& args) override {
     if (args.op != GANNET_BARRIER && args.count == 0) return std::make_unique<Done>();
     const std::string doing =
-        std::string(op_name(args.op)) + (args.op == GANNET_BARRIER ? "" : " of " + std::to_string(args.count * bytes_of(args.dtype)) + " bytes") +
-        " in group '" + options_.name + "' (rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.size) + ")";
+        std::string(op_name(args.op)) +
+        (args.op == GANNET_BARRIER ? "" : " of " + std::to_string(args.count * bytes_of(args.dtype)) + " bytes") + " in group '" +
+        options_.name + "' (rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.size) + ")";
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
     try {
       return std::make_unique<Pending>(launch(args), doing, aborted_);
@@ -198,7 +217,9 @@ class Connected : public Group {
         return {backend_->allreduce(tensors, options)};
       }
       case GANNET_BROADCAST: {
-        if (args.root >= size) throw Failure(GANNET_INVALID_ARGUMENT, "broadcast from rank " + std::to_string(args.root) + " of " + std::to_string(size));
+        if (args.root >= size)
+          throw Failure(GANNET_INVALID_ARGUMENT,
+                        "broadcast from rank " + std::to_string(args.root) + " of " + std::to_string(size));
         c10d::BroadcastOptions options;
         options.rootRank = args.root;
         std::vector<at::Tensor> tensors{wrap(args.recv, bytes, at::kByte)};
@@ -218,7 +239,8 @@ class Connected : public Group {
         options.reduceOp = reduction(args.reduce_op, args.dtype);
         // The tensor shares the copy: it lives as long as Gloo may touch it.
         std::vector<at::Tensor> tensors{at::from_blob(
-            copy->data(), {static_cast<int64_t>(args.count * size)}, [copy](void*) {}, at::TensorOptions().dtype(reducible_type(args.dtype)))};
+            copy->data(), {static_cast<int64_t>(args.count * size)}, [copy](void*) {},
+            at::TensorOptions().dtype(reducible_type(args.dtype)))};
         return {backend_->allreduce(tensors, options),
                 [copy, bytes, to = args.recv, rank = options_.rank] { std::memcpy(to, copy->data() + rank * bytes, bytes); }};
       }
@@ -228,7 +250,8 @@ class Connected : public Group {
         std::vector<int64_t> equal_parts;
         return {backend_->alltoall_base(output, input, equal_parts, equal_parts)};
       }
-      case GANNET_BARRIER: return {backend_->barrier()};
+      case GANNET_BARRIER:
+        return {backend_->barrier()};
     }
     throw Failure(GANNET_INVALID_ARGUMENT, "operation " + std::to_string(args.op) + " is not one of gannet_collective");
   }
@@ -257,13 +280,20 @@ uint64_t bytes_of(uint32_t dtype) {
 
 const char* op_name(uint32_t op) {
   switch (op) {
-    case GANNET_ALL_REDUCE: return "all_reduce";
-    case GANNET_BROADCAST: return "broadcast";
-    case GANNET_ALL_GATHER: return "all_gather";
-    case GANNET_REDUCE_SCATTER: return "reduce_scatter";
-    case GANNET_ALL_TO_ALL: return "all_to_all";
-    case GANNET_BARRIER: return "barrier";
-    default: return "an unknown operation";
+    case GANNET_ALL_REDUCE:
+      return "all_reduce";
+    case GANNET_BROADCAST:
+      return "broadcast";
+    case GANNET_ALL_GATHER:
+      return "all_gather";
+    case GANNET_REDUCE_SCATTER:
+      return "reduce_scatter";
+    case GANNET_ALL_TO_ALL:
+      return "all_to_all";
+    case GANNET_BARRIER:
+      return "barrier";
+    default:
+      return "an unknown operation";
   }
 }
 

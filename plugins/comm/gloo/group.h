@@ -11,12 +11,12 @@
 namespace gannet_gloo {
 
 struct GroupOptions {
-  std::string name;          // unique among the groups of the world; also the prefix of its keys
-  uint32_t rank = 0;         // in the group
+  std::string name;   // unique among the groups of the world; also the prefix of its keys
+  uint32_t rank = 0;  // in the group
   uint32_t size = 1;
-  std::string address;       // to bind to; "" lets Gloo resolve the host's name
-  std::string interface;     // a network interface by name, "" for none; goes before address
-  uint64_t timeout_ms = 0;   // of the connections and of each collective
+  std::string address;      // to bind to; "" lets Gloo resolve the host's name
+  std::string interface;    // a network interface by name, "" for none; goes before address
+  uint64_t timeout_ms = 0;  // of the connections and of each collective
   gannet_store store{};
 };
 

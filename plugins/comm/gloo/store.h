@@ -2,13 +2,12 @@
 #pragma once
 
 #include <gannet/abi.h>
-#include <gannet/sdk.hpp>
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <gannet/sdk.hpp>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace gannet_gloo {

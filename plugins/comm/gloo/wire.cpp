@@ -22,11 +22,15 @@ Traffic traffic(gannet_collective op, uint64_t payload_bytes, uint32_t rank, uin
       const uint64_t bytes = 2 * payload_bytes * others / size;
       return {bytes, bytes};
     }
-    case GANNET_REDUCE_SCATTER: return {2 * payload_bytes * others, 2 * payload_bytes * others};
+    case GANNET_REDUCE_SCATTER:
+      return {2 * payload_bytes * others, 2 * payload_bytes * others};
     case GANNET_ALL_GATHER:
-    case GANNET_ALL_TO_ALL: return {payload_bytes * others, payload_bytes * others};
-    case GANNET_BROADCAST: return {payload_bytes * children_in_broadcast(rank, size, root), rank == root ? 0 : payload_bytes};
-    case GANNET_BARRIER: break;
+    case GANNET_ALL_TO_ALL:
+      return {payload_bytes * others, payload_bytes * others};
+    case GANNET_BROADCAST:
+      return {payload_bytes * children_in_broadcast(rank, size, root), rank == root ? 0 : payload_bytes};
+    case GANNET_BARRIER:
+      break;
   }
   return {};
 }

@@ -1,9 +1,8 @@
 // Comm plugin "local": a world of one process. Every collective is a copy from send to recv, or nothing when they are the
 // same buffer; it is complete when the call returns, and no byte ever reaches a wire.
-#include <gannet/sdk.hpp>
-
 #include <atomic>
 #include <cstring>
+#include <gannet/sdk.hpp>
 #include <string>
 
 namespace {
@@ -18,16 +17,21 @@ struct Local {
 uint64_t bytes_of(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT64:
-    case GANNET_INT64: return 8;
+    case GANNET_INT64:
+      return 8;
     case GANNET_FLOAT32:
-    case GANNET_INT32: return 4;
+    case GANNET_INT32:
+      return 4;
     case GANNET_FLOAT16:
     case GANNET_BFLOAT16:
-    case GANNET_INT16: return 2;
+    case GANNET_INT16:
+      return 2;
     case GANNET_INT8:
     case GANNET_UINT8:
-    case GANNET_BOOL: return 1;
-    default: throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
+    case GANNET_BOOL:
+      return 1;
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
   }
 }
 
@@ -43,7 +47,8 @@ int32_t create(const gannet_host*, const gannet_params*, const gannet_rendezvous
   });
 }
 
-int32_t group_create(void*, const uint32_t* ranks, uint32_t count, const char*, void* external, void** group, gannet_error* error) {
+int32_t group_create(void*, const uint32_t* ranks, uint32_t count, const char*, void* external, void** group,
+                     gannet_error* error) {
   return guarded(error, [&] {
     if (external) throw Failure(GANNET_UNSUPPORTED, "comm plugin 'local' takes no communicator from outside");
     if (count != 1 || ranks[0] != 0) throw Failure(GANNET_INVALID_ARGUMENT, "the only group of one process is {0}");
@@ -57,7 +62,8 @@ int32_t collective(void* self, void*, const gannet_collective_args* args, void**
       throw Failure(GANNET_INVALID_ARGUMENT, "operation " + std::to_string(args->op) + " is not one of gannet_collective");
     // A broadcast has its data in recv already.
     const bool copies = args->op != GANNET_BARRIER && args->op != GANNET_BROADCAST;
-    if (copies && args->count > 0 && args->send != args->recv) std::memmove(args->recv, args->send, args->count * bytes_of(args->dtype));
+    if (copies && args->count > 0 && args->send != args->recv)
+      std::memmove(args->recv, args->send, args->count * bytes_of(args->dtype));
     static_cast<Local*>(self)->calls.fetch_add(1, std::memory_order_relaxed);
     *work = &kFinished;
   });
@@ -88,5 +94,5 @@ constexpr gannet_comm_api kApi = [] {
 }  // namespace
 
 GANNET_PLUGINS("comm/local@cpu", GANNET_TIER_STABLE,
-               gannet::sdk::describe(GANNET_KIND_COMM, GANNET_TIER_STABLE, "local", "cpu", "0.1.0", "", "one process: copies, no wire",
-                                     nullptr, 0, &kApi))
+               gannet::sdk::describe(GANNET_KIND_COMM, GANNET_TIER_STABLE, "local", "cpu", "0.1.0", "",
+                                     "one process: copies, no wire", nullptr, 0, &kApi))

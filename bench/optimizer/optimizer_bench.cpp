@@ -1,0 +1,73 @@
+// The optimizer step: norm, overflow check, unscale, clip, AdamW on fp32 masters, bf16 gradient in and bf16 parameter out.
+//
+//   optimizer_bench [bound | torch | partition]... [--numel N] [--rounds N]        all three unless named
+//
+//   bound      against 30 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
+//   torch      against torch::optim::AdamW with separate passes, and against at::_fused_adamw_ with casts
+//   partition  2^26 elements against 2^26 + 1000, per element
+#include <cstring>
+#include <string>
+
+#include "common/rounds.h"
+#include "our_step.h"
+#include "torch_steps.h"
+
+namespace gannet::bench {
+namespace {
+
+__attribute__((target_clones("default", "avx2", "avx512f"))) void read_modify_write(float* x, uint64_t begin, uint64_t end) {
+  for (uint64_t i = begin; i < end; ++i) x[i] = x[i] * 0.999f + 1e-3f;
+}
+
+void bench_bound(uint64_t numel, int count) {
+  OurStep ours(numel);
+  const uint64_t swept = 3 * numel;  // as many bytes as the pass reads and writes back
+  Arena arena(swept * 4);
+  float* x = arena.take<float>(swept);
+  auto sweep = [&] {
+    parallel_for(0, swept, optimizers::kGrain, [&](uint64_t begin, uint64_t end) noexcept { read_modify_write(x, begin, end); });
+  };
+  const Rounds rounds = alternate({{"ours", [&] { ours.run(); }}, {"rmw", sweep}}, count);
+  // The sweep moves 8 bytes per float, the bound 30 per parameter.
+  const double factor = 30.0 * static_cast<double>(numel) / (8.0 * static_cast<double>(swept));
+  print_figure("optimizer_step_vs_30_bytes", rounds, "ours", "rmw", {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}},
+               factor);
+}
+
+void bench_torch(uint64_t numel, int count) {
+  constexpr uint64_t kTensors = 148;  // as many as GPT-2 has
+  OurStep ours(numel);
+  TorchAdamWStep adamw(numel, kTensors, OurStep::kLossScale);
+  FusedAdamWStep fused(numel, kTensors, OurStep::kLossScale);
+  const Rounds rounds =
+      alternate({{"ours", [&] { ours.run(); }}, {"torch_adamw", [&] { adamw.run(); }}, {"fused_adamw", [&] { fused.run(); }}}, count);
+  print_figure("optimizer_step_vs_torch_adamw", rounds, "ours", "torch_adamw", {{"bar", 1.0 / 7}});
+  print_figure("optimizer_step_vs_fused_adamw", rounds, "ours", "fused_adamw", {{"bar", 1}});
+}
+
+void bench_partition(int count) {
+  constexpr uint64_t kPower = 1 << 26, kOdd = kPower + 1000;
+  OurStep power(kPower), odd(kOdd);
+  const Rounds rounds = alternate({{"odd", [&] { odd.run(); }}, {"power_of_two", [&] { power.run(); }}}, count);
+  // Speed of 2^26 over speed of 2^26 + 1000, per element: the time of the latter over that of the former.
+  print_figure("partition_power_of_two_speed", rounds, "odd", "power_of_two", {{"bar_at_least", 0.92}}, static_cast<double>(kOdd) / kPower);
+}
+
+}  // namespace
+}  // namespace gannet::bench
+
+int main(int argc, char** argv) {
+  uint64_t numel = 100'000'000;
+  int rounds = 9;
+  std::string wanted;
+  for (int i = 1; i < argc; ++i) {
+    if (!std::strcmp(argv[i], "--numel") && i + 1 < argc) numel = std::stoull(argv[++i]);
+    else if (!std::strcmp(argv[i], "--rounds") && i + 1 < argc) rounds = std::stoi(argv[++i]);
+    else wanted += std::string(" ") + argv[i];
+  }
+  auto want = [&](const char* name) { return wanted.empty() || wanted.find(name) != std::string::npos; };
+  std::printf("%llu parameters, %u threads\n", static_cast<unsigned long long>(numel), gannet::parallel_thread_count());
+  if (want("bound")) gannet::bench::bench_bound(numel, rounds);
+  if (want("torch")) gannet::bench::bench_torch(numel, rounds);
+  if (want("partition")) gannet::bench::bench_partition(rounds);
+}

@@ -1,0 +1,20 @@
+// Starts the ranks of one machine and looks after them until the last one has ended: what `gannet run` does.
+//
+//   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
+//
+// Output comes line by line with the rank before it (one rank alone inherits the terminal). SIGINT, SIGTERM, SIGHUP, SIGUSR1
+// and SIGUSR2 go on to the ranks. When a rank fails, the others get SIGTERM and, `grace` later, SIGKILL; the result is the
+// code of the rank that failed first, 128 + signal for a signal. Nothing that a rank started outlives the launcher.
+#pragma once
+
+#include <chrono>
+
+#include "launch/plan.h"
+
+namespace gannet::launch {
+
+// Throws StartError when PROGRAM cannot be started, Error(kArgument) on options that cannot be met. Call it from a process
+// without other threads: it takes the process's signals while it runs.
+int run(const Options& options, std::chrono::milliseconds grace = std::chrono::seconds(5));
+
+}  // namespace gannet::launch

@@ -1,0 +1,39 @@
+#include "launch/lines.h"
+
+namespace gannet::launch {
+namespace {
+constexpr size_t kLongestLine = 64 * 1024;
+constexpr size_t kRemembered = 5;
+}  // namespace
+
+void LinePrefixer::end_line(std::string& out) {
+  out += prefix_ + partial_ + "\n";
+  if (!partial_.empty()) {
+    last_.push_back(partial_);
+    if (last_.size() > kRemembered) last_.pop_front();
+  }
+  partial_.clear();
+}
+
+std::string LinePrefixer::add(std::string_view text) {
+  std::string out;
+  for (const char letter : text) {
+    const bool second_of_pair = letter == '\n' && after_return_;  // "\r\n" is one end
+    after_return_ = letter == '\r';
+    if (second_of_pair) continue;
+    if (letter == '\n' || letter == '\r')
+      end_line(out);
+    else
+      partial_ += letter;
+    if (partial_.size() >= kLongestLine) end_line(out);
+  }
+  return out;
+}
+
+std::string LinePrefixer::finish() {
+  std::string out;
+  if (!partial_.empty()) end_line(out);
+  return out;
+}
+
+}  // namespace gannet::launch

@@ -1,0 +1,47 @@
+// What `gannet run` is about to do, decided before anything is started: which file, on which cores, with which environment.
+#pragma once
+
+#include <gannet/error.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::launch {
+
+struct Options {
+  uint32_t procs = 1;
+  uint32_t master_port = 0;  // 0: a free one is chosen
+  bool bind_cores_to_rank = false;
+  std::vector<std::string> command;  // PROGRAM ARGS...
+};
+
+// A program that cannot be started: the shell's exit codes, 127 not found, 126 found but not executable.
+class StartError : public Error {
+ public:
+  StartError(int code, const std::string& what_happened, const std::string& next_step = "")
+      : Error(code == 127 ? ErrorCode::kNotFound : ErrorCode::kIo, what_happened, next_step), code_(code) {}
+  int shell_code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// The file that `program` names: as it is when it has a slash, else from `path` (PATH). Throws StartError.
+std::string find_program(const std::string& program, const std::string& path);
+
+// The i-th of `procs` slices of `cores`, equal in size; left-over cores are used by none. Throws Error(kArgument) when there
+// are fewer cores than ranks.
+std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint32_t index);
+
+// The cores that this process may run on.
+std::vector<int> available_cores();
+
+// A port of this machine that nothing listens on, outside the range from which outgoing connections take theirs.
+uint16_t free_port();
+
+// `inherited` ("NAME=value") with the rank's own variables over it.
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
+                                          uint16_t port, size_t cores);
+
+}  // namespace gannet::launch

@@ -1,0 +1,206 @@
+#include "launch/ranks.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launch/plan.h"
+
+namespace gannet::launch {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Everything that the child needs, made before the fork: after it, only async-signal-safe calls are legal.
+struct Prepared {
+  const char* file;
+  char* const* argv;
+  char* const* envp;
+  cpu_set_t cores;
+  bool bind, own_group;
+  int input, output, error, report;  // -1: as inherited
+  pid_t launcher;
+};
+
+[[noreturn]] void become(const Prepared& prepared) {
+  const auto give_up = [&] {
+    const int reason = errno;
+    if (write(prepared.report, &reason, sizeof reason) < 0) {
+    }
+    _exit(127);
+  };
+  if (prepared.own_group) setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != prepared.launcher) _exit(127);  // it ended before the line above
+  if (prepared.bind && sched_setaffinity(0, sizeof prepared.cores, &prepared.cores) != 0) give_up();
+  if (prepared.input >= 0 && dup2(prepared.input, 0) < 0) give_up();
+  if (prepared.output >= 0 && dup2(prepared.output, 1) < 0) give_up();
+  if (prepared.error >= 0 && dup2(prepared.error, 2) < 0) give_up();
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(prepared.file, prepared.argv, prepared.envp);
+  give_up();
+  _exit(127);
+}
+
+[[noreturn]] void throw_start_error(const std::string& file, int reason) {
+  switch (reason) {
+    case ENOEXEC:
+      throw StartError(126, "cannot start '" + file + "': this machine cannot execute it (" + std::strerror(reason) + ")",
+                       "a script needs a first line as #!/bin/sh, a program must be built for this machine");
+    case ENOENT:
+      throw StartError(127, "cannot start '" + file + "': the file is there, but the interpreter or loader that it names is not",
+                       "see its first line (#!...), or `readelf -l` for a program");
+    default:
+      throw StartError(126, "cannot start '" + file + "': " + std::strerror(reason));
+  }
+}
+
+std::string prefix_of(uint32_t rank) { return "[" + std::to_string(rank) + "] "; }
+
+}  // namespace
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
+void write_fully(int descriptor, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t count = write(descriptor, text.data() + done, text.size() - done);
+    if (count > 0) {
+      done += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {  // a terminal that someone made non-blocking
+      pollfd waiting{descriptor, POLLOUT, 0};
+      poll(&waiting, 1, 1000);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+Rank::Rank(uint32_t rank, const StartOptions& options)
+    : rank_(rank), own_group_(options.own_group), lines_{LinePrefixer(prefix_of(rank)), LinePrefixer(prefix_of(rank))} {
+  int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};  // stdout, stderr, and where the child reports that it could not start
+  const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+  const auto argv = pointers(options.command);
+  const auto envp = pointers(options.environment);
+  Prepared prepared{
+      options.file.c_str(), argv.data(), envp.data(), {}, !options.cores.empty(), options.own_group, input, -1, -1, -1, getpid()};
+  CPU_ZERO(&prepared.cores);
+  for (const int core : options.cores) CPU_SET(core, &prepared.cores);
+  for (int i = options.piped ? 0 : 2; i < 3; ++i)
+    if (pipe2(ends[i], O_CLOEXEC) != 0) throw Error(ErrorCode::kIo, std::string("cannot make a pipe: ") + std::strerror(errno));
+  prepared.output = ends[0][1];
+  prepared.error = ends[1][1];
+  prepared.report = ends[2][1];
+
+  pid_ = fork();
+  if (pid_ == 0) become(prepared);
+  const int fork_failure = pid_ < 0 ? errno : 0;
+  if (pid_ > 0 && own_group_) setpgid(pid_, pid_);  // here as well: whoever comes first
+  for (const int unused : {input, ends[0][1], ends[1][1], ends[2][1]})
+    if (unused >= 0) close(unused);
+  for (const int i : {0, 1}) {
+    pipes_[i] = ends[i][0];
+    if (pipes_[i] >= 0) fcntl(pipes_[i], F_SETFL, O_NONBLOCK);
+  }
+  int reason = 0;
+  ssize_t got = 0;
+  while (fork_failure == 0 && (got = read(ends[2][0], &reason, sizeof reason)) < 0 && errno == EINTR) {
+  }
+  close(ends[2][0]);
+  if (fork_failure != 0)
+    throw Error(ErrorCode::kUnavailable, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(fork_failure),
+                "see `ulimit -u` and the free memory");
+  if (got == static_cast<ssize_t>(sizeof reason)) {
+    waitpid(pid_, nullptr, 0);
+    ended_ = true;
+    throw_start_error(options.file, reason);
+  }
+}
+
+Rank::~Rank() {
+  if (!ended_ && pid_ > 0) {
+    signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  for (const int pipe : pipes_)
+    if (pipe >= 0) close(pipe);
+}
+
+bool Rank::reap() {
+  if (ended_) return true;
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return false;
+  // Before the process id is given back: until then the group's number cannot be another's.
+  if (own_group_) kill(-pid_, SIGTERM);
+  waitpid(pid_, &status_, 0);
+  ended_ = true;
+  return true;
+}
+
+bool Rank::killed_by_signal() const { return ended_ && WIFSIGNALED(status_); }
+
+int Rank::exit_code() const { return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_); }
+
+std::string Rank::how_it_ended() const {
+  if (!WIFSIGNALED(status_)) return "ended with exit code " + std::to_string(WEXITSTATUS(status_));
+  const int number = WTERMSIG(status_);
+  return "was killed by " + signal_name(number) + " (" +
+         (number == SIGKILL ? "by someone, or the machine ran out of memory" : sigdescr_np(number)) + ")";
+}
+
+bool Rank::group_alive() {
+  if (!ended_ || !own_group_) return !ended_;
+  while (waitpid(-pid_, nullptr, WNOHANG) > 0) {  // orphans that came to the launcher: see PR_SET_CHILD_SUBREAPER
+  }
+  return kill(-pid_, 0) == 0;
+}
+
+void Rank::signal(int number) const {
+  if (own_group_ || !ended_) kill(target(), number);
+}
+
+void Rank::drain() {
+  char text[16 * 1024];
+  for (const int i : {0, 1}) {
+    while (pipes_[i] >= 0) {
+      const ssize_t count = read(pipes_[i], text, sizeof text);
+      if (count > 0) {
+        write_fully(i + 1, lines_[i].add({text, static_cast<size_t>(count)}));
+      } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+        close(pipes_[i]);
+        pipes_[i] = -1;
+      } else if (errno == EAGAIN) {
+        break;
+      }
+    }
+  }
+}
+
+void Rank::finish_output() {
+  drain();
+  for (const int i : {0, 1}) write_fully(i + 1, lines_[i].finish());
+}
+
+std::vector<std::string> Rank::last_lines() const {
+  // An error is written to stderr, as a rule; a program that is silent there may have said it on stdout.
+  const auto& lines = lines_[1].last_lines().empty() ? lines_[0].last_lines() : lines_[1].last_lines();
+  return {lines.begin(), lines.end()};
+}
+
+}  // namespace gannet::launch

@@ -1,0 +1,62 @@
+// One started rank: its process, its pipes and how it ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/lines.h"
+
+namespace gannet::launch {
+
+struct StartOptions {
+  std::string file;                  // what to execute
+  std::vector<std::string> command;  // argv
+  std::vector<std::string> environment;
+  std::vector<int> cores;  // to bind to; empty: no binding
+  bool own_group = true;   // its own process group, so that all it starts can be signalled together
+  bool piped = true;       // output comes through pipes, else the launcher's own is inherited
+  bool no_input = false;   // stdin is /dev/null
+};
+
+class Rank {
+ public:
+  Rank(uint32_t rank, const StartOptions& options);  // throws StartError when the file cannot be executed
+  ~Rank();
+  Rank(const Rank&) = delete;
+
+  uint32_t rank() const { return rank_; }
+  pid_t pid() const { return pid_; }
+  pid_t target() const { return own_group_ ? -pid_ : pid_; }  // as kill(2) takes it
+
+  // Looks whether it has ended, without waiting. What it left behind in its group is asked to end as well.
+  bool reap();
+  bool ended() const { return ended_; }
+  bool killed_by_signal() const;
+  int exit_code() const;             // the shell's: 128 + signal for a signal
+  std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
+  bool group_alive();                // it, or something that it left in its group, still runs
+  void signal(int number) const;
+
+  // The pipes: -1 when closed or not piped. drain() writes what has come to the launcher's own stdout and stderr.
+  const int* pipes() const { return pipes_; }
+  void drain();
+  void finish_output();
+  std::vector<std::string> last_lines() const;
+
+ private:
+  uint32_t rank_;
+  bool own_group_;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+  int status_ = 0;
+  int pipes_[2] = {-1, -1};  // of its stdout, stderr
+  LinePrefixer lines_[2];
+};
+
+std::string signal_name(int number);  // "SIGTERM"
+void write_fully(int descriptor, const std::string& text);
+
+}  // namespace gannet::launch

@@ -1,0 +1,2 @@
+// An ordinary library.
+extern "C" int answer() { return 42; }

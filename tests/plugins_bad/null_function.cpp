@@ -1,0 +1,13 @@
+#include "bad.h"
+
+static constexpr gannet_optimizer_api kApi = [] {
+  auto api = gannet::sdk::detail::kOptimizerApi<bad::Good>;
+  api.state_specs = nullptr;
+  return api;
+}();
+BAD_NOTE(bad::good_note());
+BAD_TABLE([] {
+  auto descriptor = bad::good_descriptor();
+  descriptor.api = &kApi;
+  return descriptor;
+}())

@@ -1,0 +1,9 @@
+// A comm of a later version of the interfaces that are not frozen.
+#include "bad.h"
+
+BAD_NOTE([] {
+  auto note = gannet::sdk::detail::make_note(GANNET_TIER_STABLE, "", "comm/bad");
+  note.content.volatile_version = 9;
+  return note;
+}());
+BAD_TABLE(bad::good_descriptor())

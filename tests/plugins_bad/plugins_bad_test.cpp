@@ -1,0 +1,94 @@
+// Every bad plugin beside the sentence that it must get.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <regex>
+
+#include "interfaces/optimizer.h"
+#include "plugin/note.h"
+#include "plugin/support.h"
+
+namespace gannet::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using testing::HasSubstr;
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+std::string one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
+
+// {file}: the plugin; {host torch}, {host cuda}: fields of this host's fingerprint.
+std::string expected(const std::string& name, const std::string& file) {
+  std::string text = replaced(test::read_file(fs::path(EXPECTED_FOLDER) / (name + ".txt")), "{file}", file);
+  const std::string fingerprint = host_fingerprint() + ",";
+  for (const std::string field : {"torch", "cuda"}) {
+    const size_t begin = fingerprint.find(field + "=") + field.size() + 1;
+    text = replaced(text, "{host " + field + "}", fingerprint.substr(begin, fingerprint.find(',', begin) - begin));
+  }
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+// What a user does with a plugin: open it, give it params, make an object.
+void use(const std::string& file) {
+  Registry registry({});
+  const Host host;
+  for (const Plugin* plugin : registry.open_file(file)) Optimizer(*plugin, parse_params(*plugin, {}, {}), host);
+}
+
+class BadPlugin : public testing::TestWithParam<std::string> {};
+
+TEST_P(BadPlugin, GetsItsSentence) {
+  const std::string file = (fs::canonical(BAD_FOLDER) / (GetParam() + ".so")).string();
+  ASSERT_TRUE(fs::exists(file));
+  const auto error = test::error_of([&] { use(file); });
+  EXPECT_EQ(error.what(), expected(GetParam(), file));
+  EXPECT_NE(error.exit_code(), 0);
+}
+
+// The second attempt must fail as the first did: nothing half-open is kept.
+TEST_P(BadPlugin, GetsItAgain) {
+  const std::string file = (fs::canonical(BAD_FOLDER) / (GetParam() + ".so")).string();
+  const std::string first = test::error_of([&] { use(file); }).what();
+  EXPECT_EQ(test::error_of([&] { use(file); }).what(), first);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(EXPECTED_FOLDER))
+    if (entry.path().stem().extension() != ".build") names.push_back(entry.path().stem().string());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadPlugin, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+
+TEST(BadPlugins, AFolderOfThemHidesNoGoodPlugin) {
+  const test::Environment path("GANNET_PLUGIN_PATH", BAD_FOLDER);
+  Registry registry({});
+  EXPECT_NE(registry.find(GANNET_KIND_ACCELERATOR, "cpu"), nullptr);
+  EXPECT_THAT(test::error_of([&] { registry.require(GANNET_KIND_SCHEDULER, "none"); }).message(),
+              HasSubstr("other_abi.so is built for plugin ABI 2.0"));
+}
+
+TEST(CheckPlugin, TheBuildFailsWhenAPluginExportsTooMuch) {
+  const TemporaryFolder folder;
+  const auto copy = folder / "exports_two.so";
+  fs::copy_file(fs::path(BAD_FOLDER) / "exports_two.so", copy);
+  const std::string command = "'" CMAKE_PROGRAM "' -DPLUGIN='" + copy.string() +
+                              "' -DNM='" NM_PROGRAM "' -DREADELF='" READELF_PROGRAM "' -P '" GANNET_SOURCE_DIR
+                              "/sdk/cmake/check_plugin.cmake' 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string text;
+  for (int letter; (letter = fgetc(pipe)) != EOF;) text += static_cast<char>(letter);
+  EXPECT_NE(pclose(pipe), 0);
+  EXPECT_THAT(one_line(text), HasSubstr(one_line(expected("exports_two.build", copy.string()))));
+  EXPECT_FALSE(fs::exists(copy)) << "a later build must not find it";
+}
+
+}  // namespace
+}  // namespace gannet::plugin

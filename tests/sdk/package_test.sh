@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# package_test.sh CMAKE BUILD_FOLDER CXX: the installed package as its users meet it.
+#
+# The component sdk alone builds a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
+# moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; a program is built against the component devel.
+set -euo pipefail
+cmake=$1 build=$2 cxx=$3
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export CMAKE_GENERATOR=Ninja
+command -v ninja >/dev/null || unset CMAKE_GENERATOR
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+quiet() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$*"; }; }
+expect() { case $2 in *"$1"*) ;; *) fail "expected '$1' in: $2" ;; esac; }
+
+# ---- the SDK alone: no LibTorch may be needed, so an impossible one is named ----------------------------------------------
+quiet "$cmake" --install "$build" --prefix "$work/sdk" --component sdk
+[ ! -e "$work/sdk/lib/libgannet_core.so" ] || fail "the sdk component brought the core"
+export LIBTORCH_ROOT=$work/nowhere
+quiet "$cmake" -S "$here/outside" -B "$work/plugin" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk" -DCMAKE_BUILD_TYPE=Release
+quiet "$cmake" --build "$work/plugin"
+unset LIBTORCH_ROOT
+plugin=$work/plugin/lib/gannet/gannet_optimizer_momentum.so
+[ -e "$plugin" ] || fail "the plugin was not built into lib/gannet"
+
+# ---- the runtime, installed and then moved -------------------------------------------------------------------------------
+quiet "$cmake" --install "$build" --prefix "$work/first" --component runtime
+mv "$work/first" "$work/moved"
+gannet=$work/moved/bin/gannet
+listing=$("$gannet" plugins list)
+expect "$work/moved/lib/gannet/gannet_accelerator_cpu.so" "$listing"
+listing=$(GANNET_PLUGIN_PATH=$work/plugin/lib/gannet "$gannet" plugins list -v)
+expect "$plugin" "$listing"
+information=$(GANNET_PLUGIN_PATH=$work/plugin/lib/gannet "$gannet" plugins info Momentum)
+expect "optimizer Momentum 1.0.0: gradient descent with momentum" "$information"
+expect "dampening" "$information"
+expect "$plugin" "$("$gannet" plugins info "$plugin")"
+
+# ---- a program against the whole package ---------------------------------------------------------------------------------
+quiet "$cmake" --install "$build" --prefix "$work/sdk" --component runtime
+quiet "$cmake" --install "$build" --prefix "$work/sdk" --component devel
+quiet "$cmake" -S "$here/program" -B "$work/program" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk"
+quiet "$cmake" --build "$work/program"
+expect "from the package" "$("$work/program/program" 2>&1)"
+echo "the package serves $cxx"

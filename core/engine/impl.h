@@ -95,6 +95,7 @@ struct EngineBase::Impl {
   double clip(double norm) const;  // the factor that every gradient is multiplied by, unscaling included
   StepResult skip(const std::string& why);
   void update(double grad_scale);
+  void* current_stream() const;    // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();
   void tell(const StepResult& result);

@@ -104,8 +104,10 @@ void EngineBase::Impl::open_accelerator(const config::Document& document) {
         open(name);
         break;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kUnavailable) throw;
-        log(LogLevel::kDebug, error.message());
+        // No driver or no device is what "auto" is for; a device that is here and cannot be used is worth a word.
+        if (error.code() == ErrorCode::kUnavailable) log(LogLevel::kDebug, error.message());
+        else if (error.code() == ErrorCode::kUnsupported) log_warning(error.message());
+        else throw;
       }
     }
     if (!accelerator) open("cpu");
@@ -130,6 +132,11 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   const uint32_t index = process_group->local_rank();
   const auto device_type = static_cast<c10::DeviceType>(accelerator->device(0).torch_device_type);
   if (device_type == c10::DeviceType::CPU) return;
+  // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
+  const plugin::Plugin& carrier = comm->comm().plugin();
+  if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->name()))
+    throw Error(ErrorCode::kUnsupported, "comm plugin '" + carrier.name() + "' moves memory of device '" + carrier.device() + "', and accelerator '" + accelerator->name() + "' trains on its own",
+                "set \"comm\": {\"type\": \"" + accelerator->default_comm() + "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
   if (index >= count)
     throw Error(ErrorCode::kUnavailable, "local rank " + std::to_string(index) + " has no device of its own: accelerator '" + accelerator->name() + "' has " + std::to_string(count),
                 "start at most " + std::to_string(count) + " processes on this machine");

@@ -9,8 +9,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -47,6 +49,17 @@ std::vector<Piece> pieces_of(const Range& range) {
     pieces.push_back({parameter.offset, parameter.numel, static_cast<int64_t>(p), 1, parameter.held, &range.own_segments[p]});
   }
   return pieces;
+}
+
+// The sum of squares in fp64. LibTorch's norm works on a copy in fp64, so it is taken by parts.
+at::Tensor squares_on_device(const at::Tensor& flat) {
+  constexpr int64_t kPartNumel = 16 << 20;
+  at::Tensor sum;
+  for (int64_t begin = 0; begin < flat.numel(); begin += kPartNumel) {
+    const at::Tensor part = at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPartNumel, flat.numel() - begin)), 2, {}, false, at::kDouble).square();
+    sum = sum.defined() ? sum.add_(part) : part;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -102,6 +115,7 @@ StepResult EngineBase::step() {
 EngineBase::Impl::Check EngineBase::Impl::check() {
   double squares = 0;
   bool finite = true;
+  at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
   for (auto& range : ranges) {
     for (const Piece& piece : pieces_of(range)) {
       if (device.is_cpu()) {
@@ -109,11 +123,14 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
         squares += part.sum_of_squares;
         finite = finite && part.finite;
       } else {
-        const double norm = at::linalg_vector_norm(piece.grad, 2, {}, false, at::kDouble).item<double>();
-        squares += norm * norm;
-        finite = finite && std::isfinite(norm);
+        const at::Tensor part = squares_on_device(piece.grad.flatten());
+        device_squares = device_squares.defined() ? device_squares.add_(part) : part;
       }
     }
+  }
+  if (device_squares.defined()) {
+    squares = device_squares.item<double>();
+    finite = std::isfinite(squares);
   }
   const double scale = reducer->mean_factor() / scaler.scale();
   return {std::sqrt(squares) * scale, finite};
@@ -128,6 +145,13 @@ double EngineBase::Impl::clip(double norm) const {
     if (excess > 1) factor /= excess;
   }
   return factor;
+}
+
+// Work goes behind what the program has queued on the calling thread's current stream: its gradients came from there.
+void* EngineBase::Impl::current_stream() const {
+  if (!accelerator->has(GANNET_ACCELERATOR_STREAMS)) return nullptr;
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  return accelerator->native_stream(static_cast<uint32_t>(device.index()), stream.id());
 }
 
 void EngineBase::Impl::update(double grad_scale) {
@@ -146,7 +170,7 @@ void EngineBase::Impl::update(double grad_scale) {
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
     args.segment_stride = sizeof(gannet_segment);
-    args.stream = accelerator->native_stream(static_cast<uint32_t>(device.has_index() ? device.index() : 0), 0);
+    args.stream = current_stream();
     std::vector<void*> states(range.states.size());
     for (const Piece& piece : pieces_of(range)) {
       args.numel = static_cast<uint64_t>(piece.numel);

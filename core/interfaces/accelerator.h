@@ -31,7 +31,8 @@ class Accelerator {
   Device device(uint32_t index) const;
   void set_device(uint32_t index);
   void synchronize(uint32_t index);
-  void* native_stream(uint32_t index, int64_t stream_id) const;  // null on a device without streams
+  // Of a c10::Stream, by its id. Null for CUDA's default stream, and on a device without streams.
+  void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
 
  private:

@@ -1,64 +1,17 @@
-// SGD on the CPU, with the parameters and the semantics of torch.optim.SGD.
-#include <gannet/sdk.hpp>
+// SGD on the CPU.
+#include "optimizers/sgd/sgd.h"
 
-#include "optimizers/common/buffers.h"
 #include "optimizers/sgd/kernel.h"
 
 namespace gannet::optimizers {
 namespace {
 
-using sdk::Failure;
-using sdk::Params;
-
-class Sgd : public sdk::OptimizerBase {
- public:
-  static constexpr gannet_param_spec kParams[] = {
-      sdk::at_least(sdk::dynamic_number("lr", "1e-3", "learning rate"), 0),
-      sdk::at_least(sdk::dynamic_number("momentum", "0.0", "momentum factor; 0: no momentum buffer is kept"), 0),
-      sdk::at_least(sdk::dynamic_number("weight_decay", "0.0", "L2 regularisation"), 0),
-      sdk::number("dampening", "0.0", "the buffer takes (1 - dampening) of the gradient"),
-      sdk::boolean("nesterov", "false", "Nesterov's momentum"),
-      sdk::boolean("maximize", "false", "ascend instead of descend"),
-      sdk::number("max_grad_norm", nullptr, "refused: gradient_clipping does this", GANNET_PARAM_NULLABLE),
-  };
-
-  Sgd(const gannet_host& host, const Params& params) : OptimizerBase(host, params) {
-    dampening_ = params.number("dampening");
-    nesterov_ = params.boolean("nesterov");
-    maximize_ = params.boolean("maximize");
-    has_buffer_ = params.number("momentum") != 0;
-    if (nesterov_ && (!has_buffer_ || dampening_ != 0))
-      throw Failure(GANNET_INVALID_ARGUMENT, "'nesterov' needs a 'momentum' above 0 and a 'dampening' of 0");
-    if (params.has("max_grad_norm"))
-      throw Failure(GANNET_INVALID_ARGUMENT,
-                    "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
-  }
-
-  std::vector<gannet_state_spec> states() const {
-    if (!has_buffer_) return {};
-    return {sdk::state("momentum_buffer")};
-  }
-  bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return elementwise_supports(param, grad, out); }
-
+struct Sgd : SgdBase {
+  using SgdBase::SgdBase;
   void update(const gannet_update_args& args) {
-    SgdStep step{};
-    step.lr = args.hyper[0];
-    step.momentum = args.hyper[1];
-    step.weight_decay = args.hyper[2];
-    step.dampening = dampening_;
-    step.has_buffer = has_buffer_;
-    step.nesterov = nesterov_;
-    step.maximize = maximize_;
-    step.step = args.step;
-    if (!has_buffer_ && step.momentum != 0)
-      throw Failure(GANNET_INVALID_ARGUMENT,
-                    "momentum was changed from 0, but SGD without momentum keeps no buffer: give a momentum above 0 in the config");
+    const SgdStep step = step_of(args);
     parallel_for(args.numel, kGrain, [&](uint64_t begin, uint64_t end) { sgd_cpu(step, args, begin, end); });
   }
-
- private:
-  double dampening_;
-  bool nesterov_, maximize_, has_buffer_;
 };
 
 }  // namespace

@@ -244,7 +244,7 @@ typedef struct gannet_update_args {
   const gannet_segment* segments;
   uint64_t segment_count;
   uint64_t segment_stride;
-  void* stream;         /* the device's native stream; null on the CPU */
+  void* stream;         /* the device's native stream that the buffers were produced on: queue the update there; null on the CPU */
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
@@ -304,7 +304,7 @@ typedef struct gannet_device_info {
   uint32_t compute_major;
   uint32_t compute_minor;
   uint64_t memory_bytes;
-  uint64_t free_bytes;
+  uint64_t free_bytes; /* 0: not known (telling would set the device up) */
   char name[128];
 } gannet_device_info;
 
@@ -329,7 +329,8 @@ typedef struct gannet_accelerator_api {
   int32_t (*device_info)(void* self, uint32_t device, gannet_device_info* info, gannet_error* error);
   int32_t (*set_device)(void* self, uint32_t device, gannet_error* error);
   int32_t (*synchronize)(void* self, uint32_t device, gannet_error* error);
-  /* The native handle of a c10::Stream given by its id; null on a device without streams. */
+  /* The native handle of a c10::Stream given by its id, as c10::Stream::id() tells it: 0 is the default stream, whose handle may
+   * itself be null (CUDA's is). Null on a device without streams. */
   void* (*native_stream)(void* self, uint32_t device, int64_t stream_id);
   /* The Comm plugin that "auto" means on this accelerator, for several processes. */
   const char* (*default_comm)(void* self);

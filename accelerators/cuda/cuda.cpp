@@ -1,0 +1,116 @@
+// NVIDIA GPUs. Creating it checks the driver, counts the devices, and joins LibTorch's CUDA half to the process.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <gannet/sdk_accelerator.hpp>
+
+#include "torch_half.h"
+
+namespace gannet::accelerators {
+namespace {
+
+using sdk::Failure;
+
+constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
+
+void check(cudaError_t status, const std::string& doing) {
+  if (status != cudaSuccess) throw Failure(GANNET_INTERNAL, doing + " failed: " + cudaGetErrorString(status));
+}
+
+// The sentences a machine without a GPU gets. The driver's library comes first: without it the runtime only says that the
+// driver's version is insufficient.
+uint32_t count_devices() {
+  if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+    throw Failure(GANNET_UNAVAILABLE, "no NVIDIA driver: libcuda.so.1 was not found; install the driver" + std::string(kRemedy));
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    throw Failure(GANNET_UNAVAILABLE, "the NVIDIA driver shows no device" +
+                                          (visible ? " (CUDA_VISIBLE_DEVICES is '" + std::string(visible) + "')" : std::string()) +
+                                          "; look at `nvidia-smi`" + kRemedy);
+  }
+  if (status != cudaSuccess)
+    throw Failure(GANNET_UNAVAILABLE, "the NVIDIA driver does not serve CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
+                                          std::to_string(CUDART_VERSION % 1000 / 10) + ": " + cudaGetErrorString(status) +
+                                          "; look at `nvidia-smi` and update the driver" + kRemedy);
+  return static_cast<uint32_t>(count);
+}
+
+int attribute(cudaDeviceAttr which, uint32_t device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, static_cast<int>(device)), "asking for a property of CUDA device " + std::to_string(device));
+  return value;
+}
+
+class Cuda : public sdk::AcceleratorBase {
+ public:
+  static constexpr std::array<gannet_param_spec, 0> kParams{};
+
+  Cuda(const gannet_host& host, const sdk::Params& params) : AcceleratorBase(host, params), count_(count_devices()) {
+    open_torch_half();
+    capabilities_ = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY | GANNET_ACCELERATOR_STREAMS;
+    for (uint32_t device = 0; device < count_; ++device)
+      if (attribute(cudaDevAttrComputeCapabilityMajor, device) < 8) capabilities_ &= ~uint64_t{GANNET_ACCELERATOR_BF16};
+  }
+
+  uint64_t capabilities() const { return capabilities_; }
+  uint32_t device_count() const { return count_; }
+
+  void device_info(uint32_t device, gannet_device_info& info) const {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, static_cast<int>(device)), "asking for the properties of CUDA device " + std::to_string(device));
+    info.torch_device_type = static_cast<int32_t>(c10::DeviceType::CUDA);
+    info.compute_major = static_cast<uint32_t>(properties.major);
+    info.compute_minor = static_cast<uint32_t>(properties.minor);
+    info.memory_bytes = properties.totalGlobalMem;
+    info.free_bytes = free_bytes(device);
+    static_assert(sizeof(properties.name) >= sizeof(info.name));
+    std::memcpy(info.name, properties.name, sizeof(info.name) - 1);
+    info.name[sizeof(info.name) - 1] = 0;
+  }
+
+  void set_device(uint32_t device) { guard().setDevice(device_of(device)); }
+  void synchronize(uint32_t device) { guard().synchronizeDevice(device_of(device).index()); }
+
+  void* native_stream(uint32_t device, int64_t stream_id) {
+    try {
+      return c10::Stream(c10::Stream::UNSAFE, device_of(device), stream_id).native_handle();
+    } catch (const std::exception& error) {
+      log(GANNET_LOG_ERROR, "CUDA device " + std::to_string(device) + " has no stream " + std::to_string(stream_id) + ": " + error.what());
+      return nullptr;
+    }
+  }
+
+  const char* default_comm() const { return "nccl"; }
+
+ private:
+  static c10::impl::VirtualGuardImpl guard() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
+  static c10::Device device_of(uint32_t device) { return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)); }
+
+  // Asking makes a context, some hundred megabytes on the device, so only where there is one: else every rank would put one on
+  // every device that it looks at.
+  static uint64_t free_bytes(uint32_t device) {
+    if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
+    const c10::Device before = guard().exchangeDevice(device_of(device));
+    size_t free = 0, total = 0;
+    const cudaError_t status = cudaMemGetInfo(&free, &total);
+    guard().setDevice(before);
+    check(status, "asking for the free memory of CUDA device " + std::to_string(device));
+    return free;
+  }
+
+  uint32_t count_;
+  uint64_t capabilities_ = 0;
+};
+
+}  // namespace
+}  // namespace gannet::accelerators
+
+GANNET_PLUGINS("accelerator/cuda", GANNET_TIER_PINNED,
+               gannet::sdk::accelerator<gannet::accelerators::Cuda>("cuda", GANNET_TIER_PINNED, GANNET_FINGERPRINT, "0.1.0", "NVIDIA GPUs, by LibTorch's CUDA half"))

@@ -1,0 +1,60 @@
+// What the CUDA optimizers share on the host's side: the right device, and errors as sentences.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <gannet/sdk.hpp>
+#include <string>
+
+#include "optimizers/common/buffers.h"
+
+namespace gannet::optimizers {
+
+// Makes the device that holds `memory` the current one of this thread until the end of the scope: a null stream means the
+// current device's, and a program may step from a thread that never chose a device.
+class DeviceOf {
+ public:
+  explicit DeviceOf(const void* memory) {
+    cudaPointerAttributes attributes{};
+    const cudaError_t status = cudaPointerGetAttributes(&attributes, memory);
+    if (status != cudaSuccess) throw sdk::Failure(GANNET_INTERNAL, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
+    if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "the parameters are in host memory, but this optimizer works on CUDA devices: use the one for 'cpu'");
+    device = attributes.device;
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
+    if (before_ != device) cudaSetDevice(device);
+  }
+  ~DeviceOf() {
+    if (before_ != device) cudaSetDevice(before_);
+  }
+  DeviceOf(const DeviceOf&) = delete;
+
+  int device = 0;
+
+ private:
+  int before_ = 0;
+};
+
+// Throws when a kernel could not be launched on `device`.
+inline void require_launched(cudaError_t status, int device) {
+  if (status == cudaSuccess) return;
+  std::string what = std::string("the update's kernel could not be launched: ") + cudaGetErrorString(status);
+  if (status == cudaErrorNoKernelImageForDevice) {
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    const std::string capability = std::to_string(major) + std::to_string(minor);
+    what += "; the device has compute capability " + capability + ": build the plugin with -DCMAKE_CUDA_ARCHITECTURES=" + capability;
+  }
+  throw sdk::Failure(GANNET_INTERNAL, what);
+}
+
+// What update() of a CUDA optimizer does: launch(args) on the device of the parameters, which returns the launch's status.
+template <class Launch>
+void update_on_device(const gannet_update_args& args, Launch&& launch) {
+  if (args.numel == 0) return;
+  const DeviceOf guard(args.param);
+  require_launched(launch(args), guard.device);
+}
+
+}  // namespace gannet::optimizers

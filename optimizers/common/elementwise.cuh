@@ -1,0 +1,135 @@
+// The one loop of element-wise CUDA optimizers, as elementwise-inl.h is the CPU's: gradient in, unscaled, the rule, parameter,
+// states and low-precision copy out, in one pass over memory.
+//
+//   return run_elementwise(rule, args);        // queues the kernel on args.stream; the launch's status
+//
+// The rules are the CPU's own text. Files that include this are compiled with -fmad=false and IEEE division and root, so that
+// a value is rounded where the rule says, and equals what a CPU with fused multiply-add computes.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "optimizers/common/arithmetic.h"
+
+namespace gannet::optimizers {
+
+struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
+
+template <class Number, class Grad, class Out>
+struct Pointers {
+  Number* param;
+  const Grad* grad;
+  Out* out;
+  Number* state[2];
+};
+
+// kWidth numbers that are read or written at once, in accesses of at most 16 bytes.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  T at[kWidth];
+};
+template <int kWidth, class T>
+GANNET_DEVICE Pack<T, kWidth> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+template <int kWidth, class T>
+GANNET_DEVICE void store(const Pack<T, kWidth>& pack, T* to) {
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+GANNET_DEVICE float widen(float value) { return value; }
+GANNET_DEVICE double widen(double value) { return value; }
+GANNET_DEVICE float widen(__half value) { return __half2float(value); }
+GANNET_DEVICE float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+GANNET_DEVICE void narrow(float value, __half& to) { to = __float2half_rn(value); }
+GANNET_DEVICE void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
+
+// Elements [i, i + kWidth). All loads come first: they are in flight together.
+template <int kWidth, class Rule, class Grad, class Out>
+GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale, const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
+  using Number = typename Rule::Number;
+  const ScalarMath<Number> math;
+  const auto grad = load<kWidth>(at.grad + i);
+  auto param = load<kWidth>(at.param + i);
+  Pack<Number, kWidth> state[Rule::kStates > 0 ? Rule::kStates : 1];
+#pragma unroll
+  for (int s = 0; s < Rule::kStates; ++s) state[s] = load<kWidth>(at.state[s] + i);
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    const Number gradient = math.mul(widen(grad.at[k]), scale);
+    if constexpr (Rule::kStates == 0) rule(math, gradient, param.at[k]);
+    if constexpr (Rule::kStates == 1) rule(math, gradient, param.at[k], state[0].at[k]);
+    if constexpr (Rule::kStates == 2) rule(math, gradient, param.at[k], state[0].at[k], state[1].at[k]);
+  }
+  store(param, at.param + i);
+#pragma unroll
+  for (int s = 0; s < Rule::kStates; ++s) store(state[s], at.state[s] + i);
+  if constexpr (!std::is_same_v<Out, NoCopy>) {
+    Pack<Out, kWidth> out;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) narrow(param.at[k], out.at[k]);
+    store(out, at.out + i);
+  }
+}
+
+constexpr unsigned kBlockThreads = 256;
+
+template <int kWidth, class Rule, class Grad, class Out>
+__global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule rule, const typename Rule::Number scale,
+                                                                    const Pointers<typename Rule::Number, Grad, Out> at, const uint64_t numel) {
+  const uint64_t thread = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
+  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
+  const uint64_t packs = numel / kWidth;
+  for (uint64_t pack = thread; pack < packs; pack += threads) update_pack<kWidth>(rule, scale, at, pack * kWidth);
+  if (packs * kWidth + thread < numel) update_pack<1>(rule, scale, at, packs * kWidth + thread);  // fewer than kWidth are left
+}
+
+template <class Rule, class Grad, class Out>
+cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
+  using Number = typename Rule::Number;
+  Pointers<Number, Grad, Out> at{static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
+  for (int s = 0; s < Rule::kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
+  // The engine's flat buffers are aligned; a caller that starts in their midst may not be.
+  auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
+  const bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out) || misaligned(at.state[0]) || misaligned(at.state[1]);
+
+  // Enough blocks to fill the device a few times over; beyond that each thread takes several packs.
+  int device = 0, processors = 0;
+  if (const cudaError_t failed = cudaGetDevice(&device)) return failed;
+  if (const cudaError_t failed = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return failed;
+  const uint64_t width = scalar ? 1 : 4;
+  const uint64_t wanted = (args.numel + width * kBlockThreads - 1) / (width * kBlockThreads);
+  const uint64_t most = static_cast<uint64_t>(processors) * 32;
+  const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
+  const auto scale = static_cast<Number>(args.grad_scale);
+  const auto stream = static_cast<cudaStream_t>(args.stream);
+  if (scalar) elementwise_kernel<1><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
+  else elementwise_kernel<4><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
+  return cudaGetLastError();
+}
+
+// Calls run_typed with the types that args name (elementwise_supports in buffers.h lists them).
+template <class Rule, class Grad>
+cudaError_t run_with_grad(const Rule& rule, const gannet_update_args& args) {
+  if (args.out_dtype == GANNET_BFLOAT16) return run_typed<Rule, Grad, __nv_bfloat16>(rule, args);
+  if (args.out_dtype == GANNET_FLOAT16) return run_typed<Rule, Grad, __half>(rule, args);
+  return run_typed<Rule, Grad, NoCopy>(rule, args);
+}
+
+template <class Rule>
+cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
+  if constexpr (std::is_same_v<typename Rule::Number, double>) {
+    return run_typed<Rule, double, NoCopy>(rule, args);
+  } else {
+    if (args.grad_dtype == GANNET_BFLOAT16) return run_with_grad<Rule, __nv_bfloat16>(rule, args);
+    if (args.grad_dtype == GANNET_FLOAT16) return run_with_grad<Rule, __half>(rule, args);
+    return run_with_grad<Rule, float>(rule, args);
+  }
+}
+
+}  // namespace gannet::optimizers

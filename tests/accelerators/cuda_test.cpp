@@ -1,0 +1,48 @@
+#include <dlfcn.h>
+#include <gannet/error.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "interfaces/accelerator.h"
+#include "plugin/plugin.h"
+
+namespace gannet::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// What creating the accelerator said, or "" when it was created.
+std::string refusal_of(const std::string& name, ErrorCode& code) {
+  plugin::Registry registry({});
+  const plugin::Plugin& plugin = registry.require(GANNET_KIND_ACCELERATOR, name);
+  Host host;
+  try {
+    Accelerator accelerator(plugin, plugin::parse_params(plugin, {}, [](const std::string&) { return std::string(); }), host);
+  } catch (const Error& error) {
+    code = error.code();
+    return error.message();
+  }
+  return "";
+}
+
+TEST(CudaAccelerator, IsRefusedWithOneClearSentenceWhereNoDriverIs) {
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) GTEST_SKIP() << "this machine has an NVIDIA driver";
+  ErrorCode code{};
+  const std::string refusal = refusal_of("cuda", code);
+  EXPECT_EQ(code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refusal, AllOf(HasSubstr("no NVIDIA driver: libcuda.so.1 was not found"), HasSubstr("install the driver"),
+                             HasSubstr("\"accelerator\": {\"type\": \"cpu\"}"), Not(HasSubstr("\n"))));
+}
+
+TEST(CudaAccelerator, BeingRefusedLeavesLibTorchsCudaHalfAlone) {
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) GTEST_SKIP() << "this machine has an NVIDIA driver";
+  ErrorCode code{};
+  refusal_of("cuda", code);
+  EXPECT_EQ(dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD), nullptr);
+  EXPECT_EQ(refusal_of("cpu", code), "");  // and the next choice of "auto" works
+}
+
+}  // namespace
+}  // namespace gannet::test

@@ -1,0 +1,101 @@
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "engine/models.h"
+#include "gpu/gpu_test.h"
+
+namespace gannet::test {
+namespace {
+
+using testing::HasSubstr;
+
+using EngineOnGpu = GpuTest;
+
+Dict config_on(const std::string& accelerator, std::initializer_list<Dict::Entry> members = {}) {
+  Dict config = config_with(members);
+  config["accelerator"] = Dict{{"type", accelerator}};
+  return config;
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  at::Tensor parameters;
+};
+Trained train(const Dict& config, int steps = 20) {
+  auto net = make_net();
+  auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = config});
+  const int64_t accumulation = engine->gradient_accumulation_steps();
+  Trained trained;
+  for (int64_t i = 0; i < steps * accumulation; ++i) {
+    const auto [x, y] = make_batch(i, 4);
+    auto loss = engine->forward(x.to(engine->device()), y.to(engine->device()));
+    trained.losses.push_back(loss.template item<double>());
+    engine->backward(loss);
+    engine->step();
+    if (auto norm = engine->get_global_grad_norm()) trained.norms.push_back(*norm);
+  }
+  trained.parameters = flat_parameters(*net).cpu();
+  return trained;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
+
+TEST_F(EngineOnGpu, TrainsAsOnTheCpu) {
+  for (const char* type : {"AdamW", "SGD"}) {
+    const Dict optimizer{{"type", type}, {"params", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}}};
+    const auto members = {Dict::Entry{"optimizer", optimizer}, Dict::Entry{"gradient_clipping", 0.5}, Dict::Entry{"gradient_accumulation_steps", 2}};
+    const Trained gpu = train(config_on("cuda", members)), cpu = train(config_on("cpu", members));
+    ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
+    for (size_t i = 0; i < cpu.losses.size(); ++i) EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-4 * std::abs(cpu.losses[i])) << type << ", micro-batch " << i;
+    ASSERT_EQ(gpu.norms.size(), cpu.norms.size());
+    for (size_t i = 0; i < cpu.norms.size(); ++i) EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 1e-4 * cpu.norms[i]) << type << ", micro-batch " << i;
+    EXPECT_LT(distance(gpu.parameters, cpu.parameters), 1e-4) << type;
+  }
+}
+
+TEST_F(EngineOnGpu, TrainsIn16Bits) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    const Trained half = train(config_on("cuda", {{precision, Dict{{"enabled", true}}}}), 60), full = train(config_on("cuda"), 60);
+    EXPECT_LT(half.losses.back(), half.losses.front()) << precision;
+    EXPECT_LT(distance(half.parameters, full.parameters), precision == std::string("bf16") ? 0.05 : 0.5) << precision;  // fp16 skips its first steps
+  }
+}
+
+TEST_F(EngineOnGpu, AutoTakesTheGpu) {
+  auto net = make_net();
+  auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = config_on("auto")});
+  EXPECT_EQ(engine->device(), at::Device(at::kCUDA, 0));
+  EXPECT_THAT(engine->plugin_table(), testing::AllOf(HasSubstr("gannet_accelerator_cuda.so"), HasSubstr("gannet_optimizer_adam_cuda.so")));
+  EXPECT_TRUE(net->first->weight.is_cuda());
+}
+
+TEST_F(EngineOnGpu, WorksOnTheProgramsOwnStreamAndThread) {
+  const Trained expected = train(config_on("cuda"));
+  Trained found;
+  std::thread([&] {
+    const c10::impl::VirtualGuardImpl impl(c10::DeviceType::CUDA);
+    impl.exchangeStream(impl.getStreamFromGlobalPool(c10::Device(c10::DeviceType::CUDA, 0)));
+    found = train(config_on("cuda"));
+  }).join();
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.norms, expected.norms);
+  EXPECT_TRUE(at::equal(found.parameters, expected.parameters));
+}
+
+TEST_F(EngineOnGpu, SkipsAStepWithANonFiniteGradientAndNamesIt) {
+  auto net = make_net();
+  auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = config_on("cuda", {{"fp16", Dict{{"enabled", true}}}})});
+  const at::Tensor before = flat_parameters(*net);
+  auto [x, y] = make_batch(0, 4);
+  auto loss = engine->forward(x.to(engine->device()), y.to(engine->device())) * std::numeric_limits<float>::infinity();
+  engine->backward(loss);
+  const StepResult result = engine->step();
+  EXPECT_FALSE(result.applied);
+  EXPECT_THAT(result.reason, HasSubstr("the gradient of 'first.weight'"));
+  EXPECT_TRUE(at::equal(flat_parameters(*net), before));
+}
+
+}  // namespace
+}  // namespace gannet::test

@@ -22,10 +22,10 @@ __attribute__((target_clones("default", "avx2", "avx512f"))) void read_modify_wr
 void bench_bound(uint64_t numel, int count) {
   OurStep ours(numel);
   const uint64_t swept = 3 * numel;  // as many bytes as the pass reads and writes back
-  Arena arena(swept * 4);
-  float* x = arena.take<float>(swept);
+  const at::Tensor buffer = allocate_flat(static_cast<int64_t>(swept), at::kFloat, at::kCPU);
+  auto* x = static_cast<float*>(buffer.data_ptr());
   auto sweep = [&] {
-    parallel_for(0, swept, optimizers::kGrain, [&](uint64_t begin, uint64_t end) noexcept { read_modify_write(x, begin, end); });
+    parallel_for(0, swept, OurStep::kGrain, [&](uint64_t begin, uint64_t end) noexcept { read_modify_write(x, begin, end); });
   };
   const Rounds rounds = alternate({{"ours", [&] { ours.run(); }}, {"rmw", sweep}}, count);
   // The sweep moves 8 bytes per float, the bound 30 per parameter.

@@ -1,72 +1,73 @@
-// The whole optimizer step as the engine runs it: norm and overflow check in one pass, then unscale, clip, AdamW and the bf16
-// copy in another.
+// The whole optimizer step as the engine runs it, on the engine's own buffers and plugin: norm and overflow check in one pass,
+// then unscale, clip, AdamW and the bf16 copy in another.
 #pragma once
 
 #include <cmath>
 
-#include "arena.h"
 #include "base/parallel.h"
-#include "optimizers/common/buffers.h"
-#include "optimizers/loaded_plugin.h"
+#include "interfaces/optimizer.h"
 #include "precision/grad_norm.h"
+#include "tensor/flat_buffer.h"
 
 namespace gannet::bench {
 
+inline const plugin::Plugin& adamw_plugin() {
+  static auto& registry = *new plugin::Registry({});
+  return registry.require(GANNET_KIND_OPTIMIZER, "AdamW", "cpu");
+}
+
 class OurStep {
  public:
-  explicit OurStep(uint64_t numel, uint64_t gap = 3 * Arena::kPage, bool huge = true)
-      : numel(numel), arena_(16 * numel, gap, huge), param(arena_.take<float>(numel)), exp_avg(arena_.take<float>(numel)),
-        exp_avg_sq(arena_.take<float>(numel)), grad(arena_.take<uint16_t>(numel)), out(arena_.take<uint16_t>(numel)),
-        plugin_("optimizer_adam", "AdamW"), adamw_(plugin_, Dict{{"weight_decay", 0.01}}, host_) {
-    // Filled by the threads that will work on it.
-    parallel_for(0, numel, optimizers::kGrain, [&](uint64_t begin, uint64_t end) noexcept {
+  static constexpr double kLossScale = 128;
+  static constexpr uint64_t kGrain = 16384;
+
+  explicit OurStep(uint64_t numel)
+      : numel_(numel), param_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
+        exp_avg_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
+        exp_avg_sq_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
+        grad_(allocate_flat(static_cast<int64_t>(numel), at::kBFloat16, at::kCPU)),
+        out_(allocate_flat(static_cast<int64_t>(numel), at::kBFloat16, at::kCPU)),
+        adamw_(adamw_plugin(), plugin::parse_params(adamw_plugin(), Dict{{"weight_decay", 0.01}}, [](auto&) { return "bench"; }), host_) {
+    auto* param = static_cast<float*>(param_.data_ptr());
+    auto* grad = static_cast<uint16_t*>(grad_.data_ptr());
+    parallel_for(0, numel, kGrain, [&](uint64_t begin, uint64_t end) noexcept {
       for (uint64_t i = begin; i < end; ++i) {
         param[i] = static_cast<float>(i % 17) * 0.1f;
-        exp_avg[i] = exp_avg_sq[i] = 0;
         grad[i] = static_cast<uint16_t>(0x3c00 + i % 64);  // bf16, about 0.008
-        out[i] = 0;
       }
     });
   }
 
   void run() {
-    const NormResult total = sum_of_squares(grad, GANNET_BFLOAT16, numel, 0);
+    const NormResult total = sum_of_squares(grad_.data_ptr(), GANNET_BFLOAT16, numel_, 0);
     if (!total.finite) return;
     const double norm = std::sqrt(total.sum_of_squares) / kLossScale;
     const double clip = std::max(1.0, (norm + 1e-6) / 1.0);
-    void* states[] = {exp_avg, exp_avg_sq};
+    void* states[] = {exp_avg_.data_ptr(), exp_avg_sq_.data_ptr()};
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = GANNET_FLOAT32;
     args.grad_dtype = GANNET_BFLOAT16;
     args.out_dtype = GANNET_BFLOAT16;
-    args.numel = numel;
-    args.param = param;
-    args.grad = grad;
-    args.out = out;
+    args.numel = numel_;
+    args.param = param_.data_ptr();
+    args.grad = grad_.data_ptr();
+    args.out = out_.data_ptr();
     args.states = states;
     args.state_count = 2;
     args.grad_scale = 1 / (kLossScale * clip);
     args.step = ++step_;
-    args.hyper = adamw_.params.hyper.data();
-    args.hyper_count = adamw_.params.hyper.size();
+    args.hyper = adamw_.hyper_values().data();
+    args.hyper_count = adamw_.hyper_values().size();
     adamw_.update(args);
   }
 
-  static constexpr double kLossScale = 128;
-  const uint64_t numel;
-
  private:
-  Arena arena_;
-
- public:
-  float *param, *exp_avg, *exp_avg_sq;  // [numel] fp32
-  uint16_t *grad, *out;                 // [numel] bf16
-
- private:
-  test::TestHost host_;
-  test::LoadedPlugin plugin_;
-  test::OptimizerUnderTest adamw_;
+  uint64_t numel_;
+  at::Tensor param_, exp_avg_, exp_avg_sq_;  // [numel] fp32
+  at::Tensor grad_, out_;                    // [numel] bf16
+  Host host_;
+  Optimizer adamw_;
   uint64_t step_ = 0;
 };
 

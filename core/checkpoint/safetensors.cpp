@@ -58,19 +58,23 @@ void write_all(int file, const void* from, uint64_t bytes, const std::string& pa
 }
 
 // Largest elements first: then every tensor begins at a multiple of its element's size, whatever the shapes.
-safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata, std::vector<at::Tensor>& in_order) {
+safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
+                            std::vector<at::Tensor>& in_order) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     if (name == "__metadata__" || !names.insert(name).second)
-      throw Error(ErrorCode::kArgument, "save_safetensors: the name '" + name + (name == "__metadata__" ? "' is the format's own" : "' is given twice"));
+      throw Error(ErrorCode::kArgument, "save_safetensors: the name '" + name +
+                                            (name == "__metadata__" ? "' is the format's own" : "' is given twice"));
     if (!tensor.defined()) throw Error(ErrorCode::kArgument, "save_safetensors: tensor '" + name + "' is undefined");
     if (!safetensors::dtype_name(tensor.scalar_type()))
-      throw Error(ErrorCode::kUnsupported, "save_safetensors: tensor '" + name + "' has dtype " + c10::toString(tensor.scalar_type()),
+      throw Error(ErrorCode::kUnsupported,
+                  "save_safetensors: tensor '" + name + "' has dtype " + c10::toString(tensor.scalar_type()),
                   "convert it to one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
   }
   std::vector<const NamedTensors::value_type*> order;
   for (const auto& item : tensors) order.push_back(&item);
-  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->second.element_size() > b->second.element_size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](auto* a, auto* b) { return a->second.element_size() > b->second.element_size(); });
 
   safetensors::Header header;
   header.metadata = metadata;
@@ -97,13 +101,17 @@ std::map<std::string, at::Tensor> load_safetensors(const std::string& path, std:
   uint64_t header_bytes = 0;
   const std::string advice = "the file is damaged or not in the safetensors format: fetch or save it again";
   if (file_bytes < sizeof(header_bytes))
-    throw Error(ErrorCode::kCorrupt, path + ": a file of " + std::to_string(file_bytes) + " bytes has no room for a header", advice);
+    throw Error(ErrorCode::kCorrupt, path + ": a file of " + std::to_string(file_bytes) + " bytes has no room for a header",
+                advice);
   read_all(file, &header_bytes, sizeof(header_bytes), path);
   if (header_bytes > safetensors::kMaxHeaderBytes)
-    throw Error(ErrorCode::kCorrupt, path + ": its header claims " + std::to_string(header_bytes) + " bytes, the format allows 100000000", advice);
-  if (header_bytes > file_bytes - sizeof(header_bytes))
     throw Error(ErrorCode::kCorrupt,
-                path + ": its header claims " + std::to_string(header_bytes) + " bytes, the file has " + std::to_string(file_bytes), advice);
+                path + ": its header claims " + std::to_string(header_bytes) + " bytes, the format allows 100000000", advice);
+  if (header_bytes > file_bytes - sizeof(header_bytes))
+    throw Error(
+        ErrorCode::kCorrupt,
+        path + ": its header claims " + std::to_string(header_bytes) + " bytes, the file has " + std::to_string(file_bytes),
+        advice);
   std::string json(header_bytes, '\0');
   read_all(file, json.data(), header_bytes, path);
   auto header = safetensors::parse_header(json, file_bytes - sizeof(header_bytes) - header_bytes, path);
@@ -122,7 +130,9 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
   std::vector<at::Tensor> in_order;
   const std::string json = safetensors::format_header(lay_out(tensors, metadata, in_order));
   if (json.size() > safetensors::kMaxHeaderBytes)
-    throw Error(ErrorCode::kUnsupported, path + ": the names and shapes of its tensors take " + std::to_string(json.size()) + " bytes, the format allows 100000000",
+    throw Error(ErrorCode::kUnsupported,
+                path + ": the names and shapes of its tensors take " + std::to_string(json.size()) +
+                    " bytes, the format allows 100000000",
                 "save it as several files");
 
   const std::string temporary = path + ".tmp-" + std::to_string(::getpid());

@@ -13,12 +13,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::pair<const char*, c10::ScalarType> kDtypes[] = {
-    {"F64", c10::kDouble}, {"F32", c10::kFloat}, {"F16", c10::kHalf},  {"BF16", c10::kBFloat16}, {"I64", c10::kLong},
-    {"I32", c10::kInt},    {"I16", c10::kShort}, {"I8", c10::kChar}, {"U8", c10::kByte},       {"BOOL", c10::kBool},
+    {"F64", c10::kDouble}, {"F32", c10::kFloat}, {"F16", c10::kHalf}, {"BF16", c10::kBFloat16}, {"I64", c10::kLong},
+    {"I32", c10::kInt},    {"I16", c10::kShort}, {"I8", c10::kChar},  {"U8", c10::kByte},       {"BOOL", c10::kBool},
 };
 
 [[noreturn]] void corrupt(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kCorrupt, path + ": " + what, "the file is damaged or not in the safetensors format: fetch or save it again");
+  throw Error(ErrorCode::kCorrupt, path + ": " + what,
+              "the file is damaged or not in the safetensors format: fetch or save it again");
 }
 
 // nlohmann keeps the last of two equal keys; the format forbids them, so the parser's events are watched.
@@ -57,22 +58,27 @@ Entry parse_entry(const std::string& name, const Json& value, uint64_t data_byte
     if (!value.is_object() || !value.contains(key)) corrupt(path, who + " has no " + key);
   if (value.size() != 3) corrupt(path, who + " has keys besides dtype, shape and data_offsets");
 
-  const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const auto& dtype) { return value["dtype"] == dtype.first; });
+  const auto known =
+      std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const auto& dtype) { return value["dtype"] == dtype.first; });
   if (known == std::end(kDtypes))
-    corrupt(path, who + " has dtype " + value["dtype"].dump().substr(0, 80) + ", known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+    corrupt(path,
+            who + " has dtype " + value["dtype"].dump().substr(0, 80) + ", known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
 
   const auto shape = unsigned_list(value["shape"], path, who + ": shape");
   const auto offsets = unsigned_list(value["data_offsets"], path, who + ": data_offsets");
-  if (offsets.size() != 2 || offsets[0] > offsets[1]) corrupt(path, who + ": data_offsets is not [begin, end]: " + value["data_offsets"].dump().substr(0, 80));
+  if (offsets.size() != 2 || offsets[0] > offsets[1])
+    corrupt(path, who + ": data_offsets is not [begin, end]: " + value["data_offsets"].dump().substr(0, 80));
   if (offsets[1] > data_bytes)
-    corrupt(path, who + " ends at byte " + std::to_string(offsets[1]) + " of the data, the file has " + std::to_string(data_bytes));
+    corrupt(path,
+            who + " ends at byte " + std::to_string(offsets[1]) + " of the data, the file has " + std::to_string(data_bytes));
 
   uint64_t bytes = c10::elementSize(known->second);
   for (uint64_t size : shape)
-    if (__builtin_mul_overflow(bytes, size, &bytes)) corrupt(path, who + ": its shape is larger than any memory: " + value["shape"].dump().substr(0, 80));
+    if (__builtin_mul_overflow(bytes, size, &bytes))
+      corrupt(path, who + ": its shape is larger than any memory: " + value["shape"].dump().substr(0, 80));
   if (bytes != offsets[1] - offsets[0])
-    corrupt(path, who + " of shape " + value["shape"].dump().substr(0, 80) + " and dtype " + known->first + " takes " + std::to_string(bytes) +
-                      " bytes, its data_offsets span " + std::to_string(offsets[1] - offsets[0]));
+    corrupt(path, who + " of shape " + value["shape"].dump().substr(0, 80) + " and dtype " + known->first + " takes " +
+                      std::to_string(bytes) + " bytes, its data_offsets span " + std::to_string(offsets[1] - offsets[0]));
   return {name, known->second, std::vector<int64_t>(shape.begin(), shape.end()), offsets[0], offsets[1]};
 }
 
@@ -105,12 +111,14 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   uint64_t covered = 0;
   for (const Entry& entry : header.entries) {
     if (entry.begin != covered)
-      corrupt(path, "tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) + " of the data, the one before it ends at " +
-                        std::to_string(covered) + (entry.begin < covered ? ": they overlap" : ": a gap"));
+      corrupt(path, "tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) +
+                        " of the data, the one before it ends at " + std::to_string(covered) +
+                        (entry.begin < covered ? ": they overlap" : ": a gap"));
     covered = entry.end;
   }
   if (covered != data_bytes)
-    corrupt(path, "its tensors end at byte " + std::to_string(covered) + " of the data, the file has " + std::to_string(data_bytes));
+    corrupt(path,
+            "its tensors end at byte " + std::to_string(covered) + " of the data, the file has " + std::to_string(data_bytes));
   return header;
 }
 
@@ -118,7 +126,8 @@ std::string format_header(const Header& header) {
   Json document = Json::object();
   if (!header.metadata.empty()) document["__metadata__"] = header.metadata;
   for (const Entry& entry : header.entries)
-    document[entry.name] = {{"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+    document[entry.name] = {
+        {"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
   std::string text = document.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;

@@ -6,14 +6,17 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <memory>
+#include <thread>
 #include <utility>
 
 namespace gannet::control {
@@ -41,12 +44,22 @@ Socket::~Socket() {
 }
 int Socket::release() { return std::exchange(descriptor_, -1); }
 
-SignalsBlocked::SignalsBlocked() {
-  sigset_t all;
+void without_signals(const std::function<void()>& body) {
+  sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before_);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::exception_ptr thrown;
+  std::thread service([&] {
+    try {
+      body();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  service.join();
+  if (thrown) std::rethrow_exception(thrown);
 }
-SignalsBlocked::~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 Socket listen_on(uint16_t port) {
   // One IPv6 socket takes IPv4 too; where the kernel has no IPv6, plain IPv4.

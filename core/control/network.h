@@ -2,9 +2,8 @@
 // machine's addresses leads to another one, and what tells two machines apart.
 #pragma once
 
-#include <signal.h>
-
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace gannet::control {
@@ -23,17 +22,9 @@ class Socket {
   int descriptor_;
 };
 
-// While it lives, the calling thread takes no signal, and neither do threads started meanwhile: a library's service threads
-// leave the program's signals to the program.
-class SignalsBlocked {
- public:
-  SignalsBlocked();
-  ~SignalsBlocked();
-  SignalsBlocked(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
+// Runs body on a thread of its own that takes no signal, and waits for it. Threads that body starts inherit the mask: a
+// library's service threads leave the program's signals to the program, which still gets them while it waits here.
+void without_signals(const std::function<void()>& body);
 
 // Listens on all addresses of this machine. Throws Error(kUnavailable) that names the port when another program has it.
 Socket listen_on(uint16_t port);

@@ -18,6 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// How long a rank 0 that gives up stays for the others to hear of it.
+constexpr milliseconds kGoodbye{3'000};
+
 std::string seconds(milliseconds time) {
   char text[32];
   std::snprintf(text, sizeof text, time.count() % 1000 == 0 || time.count() > 20'000 ? "%.0f s" : "%.1f s",
@@ -102,22 +105,45 @@ std::string name_ranks(const std::vector<uint32_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(parts, ", ");
 }
 
-void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what,
+void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_t world_size, const std::string& what,
                     const Patience& patience) {
+  constexpr const char* kAdvice =
+      "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT (minutes) "
+      "allows more time";
   std::vector<uint32_t> missing(world_size);
   for (uint32_t rank = 0; rank < world_size; ++rank) missing[rank] = rank;
+  const auto came = [&](uint32_t rank) { return store.check(key + "/" + std::to_string(rank)); };
+  auto next_report = steady_clock::now() + patience.report_every;
   for (;;) {
     std::vector<std::string> keys;
     for (const uint32_t rank : missing) keys.push_back(key + "/" + std::to_string(rank));
-    if (store.wait(keys, std::min(patience.report_every, patience.left()))) return;
-    std::erase_if(missing, [&](uint32_t rank) { return store.check(key + "/" + std::to_string(rank)); });
+    if (store.wait(keys, std::min({patience.report_every, patience.left(), milliseconds(1000)}))) return;
+    std::erase_if(missing, came);
     if (missing.empty()) return;
     const std::string who = name_ranks(missing) + " of " + std::to_string(world_size);
-    if (patience.left().count() <= 0)
-      throw Error(ErrorCode::kTimeout, who + " did not come " + what + " within " + seconds(patience.total),
-                  "see how those processes ended or what keeps them; timeout_seconds of init_distributed or DEEPSPEED_TIMEOUT "
-                  "(minutes) allows more time");
-    log_info("waiting for " + who + " " + what + " (" + patience.spent() + ")");
+
+    // Rank 0 takes the store with it when it gives up, so it tells the others why and stays until they know.
+    if (patience.left().count() <= 0) {
+      const std::string sentence = who + " did not arrive " + what + " within " + seconds(patience.total);
+      if (self == 0) {
+        store.set(key + "/given-up", sentence);
+        const auto others = static_cast<int64_t>(world_size - missing.size()) - 1;
+        for (const Patience goodbye(kGoodbye); goodbye.left().count() > 0 && store.add(key + "/know", 0) < others;)
+          std::this_thread::sleep_for(milliseconds(20));
+      } else {
+        store.add(key + "/know", 1);
+      }
+      throw Error(ErrorCode::kTimeout, sentence, kAdvice);
+    }
+    if (self != 0 && store.check(key + "/given-up")) {
+      const std::string sentence = store.get(key + "/given-up");
+      store.add(key + "/know", 1);
+      throw Error(ErrorCode::kTimeout, sentence, kAdvice);
+    }
+    if (steady_clock::now() >= next_report) {
+      log_info("waiting for " + who + " " + what + " (" + patience.spent() + ")");
+      next_report += patience.report_every;
+    }
   }
 }
 
@@ -147,7 +173,8 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
   store.set("arrived/" + self,
             address_towards(environment.master_addr) + "\n" + machine_identity() + "\n" + std::to_string(environment.world_size));
-  wait_for_ranks(store, "arrived", environment.world_size, "at the rendezvous at " + place(environment), patience);
+  wait_for_ranks(store, "arrived", environment.rank, environment.world_size, "at the rendezvous at " + place(environment),
+                 patience);
 
   std::vector<Member> members;
   for (uint32_t rank = 0; rank < environment.world_size; ++rank) {

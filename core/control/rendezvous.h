@@ -33,8 +33,10 @@ struct Meeting {
 // say that they are the same rank, kMismatch when they do not agree on the world's size.
 Meeting meet(const Environment& environment, uint32_t generation, Patience patience);
 
-// Waits until each rank has set "<key>/<rank>". `what` completes "waiting for rank 1 of 4 <what>".
-void wait_for_ranks(Store& store, const std::string& key, uint32_t world_size, const std::string& what, const Patience& patience);
+// Waits until each rank has set "<key>/<rank>"; Error(kTimeout) names those that did not, on every rank that waits. `what`
+// completes "waiting for rank 1 of 4 <what>".
+void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_t world_size, const std::string& what,
+                    const Patience& patience);
 
 // "rank 1", "ranks 1, 3-5".
 std::string name_ranks(const std::vector<uint32_t>& ranks);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <gannet/sdk.hpp>
+#include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "control/network.h"
@@ -58,15 +59,14 @@ struct Store::Client {
 Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
   client_->prefix = options.prefix;
   client_->timeout = options.timeout;
-  const SignalsBlocked blocked;  // the serving thread inherits the mask
-  client_->tcp = translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
+  translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
     c10d::TCPStoreOptions tcp;
     tcp.port = options.port;
     tcp.isServer = options.listener >= 0;
     if (tcp.isServer) tcp.masterListenFd = static_cast<size_t>(options.listener);
     tcp.waitWorkers = false;
     tcp.timeout = options.timeout;
-    return c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
+    without_signals([&] { client_->tcp = c10::make_intrusive<c10d::TCPStore>(options.host, tcp); });
   });
 
   table_.struct_size = sizeof(table_);
@@ -104,6 +104,7 @@ void Store::set(const std::string& key, const std::string& value) {
 }
 
 std::string Store::get(const std::string& key) {
+  if (!wait({key}, timeout())) throw Error(ErrorCode::kTimeout, "no rank has set '" + key + "' in the ranks' store in time");
   return translated("reading '" + key + "'", [&] {
     const auto bytes = client_->tcp->get(client_->prefix + key);
     return std::string(bytes.begin(), bytes.end());
@@ -118,18 +119,20 @@ bool Store::check(const std::string& key) {
   return translated("looking for '" + key + "'", [&] { return client_->tcp->check({client_->prefix + key}); });
 }
 
+// By looking again and again: a wait of c10d's that times out writes warnings of its own, and holds the connection meanwhile.
 bool Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  if (keys.empty()) return true;
-  std::vector<std::string> full;
-  for (const auto& key : keys) full.push_back(client_->prefix + key);
-  return translated("waiting for '" + keys.front() + "'", [&] {
-    try {
-      client_->tcp->wait(full, std::max(timeout, std::chrono::milliseconds(1)));
-      return true;
-    } catch (const c10::DistStoreError&) {
-      return false;  // the time-out
+  using namespace std::chrono_literals;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  auto pause = 1ms;
+  for (const auto& key : keys) {
+    while (!check(key)) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      if (left.count() <= 0) return false;
+      std::this_thread::sleep_for(std::min(left, pause));
+      pause = std::min(pause * 2, 50ms);
     }
-  });
+  }
+  return true;
 }
 
 std::chrono::milliseconds Store::timeout() const { return client_->timeout; }

@@ -7,7 +7,6 @@
 #include <map>
 
 #include "base/text.h"
-#include "control/network.h"
 #include "control/rendezvous.h"
 
 namespace gannet::control {
@@ -102,7 +101,6 @@ World::World(const DistributedOptions& options, uint32_t generation) : registry_
 
   const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
   const auto where = [](const std::string& member) { return "comm parameter '" + member + "'"; };
-  const SignalsBlocked blocked;  // the plugin's service threads inherit the mask
   comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
@@ -117,7 +115,7 @@ void World::agree(const std::string& what, const std::string& text) {
   if (!store_) return;
   const std::string key = "agree/" + std::to_string(agreements_++);
   store_->set(key + "/" + std::to_string(rank()), text);
-  wait_for_ranks(*store_, key, size(), "to compare " + what, Patience(timeout_));
+  wait_for_ranks(*store_, key, rank(), size(), "to compare " + what, Patience(timeout_));
   // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, and 2N reads instead of N^2.
   std::string verdict;
   if (rank() == 0) {

@@ -120,6 +120,7 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     const std::string wanted = type_of(document, "comm");
     const bool is_alone = control::discover(control::variables_of_this_process(), {}).world_size == 1;
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
+    options.comm_params = params_of(document, "comm");
     options.plugin_paths = plugin_paths(document);
     if (const Value* ours = document.root().find("gannet"); ours && ours->is_dict())
       if (const Value* seconds = ours->as_dict().find("timeout_seconds"); seconds && seconds->is_number()) options.timeout_seconds = seconds->as_number();

@@ -49,7 +49,8 @@ class Safetensors : public testing::Test {
 
 TEST_F(Safetensors, every_dtype_comes_back_bit_for_bit) {
   NamedTensors tensors;
-  for (auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool})
+  for (auto dtype :
+       {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool})
     tensors.emplace_back(std::string("of ") + c10::toString(dtype), at::randn({3, 5}).mul(50).to(dtype));
   tensors.emplace_back("scalar", at::scalar_tensor(3.5));
   tensors.emplace_back("empty", at::empty({0, 7}));
@@ -82,11 +83,13 @@ TEST_F(Safetensors, data_begins_at_a_multiple_of_eight_bytes) {
   EXPECT_EQ(length % 8, 0u);
   std::string header(length, '\0');
   in.read(header.data(), length);
-  EXPECT_THAT(header, HasSubstr(R"("wide":{"dtype":"F64","shape":[1],"data_offsets":[0,8]})")) << "wider elements first: all are aligned";
+  EXPECT_THAT(header, HasSubstr(R"("wide":{"dtype":"F64","shape":[1],"data_offsets":[0,8]})"))
+      << "wider elements first: all are aligned";
 }
 
 TEST_F(Safetensors, every_lie_of_the_header_is_named) {
-  const auto tensor = [](const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+  const auto tensor = [](const std::string& name, const std::string& dtype, const std::string& shape,
+                         const std::string& offsets) {
     return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
   };
   const std::string good = tensor("a", "F32", "[2]", "[0,8]");
@@ -101,7 +104,8 @@ TEST_F(Safetensors, every_lie_of_the_header_is_named) {
   expect_corrupt(file_of(std::string("\xff\xfe{}"), 8), "the header is not JSON");
   expect_corrupt(file_of("[]", 0), "not a JSON object");
   expect_corrupt(file_of("{" + good + "," + good + "}", 8), "names 'a' twice");
-  expect_corrupt(file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "names 'dtype' twice");
+  expect_corrupt(file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8),
+                 "names 'dtype' twice");
   expect_corrupt(file_of("{\"a\":3}", 8), "tensor 'a' has no dtype");
   expect_corrupt(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8), "tensor 'a' has no data_offsets");
   expect_corrupt(file_of("{" + tensor("a", "F31", "[2]", "[0,8]") + "}", 8), "tensor 'a' has dtype \"F31\"");

@@ -146,8 +146,8 @@ TEST(Dataset, IsMadeFromBracesAsInitializeWritesIt) {
   };
   Squares squares;
   const Options given{.training_data = squares}, none{};
-  EXPECT_TRUE(given.training_data);
-  EXPECT_FALSE(none.training_data || none.collate_fn);
+  EXPECT_FALSE(given.training_data.empty());
+  EXPECT_TRUE(none.training_data.empty() && none.collate_fn.empty());
 }
 
 }  // namespace

@@ -66,6 +66,17 @@ TYPED_TEST(GradNorm, DoesNotDependOnThreadsNorOnCutsAtBlocks) {
   }
 }
 
+// A piece that begins within a block ends that block where the whole buffer does.
+TYPED_TEST(GradNorm, CountsBlocksFromTheStartOfTheWholeBuffer) {
+  const uint64_t begin = 1000, end = 3 * kNormBlock;
+  const auto values = this->numbers(end);
+  auto from = [&](uint64_t first, uint64_t last, NormResult so_far) {
+    return sum_of_squares(values.data() + first, kDtype<TypeParam>, last - first, first, so_far);
+  };
+  const NormResult in_two = from(kNormBlock, end, from(begin, kNormBlock, {}));
+  EXPECT_EQ(from(begin, end, {}).sum_of_squares, in_two.sum_of_squares);
+}
+
 TYPED_TEST(GradNorm, DoesNotDependOnTheWidthOfTheSimd) {
   const uint64_t count = kNormBlock + 1001;
   const auto values = this->numbers(count);

@@ -39,7 +39,7 @@ struct LoaderOptions {
   int64_t prefetch = 2;    ///< batches that each worker keeps ready
   int64_t micro_batches_multiple = 1;  ///< an epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches()
   at::Device device = at::kCPU;        ///< where batches are when they are given
-  std::function<void(at::Tensor&)> on_worker;  ///< run by the worker on every tensor of a batch: to copy it into pinned memory, say
+  std::function<void(at::Tensor&)> on_worker = {};  ///< run by the worker on every tensor of a batch: to copy it into pinned memory, say
 };
 
 /// How far the reading has come: enough to go on exactly there, in another process too.

@@ -350,6 +350,7 @@ class Dataset {
   }
 
   explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given
+  bool empty() const { return !*this; }
   const loading::Source& source() const { return source_; }
 
  private:
@@ -376,7 +377,8 @@ class Collate {
     }
   }
 
-  explicit operator bool() const { return static_cast<bool>(collator_.call); }
+  explicit operator bool() const { return static_cast<bool>(collator_.call); }  ///< whether one was given
+  bool empty() const { return !*this; }
   const loading::Collator& collator() const { return collator_; }
 
  private:

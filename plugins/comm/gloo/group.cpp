@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <gannet/sdk.hpp>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "store.h"
@@ -21,19 +22,25 @@ using gannet::sdk::Failure;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The service threads of a library do not take the program's signals: they inherit the mask of who starts them.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
+// Runs body on a thread that takes no signal: Gloo's own threads, started there, inherit the mask and leave the program's
+// signals to the program, which still gets them while it waits for its peers here.
+template <class Body>
+void without_signals(Body&& body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::exception_ptr thrown;
+  std::thread service([&] {
+    try {
+      body();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  service.join();
+  if (thrown) std::rethrow_exception(thrown);
+}
 
 // What c10d threw, without the stack of addresses that it adds.
 std::string text_of(const std::exception_ptr& thrown) {
@@ -155,18 +162,8 @@ class Pending : public Work {
 class Connected : public Group {
  public:
   explicit Connected(const GroupOptions& options) : options_(options), aborted_(std::make_shared<std::atomic<bool>>(false)) {
-    const SignalsBlocked blocked;
     try {
-      auto backend_options = c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout_ms));
-      backend_options->threads = 2;
-      backend_options->devices = {!options.interface.empty() ? c10d::ProcessGroupGloo::createDeviceForInterface(options.interface)
-                                  : !options.address.empty() ? c10d::ProcessGroupGloo::createDeviceForHostname(options.address)
-                                                             : c10d::ProcessGroupGloo::createDefaultDevice()};
-      auto store = c10::make_intrusive<HostStore>(options.store, options.name + "/", milliseconds(options.timeout_ms));
-      backend_ =
-          c10::make_intrusive<Backend>(store, static_cast<int>(options.rank), static_cast<int>(options.size), backend_options);
-      // The caller's deadline in wait() comes first: there the sentence is ours and the work stays pending.
-      backend_->setTimeout(milliseconds(options.timeout_ms + 10'000));
+      without_signals([&] { connect(); });
     } catch (...) {
       throw failure_of("connecting the " + std::to_string(options.size) + " ranks of group '" + options.name + "'",
                        text_of(std::current_exception()));
@@ -203,6 +200,20 @@ class Connected : public Group {
   }
 
  private:
+  void connect() {
+    const milliseconds time_out(options_.timeout_ms);
+    auto backend_options = c10d::ProcessGroupGloo::Options::create(time_out);
+    backend_options->threads = 2;
+    backend_options->devices = {!options_.interface.empty() ? c10d::ProcessGroupGloo::createDeviceForInterface(options_.interface)
+                                : !options_.address.empty() ? c10d::ProcessGroupGloo::createDeviceForHostname(options_.address)
+                                                            : c10d::ProcessGroupGloo::createDefaultDevice()};
+    auto store = c10::make_intrusive<HostStore>(options_.store, options_.name + "/", time_out);
+    backend_ =
+        c10::make_intrusive<Backend>(store, static_cast<int>(options_.rank), static_cast<int>(options_.size), backend_options);
+    // The caller's deadline in wait() comes first: there the sentence is ours and the work stays pending.
+    backend_->setTimeout(time_out + milliseconds(10'000));
+  }
+
   Launched launch(const gannet_collective_args& args) {
     const uint64_t size = options_.size;
     // What only moves data moves bytes, so that it takes every type.

@@ -1,0 +1,17 @@
+// A tiny model from the start of the program to the end of its first step.
+#include <gannet/gannet.h>
+
+#include <torch/nn/module.h>
+#include <ATen/ops/ones.h>
+
+struct Tiny : torch::nn::Module {
+  Tiny() { weight = register_parameter("weight", at::ones({4})); }
+  at::Tensor forward(const at::Tensor& x) { return (weight * x).square().sum(); }
+  at::Tensor weight;
+};
+
+int main() {
+  auto engine = gannet::initialize(std::make_shared<Tiny>(), {.config = gannet::Dict{{"train_batch_size", 1}, {"optimizer", gannet::Dict{{"type", "AdamW"}}}}}).engine;
+  engine->backward(engine->forward(at::ones({4})));
+  return engine->step().applied ? 0 : 1;
+}

@@ -1,0 +1,109 @@
+"""Figures that are whole commands: starting, compiling, and training beside DeepSpeed. Each alternates ours and the other's.
+
+    python3 bench/figures.py start   [--build build-bench] [--rounds 15]
+    python3 bench/figures.py compile [--build build-bench] [--rounds 7]
+    python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--rounds 7]
+
+Every round is printed; the last line of a figure is JSON with the median of the rounds' ratios last.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parent.parent
+
+
+def timed(command, **options):
+    began = time.perf_counter()
+    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL, **options)
+    return time.perf_counter() - began
+
+
+def alternate(contenders, rounds):
+    """{name: callable returning a figure} -> {name: [figures]}; the first round warms up and does not count."""
+    figures = {name: [] for name in contenders}
+    for index in range(rounds + 1):
+        values = {name: run() for name, run in contenders.items()}
+        print("warm-up" if index == 0 else f"round {index}", *(f"{name} {value:.4f}" for name, value in values.items()), flush=True)
+        if index:
+            for name, value in values.items():
+                figures[name].append(value)
+    return figures
+
+
+def report(figure, figures, ours, theirs, **extra):
+    ratios = [a / b for a, b in zip(figures[ours], figures[theirs])]
+    print(json.dumps({"figure": figure, ours: round(statistics.median(figures[ours]), 4), theirs: round(statistics.median(figures[theirs]), 4),
+                      "rounds": len(ratios), **extra, "ratio": round(statistics.median(ratios), 4)}), flush=True)
+
+
+def start(args):
+    bench = args.build / "bench"
+    figures = alternate({"first_step_s": lambda: timed([bench / "first_step"]), "bare_start_s": lambda: timed([bench / "bare_start"])}, args.rounds)
+    report("start_to_first_step", figures, "first_step_s", "bare_start_s", bar=1.2)
+
+
+def compile_(args):
+    libtorch = subprocess.run([root / "scripts/setup.sh", "--print"], check=True, capture_output=True, text=True).stdout.strip()
+    flags = ["-std=c++20", "-O2", "-fPIC", f"-I{root}/core/include", f"-I{root}/sdk/include", f"-isystem{libtorch}/include",
+             f"-isystem{libtorch}/include/torch/csrc/api/include", "-c", "-o", "/dev/null"]
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {"torch": "#include <torch/torch.h>\n", "both": "#include <torch/torch.h>\n#include <gannet/gannet.h>\n", "gannet": "#include <gannet/gannet.h>\n"}
+        files = {}
+        for name, text in texts.items():
+            files[name] = pathlib.Path(folder) / f"{name}.cpp"
+            files[name].write_text(text)
+        figures = alternate({f"{name}_s": (lambda file=file: timed(["g++", file, *flags])) for name, file in files.items()}, args.rounds)
+    report("compile_added_to_torch", figures, "both_s", "torch_s", bar=1.15)
+    report("compile_alone", figures, "gannet_s", "torch_s", bar=0.5)
+
+
+def peer(args):
+    """Tokens per second of training a 124M GPT-2 in bf16 at stage 0, from the median step of each run."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    model, tokens = args.work / "model-124m", args.work / "tokens16.bin"
+    if not model.exists():
+        subprocess.run([args.peer_python, args.peer / "make_model.py", model, "--layers", "12", "--width", "768", "--heads", "12", "--vocab", "50257", "--positions", "1024"], check=True)
+    if not tokens.exists():
+        tokens.write_bytes(bytes(byte for index in range(200_000) for byte in ((index * 7919) % 50257).to_bytes(2, "little")))
+    length = 256
+    config = {"train_micro_batch_size_per_gpu": args.tokens // length, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
+    file = args.work / "ds.json"
+    file.write_text(json.dumps(config))
+
+    def tokens_per_second(command, name):
+        metrics = args.work / f"{name}.jsonl"
+        subprocess.run([str(word) for word in [*command, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", length, "--steps", args.steps,
+                                               "--deepspeed_config", file, "--metrics", metrics, "--threads", os.cpu_count()]],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = [json.loads(line)["seconds"] for line in open(metrics)]
+        return args.tokens / statistics.median(seconds[2:])
+
+    figures = alternate({"gannet_tokens_s": lambda: tokens_per_second([args.build / "bin/gpt2"], "gannet"),
+                         "deepspeed_tokens_s": lambda: tokens_per_second([args.peer_python, args.peer / "gpt2_peer.py"], "deepspeed")}, args.rounds)
+    report("deepspeed_gpt2_124m_bf16_stage0", figures, "gannet_tokens_s", "deepspeed_tokens_s", tokens=args.tokens, bar=1.25)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=("start", "compile", "peer"))
+    parser.add_argument("--build", type=pathlib.Path, default=root / "build-bench")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peer", type=pathlib.Path)
+    parser.add_argument("--peer-python", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    {"start": start, "compile": compile_, "peer": peer}[args.figure](args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+// gannet schedule CONFIG --steps N: what the config's schedule does to the learning rate, as CSV.
+#include <gannet/config.h>
+#include <gannet/error.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "config/document.h"
+#include "config/resolve.h"
+#include "interfaces/scheduler.h"
+
+namespace gannet::cli {
+namespace {
+
+struct Arguments {
+  std::string config;
+  uint64_t steps = 0;
+  int64_t world_size = 1;
+};
+
+plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginChoice& choice, const std::string& block, const config::Document& document) {
+  return plugin::parse_params(plugin, choice.params,
+                              [&](const std::string& member) { return document.origin_of("/" + block + "/params/" + member).to_string(); });
+}
+
+// The lr that the config gives the optimizer, where it names one that has an lr.
+std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Settings& settings, const config::Document& document) {
+  if (settings.optimizer.type.empty()) return std::nullopt;
+  const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, settings.optimizer.type, "cpu");
+  const plugin::ParamSet params = params_of(plugin, settings.optimizer, "optimizer", document);
+  for (size_t i = 0; i < params.dynamic_names().size(); ++i)
+    if (params.dynamic_names()[i] == "lr") return params.dynamic_values()[i];
+  return std::nullopt;
+}
+
+void print_schedule(const Arguments& arguments) {
+  const Config config(arguments.config);
+  const config::Document& document = *config.document();
+  const config::Settings settings = config::resolve(document, arguments.world_size).settings;
+  plugin::Registry registry({.explicit_paths = settings.plugin_paths});
+  const std::optional<double> base_lr = optimizer_lr(registry, settings, document);
+
+  const Host host;
+  std::unique_ptr<Scheduler> scheduler;
+  if (!settings.scheduler.type.empty()) {
+    const plugin::Plugin& plugin = registry.require(GANNET_KIND_SCHEDULER, settings.scheduler.type);
+    scheduler = std::make_unique<Scheduler>(plugin, params_of(plugin, settings.scheduler, "scheduler", document), host, 1);
+  }
+  // Without an optimizer's lr, a schedule is still known where it does not depend on it: where any two give the same.
+  auto at = [&](uint64_t step) {
+    Scheduler::Value value = scheduler ? scheduler->at(step, 0, base_lr.value_or(1)) : Scheduler::Value{};
+    if (!value.lr) value.lr = base_lr;
+    if (!value.lr || (!base_lr && scheduler->at(step, 0, 2).lr != value.lr))
+      throw Error(ErrorCode::kConfig,
+                  arguments.config + ": the learning rate of step " + std::to_string(step) + " is the optimizer's own, and the config gives none",
+                  "add an optimizer with params.lr, or the bounds to the scheduler's params");
+    return value;
+  };
+  const bool has_momentum = arguments.steps > 0 && at(1).beta1.has_value();  // a continued schedule sets nothing at step 0
+  std::ostringstream rows;  // printed whole or, after an error, not at all
+  rows << (has_momentum ? "step,lr,momentum\n" : "step,lr\n");
+  for (uint64_t step = 0; step < arguments.steps; ++step) {
+    const Scheduler::Value value = at(step);
+    rows << step << ',' << Value(*value.lr).to_json();
+    if (has_momentum) rows << ',' << (value.beta1 ? Value(*value.beta1).to_json() : "");
+    rows << '\n';
+  }
+  std::cout << rows.str();
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("schedule", "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first update uses.");
+  command->add_option("config", arguments->config, "ds_config.json")->required();
+  command->add_option("--steps", arguments->steps, "number of rows")->required();
+  command->add_option("--world-size", arguments->world_size, "number of ranks, for the batch sizes")->check(CLI::PositiveNumber);
+  command->callback([arguments] { print_schedule(*arguments); });
+}
+
+}  // namespace gannet::cli

@@ -1,0 +1,155 @@
+// Trains a GPT-2 from a ds_config.json.
+//
+//   gpt2                                                              a small one from scratch, on text this machine has
+//   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
+//   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
+//
+// The samples' order: micro-batch a of step s on rank r of W takes the samples ((s A + a) W + r) B ... + B - 1, with A
+// accumulation steps and a micro-batch of B. Nothing is shuffled: runs of equal total batch see the same samples in a step.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <gannet/gannet.h>
+#include <malloc.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <thread>
+
+#include "data.h"
+#include "generate.h"
+#include "model.h"
+#include "model_io.h"
+#include "options.h"
+#include "report.h"
+
+namespace gpt2 {
+namespace {
+
+// Activations of tens of megabytes come and go in every step. Left to itself, the C library returns each to the system, and the
+// next one is zeroed again page by page.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+void set_threads(int threads) {
+  const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
+  if (!ranks) ranks = std::getenv("WORLD_SIZE");
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS")) return;  // LibTorch has read it
+  const int share = static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks ? std::atoi(ranks) : 1);
+  at::set_num_threads(threads > 0 ? threads : std::max(1, share));
+}
+
+LoadedModel make_model(const Options& options) {
+  at::manual_seed(options.seed);
+  return options.model.empty() ? LoadedModel{Gpt(options.architecture), ""} : load_model(options.model);
+}
+
+// Mean loss over the held-out tokens, each rank a share of the samples.
+double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t length) {
+  at::NoGradGuard no_grad;
+  engine.eval();
+  const int64_t ranks = engine.world_size(), batch = engine.train_micro_batch_size_per_gpu();
+  const int64_t rounds = std::max<int64_t>(1, tokens.size() / (length * batch * ranks));
+  double loss = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const Batch samples = tokens.batch((round * ranks + engine.rank()) * batch, batch, length);
+    loss += engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device())).item().toDouble() / rounds;
+  }
+  engine.train();
+  return engine.mean(loss);
+}
+
+void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
+  const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
+  const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
+  MetricsFile metrics(rank == 0 ? options.metrics : "");
+  Progress progress(options.steps, engine.train_batch_size() * length, rank == 0);
+
+  for (int64_t step = 0; step < options.steps; ++step) {
+    const auto began = std::chrono::steady_clock::now();
+    StepReport report{.step = step + 1, .lr = engine.get_lr()[0]};
+    gannet::StepResult result;
+    for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
+      const int64_t first = ((step * accumulation + micro_batch) * ranks + rank) * batch;
+      const Batch samples = tokens.batch(first, batch, length);
+      const at::Tensor loss = engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
+      engine.backward(loss);
+      report.loss_scale = engine.loss_scale();
+      result = engine.step();
+      report.loss += loss.item().toDouble() / accumulation;
+    }
+    report.loss = engine.mean(report.loss);
+    report.grad_norm = engine.get_global_grad_norm();
+    report.skipped = !result.applied;
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    metrics.write(report);
+    progress.update(report);
+  }
+  progress.finish();
+}
+
+void show_text(GptImpl& model, const Options& options) {
+  std::vector<int64_t> prompt;
+  for (const unsigned char byte : options.prompt.empty() ? std::string("\n") : options.prompt) prompt.push_back(byte);
+  const int64_t vocabulary = model.options().vocabulary;
+  std::cout << "text it wrote:\n"
+            << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
+}
+
+void run(const Options& options) {
+  set_threads(options.threads);
+  LoadedModel loaded = make_model(options);
+  const GptOptions architecture = loaded.model->options();
+  const Tokens text =
+      options.tokens.empty() ? Tokens::from_this_machine() : Tokens::from_file(options.tokens, options.token_bytes);
+  text.check(architecture.vocabulary);
+  const auto [training, held_out] = text.split(options.validation_fraction);
+
+  auto [engine, optimizer, loader, scheduler] =
+      gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
+  at::manual_seed(options.seed + 1 + engine->rank());  // dropout differs between ranks
+  const bool first_rank = engine->rank() == 0;
+  if (first_rank) {
+    int64_t parameters = 0;
+    for (const auto& parameter : loaded.model->parameters()) parameters += parameter.numel();
+    std::cout << engine->plugin_table() << '\n'
+              << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << engine->world_size()
+              << " process" << (engine->world_size() == 1 ? "" : "es") << ", " << engine->train_batch_size() << " samples of "
+              << options.sequence_length << " tokens a step" << std::endl;
+  }
+
+  train(*engine, training, options);
+
+  if (held_out.size() > 0) {
+    const double loss = validate(*engine, held_out, options.sequence_length);
+    if (first_rank)
+      std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)"
+                << std::endl;
+  }
+  if (first_rank && !options.save_model.empty()) {
+    save_model(options.save_model, architecture, loaded.config_json, engine->fp32_parameters());
+    std::cout << "saved the model to " << options.save_model << std::endl;
+  }
+  if (first_rank && options.generate > 0) show_text(*engine->module(), options);
+}
+
+}  // namespace
+}  // namespace gpt2
+
+int main(int argc, char** argv) {
+  try {
+    gpt2::keep_freed_memory();
+    gpt2::run(gpt2::parse_options(argc, argv));
+    return 0;
+  } catch (const gannet::Error& error) {
+    std::cerr << "gpt2: " << error.what() << '\n';
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "gpt2: " << error.what() << '\n';
+    return 70;
+  }
+}

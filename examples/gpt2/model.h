@@ -1,0 +1,117 @@
+// GPT-2 (Radford et al. 2019) with the parameter names and layouts of Hugging Face's GPT2LMHeadModel, so that its weight files
+// fit as they are: transformer.wte.weight, transformer.h.0.attn.c_attn.weight [in, out] ... The output layer is tied to wte.
+//
+//   gpt2::Gpt model(gpt2::GptOptions{.layers = 4, .width = 256});
+//   at::Tensor loss = model->forward(tokens, targets);   // [B, T] int64 each -> scalar
+//
+// An ordinary torch::nn::Module: nothing in here knows of Gannet's engine.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+#include <string>
+
+namespace gpt2 {
+
+/// Names in comments are those of Hugging Face's config.json.
+struct GptOptions {
+  int64_t vocabulary = 256;               // vocab_size
+  int64_t positions = 128;                // n_positions
+  int64_t width = 256;                    // n_embd
+  int64_t layers = 4;                     // n_layer
+  int64_t heads = 4;                      // n_head
+  int64_t inner = 0;                      // n_inner; 0: four times the width
+  std::string activation = "gelu_new";    // activation_function
+  double epsilon = 1e-5;                  // layer_norm_epsilon
+  double initializer_range = 0.02;        // initializer_range
+  double embedding_dropout = 0;           // embd_pdrop
+  double residual_dropout = 0;            // resid_pdrop
+  double attention_dropout = 0;           // attn_pdrop
+  bool scale_attention = true;            // scale_attn_weights
+  bool scale_attention_by_layer = false;  // scale_attn_by_inverse_layer_idx
+};
+
+// A linear layer whose weight is [in, out].
+class Conv1DImpl : public torch::nn::Module {
+ public:
+  Conv1DImpl(int64_t in, int64_t out, double deviation);
+  at::Tensor forward(const at::Tensor& x);  // [N, in] -> [N, out]
+
+ private:
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Conv1D);
+
+class AttentionImpl : public torch::nn::Module {
+ public:
+  AttentionImpl(const GptOptions& options, int64_t layer);
+  at::Tensor forward(const at::Tensor& x, int64_t batch);  // [B*T, width] -> [B*T, width]
+
+ private:
+  int64_t heads_;
+  double dropout_, scale_;
+  Conv1D c_attn_, c_proj_;
+};
+TORCH_MODULE(Attention);
+
+class MlpImpl : public torch::nn::Module {
+ public:
+  explicit MlpImpl(const GptOptions& options);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  std::string activation_;
+  Conv1D c_fc_, c_proj_;
+};
+TORCH_MODULE(Mlp);
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  BlockImpl(const GptOptions& options, int64_t layer);
+  at::Tensor forward(const at::Tensor& x, int64_t batch);
+
+ private:
+  double dropout_;
+  torch::nn::LayerNorm ln_1_;
+  Attention attn_;
+  torch::nn::LayerNorm ln_2_;
+  Mlp mlp_;
+};
+TORCH_MODULE(Block);
+
+class TransformerImpl : public torch::nn::Module {
+ public:
+  explicit TransformerImpl(const GptOptions& options);
+  at::Tensor forward(const at::Tensor& tokens);  // [B, T] int64 -> [B*T, width]
+  const at::Tensor& token_embedding() const { return wte_->weight; }
+
+ private:
+  GptOptions options_;
+  torch::nn::Embedding wte_, wpe_;
+  torch::nn::ModuleList h_;
+  torch::nn::LayerNorm ln_f_;
+};
+TORCH_MODULE(Transformer);
+
+class GptImpl : public torch::nn::Module {
+ public:
+  /// Weights as Hugging Face initialises them: normal with initializer_range, the residual projections' divided by
+  /// sqrt(2 layers), biases zero. Drawn from LibTorch's default generator. Throws gannet::Error(kArgument) on impossible sizes.
+  explicit GptImpl(const GptOptions& options);
+
+  /// Mean cross entropy in fp32 over all B*T targets.
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets);
+  at::Tensor logits(const at::Tensor& tokens);       // [B, T] -> [B, T, vocabulary]
+  at::Tensor next_logits(const at::Tensor& tokens);  // [B, T] -> [B, vocabulary], of the last position
+  const GptOptions& options() const { return options_; }
+
+ private:
+  GptOptions options_;
+  Transformer transformer_;
+};
+TORCH_MODULE(Gpt);
+
+}  // namespace gpt2

@@ -1,0 +1,140 @@
+#include "ops.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Multiplies 16-bit matrices in fp32: each product is exact there, and sums are kept in fp32 either way, so the result
+// differs from the 16-bit instructions' by the order of additions only.
+class WideAffine : public torch::autograd::Function<WideAffine> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    context->save_for_backward({x, weight});
+    return at::addmm(bias.to(at::kFloat), x.to(at::kFloat), weight.to(at::kFloat)).to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1];
+    const auto dtype = x.scalar_type();
+    const Tensor grad = grads[0].to(at::kFloat);              // [N, out]
+    Tensor grad_x = at::mm(grad, weight.to(at::kFloat).t());  // [N, in]
+    Tensor grad_weight = at::mm(x.to(at::kFloat).t(), grad);  // [in, out]
+    return {grad_x.to(dtype), grad_weight.to(dtype), grad.sum(0).to(dtype)};
+  }
+};
+
+class HeadLoss : public torch::autograd::Function<HeadLoss> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
+    const auto dtype = hidden.scalar_type(), wide = product_dtype(dtype);
+    const Tensor h = hidden.to(wide);
+    variable_list saved{hidden, weight, targets, Tensor()};
+    std::vector<Tensor> parts;  // log-sum-exp of each chunk, [N] fp32
+    for (const auto& [begin, size] : chunks(hidden.size(0), weight.size(0))) {
+      // Rounded to the model's dtype, as the logits of the plain way are.
+      const Tensor logits = at::mm(h, weight.narrow(0, begin, size).to(wide).t()).to(dtype);  // [N, size]
+      parts.push_back(at::logsumexp(logits.to(at::kFloat), 1));
+      saved.push_back(logits);
+    }
+    const Tensor log_total = at::logsumexp(at::stack(parts), 0);  // [N] fp32
+    saved[3] = log_total;
+    const Tensor target_logits = (hidden.to(at::kFloat) * weight.index_select(0, targets).to(at::kFloat)).sum(1).to(dtype);
+    context->save_for_backward(saved);
+    return (log_total - target_logits).mean();
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2];
+    const int64_t tokens = hidden.size(0);
+    const auto dtype = hidden.scalar_type(), wide = product_dtype(dtype);
+    const Tensor scale = grads[0] / tokens;
+    const Tensor log_total = saved[3].unsqueeze(1);
+    // d loss / d logits = (softmax - one-hot) * scale; the scale is applied to the small factors of the products.
+    const Tensor scaled_hidden = (hidden.to(at::kFloat) * scale).to(wide);
+    Tensor grad_hidden = at::zeros({tokens, hidden.size(1)}, at::kFloat);
+    Tensor grad_weight = at::empty_like(weight);
+    const int64_t* target = targets.const_data_ptr<int64_t>();
+    size_t index = 4;
+    for (const auto& [begin, size] : chunks(tokens, weight.size(0))) {
+      Tensor p = (saved[index++] - log_total).exp_();  // [N, size] fp32
+      float* probability = p.mutable_data_ptr<float>();
+      for (int64_t i = 0; i < tokens; ++i)
+        if (target[i] >= begin && target[i] < begin + size) probability[i * size + target[i] - begin] -= 1;
+      p = p.to(wide);
+      const Tensor rows = weight.narrow(0, begin, size).to(wide);
+      if (wide == at::kFloat)
+        grad_hidden.addmm_(p, rows);
+      else
+        grad_hidden.add_(at::mm(p, rows));
+      grad_weight.narrow(0, begin, size).copy_(at::mm(p.t(), scaled_hidden));
+    }
+    return {grad_hidden.mul_(scale).to(dtype), grad_weight, Tensor()};
+  }
+
+ private:
+  struct Chunk {
+    int64_t begin, size;
+  };
+  // About a million logits each: 4 MB in fp32 stay in the second and third level caches while they are worked on.
+  static std::vector<Chunk> chunks(int64_t tokens, int64_t vocabulary) {
+    const int64_t size = std::clamp<int64_t>((int64_t{1} << 20) / tokens, 512, 8192);
+    std::vector<Chunk> all;
+    for (int64_t begin = 0; begin < vocabulary; begin += size) all.push_back({begin, std::min(size, vocabulary - begin)});
+    return all;
+  }
+};
+
+bool widened(const Tensor& tensor) { return tensor.is_cpu() && product_dtype(tensor.scalar_type()) != tensor.scalar_type(); }
+
+}  // namespace
+
+at::ScalarType product_dtype(at::ScalarType dtype) {
+  if (dtype == at::kHalf) return at::kFloat;
+  if (dtype != at::kBFloat16) return dtype;
+#if defined(__x86_64__)
+  // AMD's bf16 dot product runs at twice the fp32 rate; Intel's without the AMX tiles at half of it.
+  static const bool full_rate = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+  return full_rate ? dtype : at::kFloat;
+#else
+  return dtype;
+#endif
+}
+
+at::Tensor affine(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (widened(x) && x.scalar_type() == weight.scalar_type()) return WideAffine::apply(x, weight, bias);
+  return at::addmm(bias, x, weight);
+}
+
+at::Tensor head_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
+  if (hidden.is_cpu() && hidden.scalar_type() != at::kDouble && hidden.scalar_type() == weight.scalar_type())
+    return HeadLoss::apply(hidden, weight, targets.contiguous());
+  const Tensor logits = at::mm(hidden, weight.t());
+  return at::cross_entropy_loss(logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat), targets);
+}
+
+at::Tensor causal_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, double scale) {
+  if (widened(query)) {
+    const auto wide = at::kFloat;
+    return at::scaled_dot_product_attention(query.to(wide), key.to(wide), value.to(wide), {}, dropout, /*is_causal=*/true, scale)
+        .to(query.scalar_type());
+  }
+  return at::scaled_dot_product_attention(query, key, value, {}, dropout, /*is_causal=*/true, scale);
+}
+
+at::Tensor lookup(const Tensor& weight, const Tensor& tokens) {
+  return at::embedding(weight, tokens, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, /*sparse=*/weight.is_cpu());
+}
+
+}  // namespace gpt2

@@ -1,0 +1,64 @@
+#include "options.h"
+
+#include <gannet/error.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+namespace gpt2 {
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  options.config = gannet::take_config_arguments(argc, argv);
+
+  CLI::App app(
+      "Trains a GPT-2 with Gannet. Without --model a small one from scratch, without --tokens on text that this machine has.");
+  std::string save_checkpoint, load_checkpoint;
+  app.add_option("--model", options.model, "folder with config.json and model.safetensors, as transformers writes them");
+  app.add_option("--tokens", options.tokens, "file of tokens: each byte is one");
+  app.add_option("--token-bytes", options.token_bytes, "bytes of a token: 1, or 2 for little-endian uint16")
+      ->check(CLI::IsMember({1, 2}));
+  app.add_option("--seq-len", options.sequence_length, "tokens of a sample")->check(CLI::PositiveNumber)->capture_default_str();
+  auto* steps = app.add_option("--steps", options.steps, "optimizer steps; 20, or 400 for a new model on its own text")
+                    ->check(CLI::NonNegativeNumber);
+  app.add_option("--metrics", options.metrics, "file to write a JSON line to for every step");
+  app.add_option("--save-model", options.save_model, "folder to write config.json and model.safetensors (fp32) to at the end");
+  app.add_option("--save-checkpoint", save_checkpoint, "folder to write a checkpoint to at the end");
+  app.add_option("--load-checkpoint", load_checkpoint, "folder of a checkpoint to go on from");
+  app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();
+  app.add_option("--width", options.architecture.width, "width of a new model")->capture_default_str();
+  app.add_option("--heads", options.architecture.heads, "attention heads of a new model")->capture_default_str();
+  app.add_option("--positions", options.architecture.positions, "longest sequence of a new model")->capture_default_str();
+  app.add_option("--seed", options.seed, "seed of a new model's weights, of dropout and of generation")->capture_default_str();
+  auto* generate =
+      app.add_option("--generate", options.generate, "tokens to write after training")->check(CLI::NonNegativeNumber);
+  app.add_option("--prompt", options.prompt, "text that the generated one goes on from");
+  auto* validation = app.add_option("--validation-fraction", options.validation_fraction,
+                                    "share of the tokens, from their end, that is held out")
+                         ->check(CLI::Range(0.0, 0.5));
+  app.footer(std::string("Config:\n") + gannet::ConfigArguments::help());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+
+  if (!save_checkpoint.empty() || !load_checkpoint.empty())
+    throw gannet::Error(
+        gannet::ErrorCode::kUnsupported,
+        std::string(save_checkpoint.empty() ? "--load-checkpoint" : "--save-checkpoint") + ": the engine has no checkpoints yet",
+        "--save-model keeps the weights, --model starts from them");
+  if (options.config.config.empty()) options.config.config = GPT2_SOURCE_DIR "/ds_config.json";
+  if (options.tokens.empty()) {  // the demonstration: hold some text out, and show what was learnt
+    if (!*validation) options.validation_fraction = 0.1;
+    if (!*generate) options.generate = 400;
+  }
+  if (!*steps) options.steps = options.tokens.empty() && options.model.empty() ? 400 : 20;
+  if (options.token_bytes == 2) options.architecture.vocabulary = 65536;
+  options.architecture.positions = std::max(options.architecture.positions, options.sequence_length);
+  return options;
+}
+
+}  // namespace gpt2

@@ -1,0 +1,34 @@
+// The command line. Flags shared with other trainers of the same contract: --model --tokens --token-bytes --seq-len --steps
+// --metrics --save-model --threads --deepspeed_config.
+#pragma once
+
+#include <gannet/initialize.h>
+
+#include <cstdint>
+#include <string>
+
+#include "model.h"
+
+namespace gpt2 {
+
+struct Options {
+  std::string model;   // folder to start from; "": a new model
+  std::string tokens;  // file of tokens; "": text that the machine has
+  int token_bytes = 1;
+  int64_t sequence_length = 128;
+  int64_t steps = 0;
+  std::string metrics;      // file for JSON lines
+  std::string save_model;   // folder to write
+  int threads = 0;          // 0: the cores divided among the ranks of this machine
+  GptOptions architecture;  // of a new model
+  uint64_t seed = 7;
+  int64_t generate = 0;  // tokens to write after training
+  std::string prompt;
+  double validation_fraction = 0;
+  gannet::ConfigArguments config;
+};
+
+/// Reads the command line; prints help or the parser's complaint and exits the process where that is asked for or due.
+Options parse_options(int argc, char** argv);
+
+}  // namespace gpt2

@@ -1,0 +1,48 @@
+// What a run tells while it goes on: one line that is rewritten on a terminal, lines now and then elsewhere, and JSON lines.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace gpt2 {
+
+/// One optimizer step. `lr` is the one that the step used, `loss` the mean over its micro-batches and ranks.
+struct StepReport {
+  int64_t step = 0;  // counted from 1
+  double loss = 0, lr = 0;
+  std::optional<double> grad_norm = std::nullopt;
+  double loss_scale = 1;
+  bool skipped = false;
+  double seconds = 0;
+};
+
+/// {"step":1,"loss":5.5,"lr":0.001,"grad_norm":2.5,"loss_scale":1,"skipped":false,"seconds":0.1}
+class MetricsFile {
+ public:
+  /// "": writes nothing. Throws gannet::Error(kIo) where the file cannot be written.
+  explicit MetricsFile(const std::string& path);
+  void write(const StepReport& report);
+
+ private:
+  std::string path_;
+  std::ofstream out_;
+};
+
+/// Loss, learning rate, tokens/s and time left, on stderr; silent unless `shown`.
+class Progress {
+ public:
+  Progress(int64_t steps, int64_t tokens_per_step, bool shown);
+  void update(const StepReport& report);
+  /// Ends the line that is being rewritten.
+  void finish();
+
+ private:
+  int64_t steps_, tokens_per_step_, every_;
+  bool shown_, terminal_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace gpt2

@@ -53,9 +53,9 @@ double block_sum(const T* from, uint64_t count) {
       sums[v] = hn::MulAdd(x, x, sums[v]);
     }
   };
-  // One stream of reads alone does not fill the memory's queues: ask 1 KiB ahead. Past the end it is harmless.
+  // One stream of reads alone does not fill the memory's queues: ask 3 KiB ahead. Past the end it is harmless.
   auto prefetch = [&](const T* group) {
-    for (size_t byte = 0; byte < kLanes * sizeof(T); byte += 64) hwy::Prefetch(reinterpret_cast<const char*>(group) + 1024 + byte);
+    for (size_t byte = 0; byte < kLanes * sizeof(T); byte += 64) hwy::Prefetch(reinterpret_cast<const char*>(group) + 3072 + byte);
   };
   uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {

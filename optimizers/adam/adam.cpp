@@ -33,16 +33,20 @@ class Adam : public sdk::OptimizerBase {
   };
 
   Adam(const gannet_host& host, const Params& params) : OptimizerBase(host, params) {
-    if (params.boolean("amsgrad")) throw Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but this Adam has no AMSGrad variant: remove it");
+    if (params.boolean("amsgrad"))
+      throw Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but this Adam has no AMSGrad variant: remove it");
     if (!params.boolean("fp32_optimizer_states"))
-      throw Failure(GANNET_UNSUPPORTED, "'fp32_optimizer_states' is false, but the moments are kept in the master's type only: remove it");
+      throw Failure(GANNET_UNSUPPORTED,
+                    "'fp32_optimizer_states' is false, but the moments are kept in the master's type only: remove it");
     if (params.has("max_grad_norm"))
-      throw Failure(GANNET_INVALID_ARGUMENT,
-                    "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+      throw Failure(
+          GANNET_INVALID_ARGUMENT,
+          "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
     torch_order_ = params.boolean("torch_adam");
     if (torch_order_ && !params.boolean("bias_correction"))
       throw Failure(GANNET_INVALID_ARGUMENT,
-                    "'bias_correction' is false, but torch's Adam always corrects the bias: remove one of 'bias_correction' and 'torch_adam'");
+                    "'bias_correction' is false, but torch's Adam always corrects the bias: remove one of 'bias_correction' and "
+                    "'torch_adam'");
     bias_correction_ = params.boolean("bias_correction");
     decoupled_ = kIsAdamW || params.boolean("adam_w_mode");
     eps_ = params.number("eps");
@@ -78,5 +82,7 @@ class Adam : public sdk::OptimizerBase {
 }  // namespace gannet::optimizers
 
 GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE,
-               gannet::sdk::optimizer<gannet::optimizers::Adam<false>>("Adam", "cpu", "1.0.0", "Adam; decoupled decay unless adam_w_mode is false"),
-               gannet::sdk::optimizer<gannet::optimizers::Adam<true>>("AdamW", "cpu", "1.0.0", "Adam with decoupled weight decay"))
+               gannet::sdk::optimizer<gannet::optimizers::Adam<false>>("Adam", "cpu", "1.0.0",
+                                                                       "Adam; decoupled decay unless adam_w_mode is false"),
+               gannet::sdk::optimizer<gannet::optimizers::Adam<true>>("AdamW", "cpu", "1.0.0",
+                                                                      "Adam with decoupled weight decay"))

@@ -58,7 +58,8 @@ struct Pointers {
 
 // Updates the lanes at element i and returns the new parameters.
 template <class Rule, class Grad, class Out, class D>
-HWY_INLINE hn::Vec<D> update_lanes(D d, const Rule& rule, typename Rule::Number scale, const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
+HWY_INLINE hn::Vec<D> update_lanes(D d, const Rule& rule, typename Rule::Number scale,
+                                   const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
   const LaneMath<D> math;
   auto param = load(d, at.param + i);
   const auto gradient = hn::Mul(load(d, at.grad + i), hn::Set(d, scale));
@@ -99,7 +100,8 @@ void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
   const uint64_t lanes = hn::Lanes(d), pair = 2 * lanes;
   const Rule rule = shared_rule;  // a copy that no store can alias: its numbers stay in registers
   const auto scale = static_cast<Number>(args.grad_scale);
-  Pointers<Number, Grad, Out> at{static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
+  Pointers<Number, Grad, Out> at{
+      static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (int s = 0; s < Rule::kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
   const bool stream = args.numel >= kStreamNumel && reinterpret_cast<uintptr_t>(at.out + begin) % (pair * sizeof(Out)) == 0;
 

@@ -89,7 +89,8 @@ HWY_INLINE auto round_to(hwy::float16_t, D d, hn::Vec<D> value) {
   const auto exponent = hn::Max(hn::And(hn::Add(bits, bits), hn::Set(bits_of, 0xff000000u)), hn::Set(bits_of, 0x71000000u));
   const auto anchor = hn::BitCast(d, hn::Add(hn::ShiftRight<1>(exponent), hn::Set(bits_of, 0x07800000u)));
   const auto anchored = hn::BitCast(bits_of, hn::Add(anchor, scaled));
-  const auto number = hn::Add(hn::And(hn::ShiftRight<13>(anchored), hn::Set(bits_of, 0x7c00u)), hn::And(anchored, hn::Set(bits_of, 0xfffu)));
+  const auto number =
+      hn::Add(hn::And(hn::ShiftRight<13>(anchored), hn::Set(bits_of, 0x7c00u)), hn::And(anchored, hn::Set(bits_of, 0xfffu)));
   const auto is_nan = hn::Gt(magnitude, hn::Set(bits_of, 0x7f800000u));
   const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(bits_of, 0x80000000u)));
   return low_half(d, hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(bits_of, 0x7e00u), number)));

@@ -30,8 +30,9 @@ class Sgd : public sdk::OptimizerBase {
     if (nesterov_ && (!has_buffer_ || dampening_ != 0))
       throw Failure(GANNET_INVALID_ARGUMENT, "'nesterov' needs a 'momentum' above 0 and a 'dampening' of 0");
     if (params.has("max_grad_norm"))
-      throw Failure(GANNET_INVALID_ARGUMENT,
-                    "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+      throw Failure(
+          GANNET_INVALID_ARGUMENT,
+          "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
   }
 
   std::vector<gannet_state_spec> states() const {
@@ -51,8 +52,9 @@ class Sgd : public sdk::OptimizerBase {
     step.maximize = maximize_;
     step.step = args.step;
     if (!has_buffer_ && step.momentum != 0)
-      throw Failure(GANNET_INVALID_ARGUMENT,
-                    "momentum was changed from 0, but SGD without momentum keeps no buffer: give a momentum above 0 in the config");
+      throw Failure(
+          GANNET_INVALID_ARGUMENT,
+          "momentum was changed from 0, but SGD without momentum keeps no buffer: give a momentum above 0 in the config");
     parallel_for(args.numel, kGrain, [&](uint64_t begin, uint64_t end) { sgd_cpu(step, args, begin, end); });
   }
 
@@ -65,4 +67,5 @@ class Sgd : public sdk::OptimizerBase {
 }  // namespace gannet::optimizers
 
 GANNET_PLUGINS("optimizer/sgd@cpu", GANNET_TIER_STABLE,
-               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cpu", "1.0.0", "stochastic gradient descent, as torch.optim.SGD"))
+               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cpu", "1.0.0",
+                                                               "stochastic gradient descent, as torch.optim.SGD"))

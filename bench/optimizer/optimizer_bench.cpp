@@ -30,8 +30,8 @@ void bench_bound(uint64_t numel, int count) {
   const Rounds rounds = alternate({{"ours", [&] { ours.run(); }}, {"rmw", sweep}}, count);
   // The sweep moves 8 bytes per float, the bound 30 per parameter.
   const double factor = 30.0 * static_cast<double>(numel) / (8.0 * static_cast<double>(swept));
-  print_figure("optimizer_step_vs_30_bytes", rounds, "ours", "rmw", {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}},
-               factor);
+  print_figure("optimizer_step_vs_30_bytes", rounds, "ours", "rmw",
+               {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}}, factor);
 }
 
 void bench_torch(uint64_t numel, int count) {
@@ -39,8 +39,8 @@ void bench_torch(uint64_t numel, int count) {
   OurStep ours(numel);
   TorchAdamWStep adamw(numel, kTensors, OurStep::kLossScale);
   FusedAdamWStep fused(numel, kTensors, OurStep::kLossScale);
-  const Rounds rounds =
-      alternate({{"ours", [&] { ours.run(); }}, {"torch_adamw", [&] { adamw.run(); }}, {"fused_adamw", [&] { fused.run(); }}}, count);
+  const Rounds rounds = alternate(
+      {{"ours", [&] { ours.run(); }}, {"torch_adamw", [&] { adamw.run(); }}, {"fused_adamw", [&] { fused.run(); }}}, count);
   print_figure("optimizer_step_vs_torch_adamw", rounds, "ours", "torch_adamw", {{"bar", 1.0 / 7}});
   print_figure("optimizer_step_vs_fused_adamw", rounds, "ours", "fused_adamw", {{"bar", 1}});
 }
@@ -50,7 +50,8 @@ void bench_partition(int count) {
   OurStep power(kPower), odd(kOdd);
   const Rounds rounds = alternate({{"odd", [&] { odd.run(); }}, {"power_of_two", [&] { power.run(); }}}, count);
   // Speed of 2^26 over speed of 2^26 + 1000, per element: the time of the latter over that of the former.
-  print_figure("partition_power_of_two_speed", rounds, "odd", "power_of_two", {{"bar_at_least", 0.92}}, static_cast<double>(kOdd) / kPower);
+  print_figure("partition_power_of_two_speed", rounds, "odd", "power_of_two", {{"bar_at_least", 0.92}},
+               static_cast<double>(kOdd) / kPower);
 }
 
 }  // namespace
@@ -61,9 +62,12 @@ int main(int argc, char** argv) {
   int rounds = 9;
   std::string wanted;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--numel") && i + 1 < argc) numel = std::stoull(argv[++i]);
-    else if (!std::strcmp(argv[i], "--rounds") && i + 1 < argc) rounds = std::stoi(argv[++i]);
-    else wanted += std::string(" ") + argv[i];
+    if (!std::strcmp(argv[i], "--numel") && i + 1 < argc)
+      numel = std::stoull(argv[++i]);
+    else if (!std::strcmp(argv[i], "--rounds") && i + 1 < argc)
+      rounds = std::stoi(argv[++i]);
+    else
+      wanted += std::string(" ") + argv[i];
   }
   auto want = [&](const char* name) { return wanted.empty() || wanted.find(name) != std::string::npos; };
   std::printf("%llu parameters, %u threads\n", static_cast<unsigned long long>(numel), gannet::parallel_thread_count());

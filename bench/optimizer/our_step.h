@@ -22,12 +22,14 @@ class OurStep {
   static constexpr uint64_t kGrain = 16384;
 
   explicit OurStep(uint64_t numel)
-      : numel_(numel), param_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
+      : numel_(numel),
+        param_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
         exp_avg_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
         exp_avg_sq_(allocate_flat(static_cast<int64_t>(numel), at::kFloat, at::kCPU)),
         grad_(allocate_flat(static_cast<int64_t>(numel), at::kBFloat16, at::kCPU)),
         out_(allocate_flat(static_cast<int64_t>(numel), at::kBFloat16, at::kCPU)),
-        adamw_(adamw_plugin(), plugin::parse_params(adamw_plugin(), Dict{{"weight_decay", 0.01}}, [](auto&) { return "bench"; }), host_) {
+        adamw_(adamw_plugin(), plugin::parse_params(adamw_plugin(), Dict{{"weight_decay", 0.01}}, [](auto&) { return "bench"; }),
+               host_) {
     auto* param = static_cast<float*>(param_.data_ptr());
     auto* grad = static_cast<uint16_t*>(grad_.data_ptr());
     parallel_for(0, numel, kGrain, [&](uint64_t begin, uint64_t end) noexcept {

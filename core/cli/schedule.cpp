@@ -21,13 +21,16 @@ struct Arguments {
   int64_t world_size = 1;
 };
 
-plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginChoice& choice, const std::string& block, const config::Document& document) {
-  return plugin::parse_params(plugin, choice.params,
-                              [&](const std::string& member) { return document.origin_of("/" + block + "/params/" + member).to_string(); });
+plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginChoice& choice, const std::string& block,
+                           const config::Document& document) {
+  return plugin::parse_params(plugin, choice.params, [&](const std::string& member) {
+    return document.origin_of("/" + block + "/params/" + member).to_string();
+  });
 }
 
 // The lr that the config gives the optimizer, where it names one that has an lr.
-std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Settings& settings, const config::Document& document) {
+std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Settings& settings,
+                                   const config::Document& document) {
   if (settings.optimizer.type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, settings.optimizer.type, "cpu");
   const plugin::ParamSet params = params_of(plugin, settings.optimizer, "optimizer", document);
@@ -55,12 +58,13 @@ void print_schedule(const Arguments& arguments) {
     if (!value.lr) value.lr = base_lr;
     if (!value.lr || (!base_lr && scheduler->at(step, 0, 2).lr != value.lr))
       throw Error(ErrorCode::kConfig,
-                  arguments.config + ": the learning rate of step " + std::to_string(step) + " is the optimizer's own, and the config gives none",
+                  arguments.config + ": the learning rate of step " + std::to_string(step) +
+                      " is the optimizer's own, and the config gives none",
                   "add an optimizer with params.lr, or the bounds to the scheduler's params");
     return value;
   };
   const bool has_momentum = arguments.steps > 0 && at(1).beta1.has_value();  // a continued schedule sets nothing at step 0
-  std::ostringstream rows;  // printed whole or, after an error, not at all
+  std::ostringstream rows;                                                   // printed whole or, after an error, not at all
   rows << (has_momentum ? "step,lr,momentum\n" : "step,lr\n");
   for (uint64_t step = 0; step < arguments.steps; ++step) {
     const Scheduler::Value value = at(step);
@@ -75,7 +79,8 @@ void print_schedule(const Arguments& arguments) {
 
 void add_schedule(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("schedule", "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first update uses.");
+  CLI::App* command = app.add_subcommand(
+      "schedule", "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first update uses.");
   command->add_option("config", arguments->config, "ds_config.json")->required();
   command->add_option("--steps", arguments->steps, "number of rows")->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks, for the batch sizes")->check(CLI::PositiveNumber);

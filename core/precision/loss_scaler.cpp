@@ -28,7 +28,8 @@ void LossScaler::update(bool overflow) {
       if (state_.scale <= options_.min_scale)
         throw Error(ErrorCode::kLossScaleExhausted,
                     "gradients overflow at the smallest loss scale, " + Value(options_.min_scale).to_json() + " (min_loss_scale)",
-                    "the loss or a gradient is itself not finite: look for the first non-finite value, lower the learning rate, or train in bf16");
+                    "the loss or a gradient is itself not finite: look for the first non-finite value, lower the learning rate, "
+                    "or train in bf16");
       state_.scale = std::max(state_.scale / 2, options_.min_scale);
     } else {
       --state_.hysteresis_left;

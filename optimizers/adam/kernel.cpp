@@ -1,10 +1,13 @@
 #include "optimizers/adam/kernel.h"
 
+// The order of these is Highway's.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "optimizers/adam/kernel.cpp"
 #include <hwy/foreach_target.h>
 
 #include "optimizers/common/elementwise-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace gannet::optimizers::HWY_NAMESPACE {

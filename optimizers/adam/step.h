@@ -8,8 +8,8 @@ namespace gannet::optimizers {
 
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  uint64_t step;             // 1 at the first update
-  bool decoupled;            // AdamW's decay; else it is added to the gradient
+  uint64_t step;   // 1 at the first update
+  bool decoupled;  // AdamW's decay; else it is added to the gradient
   bool bias_correction;
 };
 

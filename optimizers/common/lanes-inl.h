@@ -3,6 +3,7 @@
 //
 //   auto g = load(d, grad);          // float, double, bfloat16_t or float16_t in memory; float or double lanes
 //   store(d, p, out);                // rounded to nearest even; a NaN stays a NaN, an overflow becomes infinite
+//   store_pair(d, p, q, out, stream);   // two at once; `stream`: past the caches, `out` aligned to the pair's size
 #if defined(GANNET_OPTIMIZERS_COMMON_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
 #undef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
@@ -24,8 +25,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::optimizers::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class D, class T = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> load(D d, const T* from) {
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
   return hn::LoadU(d, from);
 }
 
@@ -51,21 +52,19 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
 #endif
 }
 
-template <class D, class T = hn::TFromD<D>>
-HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
   hn::StoreU(value, d, to);
 }
 
-// The low 16 bits of each lane.
+// The low 16 bits of each lane. Signed on the way: every value fits, so that the saturating demotion leaves it alone.
 template <class D, class Bits>
-HWY_INLINE void store_low_half(D, Bits bits, uint16_t* to) {
-  const hn::Rebind<uint16_t, D> half;
-  // Signed on the way: every value fits into 16 bits, so that the saturating demotion leaves it alone.
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(hn::RebindToSigned<D>(), bits)), half, to);
+HWY_INLINE auto low_half(D, Bits bits) {
+  return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), bits));
 }
 
 template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> value, hwy::bfloat16_t* to) {
+HWY_INLINE auto round_to(hwy::bfloat16_t, D d, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> bits_of;
   const auto bits = hn::BitCast(bits_of, value);
   const auto high = hn::ShiftRight<16>(bits);
@@ -73,14 +72,13 @@ HWY_INLINE void store(D d, hn::Vec<D> value, hwy::bfloat16_t* to) {
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_of, 0x7fffu))));
   const auto quiet_nan = hn::Or(high, hn::Set(bits_of, 0x40u));
   const auto is_nan = hn::RebindMask(bits_of, hn::IsNaN(value));
-  store_low_half(d, hn::IfThenElse(is_nan, quiet_nan, rounded), reinterpret_cast<uint16_t*>(to));
+  return low_half(d, hn::IfThenElse(is_nan, quiet_nan, rounded));
 }
 
 template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> value, hwy::float16_t* to) {
+HWY_INLINE auto round_to(hwy::float16_t, D d, hn::Vec<D> value) {
 #if GANNET_HARDWARE_HALF
-  const hn::Rebind<hwy::float16_t, D> half;
-  hn::StoreU(hn::DemoteTo(half, value), half, to);
+  return hn::BitCast(hn::Rebind<uint16_t, D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
 #else
   const hn::RebindToUnsigned<D> bits_of;
   const auto bits = hn::BitCast(bits_of, value);
@@ -91,10 +89,34 @@ HWY_INLINE void store(D d, hn::Vec<D> value, hwy::float16_t* to) {
   const auto exponent = hn::Max(hn::And(hn::Add(bits, bits), hn::Set(bits_of, 0xff000000u)), hn::Set(bits_of, 0x71000000u));
   const auto anchor = hn::BitCast(d, hn::Add(hn::ShiftRight<1>(exponent), hn::Set(bits_of, 0x07800000u)));
   const auto anchored = hn::BitCast(bits_of, hn::Add(anchor, scaled));
-  const auto number = hn::Add(hn::And(hn::ShiftRight<13>(anchored), hn::Set(bits_of, 0x7c00u)), hn::And(anchored, hn::Set(bits_of, 0xfffu)));
+  const auto number =
+      hn::Add(hn::And(hn::ShiftRight<13>(anchored), hn::Set(bits_of, 0x7c00u)), hn::And(anchored, hn::Set(bits_of, 0xfffu)));
   const auto is_nan = hn::Gt(magnitude, hn::Set(bits_of, 0x7f800000u));
   const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(bits_of, 0x80000000u)));
-  store_low_half(d, hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(bits_of, 0x7e00u), number)), reinterpret_cast<uint16_t*>(to));
+  return low_half(d, hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(bits_of, 0x7e00u), number)));
+#endif
+}
+
+template <class D, class Half, class = decltype(Half::bits)>
+HWY_INLINE void store(D d, hn::Vec<D> value, Half* to) {
+  hn::StoreU(round_to(Half(), d, value), hn::Rebind<uint16_t, D>(), reinterpret_cast<uint16_t*>(to));
+}
+
+template <class D, class Half>
+HWY_INLINE void store_pair(D d, hn::Vec<D> first, hn::Vec<D> second, Half* to, bool stream) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)stream;
+  store(d, first, to);
+  store(d, second, to + 1);
+#else
+  const hn::Repartition<uint16_t, D> full;
+  const auto both = hn::Combine(full, round_to(Half(), d, second), round_to(Half(), d, first));
+  auto* bits = reinterpret_cast<uint16_t*>(to);
+  if (stream) {
+    hn::Stream(both, full, bits);
+  } else {
+    hn::StoreU(both, full, bits);
+  }
 #endif
 }
 

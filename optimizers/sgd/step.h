@@ -9,7 +9,7 @@ struct SgdStep {
   double lr, momentum, dampening, weight_decay;
   bool has_buffer;  // the momentum buffer exists
   bool nesterov, maximize;
-  uint64_t step;    // 1 at the first update
+  uint64_t step;  // 1 at the first update
 };
 
 template <class T>

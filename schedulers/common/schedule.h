@@ -14,8 +14,8 @@ namespace gannet::schedulers {
 class Schedule : public sdk::HostServices {
  public:
   // The parameter that all of them have.
-  static constexpr gannet_param_spec kLastBatchIteration =
-      sdk::at_least(sdk::integer("last_batch_iteration", "-1", "iteration to go on from; -1: from the beginning, initial values set"), -1);
+  static constexpr gannet_param_spec kLastBatchIteration = sdk::at_least(
+      sdk::integer("last_batch_iteration", "-1", "iteration to go on from; -1: from the beginning, initial values set"), -1);
 
  protected:
   Schedule(const sdk::HostServices& host, const sdk::Params& params)

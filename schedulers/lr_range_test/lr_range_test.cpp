@@ -17,8 +17,10 @@ class LrRangeTest : public Schedule {
   };
 
   LrRangeTest(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
-      : Schedule(host, params), min_lr_(per_group(params, "lr_range_test_min_lr", groups)),
-        size_(static_cast<double>(params.integer("lr_range_test_step_size"))), rate_(params.number("lr_range_test_step_rate")),
+      : Schedule(host, params),
+        min_lr_(per_group(params, "lr_range_test_min_lr", groups)),
+        size_(static_cast<double>(params.integer("lr_range_test_step_size"))),
+        rate_(params.number("lr_range_test_step_rate")),
         staircase_(params.boolean("lr_range_test_staircase")) {}
 
   gannet_schedule_value value(const gannet_schedule_query& query) const {
@@ -38,4 +40,5 @@ class LrRangeTest : public Schedule {
 }  // namespace gannet::schedulers
 
 GANNET_PLUGINS("scheduler/lrrangetest", GANNET_TIER_STABLE,
-               gannet::sdk::scheduler<gannet::schedulers::LrRangeTest>("LRRangeTest", "1.0.0", "a growing learning rate, to find the range that works"))
+               gannet::sdk::scheduler<gannet::schedulers::LrRangeTest>("LRRangeTest", "1.0.0",
+                                                                       "a growing learning rate, to find the range that works"))

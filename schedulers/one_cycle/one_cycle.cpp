@@ -20,7 +20,8 @@ class OneCycle : public Schedule {
       sdk::above(sdk::number("cycle_first_step_size", "2000", "steps up"), 0),
       sdk::at_least(sdk::number("cycle_second_step_size", nullptr, "steps down; null: as many as up", GANNET_PARAM_NULLABLE), 0),
       sdk::at_least(sdk::integer("cycle_first_stair_count", "0", "stairs up; 0: a line"), 0),
-      sdk::at_least(sdk::integer("cycle_second_stair_count", nullptr, "stairs down; null: as many as up", GANNET_PARAM_NULLABLE), 0),
+      sdk::at_least(sdk::integer("cycle_second_stair_count", nullptr, "stairs down; null: as many as up", GANNET_PARAM_NULLABLE),
+                    0),
       sdk::at_least(sdk::number("decay_step_size", "0", "steps per unit of decay after the cycle; 0: none"), 0),
       sdk::boolean("cycle_momentum", "true", "cycle beta1 against the lr, and set beta2 to 0.99"),
       sdk::number("cycle_min_mom", "0.8", "beta1 at the cycle's top"),
@@ -30,12 +31,15 @@ class OneCycle : public Schedule {
   };
 
   OneCycle(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
-      : Schedule(host, params), min_lr_(per_group(params, "cycle_min_lr", groups)), max_lr_(per_group(params, "cycle_max_lr", groups)) {
+      : Schedule(host, params),
+        min_lr_(per_group(params, "cycle_min_lr", groups)),
+        max_lr_(per_group(params, "cycle_max_lr", groups)) {
     lr_rate_ = params.number("decay_lr_rate");
     first_ = params.number("cycle_first_step_size");
     second_ = params.has("cycle_second_step_size") ? params.number("cycle_second_step_size") : first_;
     first_stairs_ = static_cast<double>(params.integer("cycle_first_stair_count"));
-    second_stairs_ = params.has("cycle_second_stair_count") ? static_cast<double>(params.integer("cycle_second_stair_count")) : first_stairs_;
+    second_stairs_ =
+        params.has("cycle_second_stair_count") ? static_cast<double>(params.integer("cycle_second_stair_count")) : first_stairs_;
     decay_size_ = params.number("decay_step_size");
     momentum_ = params.boolean("cycle_momentum");
     min_mom_ = params.number("cycle_min_mom");
@@ -86,4 +90,5 @@ class OneCycle : public Schedule {
 }  // namespace gannet::schedulers
 
 GANNET_PLUGINS("scheduler/onecycle", GANNET_TIER_STABLE,
-               gannet::sdk::scheduler<gannet::schedulers::OneCycle>("OneCycle", "1.0.0", "one cycle of lr and momentum, then decay"))
+               gannet::sdk::scheduler<gannet::schedulers::OneCycle>("OneCycle", "1.0.0",
+                                                                    "one cycle of lr and momentum, then decay"))

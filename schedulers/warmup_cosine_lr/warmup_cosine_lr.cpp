@@ -21,8 +21,11 @@ class WarmupCosineLr : public Schedule {
   };
 
   WarmupCosineLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Schedule(host, params), warmup_(host, params), total_(params.integer("total_num_steps")),
-        start_(params.number("warmup_min_ratio")), end_(params.number("cos_min_ratio")) {
+      : Schedule(host, params),
+        warmup_(host, params),
+        total_(params.integer("total_num_steps")),
+        start_(params.number("warmup_min_ratio")),
+        end_(params.number("cos_min_ratio")) {
     if (total_ < warmup_.steps())
       warn("total_num_steps " + std::to_string(total_) + " is less than warmup_num_steps " + std::to_string(warmup_.steps()) +
            ": the learning rate falls to its minimum as soon as the warm-up is over");
@@ -50,4 +53,5 @@ class WarmupCosineLr : public Schedule {
 }  // namespace gannet::schedulers
 
 GANNET_PLUGINS("scheduler/warmupcosinelr", GANNET_TIER_STABLE,
-               gannet::sdk::scheduler<gannet::schedulers::WarmupCosineLr>("WarmupCosineLR", "1.0.0", "warm-up, then cosine decay"))
+               gannet::sdk::scheduler<gannet::schedulers::WarmupCosineLr>("WarmupCosineLR", "1.0.0",
+                                                                          "warm-up, then cosine decay"))

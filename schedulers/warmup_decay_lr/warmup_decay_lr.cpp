@@ -9,14 +9,17 @@ class WarmupDecayLr : public Schedule {
   static constexpr gannet_param_spec kParams[] = {
       sdk::integer("total_num_steps", nullptr, "steps of the whole run", GANNET_PARAM_REQUIRED),
       sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from and to end at"),
-      sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own", GANNET_PARAM_NULLABLE),
+      sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own",
+                   GANNET_PARAM_NULLABLE),
       Warmup::kNumSteps,
       Warmup::kType,
       kLastBatchIteration,
   };
 
   WarmupDecayLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
-      : Schedule(host, params), warmup_(host, params), total_(params.integer("total_num_steps")),
+      : Schedule(host, params),
+        warmup_(host, params),
+        total_(params.integer("total_num_steps")),
         min_lr_(per_group(params, "warmup_min_lr", groups)) {
     if (params.has("warmup_max_lr")) max_lr_ = per_group(params, "warmup_max_lr", groups);
     if (total_ < warmup_.steps())

@@ -36,4 +36,5 @@ class WarmupLr : public Schedule {
 }  // namespace gannet::schedulers
 
 GANNET_PLUGINS("scheduler/warmuplr", GANNET_TIER_STABLE,
-               gannet::sdk::scheduler<gannet::schedulers::WarmupLr>("WarmupLR", "1.0.0", "warm-up, then a constant learning rate"))
+               gannet::sdk::scheduler<gannet::schedulers::WarmupLr>("WarmupLR", "1.0.0",
+                                                                    "warm-up, then a constant learning rate"))

@@ -12,8 +12,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const LoadedPlugin& adam() { static const LoadedPlugin plugin("optimizer_adam", "Adam"); return plugin; }
-const LoadedPlugin& adamw() { static const LoadedPlugin plugin("optimizer_adam", "AdamW"); return plugin; }
+const LoadedPlugin& adam() {
+  static const LoadedPlugin plugin("optimizer_adam", "Adam");
+  return plugin;
+}
+const LoadedPlugin& adamw() {
+  static const LoadedPlugin plugin("optimizer_adam", "AdamW");
+  return plugin;
+}
 
 // The formula as the paper writes it, in double, one number at a time. The betas of an fp32 run are fp32 numbers: 1 - 0.999
 // is not what it is in fp64. (torch rounds 1 - beta instead, which is as far from the paper in another way.)
@@ -53,8 +59,13 @@ std::vector<Mode> modes() {
   std::vector<Mode> modes;
   auto add = [&](const char* type, Dict params, bool decoupled, bool correct, double weight_decay) {
     params["lr"] = lr;
-    modes.push_back({type, params, {.lr = lr, .decay = weight_decay, .decoupled = decoupled, .bias_correction = correct,
-                                   .torch = params.find("torch_adam") != nullptr}});
+    modes.push_back({type,
+                     params,
+                     {.lr = lr,
+                      .decay = weight_decay,
+                      .decoupled = decoupled,
+                      .bias_correction = correct,
+                      .torch = params.find("torch_adam") != nullptr}});
   };
   add("Adam", {}, true, true, 0);
   add("Adam", Dict{{"weight_decay", decay}}, true, true, decay);
@@ -92,7 +103,8 @@ TEST(Adam, FollowsThePaperInEveryModeAndType) {
       }
       const double unit = types.param == GANNET_FLOAT64 ? 0x1p-53 : 0x1p-24;
       for (uint64_t i = 0; i < run.numel; ++i) {
-        ASSERT_NEAR(run.param.get(i), p[i], 20 * 8 * unit * (std::abs(p[i]) + mode.reference.lr)) << mode.type << " element " << i;
+        ASSERT_NEAR(run.param.get(i), p[i], 20 * 8 * unit * (std::abs(p[i]) + mode.reference.lr))
+            << mode.type << " element " << i;
         ASSERT_NEAR(run.states[0].get(i), m[i], 20 * 4 * unit) << mode.type;
         ASSERT_NEAR(run.states[1].get(i), v[i], 20 * 4 * unit) << mode.type;
       }
@@ -134,7 +146,8 @@ TEST(Adam, ConvergesOnAQuadratic) {
     for (auto& state : run.states)
       for (uint64_t i = 0; i < run.numel; ++i) state.set(i, 0);
     for (uint64_t step = 1; step <= 2000; ++step) {  // 1/2 i (p - i)^2
-      for (uint64_t i = 0; i < run.numel; ++i) run.grad.set(i, static_cast<double>(i + 1) * (run.param.get(i) - static_cast<double>(i)));
+      for (uint64_t i = 0; i < run.numel; ++i)
+        run.grad.set(i, static_cast<double>(i + 1) * (run.param.get(i) - static_cast<double>(i)));
       run.update(optimizer, step);
     }
     for (uint64_t i = 0; i < run.numel; ++i) EXPECT_NEAR(run.param.get(i), static_cast<double>(i), 1e-3);

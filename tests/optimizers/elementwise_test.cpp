@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "optimizers/update_case.h"
@@ -111,6 +112,21 @@ TEST(Elementwise, TheResultDoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+// A large range whose copy is aligned is written past the caches: the same bytes.
+TEST(Elementwise, ALargeRangeGivesWhatSmallOnesGive) {
+  TestHost host;
+  OptimizerUnderTest sgd(LoadedPlugin("optimizer_sgd", "SGD"), {}, host);
+  for (uint32_t out : {GANNET_BFLOAT16, GANNET_FLOAT16}) {
+    UpdateCase large({GANNET_FLOAT32, GANNET_BFLOAT16, out}, (1 << 22) + 1000, 0);
+    UpdateCase pieces = large;
+    uint64_t begin = 0;
+    while (reinterpret_cast<uintptr_t>(large.out.at(begin)) % 64 != 0) ++begin;
+    large.update(sgd, 1, begin, large.numel);
+    for (uint64_t at = begin; at < pieces.numel; at += 65537) pieces.update(sgd, 1, at, std::min(at + 65537, pieces.numel));
+    EXPECT_TRUE(large.same_result(pieces));
+  }
+}
+
 // SGD with lr -1 from parameter 0 makes the parameter the gradient, as it was read.
 TEST(Elementwise, ReadsEverySixteenBitGradientExactly) {
   TestHost host;
@@ -149,7 +165,8 @@ TEST(Elementwise, RoundsTheCopyToNearestEvenAndKeepsNaN) {
       UpdateCase all({GANNET_FLOAT32, GANNET_FLOAT32, dtype}, kCount, 0);
       for (uint64_t i = 0; i < kCount; ++i) {
         // Every upper half, with the lower halves around which rounding turns, for both formats.
-        const uint32_t lows[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0x1000, 0x2fff, 0x3000, 0x3001, 0xffff, static_cast<uint32_t>(random() & 0xffff)};
+        const uint32_t lows[] = {
+            0, 1, 0x7fff, 0x8000, 0x8001, 0x1000, 0x2fff, 0x3000, 0x3001, 0xffff, static_cast<uint32_t>(random() & 0xffff)};
         const uint32_t bits = static_cast<uint32_t>(i & 0xffff) << 16 | lows[random() % 11];
         std::memcpy(all.param.at(i), &bits, 4);
         all.grad.set(i, 0);

@@ -31,7 +31,9 @@ struct LoadedPlugin {
     if (!descriptor) throw std::runtime_error(path + " does not provide " + name);
   }
   template <class Api>
-  const Api& api() const { return *static_cast<const Api*>(descriptor->api); }
+  const Api& api() const {
+    return *static_cast<const Api*>(descriptor->api);
+  }
 };
 
 // Reads "0.1", "true", "\"log\"", "[0.9, 0.999]": what the schemas' defaults are made of.
@@ -110,7 +112,8 @@ struct TestHost {
     table.abi_major = GANNET_ABI_MAJOR;
     table.context = this;
     table.log = [](void* self, int32_t, const char* text) { static_cast<TestHost*>(self)->logged.emplace_back(text); };
-    table.parallel_for = [](void* self, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) -> int32_t {
+    table.parallel_for = [](void* self, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body,
+                            void* argument) -> int32_t {
       const uint64_t pieces = static_cast<TestHost*>(self)->pieces;
       if (pieces == 0) return parallel_for(begin, end, grain, body, argument);
       const uint64_t step = ((end - begin) / pieces / grain + 1) * grain;
@@ -138,7 +141,9 @@ class OptimizerUnderTest {
     ErrorText error;
     error.raise_unless_ok(api.create(&host.table, &params.view, &self_, &error.error));
   }
-  ~OptimizerUnderTest() { if (self_) api.destroy(self_); }
+  ~OptimizerUnderTest() {
+    if (self_) api.destroy(self_);
+  }
   OptimizerUnderTest(const OptimizerUnderTest&) = delete;
 
   std::vector<std::string> states() const {

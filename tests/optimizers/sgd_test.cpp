@@ -12,7 +12,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const LoadedPlugin& sgd() { static const LoadedPlugin plugin("optimizer_sgd", "SGD"); return plugin; }
+const LoadedPlugin& sgd() {
+  static const LoadedPlugin plugin("optimizer_sgd", "SGD");
+  return plugin;
+}
 
 // torch.optim.SGD's documented pseudo-code, in double.
 struct Reference {
@@ -31,10 +34,10 @@ struct Reference {
 };
 
 TEST(Sgd, FollowsTorchsPseudoCodeInEveryModeAndType) {
-  const std::vector<Reference> references = {
-      {0.1, 0, 0, 0, false, false},     {0.1, 0, 0, 0.2, false, false},  {0.1, 0, 0, 0.2, false, true},
-      {0.1, 0.9, 0, 0, false, false},   {0.1, 0.9, 0.5, 0.1, false, false}, {0.1, 0.9, 0, 0.1, true, false},
-      {0.1, 0.9, 0, 0.1, true, true}};
+  const std::vector<Reference> references = {{0.1, 0, 0, 0, false, false},       {0.1, 0, 0, 0.2, false, false},
+                                             {0.1, 0, 0, 0.2, false, true},      {0.1, 0.9, 0, 0, false, false},
+                                             {0.1, 0.9, 0.5, 0.1, false, false}, {0.1, 0.9, 0, 0.1, true, false},
+                                             {0.1, 0.9, 0, 0.1, true, true}};
   for (const auto& reference : references) {
     for (const auto& types : kAllTypes) {
       TestHost host;
@@ -101,7 +104,8 @@ TEST(Sgd, ConvergesOnAQuadratic) {
   OptimizerUnderTest optimizer(sgd(), Dict{{"lr", 0.02}, {"momentum", 0.9}}, host);
   UpdateCase run({GANNET_FLOAT32, GANNET_FLOAT32, GANNET_BFLOAT16}, 10, 1);
   for (uint64_t step = 1; step <= 500; ++step) {
-    for (uint64_t i = 0; i < run.numel; ++i) run.grad.set(i, static_cast<double>(i + 1) * (run.param.get(i) - static_cast<double>(i)));
+    for (uint64_t i = 0; i < run.numel; ++i)
+      run.grad.set(i, static_cast<double>(i + 1) * (run.param.get(i) - static_cast<double>(i)));
     run.update(optimizer, step);
   }
   for (uint64_t i = 0; i < run.numel; ++i) EXPECT_NEAR(run.param.get(i), static_cast<double>(i), 1e-4);

@@ -15,18 +15,22 @@ struct Types {
   uint32_t param, grad, out;
 };
 inline const std::vector<Types> kAllTypes = {
-    {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_DTYPE_NONE},   {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_BFLOAT16},
-    {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_FLOAT16},      {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_DTYPE_NONE},
-    {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_BFLOAT16},    {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_FLOAT16},
-    {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_DTYPE_NONE},   {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_BFLOAT16},
-    {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_FLOAT16},      {GANNET_FLOAT64, GANNET_FLOAT64, GANNET_DTYPE_NONE}};
+    {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_DTYPE_NONE}, {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_BFLOAT16},
+    {GANNET_FLOAT32, GANNET_FLOAT32, GANNET_FLOAT16},    {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_DTYPE_NONE},
+    {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_BFLOAT16},  {GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_FLOAT16},
+    {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_DTYPE_NONE}, {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_BFLOAT16},
+    {GANNET_FLOAT32, GANNET_FLOAT16, GANNET_FLOAT16},    {GANNET_FLOAT64, GANNET_FLOAT64, GANNET_DTYPE_NONE}};
 
 inline uint64_t bytes_of(uint32_t dtype) {
   switch (dtype) {
-    case GANNET_FLOAT64: return 8;
-    case GANNET_FLOAT32: return 4;
-    case GANNET_DTYPE_NONE: return 0;
-    default: return 2;
+    case GANNET_FLOAT64:
+      return 8;
+    case GANNET_FLOAT32:
+      return 4;
+    case GANNET_DTYPE_NONE:
+      return 0;
+    default:
+      return 2;
   }
 }
 
@@ -38,18 +42,26 @@ class Buffer {
   double get(uint64_t i) const {
     const char* from = bytes_.data() + i * bytes_of(dtype_);
     switch (dtype_) {
-      case GANNET_FLOAT64: return read<double>(from);
-      case GANNET_FLOAT32: return read<float>(from);
-      case GANNET_FLOAT16: return static_cast<float>(read<c10::Half>(from));
-      default: return static_cast<float>(read<c10::BFloat16>(from));
+      case GANNET_FLOAT64:
+        return read<double>(from);
+      case GANNET_FLOAT32:
+        return read<float>(from);
+      case GANNET_FLOAT16:
+        return static_cast<float>(read<c10::Half>(from));
+      default:
+        return static_cast<float>(read<c10::BFloat16>(from));
     }
   }
   void set(uint64_t i, double value) {
     switch (dtype_) {
-      case GANNET_FLOAT64: return write(i, value);
-      case GANNET_FLOAT32: return write(i, static_cast<float>(value));
-      case GANNET_FLOAT16: return write(i, c10::Half(static_cast<float>(value)));
-      default: return write(i, c10::BFloat16(static_cast<float>(value)));
+      case GANNET_FLOAT64:
+        return write(i, value);
+      case GANNET_FLOAT32:
+        return write(i, static_cast<float>(value));
+      case GANNET_FLOAT16:
+        return write(i, c10::Half(static_cast<float>(value)));
+      default:
+        return write(i, c10::BFloat16(static_cast<float>(value)));
     }
   }
   bool operator==(const Buffer&) const = default;
@@ -62,7 +74,9 @@ class Buffer {
     return value;
   }
   template <class T>
-  void write(uint64_t i, T value) { std::memcpy(at(i), &value, sizeof(T)); }
+  void write(uint64_t i, T value) {
+    std::memcpy(at(i), &value, sizeof(T));
+  }
 
   uint32_t dtype_;
   std::vector<char> bytes_;

@@ -14,15 +14,21 @@
 namespace gannet {
 namespace {
 
-template <class T> constexpr gannet_dtype kDtype = GANNET_FLOAT32;
-template <> constexpr gannet_dtype kDtype<double> = GANNET_FLOAT64;
-template <> constexpr gannet_dtype kDtype<c10::Half> = GANNET_FLOAT16;
-template <> constexpr gannet_dtype kDtype<c10::BFloat16> = GANNET_BFLOAT16;
+template <class T>
+constexpr gannet_dtype kDtype = GANNET_FLOAT32;
+template <>
+constexpr gannet_dtype kDtype<double> = GANNET_FLOAT64;
+template <>
+constexpr gannet_dtype kDtype<c10::Half> = GANNET_FLOAT16;
+template <>
+constexpr gannet_dtype kDtype<c10::BFloat16> = GANNET_BFLOAT16;
 
 template <class T>
 double as_double(T value) {
-  if constexpr (std::is_same_v<T, double>) return value;
-  else return static_cast<float>(value);
+  if constexpr (std::is_same_v<T, double>)
+    return value;
+  else
+    return static_cast<float>(value);
 }
 
 template <class T>
@@ -129,7 +135,8 @@ TYPED_TEST(GradNorm, TheLargestAndTheSmallestNumbersAreFinite) {
 
 TYPED_TEST(GradNorm, OnceNotFiniteStaysSo) {
   const auto values = this->numbers(10);
-  const NormResult result = sum_of_squares(values.data(), kDtype<TypeParam>, 10, kNormBlock, {.sum_of_squares = 1, .finite = false});
+  const NormResult result =
+      sum_of_squares(values.data(), kDtype<TypeParam>, 10, kNormBlock, {.sum_of_squares = 1, .finite = false});
   EXPECT_FALSE(result.finite);
   EXPECT_TRUE(std::isnan(result.sum_of_squares));
 }

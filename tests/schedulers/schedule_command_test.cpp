@@ -41,8 +41,10 @@ TEST(ScheduleCommand, PrintsTheLearningRateOfEachStep) {
 
 TEST(ScheduleCommand, PrintsTheMomentumOfAScheduleThatHasOne) {
   const auto outcome = schedule(
-      kHead + R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.25, "cycle_max_lr": 0.5, "cycle_first_step_size": 1,
-                 "cycle_min_mom": 0.5, "cycle_max_mom": 0.75}}})", "--steps 3");
+      kHead +
+          R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.25, "cycle_max_lr": 0.5, "cycle_first_step_size": 1,
+                 "cycle_min_mom": 0.5, "cycle_max_mom": 0.75}}})",
+      "--steps 3");
   EXPECT_EQ(outcome.text, "step,lr,momentum\n0,0.25,0.5\n1,0.5,0.5\n2,0.25,0.75\n");
 }
 

@@ -13,12 +13,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const LoadedPlugin& plugin(const std::string& name) {
-  static const auto& all = *new std::map<std::string, LoadedPlugin>{
-      {"WarmupLR", {"scheduler_warmup_lr", "WarmupLR"}},
-      {"WarmupDecayLR", {"scheduler_warmup_decay_lr", "WarmupDecayLR"}},
-      {"WarmupCosineLR", {"scheduler_warmup_cosine_lr", "WarmupCosineLR"}},
-      {"OneCycle", {"scheduler_one_cycle", "OneCycle"}},
-      {"LRRangeTest", {"scheduler_lr_range_test", "LRRangeTest"}}};
+  static const auto& all =
+      *new std::map<std::string, LoadedPlugin>{{"WarmupLR", {"scheduler_warmup_lr", "WarmupLR"}},
+                                               {"WarmupDecayLR", {"scheduler_warmup_decay_lr", "WarmupDecayLR"}},
+                                               {"WarmupCosineLR", {"scheduler_warmup_cosine_lr", "WarmupCosineLR"}},
+                                               {"OneCycle", {"scheduler_one_cycle", "OneCycle"}},
+                                               {"LRRangeTest", {"scheduler_lr_range_test", "LRRangeTest"}}};
   return all.at(name);
 }
 
@@ -29,7 +29,9 @@ class ScheduleUnderTest {
     ErrorText error;
     error.raise_unless_ok(api_.create(&host.table, &params_.view, groups, &self_, &error.error));
   }
-  ~ScheduleUnderTest() { if (self_) api_.destroy(self_); }
+  ~ScheduleUnderTest() {
+    if (self_) api_.destroy(self_);
+  }
   gannet_schedule_value at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
     gannet_schedule_query query{sizeof(query), group, groups_, 0, step, base_lr};
     gannet_schedule_value value{};
@@ -69,14 +71,19 @@ std::vector<Row> rows() {
        {0, 0, .01, .02, .03, .04, .05, .06, .07, .08, .09, .1, .09, .08, .07, .06, .05, .04, .03, .02, .01, 0, 0}},
       {"WarmupCosineLR",
        Dict{{"total_num_steps", 20}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}},
-       {0, 0, .01, .02, .03, .04, .05, .06, .07, .08, .09, .097553, .090452, .079391, .065454, .050005, .034556, .020619, .009558, .002457, 1e-5, 1e-5}},
+       {0,       0,       .01,     .02,     .03,     .04,     .05,     .06,     .07,     .08,  .09,
+        .097553, .090452, .079391, .065454, .050005, .034556, .020619, .009558, .002457, 1e-5, 1e-5}},
       {"LRRangeTest", Dict{{"lr_range_test_min_lr", 1e-3}, {"lr_range_test_step_size", 2}}, {.001, .0015, .002, .0025}},
       {"LRRangeTest",
        Dict{{"lr_range_test_min_lr", 1e-3}, {"lr_range_test_step_size", 2}, {"lr_range_test_staircase", true}},
        {.001, .001, .002, .002, .003}},
       {"OneCycle",
-       Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"cycle_second_step_size", 5},
-            {"decay_step_size", 1}, {"decay_lr_rate", .5}},
+       Dict{{"cycle_min_lr", .01},
+            {"cycle_max_lr", .1},
+            {"cycle_first_step_size", 5},
+            {"cycle_second_step_size", 5},
+            {"decay_step_size", 1},
+            {"decay_lr_rate", .5}},
        {.01, .028, .046, .064, .082, .1, .082, .064, .046, .028, .01, .006667, .005, .004, .003333}},
       {"OneCycle",
        Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 4}, {"cycle_first_stair_count", 2}},
@@ -120,17 +127,20 @@ TEST(Schedules, WarmupRisesThenStaysAndDecayFallsToTheMinimum) {
 }
 
 TEST(Schedules, CosineReachesOneAfterALogWarmupAndEndsAtItsRatio) {
-  const ScheduleUnderTest schedule("WarmupCosineLR", Dict{{"total_num_steps", 50}, {"warmup_num_steps", 10}, {"cos_min_ratio", 0.1}, {"warmup_min_ratio", 0.2}});
+  const ScheduleUnderTest schedule(
+      "WarmupCosineLR",
+      Dict{{"total_num_steps", 50}, {"warmup_num_steps", 10}, {"cos_min_ratio", 0.1}, {"warmup_min_ratio", 0.2}});
   EXPECT_EQ(schedule.lr(0), 0);  // not base * warmup_min_ratio
   EXPECT_DOUBLE_EQ(schedule.lr(1), 0.02);
-  EXPECT_DOUBLE_EQ(schedule.lr(10), 0.1);  // i = N - 1
-  EXPECT_DOUBLE_EQ(schedule.lr(50), 0.01); // i = total - 1
+  EXPECT_DOUBLE_EQ(schedule.lr(10), 0.1);   // i = N - 1
+  EXPECT_DOUBLE_EQ(schedule.lr(50), 0.01);  // i = total - 1
   EXPECT_DOUBLE_EQ(schedule.lr(500), 0.01);
   EXPECT_DOUBLE_EQ(schedule.lr(10, 0, 3.0), 3.0);  // of the group's own lr
 }
 
 TEST(Schedules, OneCycleMovesBeta1AgainstTheLrAndSetsBeta2) {
-  const Dict params{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"decay_step_size", 2}, {"decay_mom_rate", .5}};
+  const Dict params{
+      {"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"decay_step_size", 2}, {"decay_mom_rate", .5}};
   const ScheduleUnderTest schedule("OneCycle", params);
   const uint32_t all = GANNET_SCHEDULE_LR | GANNET_SCHEDULE_BETA1 | GANNET_SCHEDULE_BETA2;
   for (uint64_t j : {0, 1, 5, 10, 14}) {
@@ -149,14 +159,16 @@ TEST(Schedules, OneCycleMovesBeta1AgainstTheLrAndSetsBeta2) {
 }
 
 TEST(Schedules, OneCycleWithoutASecondHalfRisesAndThenDecays) {
-  const ScheduleUnderTest schedule("OneCycle", Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 4}, {"cycle_second_step_size", 0}});
+  const ScheduleUnderTest schedule(
+      "OneCycle", Dict{{"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 4}, {"cycle_second_step_size", 0}});
   EXPECT_DOUBLE_EQ(schedule.lr(3), .01 + .09 * .75);
   EXPECT_DOUBLE_EQ(schedule.lr(4), .01);  // the cycle's end is its beginning
   EXPECT_DOUBLE_EQ(schedule.lr(9), .01);
 }
 
 TEST(Schedules, ListsGiveEachGroupItsOwnBoundAndNumbersAreForAll) {
-  const ScheduleUnderTest schedule("WarmupLR", Dict{{"warmup_min_lr", .001}, {"warmup_max_lr", List{.1, .2}}, {"warmup_num_steps", 2}}, 2);
+  const ScheduleUnderTest schedule("WarmupLR",
+                                   Dict{{"warmup_min_lr", .001}, {"warmup_max_lr", List{.1, .2}}, {"warmup_num_steps", 2}}, 2);
   EXPECT_EQ(schedule.lr(0, 1), .001);
   EXPECT_DOUBLE_EQ(schedule.lr(9, 0), .1);
   EXPECT_DOUBLE_EQ(schedule.lr(9, 1), .2);

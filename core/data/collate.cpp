@@ -1,6 +1,4 @@
 // Samples to batch, and the errors on that way.
-#include "data/failure.h"
-
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
@@ -12,6 +10,8 @@
 #include <exception>
 #include <sstream>
 #include <string>
+
+#include "data/failure.h"
 
 namespace gannet {
 namespace loading {

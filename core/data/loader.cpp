@@ -1,8 +1,4 @@
 // The loader without the batch's type: what an epoch consists of, and how far it has come.
-#include "data/failure.h"
-#include "data/prefetch.h"
-#include "data/sampler.h"
-
 #include <gannet/data.h>
 #include <gannet/error.h>
 
@@ -11,6 +7,10 @@
 #include <deque>
 #include <string>
 #include <utility>
+
+#include "data/failure.h"
+#include "data/prefetch.h"
+#include "data/sampler.h"
 
 namespace gannet::loading {
 namespace {
@@ -42,12 +42,14 @@ Collating choose_collate(const Source& source, const Collator& collator) {
   if (!collator.call) {
     if (source.default_collate) return source.default_collate;
     throw Error(ErrorCode::kArgument,
-                "samples of type " + type_name(*source.sample) + " have no default way to become a batch of type " + type_name(*source.batch),
+                "samples of type " + type_name(*source.sample) + " have no default way to become a batch of type " +
+                    type_name(*source.batch),
                 "give a collate_fn that takes std::vector<" + type_name(*source.sample) + ">");
   }
   if (*collator.sample == *source.sample) return collator.call;
   throw Error(ErrorCode::kArgument,
-              "the collate function takes samples of type " + type_name(*collator.sample) + ", but the dataset's are " + type_name(*source.sample),
+              "the collate function takes samples of type " + type_name(*collator.sample) + ", but the dataset's are " +
+                  type_name(*source.sample),
               "let collate_fn take std::vector<" + type_name(*source.sample) + ">");
 }
 
@@ -58,10 +60,16 @@ std::string place(int64_t micro_batch, int64_t epoch) {
 // One epoch of a stream: its own order, its own end. Used by one thread at a time.
 class StreamEpoch {
  public:
-  StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start, std::atomic<int64_t>* leftover)
-      : count_(source.count), collate_(std::move(collate)), batch_size_(static_cast<size_t>(options.batch_size)),
-        drop_last_(options.drop_last), multiple_(static_cast<size_t>(options.micro_batches_multiple)), open_(source.open),
-        start_(start), leftover_(leftover) {}
+  StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
+              std::atomic<int64_t>* leftover)
+      : count_(source.count),
+        collate_(std::move(collate)),
+        batch_size_(static_cast<size_t>(options.batch_size)),
+        drop_last_(options.drop_last),
+        multiple_(static_cast<size_t>(options.micro_batches_multiple)),
+        open_(source.open),
+        start_(start),
+        leftover_(leftover) {}
 
   Any make() {
     try {
@@ -130,16 +138,22 @@ struct Loader::State {
   std::function<void(void*)> on_batch;
   int64_t samples = 0;  // in the dataset
 
-  DataCursor cursor;       // where the reading is or, between epochs, where the next one starts
-  bool in_epoch = false;   // from begin_epoch until the end is met
-  bool resuming = false;   // nothing was given yet since a seek into an epoch
-  int64_t given = 0;       // micro-batches since begin_epoch
-  Cut cut;                 // of the epoch's rest
+  DataCursor cursor;      // where the reading is or, between epochs, where the next one starts
+  bool in_epoch = false;  // from begin_epoch until the end is met
+  bool resuming = false;  // nothing was given yet since a seek into an epoch
+  int64_t given = 0;      // micro-batches since begin_epoch
+  Cut cut;                // of the epoch's rest
   std::atomic<int64_t> stream_leftover{0};
   std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
 
   Cut cut_from(int64_t given_samples) const {
-    return {samples, given_samples, options.batch_size, options.rank, options.world_size, options.drop_last, options.micro_batches_multiple};
+    return {samples,
+            given_samples,
+            options.batch_size,
+            options.rank,
+            options.world_size,
+            options.drop_last,
+            options.micro_batches_multiple};
   }
 
   void move_to(const DataCursor& where) {
@@ -156,7 +170,8 @@ struct Loader::State {
     given = 0;
     resuming = cursor.micro_batches > 0 || cursor.samples > 0;
     cut = cut_from(cursor.samples);
-    const int64_t workers = source.read ? std::min(options.workers, std::max<int64_t>(cut.micro_batches(), 1)) : std::min<int64_t>(options.workers, 1);
+    const int64_t workers = source.read ? std::min(options.workers, std::max<int64_t>(cut.micro_batches(), 1))
+                                        : std::min<int64_t>(options.workers, 1);
     prefetch = std::make_unique<Prefetch>(source.read ? shards() : stream(), workers, options.prefetch);
   }
 
@@ -198,15 +213,17 @@ Loader::Loader(const Source& source, const Collator& collator, const LoaderOptio
   state.cursor.seed = options.seed;
   if (!source.read) return;
   const std::optional<size_t> samples = source.size();
-  if (!samples) throw Error(ErrorCode::kArgument, "the dataset has random access but does not say its size", "let size() return it");
+  if (!samples)
+    throw Error(ErrorCode::kArgument, "the dataset has random access but does not say its size", "let size() return it");
   if (*samples == 0) throw Error(ErrorCode::kArgument, "the dataset is empty: its size() is 0");
   state.samples = static_cast<int64_t>(*samples);
   const Cut cut = state.cut_from(0);
   if (cut.micro_batches() > 0) return;
   throw Error(ErrorCode::kArgument,
-              "an epoch would give no micro-batch: " + std::to_string(state.samples) + " samples over " + std::to_string(options.world_size) +
-                  " ranks, micro-batches of " + std::to_string(options.batch_size) + ", in multiples of " +
-                  std::to_string(options.micro_batches_multiple) + (options.drop_last ? ", with drop_last" : ""),
+              "an epoch would give no micro-batch: " + std::to_string(state.samples) + " samples over " +
+                  std::to_string(options.world_size) + " ranks, micro-batches of " + std::to_string(options.batch_size) +
+                  ", in multiples of " + std::to_string(options.micro_batches_multiple) +
+                  (options.drop_last ? ", with drop_last" : ""),
               "use more samples, a smaller micro-batch or fewer accumulation steps");
 }
 
@@ -244,7 +261,9 @@ bool Loader::sized() const { return static_cast<bool>(state_->source.read); }
 
 int64_t Loader::size() const { return sized() ? state_->cut_from(0).micro_batches() : 0; }
 
-int64_t Loader::leftover_micro_batches() const { return sized() ? state_->cut_from(0).leftover() : state_->stream_leftover.load(); }
+int64_t Loader::leftover_micro_batches() const {
+  return sized() ? state_->cut_from(0).leftover() : state_->stream_leftover.load();
+}
 
 void Loader::set_epoch(int64_t epoch) {
   require(epoch >= 0, "epoch must be at least 0", epoch);
@@ -256,13 +275,15 @@ DataCursor Loader::cursor() const { return state_->cursor; }
 void Loader::seek(const DataCursor& cursor) {
   require(cursor.epoch >= 0 && cursor.micro_batches >= 0 && cursor.samples >= 0, "cursor must not be negative",
           std::min({cursor.epoch, cursor.micro_batches, cursor.samples}));
-  const std::string place = std::to_string(cursor.micro_batches) + " micro-batches and " + std::to_string(cursor.samples) + " samples";
+  const std::string place =
+      std::to_string(cursor.micro_batches) + " micro-batches and " + std::to_string(cursor.samples) + " samples";
   if ((cursor.micro_batches > 0) != (cursor.samples > 0) && sized())
     throw Error(ErrorCode::kMismatch, "the cursor (" + place + ") is that of a stream, the dataset has random access");
   if (cursor.samples > 0 && !sized())
     throw Error(ErrorCode::kMismatch, "the cursor (" + place + ") is that of a dataset with random access, this one is a stream");
   if (cursor.samples > state_->samples)
-    throw Error(ErrorCode::kMismatch, "the cursor (" + place + ") lies beyond the dataset's " + std::to_string(state_->samples) + " samples",
+    throw Error(ErrorCode::kMismatch,
+                "the cursor (" + place + ") lies beyond the dataset's " + std::to_string(state_->samples) + " samples",
                 "resume with the dataset that the run was started with");
   state_->move_to(cursor);
 }

@@ -6,15 +6,16 @@
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
 //
 // ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
-#include "shapes.h"
-
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
+
+#include "shapes.h"
 
 namespace {
 
@@ -25,8 +26,8 @@ struct CnnImpl : torch::nn::Module {
                                    torch::nn::BatchNorm2d(out), torch::nn::ReLU(), torch::nn::MaxPool2d(2));
     };
     features = register_module("features", torch::nn::Sequential());
-    features->extend(*block(1, 8));   // 20 x 20 -> 10 x 10
-    features->extend(*block(8, 16));  // -> 5 x 5
+    features->extend(*block(1, 8));    // 20 x 20 -> 10 x 10
+    features->extend(*block(8, 16));   // -> 5 x 5
     features->extend(*block(16, 32));  // -> 2 x 2
     classes = register_module("classes", torch::nn::Linear(32 * 2 * 2, Shapes::kClasses));
   }
@@ -83,7 +84,8 @@ int train(int argc, char** argv) {
     // Every rank asks for the means; one prints them.
     const double loss = engine->mean(total_loss.item<double>() / static_cast<double>(loader->size()));
     const double accuracy = engine->mean(100.0 * static_cast<double>(correct) / static_cast<double>(seen));
-    if (engine->rank() == 0) std::cout << "epoch " << epoch << ": train loss " << loss << ", held-out accuracy " << accuracy << " %" << std::endl;
+    if (engine->rank() == 0)
+      std::cout << "epoch " << epoch << ": train loss " << loss << ", held-out accuracy " << accuracy << " %" << std::endl;
   }
   return 0;
 }
@@ -96,5 +98,8 @@ int main(int argc, char** argv) {
   } catch (const gannet::Error& error) {
     std::cerr << "cnn: " << error.what() << '\n';
     return error.exit_code();
+  } catch (const std::exception& error) {  // LibTorch's
+    std::cerr << "cnn: " << error.what() << '\n';
+    return 1;
   }
 }

@@ -40,16 +40,26 @@ class Shapes : public torch::data::datasets::Dataset<Shapes> {
     const float box = std::max(std::abs(u), std::abs(v)), circle = std::sqrt(u * u + v * v);
     if (box > 1) return false;
     switch (label) {
-      case 0: return std::abs(v) < width;                             // -
-      case 1: return std::abs(u) < width;                             // |
-      case 2: return across < width;                                  // backslash
-      case 3: return along < width;                                   // slash
-      case 4: return std::min(std::abs(u), std::abs(v)) < width;      // +
-      case 5: return std::min(across, along) < width;                 // x
-      case 6: return box > 1 - 2 * width;                             // a frame
-      case 7: return circle < 1 && circle > 1 - 2 * width;            // a ring
-      case 8: return circle < 1;                                      // a disc
-      default: return std::abs(u) + std::abs(v) < 1;                  // a diamond
+      case 0:
+        return std::abs(v) < width;  // -
+      case 1:
+        return std::abs(u) < width;  // |
+      case 2:
+        return across < width;  // backslash
+      case 3:
+        return along < width;  // slash
+      case 4:
+        return std::min(std::abs(u), std::abs(v)) < width;  // +
+      case 5:
+        return std::min(across, along) < width;  // x
+      case 6:
+        return box > 1 - 2 * width;  // a frame
+      case 7:
+        return circle < 1 && circle > 1 - 2 * width;  // a ring
+      case 8:
+        return circle < 1;  // a disc
+      default:
+        return std::abs(u) + std::abs(v) < 1;  // a diamond
     }
   }
 

@@ -1,5 +1,3 @@
-#include "data/samples.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <dirent.h>
@@ -16,6 +14,8 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include "data/samples.h"
 
 namespace gannet {
 namespace {
@@ -60,7 +60,8 @@ TEST(DataLoader, GivesTheSameOrderWhateverTheNumberOfWorkers) {
   auto jitter = [](size_t index) { std::this_thread::sleep_for(std::chrono::microseconds(index * 37 % 200)); };
   const auto expected = epoch_of(*numbers(Range{41}, {.batch_size = 2, .seed = 3, .workers = 0}));
   for (const int64_t workers : {1, 2, 3, 7, 100})
-    EXPECT_EQ(epoch_of(*numbers(Range{41, jitter}, {.batch_size = 2, .seed = 3, .workers = workers, .prefetch = 1})), expected) << workers;
+    EXPECT_EQ(epoch_of(*numbers(Range{41, jitter}, {.batch_size = 2, .seed = 3, .workers = workers, .prefetch = 1})), expected)
+        << workers;
 }
 
 TEST(DataLoader, NamesItsWorkersBlocksTheirSignalsAndGivesThemOneCore) {
@@ -157,7 +158,8 @@ TEST(DataLoader, RefusesACollateFunctionForOtherSamples) {
 }
 
 TEST(DataLoader, RefusesSamplesWithoutADefaultCollate) {
-  EXPECT_THAT(error_of([&] { make_loader<Numbers>(Range{4}); }).what(), HasSubstr("give a collate_fn that takes std::vector<long>"));
+  EXPECT_THAT(error_of([&] { make_loader<Numbers>(Range{4}); }).what(),
+              HasSubstr("give a collate_fn that takes std::vector<long>"));
 }
 
 TEST(DataLoader, RefusesImpossibleOptionsInOneSentence) {
@@ -167,7 +169,8 @@ TEST(DataLoader, RefusesImpossibleOptionsInOneSentence) {
   EXPECT_EQ(refusal(4, {.batch_size = 0}), "the loader's batch_size must be at least 1, not 0");
   EXPECT_EQ(refusal(4, {.rank = 2, .world_size = 2}), "the loader's rank must be in 0 .. 1, not 2");
   EXPECT_EQ(refusal(0, {}), "the dataset is empty: its size() is 0");
-  EXPECT_THAT(refusal(3, {.batch_size = 4, .drop_last = true}), HasSubstr("an epoch would give no micro-batch: 3 samples over 1 ranks"));
+  EXPECT_THAT(refusal(3, {.batch_size = 4, .drop_last = true}),
+              HasSubstr("an epoch would give no micro-batch: 3 samples over 1 ranks"));
   EXPECT_THAT(refusal(3, {.micro_batches_multiple = 4}), HasSubstr("in multiples of 4"));
 }
 
@@ -192,7 +195,8 @@ TEST(DataLoader, MovesBatchesToTheDeviceAndLetsWorkersTreatTheirTensors) {
 TEST(DataLoader, NamesTheShapesThatCannotBeStacked) {
   std::vector<at::Tensor> samples{at::full({3}, 1.0), at::full({4}, 1.0)};
   auto loader = make_loader<at::Tensor>(samples, {.batch_size = 2, .shuffle = false});
-  EXPECT_THAT(error_of([&] { loader->begin(); }).what(), AllOf(HasSubstr("Float [3] on cpu in the first"), HasSubstr("Float [4]")));
+  EXPECT_THAT(error_of([&] { loader->begin(); }).what(),
+              AllOf(HasSubstr("Float [3] on cpu in the first"), HasSubstr("Float [4]")));
 }
 
 TEST(Cursor, ResumesExactlyFromEveryPositionOfEveryEpoch) {
@@ -235,7 +239,8 @@ TEST(Cursor, CountsWhatWasGivenNotWhatIsReady) {
 
 TEST(Cursor, OfAnotherDatasetIsRefused) {
   auto loader = numbers(Range{10}, {});
-  EXPECT_THAT(error_of([&] { loader->seek({.micro_batches = 11, .samples = 11}); }).what(), HasSubstr("beyond the dataset's 10 samples"));
+  EXPECT_THAT(error_of([&] { loader->seek({.micro_batches = 11, .samples = 11}); }).what(),
+              HasSubstr("beyond the dataset's 10 samples"));
   EXPECT_THAT(error_of([&] { loader->seek({.micro_batches = 3}); }).what(), HasSubstr("is that of a stream"));
 }
 

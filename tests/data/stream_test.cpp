@@ -1,5 +1,3 @@
-#include "data/samples.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,8 @@
 #include <optional>
 #include <stdexcept>
 #include <thread>
+
+#include "data/samples.h"
 
 namespace gannet {
 namespace {

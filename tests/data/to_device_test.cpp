@@ -1,6 +1,5 @@
-#include <gannet/to_device.h>
-
 #include <ATen/ops/ones.h>
+#include <gannet/to_device.h>
 #include <gtest/gtest.h>
 
 #include <array>

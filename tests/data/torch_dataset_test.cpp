@@ -1,5 +1,4 @@
 #include <gannet/data.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -42,7 +41,8 @@ struct Chunks : datasets::StatefulDataset<Chunks> {
   std::optional<std::vector<Example>> get_batch(size_t count) override {
     if (given >= 5) return std::nullopt;
     std::vector<Example> examples;
-    for (; examples.size() < count && given < 5; ++given) examples.push_back({torch::full({2}, static_cast<double>(given)), torch::zeros({})});
+    for (; examples.size() < count && given < 5; ++given)
+      examples.push_back({torch::full({2}, static_cast<double>(given)), torch::zeros({})});
     return examples;
   }
   std::optional<size_t> size() const override { return std::nullopt; }

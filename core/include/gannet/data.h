@@ -33,13 +33,17 @@ struct LoaderOptions {
   int64_t batch_size = 1;  ///< samples in a micro-batch of one rank
   bool shuffle = true;
   int64_t seed = 0;
-  bool drop_last = false;  ///< leave out a last micro-batch that is not full, and samples that do not divide by the ranks
+  /// Leave out a last micro-batch that is not full, and samples that do not divide by the ranks.
+  bool drop_last = false;
   int64_t rank = 0, world_size = 1;
-  int64_t workers = 1;     ///< threads that prepare batches, each using one core; 0: on the caller's thread. A stream has one at most
-  int64_t prefetch = 2;    ///< batches that each worker keeps ready
-  int64_t micro_batches_multiple = 1;  ///< an epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches()
-  at::Device device = at::kCPU;        ///< where batches are when they are given
-  std::function<void(at::Tensor&)> on_worker = {};  ///< run by the worker on every tensor of a batch: to copy it into pinned memory, say
+  /// Threads that prepare batches, each using one core; 0: on the caller's thread. A stream has one at most.
+  int64_t workers = 1;
+  int64_t prefetch = 2;  ///< batches that each worker keeps ready
+  /// An epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches().
+  int64_t micro_batches_multiple = 1;
+  at::Device device = at::kCPU;  ///< where batches are when they are given
+  /// Run by the worker on every tensor of a batch: to copy it into pinned memory, say.
+  std::function<void(at::Tensor&)> on_worker = {};
 };
 
 /// How far the reading has come: enough to go on exactly there, in another process too.
@@ -127,11 +131,13 @@ class DataLoader {
   bool sized() const { return loader_.sized(); }  ///< false for a stream
   /// Micro-batches of a whole epoch, on each rank. 0 for a stream: not known.
   int64_t size() const { return loader_.size(); }
-  /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that ended.
+  /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that
+  /// ended.
   int64_t leftover_micro_batches() const { return loader_.leftover_micro_batches(); }
 
   void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
-  /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's start.
+  /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's
+  /// start.
   DataCursor cursor() const { return loader_.cursor(); }
   /// The next begin() goes on at `cursor`, with its seed; at an epoch's end that is the next epoch.
   void seek(const DataCursor& cursor) { loader_.seek(cursor); }
@@ -149,7 +155,8 @@ class DataLoader {
 };
 
 template <class Batch>
-std::shared_ptr<DataLoader<Batch>> make_loader(const Dataset<Batch>& dataset, const Collate<Batch>& collate, const LoaderOptions& options) {
+std::shared_ptr<DataLoader<Batch>> make_loader(const Dataset<Batch>& dataset, const Collate<Batch>& collate,
+                                               const LoaderOptions& options) {
   return std::make_shared<DataLoader<Batch>>(dataset, collate, options);
 }
 template <class Batch>

@@ -36,11 +36,17 @@ concept Mapping = requires(T& value) {
   { value.begin()->second } -> std::same_as<typename T::mapped_type&>;
 };
 template <class T>
-concept TupleLike = requires { typename std::tuple_size<T>::type; };
+concept TupleLike = requires {
+  typename std::tuple_size<T>::type;
+};
 template <class T>
-concept HasData = std::is_class_v<T> && requires(T& value) { &(value.data); };
+concept HasData = std::is_class_v<T> && requires(T& value) {
+  &(value.data);
+};
 template <class T>
-concept HasTarget = HasData<T> && requires(T& value) { &(value.target); };
+concept HasTarget = HasData<T> && requires(T& value) {
+  &(value.target);
+};
 
 template <class T>
 struct IsOptional : std::false_type {};

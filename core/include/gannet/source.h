@@ -1,0 +1,321 @@
+/// How any dataset and any collate function lose their types, so that the loader itself is compiled once, in the core. Part of
+/// dataset.h, which says what can be given.
+///
+/// make_source looks at a dataset's members and fills a Source: random access (`read`) or a stream (`open`). make_collator does
+/// the same for a collate function. Both remember the types they saw, and the loader refuses two that do not fit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/to_device.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+template <class Stream>
+struct Batched;
+
+namespace loading {
+
+using Any = std::shared_ptr<void>;
+using Indices = std::span<const size_t>;
+
+/// A dataset without its types. An item is a vector of samples or, where `sample` is null, a batch.
+struct Source {
+  std::function<std::optional<size_t>()> size;             ///< null in a stream; nullopt: has no size
+  std::function<Any(Indices)> read;                        ///< random access
+  std::function<std::function<Any(size_t count)>()> open;  ///< stream: called once an epoch; gives up to count samples, then null
+  std::function<Any(void* samples)> default_collate;       ///< null: none for this sample and batch
+  std::function<size_t(const void* samples)> count;        ///< how many samples an item holds
+  const std::type_info* sample = nullptr;
+  const std::type_info* batch = nullptr;
+};
+
+struct Collator {
+  std::function<Any(void* samples)> call;
+  const std::type_info* sample = nullptr;
+};
+
+/// Stacks tensors of one shape along a new first dimension; Error(kArgument) names `member` and the shapes that differ.
+at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member);
+
+/// In a catch block: throws the current exception again as an Error that names these samples, the cause nested inside.
+[[noreturn]] void rethrow_with_samples(Indices samples);
+
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+};
+template <class T>
+struct VectorElement {};
+template <class T, class A>
+struct VectorElement<std::vector<T, A>> {
+  using type = T;
+};
+template <class T>
+struct IsSharedPtr : std::false_type {};
+template <class T>
+struct IsSharedPtr<std::shared_ptr<T>> : std::true_type {};
+template <class T>
+struct IsBatched : std::false_type {};
+template <class T>
+struct IsBatched<Batched<T>> : std::true_type {};
+template <class T>
+struct MemberClass {};
+template <class C, class R>
+struct MemberClass<R C::*> {
+  using type = C;
+};
+
+template <class D>
+concept TorchDataset = requires {
+  typename D::BatchType;
+  typename D::BatchRequestType;
+};
+template <class D>
+concept MapStyle = requires(D& dataset, size_t index) {
+  dataset.size();
+  dataset.get(index);
+};
+template <class D>
+concept RandomAccess = requires(D& dataset) {
+  { dataset.begin() } -> std::random_access_iterator;
+  dataset.end();
+};
+template <class D>
+concept Range = requires(D& dataset) {
+  dataset.begin() != dataset.end();
+  *dataset.begin();
+};
+// A torch Dataset that left get_batch as it is: reading it sample by sample can say which one failed.
+template <class D>
+concept ReadsSingly = requires {
+  typename D::ExampleType;
+}
+&&requires { typename MemberClass<decltype(&D::get_batch)>::type; }
+&&!std::same_as<typename MemberClass<decltype(&D::get_batch)>::type, D> && MapStyle<D>;
+
+template <class Sample, class Batch>
+constexpr bool stacks() {
+  if constexpr (std::same_as<Sample, at::Tensor>) {
+    return std::same_as<Batch, at::Tensor>;
+  } else if constexpr (HasTarget<Sample>) {
+    return std::same_as<decltype(Sample::data), at::Tensor> && std::same_as<decltype(Sample::target), at::Tensor> &&
+           requires(at::Tensor tensor) {
+      Batch{tensor, tensor};
+    };
+  } else if constexpr (HasData<Sample>) {
+    return std::same_as<decltype(Sample::data), at::Tensor> && requires(at::Tensor tensor) { Batch{tensor}; };
+  } else {
+    return false;
+  }
+}
+
+template <class Sample, class Batch>
+Any stack_samples(void* erased) {
+  const auto& samples = *static_cast<std::vector<Sample>*>(erased);
+  if constexpr (std::same_as<Sample, at::Tensor>) {
+    return std::make_shared<Batch>(stack(samples, "the sample"));
+  } else {
+    std::vector<at::Tensor> parts;
+    for (const Sample& sample : samples) parts.push_back(sample.data);
+    at::Tensor data = stack(parts, "data");
+    if constexpr (HasTarget<Sample>) {
+      parts.clear();
+      for (const Sample& sample : samples) parts.push_back(sample.target);
+      return std::make_shared<Batch>(Batch{std::move(data), stack(parts, "target")});
+    } else {
+      return std::make_shared<Batch>(Batch{std::move(data)});
+    }
+  }
+}
+
+template <class Sample, class Batch>
+void describe_samples(Source& source) {
+  source.sample = &typeid(Sample);
+  source.count = [](const void* samples) { return static_cast<const std::vector<Sample>*>(samples)->size(); };
+  if constexpr (stacks<Sample, Batch>()) source.default_collate = &stack_samples<Sample, Batch>;
+}
+
+// get(index) -> Sample, for every index; a failure names its sample.
+template <class Batch, class Get>
+void read_singly(Source& source, Get get) {
+  using Sample = std::remove_cvref_t<std::invoke_result_t<Get&, size_t>>;
+  describe_samples<Sample, Batch>(source);
+  source.read = [get](Indices indices) -> Any {
+    auto samples = std::make_shared<std::vector<Sample>>();
+    samples->reserve(indices.size());
+    for (const size_t index : indices) {
+      try {
+        samples->push_back(get(index));
+      } catch (...) {
+        rethrow_with_samples(Indices(&index, 1));
+      }
+    }
+    return samples;
+  };
+}
+
+template <class Batch, class D>
+void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
+  using Request = typename D::BatchRequestType;
+  using Item = typename Unwrapped<typename D::BatchType>::type;
+  constexpr bool kReady = std::same_as<Item, Batch>;
+  static_assert(
+      kReady || requires { typename VectorElement<Item>::type; },
+      "this torch dataset gives batches of another type than the loader's: name it, as in gannet::Dataset<YourBatch>");
+  if constexpr (!kReady) describe_samples<typename VectorElement<Item>::type, Batch>(source);
+  if constexpr (std::is_integral_v<Request>) {  // StreamDataset, StatefulDataset: asked for a number of samples
+    source.open = [dataset] {
+      if constexpr (requires { dataset->reset(); }) dataset->reset();
+      return [dataset](size_t count) -> Any {
+        if constexpr (D::is_stateful) {
+          auto item = dataset->get_batch(count);
+          return item ? std::make_shared<Item>(std::move(*item)) : Any();
+        } else {
+          return std::make_shared<Item>(dataset->get_batch(count));
+        }
+      };
+    };
+  } else {
+    source.size = [dataset] { return dataset->size(); };
+    source.read = [dataset](Indices indices) -> Any {
+      try {
+        return std::make_shared<Item>(dataset->get_batch(Request(std::vector<size_t>(indices.begin(), indices.end()))));
+      } catch (...) {
+        rethrow_with_samples(indices);
+      }
+    };
+  }
+}
+
+// `start()` opens an epoch and returns next() -> std::optional<Item>.
+template <class Batch, bool kReady, class Start>
+void read_stream(Source& source, Start start) {
+  using Item = typename std::invoke_result_t<std::invoke_result_t<Start&>&>::value_type;
+  if constexpr (kReady) {
+    static_assert(std::convertible_to<Item, Batch>, "the items of gannet::Batched(stream) are not the loader's batches");
+    source.open = [start] {
+      return [next = start()](size_t) mutable -> Any {
+        std::optional<Item> item = next();
+        return item ? std::make_shared<Batch>(std::move(*item)) : Any();
+      };
+    };
+  } else {
+    describe_samples<Item, Batch>(source);
+    source.open = [start] {
+      return [next = start(), over = false](size_t count) mutable -> Any {
+        auto samples = std::make_shared<std::vector<Item>>();
+        while (!over && samples->size() < count) {
+          std::optional<Item> item = next();
+          over = !item;
+          if (item) samples->push_back(std::move(*item));
+        }
+        return samples->empty() ? Any() : Any(samples);
+      };
+    };
+  }
+}
+
+// next() over a range; the first increment waits until the second item is asked for, so that nothing is made ahead of its use.
+template <class R>
+auto walk_range(std::shared_ptr<R> range) {
+  using Item = std::remove_cvref_t<decltype(*range->begin())>;
+  return [range, at = std::optional<decltype(range->begin())>()]() mutable -> std::optional<Item> {
+    if (!at) {
+      at.emplace(range->begin());
+    } else if (*at != range->end()) {
+      ++*at;
+    }
+    return *at != range->end() ? std::optional<Item>(**at) : std::nullopt;
+  };
+}
+
+template <class Batch, class D>
+Source make_source(std::shared_ptr<D> dataset) {
+  Source source;
+  source.batch = &typeid(Batch);
+  if constexpr (ReadsSingly<D>) {
+    source.size = [dataset] { return std::optional<size_t>(dataset->size()); };
+    read_singly<Batch>(source, [dataset](size_t index) { return dataset->get(index); });
+  } else if constexpr (TorchDataset<D>) {
+    read_torch<Batch>(source, dataset);
+  } else if constexpr (MapStyle<D>) {
+    source.size = [dataset] { return std::optional<size_t>(dataset->size()); };
+    read_singly<Batch>(source, [dataset](size_t index) { return dataset->get(index); });
+  } else if constexpr (RandomAccess<D>) {
+    source.size = [dataset] { return std::optional<size_t>(dataset->end() - dataset->begin()); };
+    read_singly<Batch>(source, [dataset](size_t index) { return dataset->begin()[index]; });
+  } else if constexpr (IsBatched<D>::value) {
+    using Stream = decltype(D::stream);
+    std::shared_ptr<Stream> stream(dataset, &dataset->stream);
+    if constexpr (Range<Stream>) {
+      read_stream<Batch, true>(source, [stream] { return walk_range(stream); });
+    } else if constexpr (requires { (*stream)()(); }) {
+      read_stream<Batch, true>(source, [stream] { return (*stream)(); });
+    } else {
+      read_stream<Batch, true>(source, [stream] { return [stream] { return (*stream)(); }; });
+    }
+  } else if constexpr (Range<D>) {
+    read_stream<Batch, false>(source, [dataset] { return walk_range(dataset); });
+  } else if constexpr (requires { (*dataset)()(); }) {  // opens an epoch
+    read_stream<Batch, false>(source, [dataset] { return (*dataset)(); });
+  } else {
+    static_assert(
+        requires { typename std::invoke_result_t<D&>::value_type; },
+        "not a dataset: give a torch::data dataset, an object with size() and get(i), a range, or a callable that "
+        "returns std::optional<Sample>");
+    read_stream<Batch, false>(source, [dataset] { return [dataset] { return (*dataset)(); }; });
+  }
+  return source;
+}
+
+// The Sample of a callable Batch(std::vector<Sample>).
+template <class F>
+struct FirstArgument {};
+template <class R, class A>
+struct FirstArgument<R (*)(A)> {
+  using type = std::remove_cvref_t<A>;
+};
+template <class C, class R, class A>
+struct FirstArgument<R (C::*)(A)> {
+  using type = std::remove_cvref_t<A>;
+};
+template <class C, class R, class A>
+struct FirstArgument<R (C::*)(A) const> {
+  using type = std::remove_cvref_t<A>;
+};
+template <class C, class R, class A>
+struct FirstArgument<R (C::*)(A) noexcept> : FirstArgument<R (C::*)(A)> {};
+template <class C, class R, class A>
+struct FirstArgument<R (C::*)(A) const noexcept> : FirstArgument<R (C::*)(A)> {};
+
+template <class Batch, class Samples, class F>
+Collator make_collator(F function) {
+  static_assert(
+      requires { typename VectorElement<Samples>::type; }, "a collate function takes std::vector<Sample>");
+  Collator collator;
+  collator.sample = &typeid(typename VectorElement<Samples>::type);
+  collator.call = [function](void* samples) mutable -> Any {
+    return std::make_shared<Batch>(function(std::move(*static_cast<Samples*>(samples))));
+  };
+  return collator;
+}
+
+}  // namespace loading
+
+}  // namespace gannet

@@ -19,7 +19,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--token-bytes", options.token_bytes, "bytes of a token: 1, or 2 for little-endian uint16")
       ->check(CLI::IsMember({1, 2}));
   app.add_option("--seq-len", options.sequence_length, "tokens of a sample")->check(CLI::PositiveNumber)->capture_default_str();
-  auto* steps = app.add_option("--steps", options.steps, "optimizer steps; 20, or 400 for a new model on its own text")
+  auto* steps = app.add_option("--steps", options.steps, "optimizer steps; 20, or 1500 for a new model on its own text")
                     ->check(CLI::NonNegativeNumber);
   app.add_option("--metrics", options.metrics, "file to write a JSON line to for every step");
   app.add_option("--save-model", options.save_model, "folder to write config.json and model.safetensors (fp32) to at the end");
@@ -30,6 +30,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();
   app.add_option("--width", options.architecture.width, "width of a new model")->capture_default_str();
   app.add_option("--heads", options.architecture.heads, "attention heads of a new model")->capture_default_str();
+  app.add_option("--init-range", options.architecture.initializer_range, "deviation of a new model's weights")
+      ->capture_default_str();
   app.add_option("--positions", options.architecture.positions, "longest sequence of a new model")->capture_default_str();
   app.add_option("--seed", options.seed, "seed of a new model's weights, of dropout and of generation")->capture_default_str();
   auto* generate =
@@ -55,7 +57,7 @@ Options parse_options(int argc, char** argv) {
     if (!*validation) options.validation_fraction = 0.1;
     if (!*generate) options.generate = 400;
   }
-  if (!*steps) options.steps = options.tokens.empty() && options.model.empty() ? 400 : 20;
+  if (!*steps) options.steps = options.tokens.empty() && options.model.empty() ? 1500 : 20;
   if (options.token_bytes == 2) options.architecture.vocabulary = 65536;
   options.architecture.positions = std::max(options.architecture.positions, options.sequence_length);
   return options;

@@ -17,17 +17,20 @@ import sys
 
 STEPS, LENGTH, MICRO_BATCH = 20, 128, 2
 SCHEDULERS = {
-    "WarmupLR": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 8},
-    "WarmupDecayLR": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 5, "total_num_steps": 20},
+    "WarmupLR": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4, "warmup_num_steps": 8},
+    "WarmupDecayLR": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4, "warmup_num_steps": 5, "total_num_steps": 20},
     "WarmupCosineLR": {"warmup_num_steps": 5, "total_num_steps": 20, "warmup_type": "linear"},
-    "OneCycle": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 6, "decay_step_size": 4, "decay_lr_rate": 0.5},
+    "OneCycle": {"cycle_min_lr": 3e-5, "cycle_max_lr": 3e-4, "cycle_first_step_size": 6, "decay_step_size": 4, "decay_lr_rate": 0.5},
 }
 
 
 def config(optimizer, scheduler, accumulation, bf16):
-    params = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    # Well-conditioned on purpose (docs/parity.md): at lr 1e-3 the loss has spikes that make 1e-7 into 1e-4, between two runs of one
+    # program too; and under L2 decay an eps of 1e-8 lets Adam blow the rounding noise of the key biases' gradient, zero in exact
+    # arithmetic, up to steps of size lr.
+    params = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
     if optimizer == "Adam":
-        params["adam_w_mode"] = False
+        params.update(adam_w_mode=False, eps=1e-6)
     result = {
         "train_micro_batch_size_per_gpu": MICRO_BATCH,
         "gradient_accumulation_steps": accumulation,

@@ -2,7 +2,8 @@
 # package_test.sh CMAKE BUILD_FOLDER CXX: the installed package as its users meet it.
 #
 # The component sdk alone builds a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
-# moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; a program is built against the component devel.
+# moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; the plugin trains examples/gpt2; examples/solver is
+# built against the component devel, and runs.
 set -euo pipefail
 cmake=$1 build=$2 cxx=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -38,10 +39,13 @@ expect "optimizer Momentum 1.0.0: gradient descent with momentum" "$information"
 expect "dampening" "$information"
 expect "$plugin" "$("$gannet" plugins info "$plugin")"
 
+# ---- named in the config, that plugin trains the tree's GPT-2 ------------------------------------------------------------
+python3 "$here/../examples/gpt2_configs_test.py" "$build/bin/gannet" "$build/bin/gpt2" "$work/plugin/lib/gannet" || fail "the plugin does not train gpt2"
+
 # ---- a program against the whole package ---------------------------------------------------------------------------------
 quiet "$cmake" --install "$build" --prefix "$work/sdk" --component runtime
 quiet "$cmake" --install "$build" --prefix "$work/sdk" --component devel
-quiet "$cmake" -S "$here/program" -B "$work/program" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk"
-quiet "$cmake" --build "$work/program"
-expect "from the package" "$("$work/program/program" 2>&1)"
+quiet "$cmake" -S "$here/../../examples/solver" -B "$work/solver" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk" -DCMAKE_BUILD_TYPE=Release
+quiet "$cmake" --build "$work/solver"
+expect "residual" "$("$work/solver/solver" 2>&1)"
 echo "the package serves $cxx"

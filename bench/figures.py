@@ -1,6 +1,7 @@
 """Figures that are whole commands: starting, compiling, and training beside DeepSpeed. Each alternates ours and the other's.
 
     python3 bench/figures.py start   [--build build-bench] [--rounds 15]
+    python3 bench/figures.py plugins [--build build-bench] [--rounds 7]
     python3 bench/figures.py compile [--build build-bench] [--rounds 7]
     python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--rounds 7]
 
@@ -49,6 +50,17 @@ def start(args):
     report("start_to_first_step", figures, "first_step_s", "bare_start_s", bar=1.2)
 
 
+def plugins(args):
+    rounds = []
+    for index in range(args.rounds + 1):
+        rounds.append(json.loads(subprocess.run([args.build / "bench/open_plugins"], check=True, capture_output=True, text=True).stdout))
+        print("warm-up" if index == 0 else f"round {index}", json.dumps(rounds[-1]), flush=True)
+    medians = {name: round(statistics.median(one[name] for one in rounds[1:]), 3) for name in rounds[0]}
+    slowest = max((name for name in medians if name != "search"), key=medians.get)
+    print(json.dumps({"figure": "plugin_open", "rounds": args.rounds, "search_ms": medians["search"], "slowest": slowest, "bar_ms": 3,
+                      "slowest_ms": medians[slowest]}))
+
+
 def compile_(args):
     libtorch = subprocess.run([root / "scripts/setup.sh", "--print"], check=True, capture_output=True, text=True).stdout.strip()
     flags = ["-std=c++20", "-O2", "-fPIC", f"-I{root}/core/include", f"-I{root}/sdk/include", f"-isystem{libtorch}/include",
@@ -93,7 +105,7 @@ def peer(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=("start", "compile", "peer"))
+    parser.add_argument("figure", choices=("start", "plugins", "compile", "peer"))
     parser.add_argument("--build", type=pathlib.Path, default=root / "build-bench")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peer", type=pathlib.Path)
@@ -102,7 +114,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
-    {"start": start, "compile": compile_, "peer": peer}[args.figure](args)
+    {"start": start, "plugins": plugins, "compile": compile_, "peer": peer}[args.figure](args)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 // LibTorch alone, doing one addition: what any program that uses it pays at its start.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 

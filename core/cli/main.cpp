@@ -1,8 +1,32 @@
-#include "cli/commands.h"
-
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <iostream>
+
+#include "base/text.h"
+#include "cli/commands.h"
+
+namespace {
+
+// The parser says of a misspelt command only that one is required.
+void check_commands(CLI::App* app, int argc, char** argv) {
+  std::string so_far = "gannet";
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const auto commands = app->get_subcommands(nullptr);
+    if (commands.empty()) return;  // what follows are the command's own arguments
+    std::vector<std::string> names;
+    for (const CLI::App* command : commands) names.push_back(command->get_name());
+    const auto found = std::find(names.begin(), names.end(), argv[i]);
+    if (found == names.end())
+      throw gannet::Error(gannet::ErrorCode::kArgument,
+                          "there is no command '" + so_far + " " + argv[i] + "'" + gannet::did_you_mean(argv[i], names),
+                          "it is one of: " + gannet::join(names, ", "));
+    app = commands[static_cast<size_t>(found - names.begin())];
+    so_far += std::string(" ") + argv[i];
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Gannet trains LibTorch models from a ds_config.json.", "gannet");
@@ -13,6 +37,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_schedule(app);
   gannet::cli::add_plugins(app);
   try {
+    check_commands(&app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& error) {  // a command's own exit code
     return error.get_exit_code();

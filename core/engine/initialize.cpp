@@ -48,6 +48,16 @@ auto position_in(const config::Document& document, const std::string& block) {
   };
 }
 
+// The plugin that a block's `type` names; where none has that name, the error says where the type stands.
+const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
+                              const config::Document& document, const std::string& block) {
+  try {
+    return registry.require(kind, type, device);
+  } catch (const Error& error) {
+    throw Error(error.code(), document.origin_of("/" + block + "/type").to_string() + ": " + error.message(), error.next_step());
+  }
+}
+
 // Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
 constexpr int64_t kOverlapBucketNumel = 8 << 20;
 
@@ -92,7 +102,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 void EngineBase::Impl::open_accelerator(const config::Document& document) {
   const std::string wanted = type_of(document, "accelerator");
   auto open = [&](const std::string& name) {
-    const plugin::Plugin& plugin = registry->require(GANNET_KIND_ACCELERATOR, name);
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_ACCELERATOR, name, "", document, "accelerator");
     accelerator = std::make_unique<Accelerator>(plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")), host);
   };
   if (lower(wanted) != "auto") {
@@ -163,7 +173,7 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
     user_lr_seen.resize(groups.size());
     for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
   } else if (!settings().optimizer.type.empty()) {
-    const plugin::Plugin& plugin = registry->require(GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->name());
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->name(), document, "optimizer");
     for (size_t g = 0; g < groups.size(); ++g) {
       Dict params = settings().optimizer.params;
       if (g < options.model_parameters.size())
@@ -216,7 +226,7 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
   user_schedule = options.lr_scheduler;
   schedule_is_by_hand = options.lr_scheduler.by_hand;
   if (!user_schedule.function && !settings().scheduler.type.empty() && reducer) {
-    const plugin::Plugin& plugin = registry->require(GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->name());
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->name(), document, "scheduler");
     scheduler = std::make_unique<Scheduler>(plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
                                             static_cast<uint32_t>(groups.size()));
     const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);

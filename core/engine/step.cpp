@@ -264,9 +264,10 @@ void EngineBase::Impl::tell(const StepResult& result) {
   if (!result.applied && is_first) log_warning(result.reason);
   if (settings().wall_clock_breakdown && is_first) log_info(timers.take_line());
   if (settings().steps_per_print && *settings().steps_per_print > 0 && global_steps % *settings().steps_per_print == 0 && is_first) {
-    std::string line = "step=" + std::to_string(global_steps) + ", skipped=" + std::to_string(skipped_steps) + ", lr=[";
-    for (size_t g = 0; g < groups.size(); ++g) line += (g ? ", " : "") + short_number(*groups[g].find("lr"));
-    log_info(line + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
+    std::string line = "step=" + std::to_string(global_steps) + ", skipped=" + std::to_string(skipped_steps), rates;
+    for (auto& group : groups)
+      if (const double* lr = group.find("lr")) rates += (rates.empty() ? "" : ", ") + short_number(*lr);
+    log_info(line + ", lr=[" + rates + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
   }
 }
 

@@ -17,6 +17,7 @@
 #include <iostream>
 #include <limits>
 #include <thread>
+#include <vector>
 
 #include "data.h"
 #include "generate.h"
@@ -71,7 +72,8 @@ void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
 
   for (int64_t step = 0; step < options.steps; ++step) {
     const auto began = std::chrono::steady_clock::now();
-    StepReport report{.step = step + 1, .lr = engine.get_lr()[0]};
+    const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
+    StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
     gannet::StepResult result;
     for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
       const int64_t first = ((step * accumulation + micro_batch) * ranks + rank) * batch;

@@ -133,6 +133,20 @@ void World::agree(const std::string& what, const std::string& text) {
     throw Error(ErrorCode::kMismatch, verdict, "start the same build with the same config and plugins on every rank");
 }
 
+std::vector<std::string> World::gather(const std::string& what, const std::string& text) {
+  if (!store_) return {text};
+  std::string key;
+  {
+    const std::lock_guard lock(gathers_mutex_);
+    key = "gather/" + what + "/" + std::to_string(gathers_[what]++);
+  }
+  store_->set(key + "/" + std::to_string(rank()), text);
+  wait_for_ranks(*store_, key, rank(), size(), "for " + what, Patience(timeout_));
+  std::vector<std::string> texts;
+  for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
+  return texts;
+}
+
 void World::leave() noexcept {
   if (!store_) return;
   try {

@@ -8,7 +8,9 @@
 
 #include <gannet/distributed.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,10 @@ class World {
   // Error(kTimeout) that names the ranks that never asked.
   void agree(const std::string& what, const std::string& text);
 
+  // Publishes this rank's text under `what` and returns every rank's, by rank. Called by all ranks; calls with the same `what`
+  // are matched in their order, so that a service thread may gather under a name of its own. Throws as agree.
+  std::vector<std::string> gather(const std::string& what, const std::string& text);
+
   // Says goodbye: rank 0, who serves the store, waits some seconds for the others to do so. Called before an orderly end.
   void leave() noexcept;
 
@@ -51,6 +57,8 @@ class World {
   std::chrono::milliseconds timeout_;
   uint32_t local_rank_ = 0;
   uint32_t agreements_ = 0;
+  std::mutex gathers_mutex_;
+  std::map<std::string, uint32_t> gathers_;  // how often each name was gathered under
   Host host_;
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table

@@ -19,4 +19,5 @@
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 #include <gannet/log.h>
+#include <gannet/stop.h>
 #include <gannet/value.h>

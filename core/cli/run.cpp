@@ -86,9 +86,10 @@ void add_run(CLI::App& app) {
       ->check(CLI::Range(1, 65535));
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "give each rank cores of its own");
   command
-      ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,
-                   "after a failure start all ranks again, at most so often; not after exit code 2 (a user's mistake), 126 or 127 "
-                   "(no program), nor when asked to stop (default: 0)")
+      ->add_option(
+          "--max-restarts,--max_restarts", arguments->options.max_restarts,
+          "after a failure start all ranks again, at most so often; not after exit code 2 (a user's mistake), 126 or 127 "
+          "(no program), nor when asked to stop (default: 0)")
       ->check(CLI::Range(0, 1'000'000));
   command
       ->add_option("--grace-seconds,--grace_seconds", arguments->options.grace_seconds,

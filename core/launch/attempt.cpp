@@ -108,8 +108,8 @@ void Attempt::take_signals() {
     if (stop) {
       stopped_by_ = number;
       if (ranks_.size() > 1)
-        say(signal_name(number) + " goes on to " + std::to_string(ranks_.size()) + " ranks, which have " + in_seconds(stop_grace()) +
-            " to end; send it again to kill them");
+        say(signal_name(number) + " goes on to " + std::to_string(ranks_.size()) + " ranks, which have " +
+            in_seconds(stop_grace()) + " to end; send it again to kill them");
       if (!has_it) set_deadline(stop_grace(), signal_name(number));
     }
     forwarded_.insert(number);
@@ -154,8 +154,7 @@ void Attempt::judge(Rank& rank) {
   first_ = &rank;
   stop_ = stopped_by_ != 0 || code == kStoppedExitCode || forwarded_.count(number) != 0;
   if (stop_) {
-    if (!all_ended())
-      set_deadline(stop_grace(), "the end of rank " + std::to_string(rank.rank()));
+    if (!all_ended()) set_deadline(stop_grace(), "the end of rank " + std::to_string(rank.rank()));
     return;
   }
   if (number == SIGKILL) why_killed_ = memory_.why_killed();

@@ -27,8 +27,8 @@ struct Session {
 
 struct Outcome {
   int code = 0;
-  bool failed = false;      // false too when the ranks ended because they were asked to stop
-  std::string why = {};     // "rank 1 was killed by SIGKILL (Killed)"
+  bool failed = false;          // false too when the ranks ended because they were asked to stop
+  std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
   std::string no_restart = {};  // the reason, where there is one
 };
 
@@ -71,17 +71,17 @@ class Attempt {
   bool stop_ = false;               // first_ ended because it was asked to
   std::string why_killed_;          // first_, by SIGKILL
   int stopped_by_ = 0;
-  std::set<int> forwarded_;         // signals that went on to the ranks
+  std::set<int> forwarded_;  // signals that went on to the ranks
   int last_forwarded_ = 0;
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
-  bool gave_up_ = false;            // what is left after SIGKILL cannot be ended
+  bool gave_up_ = false;                       // what is left after SIGKILL cannot be ended
   std::optional<Clock::time_point> deadline_;  // then SIGKILL
   std::string ignored_;                        // "SIGTERM", for the line that says who is killed
   std::chrono::milliseconds patience_{0};
 };
 
-void say(const std::string& text);                     // a line of gannet run's own on stderr
+void say(const std::string& text);                       // a line of gannet run's own on stderr
 std::string in_seconds(std::chrono::milliseconds time);  // "30 s", "0.5 s"
 
 }  // namespace gannet::launch

@@ -52,9 +52,7 @@ MemoryWatch::MemoryWatch(const std::string& root, const std::string& membership)
   before_ = kills();
 }
 
-std::optional<uint64_t> MemoryWatch::kills() const {
-  return file_.empty() ? std::nullopt : entry_of(file_, "oom_kill");
-}
+std::optional<uint64_t> MemoryWatch::kills() const { return file_.empty() ? std::nullopt : entry_of(file_, "oom_kill"); }
 
 std::optional<uint64_t> MemoryWatch::limit_bytes() const {
   constexpr uint64_t kNone = uint64_t{1} << 62;  // v1 writes the largest multiple of a page for "none"

@@ -89,7 +89,9 @@ void write_fully(int descriptor, const std::string& text) {
 }
 
 Rank::Rank(uint32_t rank, const StartOptions& options)
-    : rank_(rank), own_group_(options.own_group), lines_{LinePrefixer(prefix_of(rank), last_), LinePrefixer(prefix_of(rank), last_)} {
+    : rank_(rank),
+      own_group_(options.own_group),
+      lines_{LinePrefixer(prefix_of(rank), last_), LinePrefixer(prefix_of(rank), last_)} {
   int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};  // stdout, stderr, and where the child reports that it could not start
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);

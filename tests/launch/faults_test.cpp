@@ -7,6 +7,7 @@
 
 namespace {
 
+using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -19,9 +20,10 @@ size_t count_of(const std::string& text, const std::string& part) {
 }
 
 TEST_F(GannetRunFault, ReportsTheFirstFailureAsTheCauseAndTheOthersAsWhatFollowed) {
-  Launched run({"--num_procs", "3", "sh", "-c",
-                "case $RANK in 0) trap 'echo peer lost; exit 3' TERM; while :; do sleep 0.05; done;; "
-                "1) sleep 0.4; for i in $(seq 30); do echo line $i; done; echo the reason >&2; exit 7;; 2) exec sleep 60;; esac"});
+  Launched run(
+      {"--num_procs", "3", "sh", "-c",
+       "case $RANK in 0) trap 'echo peer lost; exit 3' TERM; while :; do sleep 0.05; done;; "
+       "1) sleep 0.4; for i in $(seq 30); do echo line $i; done; echo the reason >&2; exit 7;; 2) exec sleep 60;; esac"});
   EXPECT_EQ(run.finish(), 7);
   EXPECT_THAT(run.error(), HasSubstr("[gannet run] rank 1 of 3 failed first, and is the cause: it ended with exit code 7\n"));
   EXPECT_THAT(run.error(), HasSubstr("rank 0 ended with exit code 3"));
@@ -40,14 +42,15 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
       {"TERM", "SIGTERM: it was sent from outside and not by gannet run"},
   };
   for (const auto& [name, text] : cases) {
-    Launched run({"--num_procs", "2", "sh", "-c", std::string("if [ $RANK = 0 ]; then kill -") + name + " $$; fi; exec sleep 60"});
+    Launched run(Options{
+        .procs = 2, .command = {"sh", "-c", std::string("if [ $RANK = 0 ]; then kill -") + name + " $$; fi; exec sleep 60"}});
     run.finish();
     EXPECT_THAT(run.error(), HasSubstr(std::string("\n    ") + text));
   }
 }
 
 TEST_F(GannetRunFault, ASignalInsideAShellScriptIsSeenThroughItsExitCode) {
-  Launched run({"--num_procs", "1", "sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"});
+  Launched run(Options{.command = {"sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"}});
   EXPECT_EQ(run.finish(), 128 + SIGSEGV);
   EXPECT_THAT(run.error(), HasSubstr("something that it had started was killed by SIGSEGV\n    SIGSEGV: it used memory"));
 }
@@ -56,7 +59,7 @@ TEST_F(GannetRunFault, ExplainsGannetsOwnExitCodes) {
   const std::pair<int, const char*> cases[] = {
       {2, "a user's mistake"}, {3, "the environment's fault"}, {70, "a defect"}, {127, "was not found"}};
   for (const auto& [code, text] : cases) {
-    Launched run({"--num_procs", "1", "sh", "-c", "exit " + std::to_string(code)});
+    Launched run(Options{.command = {"sh", "-c", "exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);
     EXPECT_THAT(run.error(), HasSubstr("\n    exit code " + std::to_string(code) + ": "));
     EXPECT_THAT(run.error(), HasSubstr(text));
@@ -68,15 +71,12 @@ TEST_F(GannetRunFault, SaysThatTheKernelKilledItForWantOfMemory) {
   std::ofstream(at("self")) << "0::/\n";
   std::ofstream(at("memory.events")) << "oom_kill 0\n";
   std::ofstream(at("memory.max")) << "268435456\n";
-  Launched run([&] {
-    gannet::launch::Options options;
-    options.procs = 2;
-    options.cgroup_root = folder_.string();
-    options.cgroup_membership = at("self");
-    options.command = {"sh", "-c",
-                       "if [ $RANK = 1 ]; then echo oom_kill 1 > " + at("memory.events") + "; kill -9 $$; fi; exec sleep 60"};
-    return gannet::launch::run(options);
-  });
+  Launched run(
+      Options{.procs = 2,
+              .command = {"sh", "-c",
+                          "if [ $RANK = 1 ]; then echo oom_kill 1 > " + at("memory.events") + "; kill -9 $$; fi; exec sleep 60"},
+              .cgroup_root = folder_.string(),
+              .cgroup_membership = at("self")});
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed for want of memory: oom_kill in " + at("memory.events") +
                                      " went from 0 to 1; the cgroup's limit is 256.0 MiB\n"));
@@ -107,7 +107,7 @@ TEST_F(GannetRunFault, StartsAgainUntilItGoesWell) {
 }
 
 TEST_F(GannetRunFault, GivesUpWhenTheRestartsAreUsedUp) {
-  Launched run({"--num_procs", "1", "--max-restarts=2", "sh", "-c", "echo start; exit 3"});
+  Launched run(Options{.max_restarts = 2, .command = {"sh", "-c", "echo start; exit 3"}});
   EXPECT_EQ(run.finish(), 3);
   EXPECT_EQ(count_of(run.output(), "start"), 3u);
   EXPECT_THAT(run.error(), HasSubstr("no restart: all 2 are used up\n"));
@@ -115,7 +115,7 @@ TEST_F(GannetRunFault, GivesUpWhenTheRestartsAreUsedUp) {
 
 TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
   for (const int code : {2, 126, 127}) {
-    Launched run({"--num_procs", "1", "--max-restarts", "5", "sh", "-c", "echo start; exit " + std::to_string(code)});
+    Launched run(Options{.max_restarts = 5, .command = {"sh", "-c", "echo start; exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);
     EXPECT_EQ(count_of(run.output(), "start"), 1u);
     EXPECT_THAT(run.error(), HasSubstr("no restart: what ends with exit code " + std::to_string(code) + " would do so again"));
@@ -126,7 +126,8 @@ TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
 
 TEST_F(GannetRunFault, DoesNotStartAgainAfterAStop) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
-    Launched run({"--num_procs", "2", "--max-restarts", "5", "sh", "-c", "echo $$ > " + at("ready") + "$RANK; exec sleep 60"});
+    Launched run(
+        Options{.procs = 2, .max_restarts = 5, .command = {"sh", "-c", "echo $$ > " + at("ready") + "$RANK; exec sleep 60"}});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 128 + number);
@@ -137,9 +138,14 @@ TEST_F(GannetRunFault, DoesNotStartAgainAfterAStop) {
 }
 
 TEST_F(GannetRunFault, AnEarlierSignalThatWasHandledDoesNotExcuseALaterFailure) {
-  Launched run({"--num_procs", "2", "--max-restarts", "1", "sh", "-c",
-                "trap 'echo saved >> " + at("saved") + "$RANK' USR1; echo $$ > " + at("ready") + "$RANK; "
-                "while [ ! -e " + at("saved") + "$RANK ]; do sleep 0.05; done; [ $GANNET_RESTART = 1 ] && exit 0; sleep 0.2; exit 9"});
+  Launched run(Options{
+      .procs = 2,
+      .max_restarts = 1,
+      .command = {"sh", "-c",
+                  "trap 'echo saved >> " + at("saved") + "$RANK' USR1; echo $$ > " + at("ready") +
+                      "$RANK; "
+                      "while [ ! -e " +
+                      at("saved") + "$RANK ]; do sleep 0.05; done; [ $GANNET_RESTART = 1 ] && exit 0; sleep 0.2; exit 9"}});
   pids_in({at("ready0"), at("ready1")});
   kill(run.pid(), SIGUSR1);
   EXPECT_EQ(run.finish(), 0);

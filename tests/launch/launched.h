@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "launch/launch.h"
+
 using Clock = std::chrono::steady_clock;
 
 class Launched {
@@ -30,6 +32,9 @@ class Launched {
           execv(argv[0], argv.data());
           return 99;
         }) {}
+  // The same without the binary: `gannet` takes some tenths of a second to load, which many cases need not pay.
+  explicit Launched(const gannet::launch::Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5))
+      : Launched([&] { return gannet::launch::run(options, failure_grace); }) {}
   // A function as the whole program of a process; it returns the exit code.
   explicit Launched(const std::function<int()>& body) {
     int out[2], err[2];

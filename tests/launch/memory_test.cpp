@@ -22,8 +22,7 @@ class MemoryWatchTest : public testing::Test {
     std::ofstream(root_ / file) << text;
   }
   MemoryWatch watch() { return MemoryWatch(root_.string(), (root_ / "self").string()); }
-  std::filesystem::path root_ =
-      std::filesystem::temp_directory_path() / ("gannet-memory-" + std::to_string(getpid()));
+  std::filesystem::path root_ = std::filesystem::temp_directory_path() / ("gannet-memory-" + std::to_string(getpid()));
 };
 
 TEST_F(MemoryWatchTest, SaysThatAKillWasForWantOfMemoryWithTheSmallestLimitOnTheWayUp) {

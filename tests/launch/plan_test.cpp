@@ -49,8 +49,9 @@ TEST(RankEnvironment, SetsTheRanksVariablesOverTheInheritedOnes) {
   options.procs = 2;
   const auto entries = rank_environment({"HOME=/h", "RANK=9", "TORCHELASTIC_USE_AGENT_STORE=True"}, options, 1,
                                         {.port = 1234, .cores = 8, .restart = 2, .mark = "abc"});
-  for (const char* entry : {"HOME=/h", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                            "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234", "OMP_NUM_THREADS=4", "GANNET_RESTART=2", "GANNET_RUN_ID=abc"})
+  for (const char* entry :
+       {"HOME=/h", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+        "MASTER_PORT=1234", "OMP_NUM_THREADS=4", "GANNET_RESTART=2", "GANNET_RUN_ID=abc"})
     EXPECT_THAT(entries, Contains(entry));
   EXPECT_THAT(entries, Not(Contains("RANK=9")));
   EXPECT_THAT(entries, Not(Contains("TORCHELASTIC_USE_AGENT_STORE=True")));

@@ -5,6 +5,7 @@
 
 namespace {
 
+using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -74,19 +75,22 @@ TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
 
 TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
   Launched run(
-      {"--num_procs", "2", "sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"});
+      Options{.procs = 2,
+              .command = {"sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 0.2; done"}},
+      std::chrono::seconds(1));
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 3);
-  EXPECT_GT(Clock::now() - start, std::chrono::seconds(5));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(9));
-  EXPECT_THAT(run.error(), HasSubstr("killing rank 0, which did not end within 5 s of SIGTERM"));
+  EXPECT_GT(Clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+  EXPECT_THAT(run.error(), HasSubstr("killing rank 0, which did not end within 1 s of SIGTERM"));
 }
 
 TEST_F(GannetRun, ForwardsSignalsToEveryRank) {
   for (const int number : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGTERM}) {
-    Launched run(
-        {"--num_procs", "2", "sh", "-c",
-         "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo $$ > " + at("ready") + "$RANK; while :; do sleep 0.05; done"});
+    Launched run(Options{.procs = 2,
+                         .command = {"sh", "-c",
+                                     "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo $$ > " + at("ready") +
+                                         "$RANK; while :; do sleep 0.05; done"}});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 0) << number;

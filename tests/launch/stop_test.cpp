@@ -9,6 +9,7 @@
 
 namespace {
 
+using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -84,7 +85,12 @@ TEST(StopSignals, ASignalThatNobodyCanHandleIsAnErrorAndChangesNothing) {
   gannet::StopSignals works;
 }
 
-class GannetRunStop : public GannetRun {};
+class GannetRunStop : public GannetRun {
+ protected:
+  std::vector<std::string> deaf() const {  // to all but SIGKILL
+    return {"sh", "-c", "trap '' TERM; echo $$ > " + at("ready") + "$RANK; while :; do sleep 0.1; done"};
+  }
+};
 
 TEST_F(GannetRunStop, SavesOnEveryRankAtTheSameStepAndDoesNotStartAgain) {
   for (const int number : {SIGTERM, SIGUSR1}) {
@@ -135,7 +141,7 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
     EXPECT_THAT(run.error(), HasSubstr("SIGTERM goes on to 2 ranks, which have 10 s to end; send it again to kill them\n"));
   }
   for (const char* file : {"ready0", "ready1"}) std::filesystem::remove(at(file));
-  Launched run({"--num_procs", "2", "--grace-seconds", "0.5", kProgram, folder_.string(), "20"});
+  Launched run(Options{.procs = 2, .grace_seconds = 0.5, .command = deaf()});
   pids_in({at("ready0"), at("ready1")});
   const auto start = Clock::now();
   kill(run.pid(), SIGTERM);
@@ -147,7 +153,7 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
 }
 
 TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
-  Launched run({"--num_procs", "2", kProgram, folder_.string(), "20"});
+  Launched run(Options{.procs = 2, .command = deaf()});
   pids_in({at("ready0"), at("ready1")});
   const auto start = Clock::now();
   kill(run.pid(), SIGTERM);
@@ -159,7 +165,7 @@ TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
 }
 
 TEST_F(GannetRunStop, ARankThatGoesOnAfterTheOthersHaveStoppedIsEnded) {
-  Launched run({"--num_procs", "2", "--grace-seconds", "0.5", "sh", "-c", "[ $RANK = 0 ] && exit 85; exec sleep 60"});
+  Launched run(Options{.procs = 2, .grace_seconds = 0.5, .command = {"sh", "-c", "[ $RANK = 0 ] && exit 85; exec sleep 60"}});
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));

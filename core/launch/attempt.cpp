@@ -139,7 +139,8 @@ void Attempt::reap() {
   std::stable_sort(ended.begin(), ended.end(), [&](const Rank* a, const Rank* b) { return weight(a) < weight(b); });
   ended_.insert(ended_.end(), ended.begin(), ended.end());
   for (Rank* rank : ended) judge(*rank);
-  if (all_ended()) set_deadline(stop_ ? stop_grace() : failure_grace_, "SIGTERM");  // for what they left behind
+  // What they left behind may be the program itself, still saving: a shell script in front of it ends at once on SIGTERM.
+  if (all_ended()) set_deadline(stop_ || stopped_by_ != 0 ? stop_grace() : failure_grace_, "SIGTERM");
 }
 
 bool Attempt::all_ended() const {

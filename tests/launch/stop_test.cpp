@@ -152,6 +152,19 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
   EXPECT_THAT(run.error(), HasSubstr(" was killed by gannet run"));
 }
 
+TEST_F(GannetRunStop, AProgramBehindAShellScriptHasTheGracePeriodToo) {
+  // The script ends at once on SIGTERM, and the program that it had started takes longer than after a failure.
+  const std::string program = "trap 'sleep 0.8; echo saved > " + at("saved") + "; exit 85' TERM; echo $$ > " + at("ready") +
+                              "; while :; do sleep 0.05; done";
+  std::ofstream(at("program")) << program;
+  Launched run(Options{.procs = 2, .command = {"sh", "-c", "if [ $RANK = 0 ]; then sh " + at("program") + "; fi; sleep 60"}},
+               std::chrono::milliseconds(200));
+  pids_in({at("ready")});
+  kill(run.pid(), SIGTERM);
+  run.finish();
+  EXPECT_EQ(content(at("saved")), "saved\n");
+}
+
 TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
   Launched run(Options{.procs = 2, .command = deaf()});
   pids_in({at("ready0"), at("ready1")});

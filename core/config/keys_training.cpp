@@ -76,6 +76,8 @@ constexpr Key kRows[] = {
     {"gannet/max_consecutive_skips", kInt, "25", kActive, ">=1", "so many skipped steps in a row, and one more, are an error"},
     {"gannet/timeout_seconds", kNumber, "null", kActive, ">0",
      "deadline of rendezvous and collectives; null: DEEPSPEED_TIMEOUT (minutes), else 600"},
+    {"gannet/deadline_seconds", kNumber, "null", kActive, ">0",
+     "how long a collective call waits for a rank that is alive but late; null: the process group's time-out"},
 };
 
 }  // namespace

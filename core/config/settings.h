@@ -75,6 +75,7 @@ struct Settings {
   int64_t data_workers = 1;                      // threads that prepare batches; 0: on the caller's
   int64_t max_consecutive_skips = 25;            // more skipped steps in a row (without a dynamic loss scale) are an error
   std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+  std::optional<double> deadline_seconds;        // how long a call waits for a rank that is late; default timeout_seconds
 };
 
 }  // namespace gannet::config

@@ -2,6 +2,7 @@
 // that the manifest can tell was compared.
 #include "base/text.h"
 #include "config/parse.h"
+#include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
 
@@ -309,6 +310,7 @@ class Loading {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) {
   Impl& impl = *impl_;
   wait_for_checkpoint();
+  auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
     return ranks.gather ? ranks.gather("load_checkpoint: " + what, text) : std::vector<std::string>{text};

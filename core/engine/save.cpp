@@ -163,6 +163,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
                 "set gannet.checkpoint.async to false in its config");
 
+  auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.global_steps, folder);
   at::NoGradGuard no_grad;
   checkpoint::Content content = impl.content(options);
   content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,

@@ -90,6 +90,12 @@ const char* dtype_name(c10::ScalarType dtype) {
   return nullptr;
 }
 
+std::optional<c10::ScalarType> dtype_of(std::string_view name) {
+  for (const auto& known : kDtypes)
+    if (known.first == name) return known.second;
+  return std::nullopt;
+}
+
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& path) {
   const Json document = parse_without_duplicates(json, path);
   if (!document.is_object()) corrupt(path, "the header is not a JSON object");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct Header {
 
 /// "F32" for kFloat ...; null where the format has no name for it.
 const char* dtype_name(c10::ScalarType dtype);
+/// The other way; empty for a name that the format does not have.
+std::optional<c10::ScalarType> dtype_of(std::string_view name);
 
 /// Checks everything: syntax, duplicate names, dtypes, shapes against byte counts, and that the tensors cover the
 /// `data_bytes` behind the header without gap or overlap. Throws Error(kCorrupt); `path` is for the message.

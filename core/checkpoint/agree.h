@@ -1,0 +1,20 @@
+// What every rank must know before any goes on: each does its part, and the failure of one is thrown by all.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/value_json.h"
+
+namespace gannet::checkpoint {
+
+// Runs `part` and gives what all ranks' parts returned, by rank. Where any threw, every rank throws the first such error, with
+// the rank in front of it when there are several.
+std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part);
+
+// Only rank 0 has a part; all get what it returned.
+Json agree_on_rank_0(const Ranks& ranks, const std::string& what, const std::function<Json()>& part);
+
+}  // namespace gannet::checkpoint

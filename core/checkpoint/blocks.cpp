@@ -1,0 +1,157 @@
+#include "checkpoint/blocks.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "checkpoint/files.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+constexpr uint64_t kAlignment = 4096;  // of direct I/O: offset, length and memory
+constexpr size_t kThreads = 4;         // blocks in flight: while one is hashed, others are on their way to the disk
+
+uint64_t rounded_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+struct Free {
+  void operator()(char* memory) const { std::free(memory); }
+};
+
+// body(i, buffer) for i in [0, count), each thread with a buffer of its own. Signals stay with the program's threads.
+void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(uint64_t i, char* buffer)>& body) {
+  std::atomic<uint64_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  auto work = [&] {
+    try {
+      std::unique_ptr<char, Free> buffer(
+          static_cast<char*>(std::aligned_alloc(2 << 20, (buffer_bytes + (2 << 20) - 1) >> 21 << 21)));
+      if (!buffer) throw std::bad_alloc();
+      ::madvise(buffer.get(), buffer_bytes, MADV_HUGEPAGE);
+      for (uint64_t i; (i = next.fetch_add(1)) < count;) body(i, buffer.get());
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::vector<std::thread> threads;
+  try {
+    for (size_t i = 0; i < std::min<uint64_t>(kThreads, count); ++i) {
+      threads.emplace_back(work);
+      pthread_setname_np(threads.back().native_handle(), "gannet-blocks");
+    }
+  } catch (...) {  // too many threads on this system: those that began do the work
+    if (threads.empty()) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  for (auto& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Direct where the file system takes it, else through the page cache.
+Descriptor open_direct(const std::string& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666));
+  return file >= 0 ? std::move(file) : open_file(path, flags);
+}
+
+void read_block(int file, char* to, uint64_t bytes, uint64_t offset, const std::string& path) {
+  uint64_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = ::pread(file, to + done, rounded_up(bytes - done), static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINVAL) {
+      const int flags = ::fcntl(file, F_GETFL);
+      if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      errno = EINVAL;
+    }
+    if (count < 0)
+      throw Error(ErrorCode::kIo,
+                  "cannot read " + path + " at byte " + std::to_string(offset + done) + ": " + std::strerror(errno));
+    if (count == 0) throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(offset + done));
+    done += count;
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill) {
+  Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
+  // Room for all of it first: a full disk is known before the first byte, and the blocks need not extend the file one by one.
+  if (bytes > 0 && ::fallocate(file, 0, 0, static_cast<off_t>(rounded_up(bytes))) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+    io_failed("reserve " + size_text(bytes) + " for", path, errno);
+
+  std::vector<uint64_t> checksums(block_count(bytes, block_bytes));
+  on_threads(checksums.size(), std::min(rounded_up(bytes), block_bytes), [&](uint64_t block, char* buffer) {
+    const uint64_t begin = block * block_bytes, size = std::min(block_bytes, bytes - begin);
+    fill(begin, size, buffer);
+    std::memset(buffer + size, 0, rounded_up(size) - size);
+    checksums[block] = XXH3_64bits(buffer, size);
+    write_at(file, buffer, rounded_up(size), begin, path);
+  });
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) io_failed("cut to its length", path, errno);
+  sync(file, path);
+  file.close(path);
+  return checksums;
+}
+
+void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests,
+                 const std::function<void(const BlockRequest&, const char*, uint64_t)>& use,
+                 const std::function<void(const BlockRequest&, const Error&)>& bad) {
+  std::map<size_t, Descriptor> open;
+  uint64_t buffer_bytes = kAlignment;
+  for (const BlockRequest& request : requests) {
+    const BlockFile& file = files[request.file];
+    buffer_bytes = std::max(buffer_bytes, std::min(rounded_up(file.bytes), file.block_bytes));
+    if (open.contains(request.file)) continue;
+    Descriptor& descriptor = open[request.file];
+    try {
+      descriptor = open_direct(file.path, O_RDONLY);
+    } catch (const Error& error) {
+      bad(request, error);
+    }
+  }
+  on_threads(requests.size(), buffer_bytes, [&](uint64_t i, char* buffer) {
+    const BlockRequest& request = requests[i];
+    const BlockFile& file = files[request.file];
+    const Descriptor& descriptor = open.at(request.file);
+    if (descriptor < 0) return;  // said above
+    const uint64_t begin = request.block * file.block_bytes, size = std::min(file.block_bytes, file.bytes - begin);
+    try {
+      read_block(descriptor, buffer, size, begin, file.path);
+      if (XXH3_64bits(buffer, size) != file.checksums[request.block])
+        throw Error(ErrorCode::kCorrupt, file.name + " is damaged: bytes " + std::to_string(begin) + " to " +
+                                             std::to_string(begin + size) +
+                                             " do not have the checksum that the manifest gives them");
+    } catch (const Error& error) {
+      bad(request, error);
+      return;
+    }
+    use(request, buffer, size);
+  });
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,48 @@
+// A contiguous tensor as its bytes, and copies between them and host memory from whatever thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
+#include <optional>
+
+namespace gannet::checkpoint {
+
+class BytesOf {
+ public:
+  // The current stream of the tensor's device is remembered: copies made by other threads come after what is queued there.
+  explicit BytesOf(const at::Tensor& tensor) : tensor_(tensor) {
+    if (tensor.is_cpu() || tensor.numel() == 0) return;
+    stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+    bytes_ = tensor.detach().view({-1}).view(at::kByte);
+  }
+
+  void copy_out(uint64_t begin, uint64_t bytes, char* to) const {
+    if (!stream_) {
+      std::memcpy(to, static_cast<const char*>(tensor_.const_data_ptr()) + begin, bytes);
+      return;
+    }
+    const c10::StreamGuard guard(*stream_);
+    host(to, bytes).copy_(bytes_.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(bytes)));
+  }
+
+  void copy_in(uint64_t begin, uint64_t bytes, const char* from) const {
+    if (!stream_) {
+      std::memcpy(static_cast<char*>(tensor_.mutable_data_ptr()) + begin, from, bytes);
+      return;
+    }
+    const c10::StreamGuard guard(*stream_);
+    bytes_.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(bytes)).copy_(host(const_cast<char*>(from), bytes));
+  }
+
+ private:
+  static at::Tensor host(char* memory, uint64_t bytes) { return at::from_blob(memory, {static_cast<int64_t>(bytes)}, at::kByte); }
+
+  at::Tensor tensor_, bytes_;
+  std::optional<c10::Stream> stream_;  // of a device
+};
+
+}  // namespace gannet::checkpoint

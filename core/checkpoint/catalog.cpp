@@ -1,0 +1,143 @@
+#include "checkpoint/catalog.h"
+
+#include <dirent.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "base/text.h"
+#include "checkpoint/files.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+std::vector<std::string> names_in(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), &::closedir);
+  if (!directory) {
+    if (errno == ENOENT)
+      throw Error(ErrorCode::kNotFound, "there is no folder " + folder, "check the path; checkpoints lie in <folder>/<tag>/");
+    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
+    io_failed("open the folder", folder, errno);
+  }
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (!entry && errno != 0) io_failed("list the folder", folder, errno);
+    if (!entry) break;
+    if (std::string(entry->d_name) != "." && std::string(entry->d_name) != "..") names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// A folder without a manifest is somebody else's, unless files of ours lie in it.
+bool looks_like_one(const std::string& path) {
+  if (!kind_of(path).is_folder) return false;
+  if (kind_of(path + "/" + kManifestName).exists) return true;
+  for (const std::string& name : names_in(path))
+    if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
+  return false;
+}
+
+Found examine(const std::string& tag, const std::string& path) {
+  Found found;
+  found.tag = tag;
+  found.path = path;
+  try {
+    const std::string file = path + "/" + kManifestName;
+    if (!kind_of(file).exists) throw Error(ErrorCode::kCorrupt, std::string(kManifestName) + " is missing");
+    const Manifest manifest = parse_manifest(read_file(file, kMaxManifestBytes), kManifestName);
+    found.sequence = manifest.sequence;
+    found.saved_at = manifest.saved_at;
+    found.bytes = manifest.bytes();
+    if (const Value* step = manifest.document.find("global_steps"); step && step->is_int()) found.step = step->as_int();
+    check_sizes(manifest, path);
+  } catch (const Error& error) {
+    found.problem = error;
+  }
+  return found;
+}
+
+std::string latest_checksum(const std::string& tag) { return "xxh3:" + hex(XXH3_64bits(tag.data(), tag.size())); }
+
+}  // namespace
+
+std::string tag_fault(const std::string& tag) {
+  if (tag.empty()) return "is empty";
+  if (tag == kLatestName) return "is the name of the file that names the newest checkpoint";
+  if (tag.front() == '.') return "begins with a dot: such names are for saves that are not finished";
+  if (tag.size() > 200) return "is longer than 200 bytes";
+  for (unsigned char letter : tag)
+    if (letter == '/' || letter < 0x20 || letter == 0x7f) return "is not a plain file name";
+  return "";
+}
+
+void check_sizes(const Manifest& manifest, const std::string& path) {
+  for (const FileEntry& file : manifest.files) {
+    const Kind kind = kind_of(path + "/" + file.name);
+    if (!kind.exists) throw Error(ErrorCode::kCorrupt, file.name + " is missing");
+    if (!kind.is_file) throw Error(ErrorCode::kCorrupt, file.name + " is not a file");
+    if (kind.bytes != file.bytes)
+      throw Error(ErrorCode::kCorrupt,
+                  file.name + (kind.bytes < file.bytes ? " is truncated: it has " : " is too long: it has ") +
+                      std::to_string(kind.bytes) + " bytes, the manifest says " + std::to_string(file.bytes));
+  }
+}
+
+Manifest inspect(const std::string& path) {
+  const std::string file = path + "/" + kManifestName;
+  if (!kind_of(file).exists) throw Error(ErrorCode::kCorrupt, path + ": " + kManifestName + " is missing");
+  Manifest manifest = parse_manifest(read_file(file, kMaxManifestBytes), file);
+  try {
+    check_sizes(manifest, path);
+  } catch (const Error& error) {
+    throw Error(error.code(), path + "/" + error.message(), error.next_step());
+  }
+  return manifest;
+}
+
+std::vector<Found> scan(const std::string& folder) {
+  std::vector<Found> found;
+  const std::vector<std::string> names = names_in(folder);
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    if (name.front() != '.') {
+      if (looks_like_one(path)) found.push_back(examine(name, path));
+      continue;
+    }
+    // Where folders cannot be exchanged, a save that is interrupted while it replaces a tag leaves the old one like this.
+    const size_t old = name.rfind(".old-");
+    const std::string tag = old == std::string::npos || old < 2 ? "" : name.substr(1, old - 1);
+    if (!tag.empty() && std::find(names.begin(), names.end(), tag) == names.end() && looks_like_one(path))
+      found.push_back(examine(tag, path));
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::pair(a.sequence, a.saved_at) > std::pair(b.sequence, b.saved_at);
+  });
+  return found;
+}
+
+Latest read_latest(const std::string& folder) {
+  const std::string path = folder + "/" + kLatestName;
+  if (!kind_of(path).exists) return {"", "`latest` is missing"};
+  std::string text;
+  try {
+    text = read_file(path, 4096);
+  } catch (const Error& error) {
+    return {"", "`latest` cannot be read (" + error.message() + ")"};
+  }
+  const size_t end = text.find('\n');
+  const std::string tag = text.substr(0, end);
+  const std::string rest = end == std::string::npos ? "" : text.substr(end + 1);
+  if (!tag_fault(tag).empty()) return {"", "`latest` is damaged: it does not hold a tag"};
+  if (!rest.empty() && rest != latest_checksum(tag) + "\n")
+    return {"", "`latest` is damaged: its checksum is not that of its tag"};
+  return {tag, ""};
+}
+
+std::string format_latest(const std::string& tag) { return tag + "\n" + latest_checksum(tag) + "\n"; }
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,155 @@
+#include "checkpoint/files.h"
+
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace gannet::checkpoint {
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+void Descriptor::close(const std::string& path) {
+  const int number = number_;
+  number_ = -1;
+  if (::close(number) != 0 && errno != EINTR) io_failed("close", path, errno);
+}
+
+void io_failed(const std::string& what, const std::string& path, int code) {
+  const bool missing = code == ENOENT || code == ENOTDIR;
+  std::string text = "cannot " + what + " " + path + ": " + std::strerror(code);
+  std::string advice;
+  if (code == EACCES || code == EPERM || code == EROFS) advice = "choose a folder that this user may write to";
+  if (code == ESTALE || code == ENOTCONN || code == ENODEV || code == ENXIO) advice = "is the file system still mounted?";
+  if (!missing) {
+    const uint64_t free = free_bytes(path);
+    if (free != UINT64_MAX) text += "; " + size_text(free) + " are free there";
+    if (code == ENOSPC || code == EDQUOT) advice = "make room, or choose a folder on another disk";
+  }
+  throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo, text, advice);
+}
+
+Descriptor open_file(const std::string& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  if (file < 0) io_failed(flags & O_CREAT ? "create" : "open", path, errno);
+  return file;
+}
+
+std::string read_file(const std::string& path, uint64_t limit) {
+  Descriptor file = open_file(path, O_RDONLY);
+  struct stat status {};
+  if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a file");
+  if (static_cast<uint64_t>(status.st_size) > limit)
+    throw Error(ErrorCode::kCorrupt, path + " has " + size_text(status.st_size) + ", at most " + size_text(limit) + " are read");
+  std::string text(status.st_size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::read(file, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) io_failed("read", path, errno);
+    if (count == 0) break;  // it became shorter: what was read is judged by its checksum
+    done += count;
+  }
+  text.resize(done);
+  return text;
+}
+
+bool read_at(int file, char* to, uint64_t bytes, uint64_t offset) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count = ::pread(file, to + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += count;
+  }
+  return true;
+}
+
+void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count = ::pwrite(file, from + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINVAL) {  // direct I/O that the file system promised and does not do, or the rest of a short write
+      const int flags = ::fcntl(file, F_GETFL);
+      if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      errno = EINVAL;
+    }
+    if (count <= 0)
+      io_failed("write " + size_text(bytes - done) + " at byte " + std::to_string(offset + done) + " of", path,
+                count < 0 ? errno : ENOSPC);
+    done += count;
+  }
+}
+
+void write_synced(const std::string& path, std::string_view text) {
+  Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  write_at(file, text.data(), text.size(), 0, path);
+  sync(file, path);
+  file.close(path);
+}
+
+void sync(int file, const std::string& path) {
+  while (::fsync(file) != 0)
+    if (errno != EINTR) io_failed("sync", path, errno);
+}
+
+void sync_folder(const std::string& folder) {
+  Descriptor directory = open_file(folder, O_RDONLY | O_DIRECTORY);
+  while (::fsync(directory) != 0) {
+    if (errno == EINVAL || errno == ENOTSUP) return;  // a file system whose folders are always in order
+    if (errno != EINTR) io_failed("sync the folder", folder, errno);
+  }
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) io_failed("rename " + from + " to", to, errno);
+}
+
+Kind kind_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
+    io_failed("examine", path, errno);
+  }
+  return {true, S_ISDIR(status.st_mode), S_ISREG(status.st_mode), static_cast<uint64_t>(status.st_size)};
+}
+
+uint64_t free_bytes(const std::string& path) {
+  struct statvfs status {};
+  std::string place = path;
+  while (::statvfs(place.c_str(), &status) != 0) {  // of the nearest folder that exists
+    const size_t slash = place.find_last_of('/');
+    if (slash == std::string::npos || slash == 0) {
+      if (errno != ENOENT || place == "." || place == "/") return UINT64_MAX;
+      place.assign(1, slash == 0 ? '/' : '.');
+    } else {
+      place.resize(slash);
+    }
+  }
+  if (status.f_blocks == 0) return UINT64_MAX;
+  return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+std::string size_text(uint64_t bytes) {
+  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; size >= 1024 && unit < 6; ++unit) size /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+  return text;
+}
+
+}  // namespace gannet::checkpoint

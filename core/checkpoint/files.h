@@ -1,0 +1,45 @@
+// The file calls of this room: every failure is an Error(kIo) with what was done, the path, the reason and the free space.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gannet::checkpoint {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  operator int() const { return number_; }
+  void close(const std::string& path);  // checked: some file systems tell of a failed write only here
+
+ private:
+  int number_;
+};
+
+// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR.
+[[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
+
+Descriptor open_file(const std::string& path, int flags);
+// Opened for reading, and checked to be a file of at most `limit` bytes.
+std::string read_file(const std::string& path, uint64_t limit);
+bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // whether all of them were there
+void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // short writes go on
+void write_synced(const std::string& path, std::string_view text);                                    // made anew, synced
+void sync(int file, const std::string& path);
+void sync_folder(const std::string& folder);
+void rename_file(const std::string& from, const std::string& to);
+
+struct Kind {
+  bool exists = false, is_folder = false, is_file = false;
+  uint64_t bytes = 0;
+};
+Kind kind_of(const std::string& path);         // throws where even this cannot be told (a vanished mount)
+uint64_t free_bytes(const std::string& path);  // UINT64_MAX where the file system does not say
+
+std::string size_text(uint64_t bytes);  // "1.5 GiB"
+
+}  // namespace gannet::checkpoint

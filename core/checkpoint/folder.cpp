@@ -1,0 +1,144 @@
+#include "checkpoint/folder.h"
+
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/files.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Its own sentence, since a failure to clear away is no failure to save.
+void remove_tree(const std::string& path) noexcept {
+  std::error_code code;
+  fs::remove_all(path, code);
+  if (code) log_warning("cannot remove " + path + ": " + code.message());
+}
+
+}  // namespace
+
+Folder::Folder(std::string path) : path_(std::move(path)) {
+  std::error_code code;
+  fs::create_directories(path_, code);
+  if (code || !kind_of(path_).is_folder) {
+    const Kind kind = kind_of(path_);
+    if (kind.exists && !kind.is_folder)
+      throw Error(ErrorCode::kIo, "checkpoints cannot be saved into " + path_ + ": it is a file, not a folder");
+    throw Error(ErrorCode::kIo, "cannot make the folder " + path_ + ": " + code.message(),
+                "choose a folder that this user may write to");
+  }
+  lock_ = std::make_unique<FolderLock>(path_);
+  clear_stale();
+  for (const Found& found : scan(path_)) next_sequence_ = std::max(next_sequence_, found.sequence + 1);
+}
+
+// The lock is ours: whoever made these is gone.
+void Folder::clear_stale() {
+  static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
+  std::smatch parts;
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename();
+    if (std::regex_match(name, kStaged)) {
+      remove_tree(entry.path());
+    } else if (std::regex_match(name, parts, kReplaced)) {
+      const std::string tag = path_ + "/" + parts[1].str();
+      if (kind_of(tag).exists)
+        remove_tree(entry.path());
+      else
+        rename_file(entry.path(), tag);
+    }
+  }
+}
+
+std::string Folder::temporary(const std::string& name) {
+  return path_ + "/." + name + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(++count_);
+}
+
+std::string Folder::stage(const std::string& tag, uint64_t bytes) {
+  const std::string target = path_ + "/" + tag;
+  const Kind kind = kind_of(target);
+  if (kind.exists && !kind.is_folder)
+    throw Error(ErrorCode::kArgument, target + " is a file: a checkpoint of that tag cannot be saved",
+                "choose another tag or remove it");
+  if (kind.exists && !kind_of(target + "/" + kManifestName).exists && !fs::is_empty(target))
+    throw Error(ErrorCode::kArgument, target + " is a folder that is not a checkpoint of Gannet, and would be replaced",
+                "choose another tag or folder, or remove it");
+  const uint64_t free = free_bytes(path_);
+  if (free < bytes)
+    throw Error(ErrorCode::kIo,
+                "checkpoint '" + tag + "' does not fit: it takes " + size_text(bytes) + ", in " + path_ + " are " +
+                    size_text(free) + " free",
+                "make room or choose a folder on another disk; nothing was written");
+  const std::string staging = temporary(tag);
+  std::error_code code;
+  fs::create_directory(staging, code);
+  if (code) io_failed("make the folder", staging, code.value());
+  return staging;
+}
+
+void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
+
+void Folder::commit(const std::string& staging, Manifest manifest) {
+  manifest.sequence = next_sequence_;
+  write_synced(staging + "/" + kManifestName, format_manifest(manifest));
+  sync_folder(staging);
+  replace(staging, manifest.tag);
+  sync_folder(path_);
+  ++next_sequence_;
+}
+
+void Folder::replace(const std::string& staging, const std::string& tag) {
+  const std::string target = path_ + "/" + tag;
+  if (!kind_of(target).exists) return rename_file(staging, target);
+  // Both names at once; then the old one lies where the new one was, as something stale.
+  if (::renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) io_failed("exchange " + staging + " for", target, errno);
+    const std::string old = path_ + "/." + tag + ".old-" + std::to_string(::getpid()) + "-" + std::to_string(++count_);
+    rename_file(target, old);  // from here to the next line the old one is found under this name
+    rename_file(staging, target);
+    sync_folder(path_);
+    return remove_tree(old);
+  }
+  sync_folder(path_);
+  remove_tree(staging);
+}
+
+void Folder::set_latest(const std::string& tag) {
+  const std::string staged = temporary(kLatestName);
+  try {
+    write_synced(staged, format_latest(tag));
+    rename_file(staged, path_ + "/" + kLatestName);
+  } catch (const Error& error) {
+    remove_tree(staged);
+    throw Error(error.code(),
+                "checkpoint '" + tag + "' is written and complete, but `latest` could not be made to name it: " + error.message(),
+                error.next_step());
+  }
+  sync_folder(path_);
+}
+
+void Folder::retain(int64_t keep, const std::string& tag) {
+  if (keep <= 0) return;
+  const std::string latest = read_latest(path_).tag;
+  int64_t complete = 0;
+  for (const Found& found : scan(path_)) {  // newest first; broken ones are evidence and stay
+    if (found.problem || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
+    const std::string going = temporary(found.tag);
+    if (::rename(found.path.c_str(), going.c_str()) == 0)
+      remove_tree(going);  // at once under its name, or not at all
+    else
+      log_warning("cannot remove the old checkpoint " + found.path + ": " + std::generic_category().message(errno));
+  }
+}
+
+}  // namespace gannet::checkpoint

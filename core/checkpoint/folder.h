@@ -1,0 +1,38 @@
+// Rank 0's hand on the folder: staging, putting a checkpoint in place, and clearing away. Each step leaves the folder such that a
+// kill right after it loses nothing that was complete.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/lock.h"
+#include "checkpoint/manifest.h"
+
+namespace gannet::checkpoint {
+
+class Folder {
+ public:
+  // Makes it, locks it, and removes what dead jobs left.
+  explicit Folder(std::string path);
+
+  // Throws where <tag> is there and not a checkpoint, or `bytes` do not fit. Gives the folder to write into.
+  std::string stage(const std::string& tag, uint64_t bytes);
+  void discard(const std::string& staging) noexcept;
+
+  // The staged files and their manifest become <tag>.
+  void commit(const std::string& staging, Manifest manifest);
+  void set_latest(const std::string& tag);
+  // Removes complete checkpoints but for the newest `keep`, `tag`, and the one that `latest` names.
+  void retain(int64_t keep, const std::string& tag);
+
+ private:
+  std::string temporary(const std::string& name);  // ".<name>.tmp-<pid>-<count>"
+  void clear_stale();
+  void replace(const std::string& staging, const std::string& tag);
+
+  std::string path_;
+  std::unique_ptr<FolderLock> lock_;
+  int64_t next_sequence_ = 1;
+  uint64_t count_ = 0;
+};
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,287 @@
+#include "checkpoint/manifest.h"
+
+#include <gannet/error.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "checkpoint/blocks.h"
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/value_json.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+constexpr std::string_view kChecksumBegin = "{\"checksum\": \"xxh3-128:", kChecksumEnd = "\",\n";
+constexpr size_t kChecksumLine = kChecksumBegin.size() + 32 + kChecksumEnd.size();
+
+std::string checksum_line(std::string_view rest) {
+  const XXH128_hash_t hash = XXH3_128bits(rest.data(), rest.size());
+  return std::string(kChecksumBegin) + hex(hash.high64) + hex(hash.low64) + std::string(kChecksumEnd);
+}
+
+[[noreturn]] void corrupt(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::kCorrupt, path + ": " + what);
+}
+
+// One member of a JSON object, of the type that it must have.
+class Reader {
+ public:
+  Reader(const Json& object, const std::string& path, std::string where)
+      : object_(object), path_(path), where_(std::move(where)) {
+    if (!object.is_object()) corrupt(path_, where_ + " is not a dictionary");
+  }
+
+  const Json& member(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) corrupt(path_, where_ + " has no '" + key + "'");
+    return *found;
+  }
+  int64_t size(const char* key, uint64_t limit = INT64_MAX) const { return size_of(member(key), key, limit); }
+  int64_t size_of(const Json& value, const char* key, uint64_t limit = INT64_MAX) const {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > limit)
+      corrupt(path_, where_ + ": '" + key + "' is not a size up to " + std::to_string(limit) + ": " + shown(value));
+    return static_cast<int64_t>(value.get<uint64_t>());
+  }
+  const std::string& text(const char* key) const {
+    const Json& value = member(key);
+    if (!value.is_string()) corrupt(path_, where_ + ": '" + key + "' is not a text: " + shown(value));
+    return value.get_ref<const std::string&>();
+  }
+  const Json& list(const char* key) const {
+    const Json& value = member(key);
+    if (!value.is_array()) corrupt(path_, where_ + ": '" + key + "' is not a list: " + shown(value));
+    return value;
+  }
+  [[noreturn]] void fail(const std::string& what) const { corrupt(path_, where_ + " " + what); }
+
+ private:
+  static std::string shown(const Json& value) { return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80); }
+
+  const Json& object_;
+  const std::string& path_;
+  std::string where_;
+};
+
+Dict document_of(const Json& json, const std::string& path, const std::string& where) {
+  if (!json.is_object()) corrupt(path, where + " is not a dictionary");
+  Value value = from_json(json);
+  if (!value.is_dict()) corrupt(path, where + " is not a dictionary");  // {"$number": ...} alone
+  return std::move(value.as_dict());
+}
+
+uint64_t parse_hex(const Json& value, const Reader& reader) {
+  const std::string* text = value.is_string() ? &value.get_ref<const std::string&>() : nullptr;
+  if (!text || text->size() != 16 || text->find_first_not_of("0123456789abcdef") != std::string::npos)
+    reader.fail("has a checksum that is not 16 hexadecimal digits");
+  return std::stoull(*text, nullptr, 16);
+}
+
+FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const std::string& path) {
+  const Reader reader(json, path, "file " + std::to_string(index));
+  FileEntry file;
+  file.name = reader.text("name");
+  if (file.name.empty() || file.name.front() == '.' || file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    reader.fail("has a name that is not one of a file beside the manifest");
+  file.bytes = reader.size("bytes");
+  const Json& blocks = reader.list("blocks");
+  if (blocks.size() != block_count(file.bytes, block_bytes))
+    reader.fail("of " + std::to_string(file.bytes) + " bytes has " + std::to_string(blocks.size()) + " checksums, expected " +
+                std::to_string(block_count(file.bytes, block_bytes)));
+  for (const Json& block : blocks) file.blocks.push_back(parse_hex(block, reader));
+  return file;
+}
+
+TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileEntry>& files, const std::string& path) {
+  const std::string& name = Reader(json, path, "tensor " + std::to_string(index)).text("name");
+  const Reader reader(json, path, "tensor '" + name + "'");
+  const auto dtype = safetensors::dtype_of(reader.text("dtype"));
+  if (!dtype) reader.fail("has dtype '" + reader.text("dtype").substr(0, 40) + "', which is not known");
+  TensorEntry tensor{{name, *dtype, {}}, {}};
+  for (const Json& size : reader.list("shape")) tensor.info.shape.push_back(reader.size_of(size, "shape"));
+  const int64_t numel = checked_numel(tensor.info.shape, *dtype);
+  if (numel < 0) reader.fail("has a shape larger than any memory");
+
+  for (const Json& item : reader.list("slices")) {
+    const Reader slice(item, path, "a slice of tensor '" + name + "'");
+    SliceEntry entry{slice.size("begin"), slice.size("numel"), static_cast<size_t>(slice.size("file")),
+                     static_cast<uint64_t>(slice.size("offset"))};
+    if (entry.file >= files.size())
+      slice.fail("is in file " + std::to_string(entry.file) + " of " + std::to_string(files.size()));
+    if (entry.begin > numel || entry.numel > numel - entry.begin)
+      slice.fail("reaches from element " + std::to_string(entry.begin) + " over " + std::to_string(entry.numel) +
+                 ", the tensor has " + std::to_string(numel));
+    const FileEntry& file = files[entry.file];
+    const uint64_t bytes = static_cast<uint64_t>(entry.numel) * c10::elementSize(*dtype);
+    if (entry.offset > file.bytes || bytes > file.bytes - entry.offset)
+      slice.fail("ends beyond " + file.name + ", which has " + std::to_string(file.bytes) + " bytes");
+    tensor.slices.push_back(entry);
+  }
+  const std::string fault = coverage_fault(tensor.slices, numel);
+  if (!fault.empty()) reader.fail(fault);
+  return tensor;
+}
+
+// Two slices that share bytes of a file would be one tensor under two names.
+void check_apart(const Manifest& manifest, const std::string& path) {
+  struct Span {
+    size_t file;
+    uint64_t begin, end;
+    const TensorEntry* tensor;
+  };
+  std::vector<Span> spans;
+  for (const TensorEntry& tensor : manifest.tensors)
+    for (const SliceEntry& slice : tensor.slices)
+      if (slice.numel > 0)
+        spans.push_back({slice.file, slice.offset, slice.offset + slice.numel * c10::elementSize(tensor.info.dtype), &tensor});
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return std::pair(a.file, a.begin) < std::pair(b.file, b.begin); });
+  for (size_t i = 1; i < spans.size(); ++i)
+    if (spans[i].file == spans[i - 1].file && spans[i].begin < spans[i - 1].end)
+      corrupt(path, "tensors '" + spans[i - 1].tensor->info.name + "' and '" + spans[i].tensor->info.name + "' overlap in " +
+                        manifest.files[spans[i].file].name);
+}
+
+Manifest parse_body(const Json& json, const std::string& path) {
+  const Reader reader(json, path, "the manifest");
+  const int64_t format = reader.size("format");
+  const std::string& gannet = reader.text("gannet");
+  if (format > kFormat)
+    throw Error(ErrorCode::kUnsupported,
+                path + " is of format " + std::to_string(format) + ", written by Gannet " + gannet.substr(0, 40) +
+                    "; this one (" + GANNET_VERSION + ") reads up to format " + std::to_string(kFormat),
+                "use that version or a newer one");
+  if (format != kFormat) reader.fail("is of format " + std::to_string(format) + ", which there never was");
+
+  Manifest manifest;
+  manifest.gannet = gannet;
+  manifest.tag = reader.text("tag");
+  manifest.saved_at = reader.text("saved_at");
+  manifest.sequence = reader.size("sequence");
+  manifest.world_size = static_cast<uint32_t>(reader.size("world_size", UINT32_MAX));
+  manifest.block_bytes = reader.size("block_bytes", kMaxBlockBytes);
+  if (manifest.block_bytes == 0 || manifest.block_bytes % 4096 != 0)
+    reader.fail("has blocks of " + std::to_string(manifest.block_bytes) + " bytes, not a multiple of 4096");
+  manifest.document = document_of(reader.member("document"), path, "'document'");
+  const Json& rank_documents = reader.list("rank_documents");
+  if (manifest.world_size == 0 || rank_documents.size() != manifest.world_size)
+    reader.fail("has " + std::to_string(rank_documents.size()) + " rank documents for " + std::to_string(manifest.world_size) +
+                " ranks");
+  for (const Json& document : rank_documents) manifest.rank_documents.push_back(document_of(document, path, "a rank's document"));
+
+  std::set<std::string> names;
+  for (const Json& file : reader.list("files")) {
+    manifest.files.push_back(parse_file(file, manifest.files.size(), manifest.block_bytes, path));
+    if (!names.insert(manifest.files.back().name).second) reader.fail("names the file " + manifest.files.back().name + " twice");
+  }
+  names.clear();
+  for (const Json& tensor : reader.list("tensors")) {
+    manifest.tensors.push_back(parse_tensor(tensor, manifest.tensors.size(), manifest.files, path));
+    if (!names.insert(manifest.tensors.back().info.name).second)
+      reader.fail("names the tensor '" + manifest.tensors.back().info.name + "' twice");
+  }
+  check_apart(manifest, path);
+  return manifest;
+}
+
+}  // namespace
+
+std::string hex(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+uint64_t Manifest::bytes() const {
+  uint64_t sum = 0;
+  for (const FileEntry& file : files) sum += file.bytes;
+  return sum;
+}
+
+int64_t checked_numel(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype)), numel = 1;
+  for (int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return -1;
+    numel *= size;
+  }
+  return numel;
+}
+
+std::string coverage_fault(std::vector<SliceEntry>& slices, int64_t numel) {
+  std::sort(slices.begin(), slices.end(),
+            [](const SliceEntry& a, const SliceEntry& b) { return std::pair(a.begin, a.numel) < std::pair(b.begin, b.numel); });
+  int64_t covered = 0;
+  for (const SliceEntry& slice : slices) {
+    if (slice.numel == 0) continue;
+    if (slice.begin > covered)
+      return "misses elements " + std::to_string(covered) + " to " + std::to_string(slice.begin) + " of " + std::to_string(numel);
+    if (slice.begin < covered)
+      return "has elements " + std::to_string(slice.begin) + " to " +
+             std::to_string(std::min(covered, slice.begin + slice.numel)) + " twice";
+    covered += slice.numel;
+  }
+  return covered == numel
+             ? ""
+             : "misses elements " + std::to_string(covered) + " to " + std::to_string(numel) + " of " + std::to_string(numel);
+}
+
+std::string format_manifest(const Manifest& manifest) try {
+  // A line for each file and tensor: people look into it.
+  std::string rest;
+  auto member = [&](const char* key, const Json& value) { rest += '"' + std::string(key) + "\": " + value.dump() + ",\n"; };
+  auto lines = [&](const char* key, size_t count, const std::function<Json(size_t)>& line) {
+    rest += '"' + std::string(key) + "\": [";
+    for (size_t i = 0; i < count; ++i) rest += (i ? ",\n" : "\n") + line(i).dump();
+    rest += ']';
+  };
+  member("format", kFormat);
+  member("gannet", manifest.gannet);
+  member("tag", manifest.tag);
+  member("saved_at", manifest.saved_at);
+  member("sequence", manifest.sequence);
+  member("world_size", manifest.world_size);
+  member("block_bytes", manifest.block_bytes);
+  member("document", to_json(manifest.document));
+  lines("rank_documents", manifest.rank_documents.size(), [&](size_t i) { return to_json(manifest.rank_documents[i]); });
+  rest += ",\n";
+  lines("files", manifest.files.size(), [&](size_t i) {
+    const FileEntry& file = manifest.files[i];
+    Json blocks = Json::array();
+    for (uint64_t checksum : file.blocks) blocks.push_back(hex(checksum));
+    return Json{{"name", file.name}, {"bytes", file.bytes}, {"blocks", std::move(blocks)}};
+  });
+  rest += ",\n";
+  lines("tensors", manifest.tensors.size(), [&](size_t i) {
+    const TensorEntry& tensor = manifest.tensors[i];
+    Json slices = Json::array();
+    for (const SliceEntry& slice : tensor.slices)
+      slices.push_back({{"begin", slice.begin}, {"numel", slice.numel}, {"file", slice.file}, {"offset", slice.offset}});
+    return Json{{"name", tensor.info.name},
+                {"dtype", safetensors::dtype_name(tensor.info.dtype)},
+                {"shape", tensor.info.shape},
+                {"slices", std::move(slices)}};
+  });
+  rest += "}\n";
+  return checksum_line(rest) + rest;
+} catch (const Json::exception& error) {
+  throw Error(ErrorCode::kArgument,
+              std::string("the checkpoint's documents and names cannot be written as JSON: ") + error.what(),
+              "texts must be UTF-8; give other bytes as a tensor");
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  if (text.size() < kChecksumLine || text.substr(0, kChecksumBegin.size()) != kChecksumBegin)
+    corrupt(path, "it does not begin with the checksum of a manifest");
+  const std::string_view rest = text.substr(kChecksumLine);
+  if (text.substr(0, kChecksumLine) != checksum_line(rest))
+    corrupt(path, "its checksum is not that of its " + std::to_string(text.size()) + " bytes: it is damaged or was edited");
+  try {
+    return parse_body(parse_json(text), path);
+  } catch (const Json::exception& error) {
+    corrupt(path, std::string("it is not JSON as it should be: ") + error.what());
+  }
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,67 @@
+// The manifest of a checkpoint: what makes its files one whole. Text in, checked entries out, and back; no file is touched.
+//
+//   {"checksum": "xxh3-128:0123456789abcdef0123456789abcdef",     the first line: of all the bytes after it
+//   "format": 1, "gannet": "0.1.0", "tag": "step100", "saved_at": ..., "sequence": 7, "world_size": 2, "block_bytes": ...,
+//   "document": {...}, "rank_documents": [{...}, ...],
+//   "files": [{"name": "rank-00000.safetensors", "bytes": ..., "blocks": ["<XXH3 of the first block>", ...]}, ...],
+//   "tensors": [{"name": ..., "dtype": "F32", "shape": [...], "slices": [{"begin":, "numel":, "file":, "offset":}, ...]}, ...]}
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+
+namespace gannet::checkpoint {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr int64_t kFormat = 1;
+inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
+
+struct FileEntry {
+  std::string name;
+  uint64_t bytes = 0;
+  std::vector<uint64_t> blocks;  // XXH3 of each
+};
+
+struct SliceEntry {
+  int64_t begin = 0, numel = 0;
+  size_t file = 0;      // index into files
+  uint64_t offset = 0;  // bytes, from the beginning of the file
+};
+
+struct TensorEntry {
+  TensorInfo info;
+  std::vector<SliceEntry> slices;  // in the order of begin; they cover the tensor once
+};
+
+struct Manifest {
+  std::string gannet, tag, saved_at;
+  int64_t sequence = 0;  // one more than any checkpoint that was in the folder: the order of saves, whatever the clocks say
+  uint32_t world_size = 1;
+  uint64_t block_bytes = 0;
+  Dict document;
+  std::vector<Dict> rank_documents;
+  std::vector<FileEntry> files;
+  std::vector<TensorEntry> tensors;
+
+  uint64_t bytes() const;  // of all files
+};
+
+// Throws Error(kArgument) where a text in it is not UTF-8.
+std::string format_manifest(const Manifest& manifest);
+
+// Believes nothing: checksum, syntax, sizes against one another, slices inside their files and apart, each tensor covered once.
+// Throws Error(kCorrupt), or Error(kUnsupported) for a newer format; `path` is for the message.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+
+// Whether slices, in any order, cover [0, numel) once; else a sentence about the first gap or overlap. Sorts them.
+std::string coverage_fault(std::vector<SliceEntry>& slices, int64_t numel);
+
+// The number of elements, or -1 where it (or the bytes) would not fit 63 bits or a size is negative.
+int64_t checked_numel(const std::vector<int64_t>& shape, c10::ScalarType dtype);
+
+std::string hex(uint64_t number);  // 16 digits
+
+}  // namespace gannet::checkpoint

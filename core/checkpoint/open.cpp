@@ -1,0 +1,131 @@
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "checkpoint/files.h"
+#include "checkpoint/opened_state.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+constexpr const char* kListAdvice = "`gannet checkpoint list` shows what is in a folder";
+
+Opened opened(const std::string& path, const std::string& tag, std::vector<std::string> notes) {
+  auto state = std::make_shared<Opened::State>();
+  state->path = path;
+  state->tag = tag;
+  state->manifest = inspect(path);
+  state->notes = std::move(notes);
+  for (const TensorEntry& tensor : state->manifest.tensors) {
+    state->index.emplace(tensor.info.name, state->tensors.size());
+    state->tensors.push_back(tensor.info);
+  }
+  return Opened(std::move(state));
+}
+
+std::vector<std::string> tags_of(const std::vector<Found>& all) {
+  std::vector<std::string> tags;
+  for (const Found& found : all) tags.push_back(found.tag);
+  return tags;
+}
+
+const Found* find(const std::vector<Found>& all, const std::string& tag) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Found& one) { return one.tag == tag; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+bool is_avoided(const OpenOptions& options, const std::string& tag) {
+  return std::find(options.avoid.begin(), options.avoid.end(), tag) != options.avoid.end();
+}
+
+// "" when it can be used.
+std::string problem_of(const Found& found, const OpenOptions& options) {
+  if (is_avoided(options, found.tag)) return "it turned out to be damaged while it was read";
+  return found.problem ? found.problem->message() : "";
+}
+
+[[noreturn]] void no_checkpoint(const std::string& folder) {
+  if (kind_of(folder + "/" + kManifestName).exists)
+    throw Error(ErrorCode::kNotFound, folder + " is itself a checkpoint, not a folder of checkpoints",
+                "give the folder that it lies in, and '" + std::filesystem::path(folder).filename().string() + "' as the tag");
+  std::string also;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";
+    if (entry.is_directory() && std::filesystem::exists(entry.path() / "mp_rank_00_model_states.pt"))
+      also = ", only one of DeepSpeed's (" + name + ")";
+  }
+  throw Error(ErrorCode::kNotFound, "there is no checkpoint in " + folder + also,
+              "check the path; checkpoints lie in <folder>/<tag>/");
+}
+
+Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<Found>& all) {
+  const Found* found = find(all, options.tag);
+  if (!found) {
+    const std::string place = folder + "/" + options.tag;
+    if (tag_fault(options.tag).empty() && kind_of(place).is_folder)
+      throw Error(ErrorCode::kCorrupt, place + " is not a checkpoint of Gannet: " + kManifestName + " is missing", kListAdvice);
+    std::vector<std::string> near = nearest(options.tag, tags_of(all), 3);
+    const std::string what = near.empty() ? "the newest are " : "the nearest are ";
+    if (near.empty()) near = tags_of(all);
+    near.resize(std::min<size_t>(near.size(), 3));
+    throw Error(ErrorCode::kNotFound,
+                "there is no checkpoint '" + options.tag + "' in " + folder + "; " + what + join(near, ", "), kListAdvice);
+  }
+  const std::string problem = problem_of(*found, options);
+  if (problem.empty()) return opened(found->path, found->tag, {});
+  throw Error(found->problem ? found->problem->code() : ErrorCode::kCorrupt, folder + "/" + options.tag + ": " + problem,
+              found->problem && !found->problem->next_step().empty() ? found->problem->next_step() : kListAdvice);
+}
+
+}  // namespace
+
+Opened open(const std::string& folder, const OpenOptions& options) {
+  const std::vector<Found> all = scan(folder);
+  if (all.empty()) no_checkpoint(folder);
+  if (!options.tag.empty()) return open_tag(folder, options, all);
+
+  const Latest latest = read_latest(folder);
+  const Found* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
+  if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, {});
+  // A newer format is whole: going back to an older state behind its back would lose what was trained since.
+  if (named && named->problem && named->problem->code() == ErrorCode::kUnsupported) throw *named->problem;
+
+  std::vector<std::string> reasons;
+  if (!latest.problem.empty())
+    reasons.push_back(latest.problem);
+  else if (!named)
+    reasons.push_back("`latest` names '" + latest.tag + "', which is not there");
+  const Found* chosen = nullptr;
+  for (const Found& found : all) {
+    const std::string problem = problem_of(found, options);
+    if (problem.empty() && !chosen) chosen = &found;
+    // Named are those that would have been taken before it; of one without a readable manifest that cannot be told.
+    if (!problem.empty() && (!chosen || found.sequence < 0 || &found == named)) reasons.push_back(found.tag + ": " + problem);
+  }
+  if (!chosen) {
+    const bool newer = std::all_of(all.begin(), all.end(), [](const Found& found) {
+      return found.problem && found.problem->code() == ErrorCode::kUnsupported;
+    });
+    throw Error(newer ? ErrorCode::kUnsupported : ErrorCode::kCorrupt,
+                "no checkpoint in " + folder + " can be used: " + join(reasons, "; "),
+                newer ? all.front().problem->next_step() : "restore one from a copy; `gannet checkpoint verify` tells more");
+  }
+  for (std::string& reason : reasons) reason += "; used " + chosen->tag;
+  return opened(chosen->path, chosen->tag, std::move(reasons));
+}
+
+std::vector<Listed> list(const std::string& folder) {
+  const std::vector<Found> all = scan(folder);
+  const std::string latest = all.empty() ? "" : read_latest(folder).tag;
+  std::vector<Listed> listed;
+  for (const Found& found : all)
+    listed.push_back(
+        {found.tag, found.problem ? found.problem->message() : "", found.bytes, found.step, found.saved_at, found.tag == latest});
+  return listed;
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,184 @@
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "checkpoint/blocks.h"
+#include "checkpoint/bytes_of.h"
+#include "checkpoint/catalog.h"
+#include "checkpoint/files.h"
+#include "checkpoint/opened_state.h"
+#include "checkpoint/rank_file.h"
+#include "checkpoint/safetensors_header.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+// Bytes [begin, end) of a file that go to `target` from its byte `at` on.
+struct Copy {
+  uint64_t begin, end, at;
+  const BytesOf* target;
+};
+
+void check_target(const Target& target, const TensorEntry* tensor, const std::string& path) {
+  const std::string who = path + ": tensor '" + target.name + "'";
+  if (!tensor) throw Error(ErrorCode::kArgument, who + " is not in this checkpoint");
+  if (!target.into.defined() || !target.into.is_contiguous())
+    throw Error(ErrorCode::kArgument, who + " is read into a tensor that is not contiguous");
+  if (target.into.scalar_type() != tensor->info.dtype)
+    throw Error(ErrorCode::kArgument, who + " is " + c10::toString(tensor->info.dtype) + ", it is read into " +
+                                          c10::toString(target.into.scalar_type()));
+  const int64_t numel = tensor->info.numel();
+  if (target.begin < 0 || target.begin > numel || target.into.numel() > numel - target.begin)
+    throw Error(ErrorCode::kArgument, who + " has " + std::to_string(numel) + " elements, asked for " +
+                                          std::to_string(target.into.numel()) + " from " + std::to_string(target.begin));
+}
+
+std::vector<BlockFile> block_files(const Opened::State& state) {
+  std::vector<BlockFile> files;
+  for (const FileEntry& file : state.manifest.files)
+    files.push_back({state.path + "/" + file.name, file.name, file.bytes, state.manifest.block_bytes, file.blocks});
+  return files;
+}
+
+// "holds 'a', 'b' and 3 more": what lies in a block.
+std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
+  const uint64_t begin = request.block * manifest.block_bytes, end = begin + manifest.block_bytes;
+  std::vector<std::string> names;
+  for (const TensorEntry& tensor : manifest.tensors)
+    for (const SliceEntry& slice : tensor.slices) {
+      const uint64_t last = slice.offset + slice.numel * c10::elementSize(tensor.info.dtype);
+      if (slice.file == request.file && slice.offset < end && last > begin) {
+        names.push_back("'" + tensor.info.name + "'");
+        break;
+      }
+    }
+  if (names.empty()) return "no tensor lies there, but its header does";
+  const size_t more = names.size() > 3 ? names.size() - 3 : 0;
+  names.resize(names.size() - more);
+  return "tensors there: " + join(names, ", ") + (more ? " and " + std::to_string(more) + " more" : "");
+}
+
+// What the safetensors header of a file says, against the manifest: other programs go by it.
+std::string header_fault(const Opened::State& state, size_t index) try {
+  const FileEntry& file = state.manifest.files[index];
+  const std::string path = state.path + "/" + file.name;
+  Descriptor descriptor = open_file(path, 0);
+  uint64_t length = 0;
+  std::string json;
+  if (file.bytes < 8 || !read_at(descriptor, reinterpret_cast<char*>(&length), 8, 0) || length > file.bytes - 8 ||
+      length > safetensors::kMaxHeaderBytes)
+    return file.name + " has no safetensors header";
+  json.resize(length);
+  if (!read_at(descriptor, json.data(), length, 8)) return file.name + " has no whole header";
+  std::map<std::string, safetensors::Entry> entries;
+  for (safetensors::Entry& entry : safetensors::parse_header(json, file.bytes - 8 - length, file.name).entries)
+    entries.emplace(entry.name, entry);
+  for (const TensorEntry& tensor : state.manifest.tensors)
+    for (const SliceEntry& slice : tensor.slices) {
+      if (slice.file != index) continue;
+      const auto found = entries.find(RankFile::name_in_file(tensor.info.name, slice.begin, slice.numel, tensor.info.numel()));
+      if (found == entries.end() || found->second.dtype != tensor.info.dtype ||
+          found->second.begin + 8 + length != slice.offset ||
+          found->second.end - found->second.begin != slice.numel * c10::elementSize(tensor.info.dtype))
+        return file.name + ": its header does not say of tensor '" + tensor.info.name + "' what the manifest says";
+    }
+  return "";
+} catch (const Error& error) {
+  return error.message();
+}
+
+}  // namespace
+
+int64_t TensorInfo::numel() const {
+  int64_t numel = 1;
+  for (int64_t size : shape) numel *= size;
+  return numel;
+}
+
+const std::string& Opened::path() const { return state_->path; }
+const std::string& Opened::tag() const { return state_->tag; }
+const Dict& Opened::document() const { return state_->manifest.document; }
+uint32_t Opened::world_size() const { return state_->manifest.world_size; }
+const std::vector<TensorInfo>& Opened::tensors() const { return state_->tensors; }
+const std::vector<std::string>& Opened::notes() const { return state_->notes; }
+
+const Dict& Opened::rank_document(uint32_t rank) const {
+  if (rank >= state_->manifest.rank_documents.size())
+    throw Error(ErrorCode::kArgument, state_->path + " was saved by " + std::to_string(world_size()) +
+                                          " ranks, it has nothing of rank " + std::to_string(rank));
+  return state_->manifest.rank_documents[rank];
+}
+
+const TensorInfo* Opened::find(const std::string& name) const {
+  const auto found = state_->index.find(name);
+  return found == state_->index.end() ? nullptr : &state_->tensors[found->second];
+}
+
+void Opened::read(const std::vector<Target>& targets) const {
+  const Manifest& manifest = state_->manifest;
+  std::vector<BytesOf> destinations;
+  destinations.reserve(targets.size());                             // Copy points into it
+  std::map<std::pair<size_t, uint64_t>, std::vector<Copy>> blocks;  // by file and block
+  for (const Target& target : targets) {
+    const auto found = state_->index.find(target.name);
+    const TensorEntry* tensor = found == state_->index.end() ? nullptr : &manifest.tensors[found->second];
+    check_target(target, tensor, state_->path);
+    const BytesOf* into = &destinations.emplace_back(target.into);
+    const int64_t item = static_cast<int64_t>(c10::elementSize(tensor->info.dtype)),
+                  target_end = target.begin + target.into.numel();
+    for (const SliceEntry& slice : tensor->slices) {
+      const int64_t first = std::max(target.begin, slice.begin), last = std::min(target_end, slice.begin + slice.numel);
+      if (first >= last) continue;
+      const uint64_t begin = slice.offset + (first - slice.begin) * item, end = begin + (last - first) * item;
+      for (uint64_t block = begin / manifest.block_bytes; block * manifest.block_bytes < end; ++block) {
+        const uint64_t from = std::max(begin, block * manifest.block_bytes),
+                       to = std::min(end, (block + 1) * manifest.block_bytes);
+        blocks[{slice.file, block}].push_back({from, to, (first - target.begin) * item + (from - begin), into});
+      }
+    }
+  }
+  std::vector<BlockRequest> requests;
+  for (const auto& [place, copies] : blocks) requests.push_back({place.first, place.second});
+  read_blocks(
+      block_files(*state_), requests,
+      [&](const BlockRequest& request, const char* data, uint64_t) {
+        for (const Copy& copy : blocks.at({request.file, request.block}))
+          copy.target->copy_in(copy.at, copy.end - copy.begin, data + (copy.begin - request.block * manifest.block_bytes));
+      },
+      [&](const BlockRequest& request, const Error& what) {
+        throw Error(what.code() == ErrorCode::kNotFound ? ErrorCode::kCorrupt : what.code(),
+                    state_->path + ": " + what.message() + " (" + tensors_in(manifest, request) + ")",
+                    "use another checkpoint: `gannet checkpoint verify` says which are whole");
+      });
+}
+
+std::vector<std::string> Opened::verify() const {
+  const Manifest& manifest = state_->manifest;
+  std::vector<std::string> faults;
+  std::mutex mutex;
+  std::vector<BlockRequest> requests;
+  for (size_t file = 0; file < manifest.files.size(); ++file)
+    for (uint64_t block = 0; block < manifest.files[file].blocks.size(); ++block) requests.push_back({file, block});
+  try {
+    check_sizes(manifest, state_->path);
+  } catch (const Error& error) {
+    faults.push_back(error.message());
+  }
+  read_blocks(
+      block_files(*state_), requests, [](const BlockRequest&, const char*, uint64_t) {},
+      [&](const BlockRequest& request, const Error& what) {
+        const std::lock_guard lock(mutex);
+        faults.push_back(what.message() + " (" + tensors_in(manifest, request) + ")");
+      });
+  if (faults.empty())  // what is damaged need not be taken at its word
+    for (size_t file = 0; file < manifest.files.size(); ++file)
+      if (std::string fault = header_fault(*state_, file); !fault.empty()) faults.push_back(fault);
+  std::sort(faults.begin(), faults.end());
+  return faults;
+}
+
+}  // namespace gannet::checkpoint

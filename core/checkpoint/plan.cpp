@@ -1,0 +1,93 @@
+#include "checkpoint/plan.h"
+
+#include <gannet/error.h>
+
+#include <cstdio>
+#include <map>
+
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/saved_at.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+std::string shape_text(const Json& slice) { return slice.at("dtype").get<std::string>() + " " + slice.at("shape").dump(); }
+
+std::string shape_text(const TensorInfo& info) {
+  return std::string(safetensors::dtype_name(info.dtype)) + " " + Json(info.shape).dump();
+}
+
+}  // namespace
+
+std::string rank_file_name(size_t rank) {
+  char name[48];
+  std::snprintf(name, sizeof(name), "rank-%05zu.safetensors", rank);
+  return name;
+}
+
+Json describe(const Content& content, const RankFile& file, uint32_t rank) try {
+  Json slices = Json::array();
+  for (size_t i = 0; i < content.slices.size(); ++i) {
+    const Slice& slice = content.slices[i];
+    slices.push_back(Json{{"name", slice.name},
+                          {"dtype", safetensors::dtype_name(slice.data.scalar_type())},
+                          {"shape", slice.shape},
+                          {"begin", slice.begin},
+                          {"numel", slice.data.numel()},
+                          {"offset", file.offset(i)}});
+  }
+  Json part{{"tag", content.tag},
+            {"bytes", file.bytes()},
+            {"slices", std::move(slices)},
+            {"rank_document", to_json(content.rank_document)}};
+  if (rank == 0) part["document"] = to_json(content.document);
+  const Json back = parse_json(part.dump());  // what cannot be written or read back is known now
+  return part;
+} catch (const Json::exception& error) {
+  throw Error(ErrorCode::kArgument, std::string("the checkpoint's document cannot be written as JSON: ") + error.what(),
+              "texts must be UTF-8, nested at most 200 deep; give other bytes as a tensor");
+}
+
+Manifest merge(const std::vector<Json>& parts) {
+  Manifest manifest;
+  manifest.gannet = GANNET_VERSION;
+  manifest.tag = parts.front().at("tag");
+  manifest.saved_at = utc_now();
+  manifest.world_size = static_cast<uint32_t>(parts.size());
+  manifest.block_bytes = kBlockBytes;
+  manifest.document = from_json(parts.front().at("document")).as_dict();
+
+  std::map<std::string, std::pair<size_t, size_t>> known;  // name -> tensor, the rank that gave it first
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const Json& part = parts[rank];
+    if (part.at("tag") != manifest.tag)
+      throw Error(ErrorCode::kMismatch,
+                  "ranks save under different tags: rank 0 '" + manifest.tag + "', rank " + std::to_string(rank) + " " +
+                      part.at("tag").dump(),
+                  "give every rank the same tag");
+    manifest.rank_documents.push_back(from_json(part.at("rank_document")).as_dict());
+    manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}});
+    for (const Json& slice : part.at("slices")) {
+      const std::string name = slice.at("name");
+      const auto [at, is_new] = known.try_emplace(name, manifest.tensors.size(), rank);
+      if (is_new)
+        manifest.tensors.push_back(
+            {{name, *safetensors::dtype_of(slice.at("dtype").get<std::string>()), slice.at("shape").get<std::vector<int64_t>>()},
+             {}});
+      TensorEntry& tensor = manifest.tensors[at->second.first];
+      if (shape_text(slice) != shape_text(tensor.info))
+        throw Error(ErrorCode::kArgument, "tensor '" + name + "' is " + shape_text(tensor.info) + " on rank " +
+                                              std::to_string(at->second.second) + " and " + shape_text(slice) + " on rank " +
+                                              std::to_string(rank));
+      tensor.slices.push_back({slice.at("begin"), slice.at("numel"), rank, slice.at("offset")});
+    }
+  }
+  for (TensorEntry& tensor : manifest.tensors) {
+    const std::string fault = coverage_fault(tensor.slices, tensor.info.numel());
+    if (!fault.empty())
+      throw Error(ErrorCode::kArgument, "tensor '" + tensor.info.name + "' " + fault + ": the ranks' slices must cover it once");
+  }
+  return manifest;
+}
+
+}  // namespace gannet::checkpoint

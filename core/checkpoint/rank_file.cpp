@@ -1,0 +1,94 @@
+#include "checkpoint/rank_file.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/value_json.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, const std::string& what, const std::string& advice = "") {
+  throw Error(ErrorCode::kArgument, "tensor '" + name + "' cannot be saved: " + what, advice);
+}
+
+void check(const Slice& slice) {
+  if (slice.name.empty() || slice.name == "__metadata__") refuse(slice.name, "that is not a name for a tensor");
+  if (!slice.data.defined()) refuse(slice.name, "it is undefined");
+  if (slice.data.layout() != at::kStrided || !slice.data.is_contiguous()) refuse(slice.name, "it is not contiguous");
+  if (!safetensors::dtype_name(slice.data.scalar_type()))
+    refuse(slice.name, std::string("its dtype is ") + c10::toString(slice.data.scalar_type()),
+           "the format has F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+  const int64_t numel = checked_numel(slice.shape, slice.data.scalar_type());
+  if (numel < 0) refuse(slice.name, "its shape has a negative size or is larger than any memory");
+  if (slice.begin < 0 || slice.begin > numel || slice.data.numel() > numel - slice.begin)
+    refuse(slice.name, "the slice from element " + std::to_string(slice.begin) + " over " + std::to_string(slice.data.numel()) +
+                           " is not inside its " + std::to_string(numel) + " elements");
+}
+
+}  // namespace
+
+std::string RankFile::name_in_file(const std::string& name, int64_t begin, int64_t numel, int64_t whole) {
+  return numel == whole ? name : name + "#" + std::to_string(begin);
+}
+
+RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
+  std::set<std::string> names;
+  for (const Slice& slice : slices) check(slice);
+  // Largest elements first: then every tensor begins at a multiple of its element's size, whatever the shapes.
+  std::vector<size_t> order(slices.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return slices[a].data.element_size() > slices[b].data.element_size(); });
+
+  safetensors::Header header;
+  uint64_t data = 0;
+  for (size_t i : order) {
+    const Slice& slice = slices[i];
+    const int64_t numel = slice.data.numel(), whole = checked_numel(slice.shape, slice.data.scalar_type());
+    const std::string name = name_in_file(slice.name, slice.begin, numel, whole);
+    if (!names.insert(name).second) refuse(slice.name, "this rank gives it twice");
+    header.entries.push_back({name, slice.data.scalar_type(), numel == whole ? slice.shape : std::vector<int64_t>{numel}, data,
+                              data + slice.data.nbytes()});
+    data += slice.data.nbytes();
+  }
+  std::string json;
+  try {
+    json = safetensors::format_header(header);
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kArgument, std::string("the names of the tensors are not UTF-8: ") + error.what());
+  }
+  json.resize((sizeof(uint64_t) + json.size() + 4095) / 4096 * 4096 - sizeof(uint64_t), ' ');
+  if (json.size() > safetensors::kMaxHeaderBytes)
+    throw Error(ErrorCode::kUnsupported, "the names and shapes of " + std::to_string(slices.size()) + " tensors take " +
+                                             std::to_string(json.size()) + " bytes, the format allows 100000000");
+  const uint64_t length = json.size();
+  header_.assign(reinterpret_cast<const char*>(&length), sizeof(length));
+  header_ += json;
+
+  for (size_t place = 0; place < order.size(); ++place) {
+    const safetensors::Entry& entry = header.entries[place];
+    offsets_[order[place]] = header_.size() + entry.begin;
+    if (entry.end > entry.begin)
+      pieces_.push_back({header_.size() + entry.begin, header_.size() + entry.end, BytesOf(slices[order[place]].data)});
+  }
+  bytes_ = header_.size() + data;
+}
+
+void RankFile::fill(uint64_t offset, uint64_t bytes, char* into) const {
+  const uint64_t end = offset + bytes;
+  if (offset < header_.size()) std::memcpy(into, header_.data() + offset, std::min<uint64_t>(end, header_.size()) - offset);
+  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset, [](uint64_t at, const Piece& p) { return at < p.end; });
+  for (; piece != pieces_.end() && piece->begin < end; ++piece) {
+    const uint64_t from = std::max(offset, piece->begin), to = std::min(end, piece->end);
+    piece->data.copy_out(from - piece->begin, to - from, into + (from - offset));
+  }
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,36 @@
+// What one rank writes: its slices laid out as a safetensors file, ready to be given block by block.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/blocks.h"
+#include "checkpoint/bytes_of.h"
+#include "checkpoint/checkpoint.h"
+
+namespace gannet::checkpoint {
+
+class RankFile {
+ public:
+  // Throws Error(kArgument) on slices that cannot be: undefined, strided, beyond their tensor, a name twice.
+  explicit RankFile(const std::vector<Slice>& slices);
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t offset(size_t slice) const { return offsets_[slice]; }  // of its bytes in the file
+  void fill(uint64_t offset, uint64_t bytes, char* into) const;    // a Fill
+
+  // The name of a slice in the file: the tensor's where it is all of it, else "<name>#<begin>".
+  static std::string name_in_file(const std::string& name, int64_t begin, int64_t numel, int64_t whole);
+
+ private:
+  struct Piece {
+    uint64_t begin, end;  // in the file
+    BytesOf data;
+  };
+  std::string header_;         // with the length before it, padded: the data begins on a page
+  std::vector<Piece> pieces_;  // in the order of their bytes; none is empty
+  std::vector<uint64_t> offsets_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,19 @@
+// Between a Dict of the API and JSON text, exactly: NaN and the infinities, which JSON lacks, become {"$number": "NaN"}.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace gannet::checkpoint {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const Value& value);
+Value from_json(const Json& json);  // throws nlohmann's exception on an integer beyond int64
+
+// Throws nlohmann's exception, also where lists and dictionaries are nested deeper than any document of ours.
+Json parse_json(std::string_view text);
+
+}  // namespace gannet::checkpoint

@@ -7,15 +7,14 @@ namespace {
 using enum Type;
 using enum Status;
 
-constexpr const char* kCheckpoint = "checkpoints are not built yet";
+constexpr const char* kCheckpoint = "checkpoints are in Gannet's own format";
 constexpr const char* kNvme = "it belongs to the nvme offload of ZeRO";
 constexpr const char* kActivations = "activation checkpointing";
 constexpr const char* kPipeline = "no model is a pipeline here";
 
 constexpr Key kRows[] = {
-    {"checkpoint", kSection, "{}", kUnsupported, "", "how checkpoints are written"},
-    {"checkpoint/tag_validation", kWord, "\"WARN\"", kUnsupported, "Ignore|Warn|Fail", "when the ranks' tags differ",
-     kCheckpoint},
+    {"checkpoint", kSection, "{}", kActive, "", "how checkpoints are written"},
+    {"checkpoint/tag_validation", kWord, "\"WARN\"", kActive, "Ignore|Warn|Fail", "when the ranks' tags differ: rank 0's is used, or an error"},
     {"checkpoint/load_universal", kBool, "false", kUnsupported, "", "load a checkpoint in DeepSpeed's universal format",
      kCheckpoint},
     {"checkpoint/use_node_local_storage", kBool, "false", kUnsupported, "", "each host has a file system of its own",

@@ -74,6 +74,9 @@ constexpr Key kRows[] = {
     {"gannet/shuffle", kBool, "true", kActive, "", "the loader shuffles the samples, anew in each epoch"},
     {"gannet/data_workers", kInt, "1", kActive, "0..1024", "threads that prepare batches; 0: on the caller's"},
     {"gannet/max_consecutive_skips", kInt, "25", kActive, ">=1", "so many skipped steps in a row, and one more, are an error"},
+    {"gannet/checkpoint", kSection, "{}", kActive, "", "how save_checkpoint works"},
+    {"gannet/checkpoint/async", kBool, "false", kActive, "", "write in the background, from a copy, while training goes on"},
+    {"gannet/checkpoint/keep", kInt, "0", kActive, ">=0", "checkpoints of a folder that are kept, the newest ones; 0: all"},
     {"gannet/timeout_seconds", kNumber, "null", kActive, ">0",
      "deadline of rendezvous and collectives; null: DEEPSPEED_TIMEOUT (minutes), else 600"},
 };

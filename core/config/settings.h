@@ -62,6 +62,8 @@ struct Settings {
   Bf16 bf16;
   Zero zero;
 
+  std::string tag_validation = "WARN";  // of checkpoints: IGNORE | WARN | FAIL
+
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown = false;
   bool dataloader_drop_last = false;
@@ -74,6 +76,8 @@ struct Settings {
   bool shuffle = true;
   int64_t data_workers = 1;                      // threads that prepare batches; 0: on the caller's
   int64_t max_consecutive_skips = 25;            // more skipped steps in a row (without a dynamic loss scale) are an error
+  bool checkpoint_async = false;
+  int64_t checkpoint_keep = 0;                   // 0: all
   std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
 };
 

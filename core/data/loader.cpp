@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "data/failure.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
+#include "data/stream.h"
 
 namespace gannet::loading {
 namespace {
-
-using Collating = std::function<Any(void*)>;
 
 void require(bool legal, const std::string& what, int64_t found) {
   if (!legal) throw Error(ErrorCode::kArgument, "the loader's " + what + ", not " + std::to_string(found));
@@ -53,81 +52,36 @@ Collating choose_collate(const Source& source, const Collator& collator) {
               "let collate_fn take std::vector<" + type_name(*source.sample) + ">");
 }
 
-std::string place(int64_t micro_batch, int64_t epoch) {
-  return "micro-batch " + std::to_string(micro_batch) + " of epoch " + std::to_string(epoch);
+// That `cursor` is a place in this dataset.
+void check_cursor(const DataCursor& cursor, const Source& source, int64_t samples, bool shuffle) {
+  require(cursor.epoch >= 0 && cursor.micro_batches >= 0 && cursor.samples >= 0, "cursor must not be negative",
+          std::min({cursor.epoch, cursor.micro_batches, cursor.samples}));
+  const std::string place = "the cursor (epoch " + std::to_string(cursor.epoch) + ", " + std::to_string(cursor.micro_batches) +
+                            " micro-batches, " + std::to_string(cursor.samples) + " samples)";
+  const char* const next_step = "resume with the dataset that the run was started with";
+  const bool sized = static_cast<bool>(source.read);
+  const bool of_stream = cursor.ended || !cursor.state.is_null() || (cursor.micro_batches > 0 && cursor.samples == 0);
+  if (sized && of_stream)
+    throw Error(ErrorCode::kMismatch, place + " is that of a stream, the dataset has random access", next_step);
+  if (!sized && (cursor.samples > 0 || cursor.dataset_size > 0))
+    throw Error(ErrorCode::kMismatch, place + " is that of a dataset with random access, this one is a stream", next_step);
+  if (sized && cursor.dataset_size > 0 && cursor.dataset_size != samples)
+    throw Error(ErrorCode::kMismatch,
+                place + " is that of a dataset of " + std::to_string(cursor.dataset_size) + " samples, this one has " +
+                    std::to_string(samples),
+                next_step);
+  if (sized && cursor.samples > samples)
+    throw Error(ErrorCode::kMismatch, place + " lies beyond the dataset's " + std::to_string(samples) + " samples", next_step);
+  if (sized && cursor.dataset_size > 0 && cursor.samples > 0 && cursor.shuffle != shuffle)
+    throw Error(ErrorCode::kMismatch,
+                place + " lies within an epoch that was " + (cursor.shuffle ? "" : "not ") + "shuffled, this loader does " +
+                    (shuffle ? "shuffle" : "not"),
+                "set gannet.shuffle as it was, until the epoch's end");
+  if (!cursor.state.is_null() && !source.has_cursor)
+    throw Error(ErrorCode::kMismatch,
+                place + " holds a stream's own state, and this stream cannot be put there: it has no cursor() and seek()",
+                next_step);
 }
-
-// One epoch of a stream: its own order, its own end. Used by one thread at a time.
-class StreamEpoch {
- public:
-  StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
-              std::atomic<int64_t>* leftover)
-      : count_(source.count),
-        collate_(std::move(collate)),
-        batch_size_(static_cast<size_t>(options.batch_size)),
-        drop_last_(options.drop_last),
-        multiple_(static_cast<size_t>(options.micro_batches_multiple)),
-        open_(source.open),
-        start_(start),
-        leftover_(leftover) {}
-
-  Any make() {
-    try {
-      if (!next_) {
-        next_ = open_();
-        for (int64_t i = 0; i < start_.micro_batches; ++i, ++read_) read();
-      }
-      // With a multiple, a group of micro-batches is given once it is complete.
-      while (group_.empty() && !over_) fill();
-    } catch (...) {
-      rethrow_with("reading the stream failed in " + place(read_, start_.epoch));
-    }
-    if (group_.empty()) return nullptr;
-    Any batch = std::move(group_.front());
-    group_.pop_front();
-    return batch;
-  }
-
- private:
-  Any read() {
-    for (;;) {
-      Any item = next_(batch_size_);
-      if (!item || !collate_) return item;
-      if (drop_last_ && count_(item.get()) < batch_size_) continue;
-      return collate_(item.get());
-    }
-  }
-
-  void fill() {
-    // After a resume the first group is what was left of the one it stopped in.
-    const size_t wanted = multiple_ - static_cast<size_t>(read_) % multiple_;
-    std::deque<Any> group;
-    while (group.size() < wanted) {
-      Any batch = read();
-      if (!batch) {
-        over_ = true;
-        leftover_->store(static_cast<int64_t>(group.size()));
-        return;
-      }
-      ++read_;
-      group.push_back(std::move(batch));
-    }
-    group_ = std::move(group);
-  }
-
-  std::function<size_t(const void*)> count_;
-  Collating collate_;
-  size_t batch_size_;
-  bool drop_last_;
-  size_t multiple_;
-  std::function<std::function<Any(size_t)>()> open_;
-  DataCursor start_;
-  std::atomic<int64_t>* leftover_;  // the loader's: it outlives its epochs
-  std::function<Any(size_t)> next_;
-  std::deque<Any> group_;
-  int64_t read_ = 0;
-  bool over_ = false;
-};
 
 }  // namespace
 
@@ -138,11 +92,13 @@ struct Loader::State {
   std::function<void(void*)> on_batch;
   int64_t samples = 0;  // in the dataset
 
-  DataCursor cursor;      // where the reading is or, between epochs, where the next one starts
-  bool in_epoch = false;  // from begin_epoch until the end is met
-  bool resuming = false;  // nothing was given yet since a seek into an epoch
-  int64_t given = 0;      // micro-batches since begin_epoch
-  Cut cut;                // of the epoch's rest
+  DataCursor cursor;                     // where the reading is or, between epochs, where the next one starts
+  DataCursor at_end;                     // the end of the last epoch that was read to it
+  std::optional<DataCursor> after_held;  // what `cursor` would be, while it is held at an end
+  bool in_epoch = false;                 // from begin_epoch until the end is met
+  bool resuming = false;                 // nothing was given yet since begin_epoch went into the middle of an epoch
+  int64_t given = 0;                     // micro-batches since begin_epoch
+  Cut cut;                               // of the epoch's rest
   std::atomic<int64_t> stream_leftover{0};
   std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
 
@@ -156,30 +112,54 @@ struct Loader::State {
             options.micro_batches_multiple};
   }
 
-  void move_to(const DataCursor& where) {
+  // The stream is one that no epoch starts anew and that can say where it stands.
+  bool lasting() const { return static_cast<bool>(source.cursor); }
+
+  void move_to(DataCursor where) {
     prefetch.reset();
     in_epoch = false;
-    cursor = where;
+    after_held.reset();
     options.seed = where.seed;
+    cursor = std::move(where);
   }
 
-  DataCursor next_epoch() const { return {.seed = cursor.seed, .epoch = cursor.epoch + 1}; }
+  DataCursor epoch_start(int64_t epoch, const Value& state) const {
+    DataCursor start{.seed = cursor.seed, .epoch = epoch, .dataset_size = samples, .shuffle = source.read && options.shuffle};
+    if (lasting()) start.state = state;
+    return start;
+  }
 
-  void start() {
+  void end_epoch(const Value& state) {
+    at_end = cursor;
+    if (source.has_cursor) {
+      at_end.state = state;
+      at_end.ended = true;
+    }
+    move_to(epoch_start(cursor.epoch + 1, state));
+  }
+
+  void start(bool skip_empty_rest) {
+    if (cursor.ended && skip_empty_rest) move_to(epoch_start(cursor.epoch + 1, cursor.state));
     in_epoch = true;
     given = 0;
-    resuming = cursor.micro_batches > 0 || cursor.samples > 0;
+    resuming = skip_empty_rest && (cursor.micro_batches > 0 || cursor.samples > 0);
+    if (cursor.ended) return;  // next() finds nothing
     cut = cut_from(cursor.samples);
     const int64_t workers = source.read ? std::min(options.workers, std::max<int64_t>(cut.micro_batches(), 1))
                                         : std::min<int64_t>(options.workers, 1);
-    prefetch = std::make_unique<Prefetch>(source.read ? shards() : stream(), workers, options.prefetch);
+    std::function<void()> interrupt;
+    if (source.interrupt) {
+      source.interrupt(false);
+      interrupt = [this] { source.interrupt(true); };
+    }
+    prefetch = std::make_unique<Prefetch>(source.read ? shards() : stream(), workers, options.prefetch, std::move(interrupt));
   }
 
   // A batch is a function of its number alone: workers share nothing but the order.
-  std::function<Any(int64_t)> shards() {
+  std::function<Made(int64_t)> shards() {
     auto order = std::make_shared<const std::vector<size_t>>(epoch_order(samples, options.shuffle, cursor.seed, cursor.epoch));
-    return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> Any {
-      if (index >= total) return nullptr;
+    return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> Made {
+      if (index >= total) return {};
       const std::vector<size_t> indices = cut.micro_batch(*order, index);
       Any item = source.read(indices);
       try {
@@ -188,16 +168,16 @@ struct Loader::State {
       } catch (...) {
         rethrow_with("collating " + list_samples(indices) + " failed");
       }
-      return item;
+      return {std::move(item)};
     };
   }
 
-  std::function<Any(int64_t)> stream() {
+  std::function<Made(int64_t)> stream() {
     auto epoch = std::make_shared<StreamEpoch>(source, collate, options, cursor, &stream_leftover);
     return [this, epoch](int64_t) {
-      Any batch = epoch->make();
-      if (batch && on_batch) on_batch(batch.get());
-      return batch;
+      Made made = epoch->make();
+      if (made.batch && on_batch) on_batch(made.batch.get());
+      return made;
     };
   }
 };
@@ -211,12 +191,16 @@ Loader::Loader(const Source& source, const Collator& collator, const LoaderOptio
   state.collate = choose_collate(source, collator);
   state.on_batch = std::move(on_batch);
   state.cursor.seed = options.seed;
-  if (!source.read) return;
+  if (!source.read) {
+    if (state.lasting()) state.cursor.state = source.cursor();
+    return;
+  }
   const std::optional<size_t> samples = source.size();
   if (!samples)
     throw Error(ErrorCode::kArgument, "the dataset has random access but does not say its size", "let size() return it");
   if (*samples == 0) throw Error(ErrorCode::kArgument, "the dataset is empty: its size() is 0");
   state.samples = static_cast<int64_t>(*samples);
+  state.cursor = state.epoch_start(0, {});
   const Cut cut = state.cut_from(0);
   if (cut.micro_batches() > 0) return;
   throw Error(ErrorCode::kArgument,
@@ -229,32 +213,51 @@ Loader::Loader(const Source& source, const Collator& collator, const LoaderOptio
 
 Loader::~Loader() = default;
 
-void Loader::begin_epoch() {
+void Loader::begin_epoch(bool skip_empty_rest) {
   State& state = *state_;
-  if (state.in_epoch) state.move_to(state.next_epoch());  // left early
-  state.start();
+  if (state.after_held && (skip_empty_rest || !state.lasting())) state.move_to(*state.after_held);
+  if (state.in_epoch) {  // left early, or failed
+    if (!state.lasting()) {
+      state.move_to(state.epoch_start(state.cursor.epoch + 1, {}));
+    } else if (state.prefetch && !state.prefetch->over()) {  // what is ready belongs to the stream, which cannot give it again
+      state.resuming = skip_empty_rest;
+      return;
+    }
+  }
+  state.start(skip_empty_rest);
 }
 
 Any Loader::next() {
   State& state = *state_;
-  if (!state.prefetch) return nullptr;
+  if (!state.in_epoch) return nullptr;
   const bool resuming = std::exchange(state.resuming, false);
-  Any batch = state.prefetch->next();
-  if (!batch) {
-    state.move_to(state.next_epoch());
+  Made made = state.prefetch ? state.prefetch->next() : Made{.batch = nullptr, .state = state.cursor.state};
+  if (!made.batch) {
+    state.end_epoch(made.state);
     if (!resuming) return nullptr;
     // The cursor stood at an epoch's end, which only now shows.
-    state.start();
-    batch = state.prefetch->next();
-    if (!batch) {
-      state.move_to(state.next_epoch());
+    state.start(true);
+    made = state.prefetch->next();
+    if (!made.batch) {
+      state.end_epoch(made.state);
       return nullptr;
     }
   }
   ++state.given;
   ++state.cursor.micro_batches;
+  state.cursor.state = std::move(made.state);
+  state.cursor.ended = made.ended;
   if (sized()) state.cursor.samples = state.cut.given_after(state.given);
-  return batch;
+  return std::move(made.batch);
+}
+
+void Loader::hold_end(bool held) {
+  State& state = *state_;
+  if (held && !state.after_held) {
+    state.after_held = std::exchange(state.cursor, state.at_end);
+  } else if (!held && state.after_held) {
+    state.move_to(*state.after_held);
+  }
 }
 
 bool Loader::sized() const { return static_cast<bool>(state_->source.read); }
@@ -267,25 +270,38 @@ int64_t Loader::leftover_micro_batches() const {
 
 void Loader::set_epoch(int64_t epoch) {
   require(epoch >= 0, "epoch must be at least 0", epoch);
-  state_->move_to({.seed = state_->cursor.seed, .epoch = epoch});
+  State& state = *state_;
+  if (state.in_epoch && state.lasting()) {
+    state.cursor.epoch = epoch;
+  } else {
+    state.move_to(state.epoch_start(epoch, state.after_held ? state.after_held->state : state.cursor.state));
+  }
 }
 
 DataCursor Loader::cursor() const { return state_->cursor; }
 
 void Loader::seek(const DataCursor& cursor) {
-  require(cursor.epoch >= 0 && cursor.micro_batches >= 0 && cursor.samples >= 0, "cursor must not be negative",
-          std::min({cursor.epoch, cursor.micro_batches, cursor.samples}));
-  const std::string place =
-      std::to_string(cursor.micro_batches) + " micro-batches and " + std::to_string(cursor.samples) + " samples";
-  if ((cursor.micro_batches > 0) != (cursor.samples > 0) && sized())
-    throw Error(ErrorCode::kMismatch, "the cursor (" + place + ") is that of a stream, the dataset has random access");
-  if (cursor.samples > 0 && !sized())
-    throw Error(ErrorCode::kMismatch, "the cursor (" + place + ") is that of a dataset with random access, this one is a stream");
-  if (cursor.samples > state_->samples)
-    throw Error(ErrorCode::kMismatch,
-                "the cursor (" + place + ") lies beyond the dataset's " + std::to_string(state_->samples) + " samples",
-                "resume with the dataset that the run was started with");
-  state_->move_to(cursor);
+  State& state = *state_;
+  check_cursor(cursor, state.source, state.samples, state.options.shuffle);
+  state.move_to(state.cursor);  // ends the threads that read the source
+  DataCursor where = state.epoch_start(cursor.epoch, cursor.state);
+  where.seed = cursor.seed;
+  where.micro_batches = cursor.micro_batches;
+  where.samples = cursor.samples;
+  where.ended = cursor.ended;
+  where.state = cursor.state;
+  if (state.lasting()) {
+    if (!cursor.state.is_null()) {
+      try {
+        state.source.seek(cursor.state);
+      } catch (...) {
+        rethrow_with("putting the stream to its cursor " + cursor.state.to_json() + " failed");
+      }
+    } else if (cursor.micro_batches == 0) {
+      where.state = state.source.cursor();
+    }
+  }
+  state.move_to(where);
 }
 
 const LoaderOptions& Loader::options() const { return state_->options; }

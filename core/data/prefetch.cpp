@@ -35,8 +35,11 @@ void use_one_core() {
 
 }  // namespace
 
-Prefetch::Prefetch(std::function<Any(int64_t)> make, int64_t workers, int64_t ready)
-    : make_(std::move(make)), ready_(static_cast<size_t>(ready)), lanes_(static_cast<size_t>(workers)) {
+Prefetch::Prefetch(std::function<Made(int64_t)> make, int64_t workers, int64_t ready, std::function<void()> interrupt)
+    : make_(std::move(make)),
+      interrupt_(std::move(interrupt)),
+      ready_(static_cast<size_t>(ready)),
+      lanes_(static_cast<size_t>(workers)) {
   try {
     start_threads(workers);
   } catch (...) {  // the machine refuses another thread
@@ -61,6 +64,7 @@ void Prefetch::stop() {
     stopping_ = true;
   }
   for (Lane& lane : lanes_) lane.drained.notify_all();
+  if (interrupt_ && !threads_.empty()) interrupt_();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -75,11 +79,11 @@ void Prefetch::work(int64_t worker) {
     }
     Item item;
     try {
-      item.batch = make_(index);
+      item.made = make_(index);
     } catch (...) {
       item.error = std::current_exception();
     }
-    const bool last = !item.batch;
+    const bool last = !item.made.batch;
     {
       std::lock_guard lock(mutex_);
       lane.items.push_back(std::move(item));
@@ -89,13 +93,13 @@ void Prefetch::work(int64_t worker) {
   }
 }
 
-Any Prefetch::next() {
-  if (over_) return nullptr;
+Made Prefetch::next() {
+  if (over_) return {};
   const int64_t index = taken_++;
   over_ = true;  // unless a batch comes out
   Item item;
   if (lanes_.empty()) {
-    item.batch = make_(index);
+    item.made = make_(index);
   } else {
     Lane& lane = lanes_[static_cast<size_t>(index) % lanes_.size()];
     {
@@ -107,8 +111,8 @@ Any Prefetch::next() {
     lane.drained.notify_one();
   }
   if (item.error) std::rethrow_exception(item.error);
-  over_ = !item.batch;
-  return std::move(item.batch);
+  over_ = !item.made.batch;
+  return std::move(item.made);
 }
 
 }  // namespace gannet::loading

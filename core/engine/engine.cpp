@@ -30,6 +30,9 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   if (!impl.reducer)
     throw Error(ErrorCode::kOrder, "backward() was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
+  if (impl.is_half_loaded)
+    throw Error(ErrorCode::kOrder, "backward() was called after a checkpoint failed in the middle of being loaded: the parameters are partly its, partly those from before",
+                "load another checkpoint first");
   if (impl.phase == Phase::kIdle)
     throw Error(ErrorCode::kOrder,
                 impl.training ? "backward() was called before forward()" : "backward() was called in evaluation mode",

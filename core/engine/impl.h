@@ -4,6 +4,7 @@
 #include "config/resolve.h"
 #include "engine/range.h"
 #include "engine/reducer.h"
+#include "engine/saving.h"
 #include "engine/timers.h"
 #include "interfaces/accelerator.h"
 #include "interfaces/comm.h"
@@ -12,6 +13,7 @@
 #include "plugin/plugin.h"
 #include "precision/loss_scaler.h"
 
+#include <gannet/checkpoint.h>
 #include <gannet/engine.h>
 #include <gannet/initialize.h>
 
@@ -59,6 +61,7 @@ struct EngineBase::Impl {
   bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
   std::optional<bool> forced_boundary;
   bool loss_was_finite = true;
+  bool is_half_loaded = false;    // a load failed in its middle: what the parameters are is anyone's guess
 
   int64_t micro_steps = 0;
   int64_t global_steps = 0;
@@ -69,6 +72,16 @@ struct EngineBase::Impl {
   bool last_step_applied = false;
   std::optional<double> grad_norm;
   Timers timers;
+
+  // What the program keeps in checkpoints beside the engine's own.
+  struct ProgramState {
+    std::string name;
+    std::function<Value()> save;
+    std::function<void(const Value&)> load;
+  };
+  std::vector<ProgramState> program_states;
+  uint32_t engine_id = 0;            // of this process, counted; the same on every rank
+  std::unique_ptr<Saving> saving;    // the last member: it dies first, and waits for its write
 
   bool is_boundary() const {
     return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0;
@@ -101,6 +114,11 @@ struct EngineBase::Impl {
   void tell(const StepResult& result);
   std::string first_non_finite() const;
   void forget_gradients();
+
+  // ---- save.cpp, load.cpp
+  checkpoint::Ranks checkpoint_ranks() const;
+  checkpoint::Content content(const SaveOptions& options) const;
+  Dict document(const SaveOptions& options) const;
 
   // ---- user_optimizer.cpp
   void adopt_user_optimizer();

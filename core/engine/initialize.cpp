@@ -14,6 +14,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace gannet {
 namespace {
@@ -68,7 +69,9 @@ at::ScalarType scalar_type(config::DType type) {
 }  // namespace
 
 EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) : impl_(std::make_unique<Impl>()) {
+  static std::atomic<uint32_t> engines{0};
   Impl& impl = *impl_;
+  impl.engine_id = engines++;
   if (!module) throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)", "make it first: std::make_shared<Model>()");
   impl.module = std::move(module);
   Config config = options.config;

@@ -2,6 +2,7 @@
 //
 //   gpt2                                                              a small one from scratch, on text this machine has
 //   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
+//   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
 // The samples' order: micro-batch a of step s on rank r of W takes the samples ((s A + a) W + r) B ... + B - 1, with A
@@ -67,10 +68,11 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
 void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
   const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
   const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
-  MetricsFile metrics(rank == 0 ? options.metrics : "");
-  Progress progress(options.steps, engine.train_batch_size() * length, rank == 0);
+  const int64_t first_step = engine.global_steps(), last_step = options.resume ? options.steps : first_step + options.steps;
+  MetricsFile metrics(rank == 0 ? options.metrics : "", /*append=*/first_step > 0);
+  Progress progress(first_step, last_step, engine.train_batch_size() * length, rank == 0);
 
-  for (int64_t step = 0; step < options.steps; ++step) {
+  for (int64_t step = first_step; step < last_step; ++step) {
     const auto began = std::chrono::steady_clock::now();
     const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
@@ -90,8 +92,12 @@ void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     metrics.write(report);
     progress.update(report);
+    const bool is_last = step + 1 == last_step;
+    if (!options.save_checkpoint.empty() && (is_last || (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0)))
+      engine.save_checkpoint(options.save_checkpoint);
   }
   progress.finish();
+  engine.wait_for_checkpoint();
 }
 
 void show_text(GptImpl& model, const Options& options) {
@@ -124,6 +130,8 @@ void run(const Options& options) {
               << options.sequence_length << " tokens a step" << std::endl;
   }
 
+  if (!options.load_checkpoint.empty()) engine->load_checkpoint(options.load_checkpoint);
+  if (options.resume) engine->load_checkpoint(options.save_checkpoint, {.if_present = true});
   train(*engine, training, options);
 
   if (held_out.size() > 0) {

@@ -13,7 +13,6 @@ Options parse_options(int argc, char** argv) {
 
   CLI::App app(
       "Trains a GPT-2 with Gannet. Without --model a small one from scratch, without --tokens on text that this machine has.");
-  std::string save_checkpoint, load_checkpoint;
   app.add_option("--model", options.model, "folder with config.json and model.safetensors, as transformers writes them");
   app.add_option("--tokens", options.tokens, "file of tokens: each byte is one");
   app.add_option("--token-bytes", options.token_bytes, "bytes of a token: 1, or 2 for little-endian uint16")
@@ -23,8 +22,15 @@ Options parse_options(int argc, char** argv) {
                     ->check(CLI::NonNegativeNumber);
   app.add_option("--metrics", options.metrics, "file to write a JSON line to for every step");
   app.add_option("--save-model", options.save_model, "folder to write config.json and model.safetensors (fp32) to at the end");
-  app.add_option("--save-checkpoint", save_checkpoint, "folder to write a checkpoint to at the end");
-  app.add_option("--load-checkpoint", load_checkpoint, "folder of a checkpoint to go on from");
+  auto* save = app.add_option("--save-checkpoint", options.save_checkpoint, "folder to write a checkpoint to at the end");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "write one every so many steps, too")
+      ->check(CLI::PositiveNumber)
+      ->needs(save);
+  app.add_option("--load-checkpoint", options.load_checkpoint, "folder of a checkpoint to go on from, for --steps further steps");
+  app.add_flag("--resume", options.resume,
+               "go on from the folder of --save-checkpoint where it holds one; --steps counts from the first start")
+      ->needs(save)
+      ->excludes("--load-checkpoint");
   app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();
@@ -47,11 +53,6 @@ Options parse_options(int argc, char** argv) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
 
-  if (!save_checkpoint.empty() || !load_checkpoint.empty())
-    throw gannet::Error(
-        gannet::ErrorCode::kUnsupported,
-        std::string(save_checkpoint.empty() ? "--load-checkpoint" : "--save-checkpoint") + ": the engine has no checkpoints yet",
-        "--save-model keeps the weights, --model starts from them");
   if (options.config.config.empty()) options.config.config = GPT2_SOURCE_DIR "/ds_config.json";
   if (options.tokens.empty()) {  // the demonstration: hold some text out, and show what was learnt
     if (!*validation) options.validation_fraction = 0.1;

@@ -9,9 +9,9 @@
 
 namespace gpt2 {
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path) {
+MetricsFile::MetricsFile(const std::string& path, bool append) : path_(path) {
   if (path_.empty()) return;
-  out_.open(path_, std::ios::trunc);
+  out_.open(path_, append ? std::ios::app : std::ios::trunc);
   if (!out_)
     throw gannet::Error(gannet::ErrorCode::kIo, "cannot write the metrics " + path_,
                         "name a file in a folder that exists and can be written");
@@ -32,21 +32,23 @@ void MetricsFile::write(const StepReport& report) {
   if (!out_) throw gannet::Error(gannet::ErrorCode::kIo, "cannot write the metrics " + path_, "is the disk full?");
 }
 
-Progress::Progress(int64_t steps, int64_t tokens_per_step, bool shown)
-    : steps_(steps),
+Progress::Progress(int64_t first_step, int64_t steps, int64_t tokens_per_step, bool shown)
+    : first_step_(first_step),
+      steps_(steps),
       tokens_per_step_(tokens_per_step),
-      every_(std::max<int64_t>(1, steps / 20)),
+      every_(std::max<int64_t>(1, (steps - first_step) / 20)),
       shown_(shown),
       terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void Progress::update(const StepReport& report) {
-  if (!shown_ || (!terminal_ && report.step % every_ != 0 && report.step != 1 && report.step != steps_)) return;
+  if (!shown_ || (!terminal_ && report.step % every_ != 0 && report.step != first_step_ + 1 && report.step != steps_)) return;
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  const int left = static_cast<int>(elapsed / report.step * (steps_ - report.step) + 0.5);
+  const auto done_steps = static_cast<double>(report.step - first_step_);
+  const int left = static_cast<int>(elapsed / done_steps * static_cast<double>(steps_ - report.step) + 0.5);
   char line[200];
   std::snprintf(line, sizeof(line), "step %ld/%ld  loss %.4f  lr %.2e  %.0f tokens/s  %d:%02d left%s",
                 static_cast<long>(report.step), static_cast<long>(steps_), report.loss, report.lr,
-                tokens_per_step_ * report.step / elapsed, left / 60, left % 60, report.skipped ? "  (skipped)" : "");
+                static_cast<double>(tokens_per_step_) * done_steps / elapsed, left / 60, left % 60, report.skipped ? "  (skipped)" : "");
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", line);
     return;

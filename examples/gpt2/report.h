@@ -22,8 +22,9 @@ struct StepReport {
 /// {"step":1,"loss":5.5,"lr":0.001,"grad_norm":2.5,"loss_scale":1,"skipped":false,"seconds":0.1}
 class MetricsFile {
  public:
-  /// "": writes nothing. Throws gannet::Error(kIo) where the file cannot be written.
-  explicit MetricsFile(const std::string& path);
+  /// "": writes nothing. `append`: a run that goes on adds to what is there. Throws gannet::Error(kIo) where the file cannot be
+  /// written.
+  explicit MetricsFile(const std::string& path, bool append = false);
   void write(const StepReport& report);
 
  private:
@@ -34,13 +35,14 @@ class MetricsFile {
 /// Loss, learning rate, tokens/s and time left, on stderr; silent unless `shown`.
 class Progress {
  public:
-  Progress(int64_t steps, int64_t tokens_per_step, bool shown);
+  /// Of the steps first_step + 1 to `steps`.
+  Progress(int64_t first_step, int64_t steps, int64_t tokens_per_step, bool shown);
   void update(const StepReport& report);
   /// Ends the line that is being rewritten.
   void finish();
 
  private:
-  int64_t steps_, tokens_per_step_, every_;
+  int64_t first_step_, steps_, tokens_per_step_, every_;
   bool shown_, terminal_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };

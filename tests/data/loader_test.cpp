@@ -226,7 +226,7 @@ TEST(Cursor, ResumesExactlyFromEveryPositionOfEveryEpoch) {
 TEST(Cursor, AfterAnEpochIsTheStartOfTheNext) {
   auto loader = numbers(Range{4}, {.seed = 5});
   epoch_of(*loader);
-  EXPECT_EQ(loader->cursor(), (DataCursor{.seed = 5, .epoch = 1}));
+  EXPECT_EQ(loader->cursor(), (DataCursor{.seed = 5, .epoch = 1, .dataset_size = 4, .shuffle = true}));
 }
 
 TEST(Cursor, CountsWhatWasGivenNotWhatIsReady) {
@@ -234,7 +234,7 @@ TEST(Cursor, CountsWhatWasGivenNotWhatIsReady) {
   auto it = loader->begin();
   ++it;
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(loader->cursor(), (DataCursor{.micro_batches = 2, .samples = 12}));
+  EXPECT_EQ(loader->cursor(), (DataCursor{.micro_batches = 2, .samples = 12, .dataset_size = 100, .shuffle = true}));
 }
 
 TEST(Cursor, OfAnotherDatasetIsRefused) {

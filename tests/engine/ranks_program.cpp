@@ -1,5 +1,5 @@
 // One rank of the engine's tests over several processes: trains, and rank 0 writes the final parameters.
-//   engine_ranks OUT ACCUMULATION STEPS [MODE]
+//   engine_ranks OUT ACCUMULATION STEPS [MODE] [FOLDER]
 // MODE: plain, or one of the ways of driving the engine that must give the same parameters, or a mistake to be told.
 #include "models.h"
 
@@ -8,10 +8,11 @@
 
 namespace {
 
-void train(const std::string& out, int64_t accumulation, int64_t steps, const std::string& mode) {
+void train(const std::string& out, int64_t accumulation, int64_t steps, const std::string& mode, const std::string& folder) {
   using namespace gannet::test;
   gannet::Dict config = config_with({{"train_micro_batch_size_per_gpu", 2}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 1.0}});
   config["zero_optimization"] = gannet::Dict{{"reduce_bucket_size", mode == "small_buckets" ? 40 : 500000000}};
+  if (mode == "save_other_tags") config["checkpoint"] = gannet::Dict{{"tag_validation", "Fail"}};
   if (mode == "prescale") config["prescale_gradients"] = true;
   if (mode == "predivide") config["gradient_predivide_factor"] = 2.0;
   if (mode == "comm_fp16") config["communication_data_type"] = "fp16";
@@ -20,7 +21,8 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
   auto net = make_net(1 + world->rank(), mode == "other_model" && world->rank() == 1 ? 20 : 16);
   if (mode == "overlap") config["optimizer"] = gannet::Dict{{"type", "SGD"}, {"params", gannet::Dict{{"lr", 0.05}}}};
   auto engine = gannet::initialize(net, {.config = config}).engine;
-  for (int64_t step = 0; step < steps; ++step) {
+  if (mode == "resume") engine->load_checkpoint(folder);
+  for (int64_t step = engine->global_steps(); step < steps; ++step) {
     for (int64_t a = 0; a < accumulation; ++a) {
       const int64_t index = (step * accumulation + a) * world->size() + world->rank();
       auto [x, y] = make_batch(index, 2);
@@ -43,6 +45,8 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
       engine->step();
     }
   }
+  if (mode == "save") engine->save_checkpoint(folder);
+  if (mode == "save_other_tags") engine->save_checkpoint(folder, {.tag = "tag" + std::to_string(world->rank())});
   if (world->rank() == 0) {
     const at::Tensor parameters = flat_parameters(*net).contiguous();
     std::ofstream(out, std::ios::binary).write(static_cast<const char*>(parameters.data_ptr()), static_cast<std::streamsize>(parameters.nbytes()));
@@ -53,7 +57,7 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
 
 int main(int argc, char** argv) {
   try {
-    train(argv[1], std::stoll(argv[2]), std::stoll(argv[3]), argc > 4 ? argv[4] : "plain");
+    train(argv[1], std::stoll(argv[2]), std::stoll(argv[3]), argc > 4 ? argv[4] : "plain", argc > 5 ? argv[5] : "");
   } catch (const gannet::Error& error) {
     std::cerr << error.what() << '\n';
     return error.exit_code();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -85,6 +86,23 @@ TEST(Ranks, DifferentModelsAreToldBeforeTheFirstStep) {
   const Outcome outcome = run(2, 1, 1, "other_model");
   EXPECT_NE(outcome.exit_code, 0);
   EXPECT_THAT(outcome.output, testing::HasSubstr("the model's parameters and the batch sizes"));
+}
+
+// What two ranks saved, one, two and four go on with: the same samples, and on two the same bits.
+TEST(Ranks, ACheckpointOfTwoRanksIsResumedByOneTwoAndFour) {
+  const std::string folder = "engine_ranks_checkpoint_" + std::to_string(getpid());
+  std::filesystem::remove_all(folder);
+  const Outcome whole = run(2, 2, 20), saved = run(2, 2, 10, "save " + folder);
+  ASSERT_EQ(saved.exit_code, 0) << saved.output;
+  const Outcome two = run(2, 2, 20, "resume " + folder), one = run(1, 4, 20, "resume " + folder), four = run(4, 1, 20, "resume " + folder);
+  EXPECT_EQ(two.parameters, whole.parameters) << two.output;
+  EXPECT_LT(distance(one.parameters, whole.parameters), 1e-6) << one.output;
+  EXPECT_LT(distance(four.parameters, whole.parameters), 1e-6) << four.output;
+  EXPECT_THAT(one.output, testing::HasSubstr("saved by 2 ranks"));
+  const Outcome other_tags = run(2, 2, 1, "save_other_tags " + folder);
+  EXPECT_NE(other_tags.exit_code, 0);
+  EXPECT_THAT(other_tags.output, testing::HasSubstr("different tags: 'tag0' on rank 0, 'tag1' on rank 1"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

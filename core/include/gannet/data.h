@@ -16,6 +16,7 @@
 /// ones are left out. A stream (a dataset without random access) is not sharded or shuffled: each rank gives its own.
 #pragma once
 
+#include <gannet/cursor.h>
 #include <gannet/dataset.h>
 #include <gannet/error.h>
 #include <gannet/to_device.h>
@@ -46,15 +47,6 @@ struct LoaderOptions {
   std::function<void(at::Tensor&)> on_worker = {};
 };
 
-/// How far the reading has come: enough to go on exactly there, in another process too.
-struct DataCursor {
-  int64_t seed = 0;
-  int64_t epoch = 0;
-  int64_t micro_batches = 0;  ///< given to each rank in this epoch; a stream is resumed by reading this many again
-  int64_t samples = 0;        ///< given to all ranks together in this epoch; says where to go on at another world size
-  bool operator==(const DataCursor&) const = default;
-};
-
 namespace loading {
 
 /// The loader without the batch's type (core/data/loader.cpp).
@@ -63,8 +55,11 @@ class Loader {
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  void begin_epoch();
+  /// Where nothing is left of the epoch that a cursor names, the next one begins; without `skip_empty_rest`, next() then ends it.
+  void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
+  /// After an end: whether this epoch is not over yet for other ranks, so that the cursor stays there.
+  void hold_end(bool held);
 
   bool sized() const;
   int64_t size() const;
@@ -83,9 +78,12 @@ class Loader {
 
 }  // namespace loading
 
+template <class Batch>
+class Join;
+
 /// One rank's batches. Not copied: shared by pointer. Read by one thread at a time.
 template <class Batch = Example>
-class DataLoader {
+class DataLoader : public ResumableLoader {
  public:
   /// Goes through one epoch, once: a batch lives until the next one is asked for.
   class Iterator {
@@ -120,15 +118,16 @@ class DataLoader {
   DataLoader& operator=(const DataLoader&) = delete;
 
   /// Starts the next epoch (the first, after construction; where the cursor says, after seek). An epoch that was left early is
-  /// over. What get() or the collate function throws comes out of here and of the iterator, as an Error that names the sample.
+  /// over, but a stream that nothing starts anew (a callable with a cursor, a SampleQueue) goes on where it was left. What get()
+  /// or the collate function throws comes out of here and of the iterator, as an Error that names the sample.
   Iterator begin() {
     batch_.reset();
-    loader_.begin_epoch();
+    loader_.begin_epoch(true);
     return Iterator(advance() ? this : nullptr);
   }
   Iterator end() { return Iterator(nullptr); }
 
-  bool sized() const { return loader_.sized(); }  ///< false for a stream
+  bool sized() const override { return loader_.sized(); }  ///< false for a stream
   /// Micro-batches of a whole epoch, on each rank. 0 for a stream: not known.
   int64_t size() const { return loader_.size(); }
   /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that
@@ -138,12 +137,14 @@ class DataLoader {
   void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
   /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's
   /// start.
-  DataCursor cursor() const { return loader_.cursor(); }
-  /// The next begin() goes on at `cursor`, with its seed; at an epoch's end that is the next epoch.
-  void seek(const DataCursor& cursor) { loader_.seek(cursor); }
+  DataCursor cursor() const override { return loader_.cursor(); }
+  /// The next begin() goes on at `cursor`, with its seed; at an epoch's end that is the next epoch. Throws Error(kMismatch) on
+  /// the cursor of another dataset.
+  void seek(const DataCursor& cursor) override { loader_.seek(cursor); }
   const LoaderOptions& options() const { return loader_.options(); }
 
  private:
+  friend class Join<Batch>;
   bool advance() {
     batch_ = std::static_pointer_cast<Batch>(loader_.next());
     if (batch_) *batch_ = to_device(std::move(*batch_), options().device);

@@ -6,6 +6,16 @@
 ///   gannet::Dataset<> stream = Frames{};                                          // has begin() and end(): no random access
 ///   gannet::Dataset<> solver = [&]() -> std::optional<gannet::Example> { ... };   // nullopt: this epoch is over
 ///   gannet::Dataset<> ready = gannet::Batched(Frames{});                          // a stream whose items are batches already
+///   gannet::Dataset<> pushed = queue;                                             // a SampleQueue that the program fills
+///
+/// A stream is resumed by reading again what it gave, unless it offers two functions, which take its place instead:
+///
+///   gannet::Value cursor() const;         // where it stands, behind all that it has given; asked after each micro-batch
+///   void seek(const gannet::Value&);      // go on there
+///
+/// A range offers them itself (the next begin() goes on where seek() put it, any other begin() starts anew), and so does what a
+/// callable without samples returns to open an epoch. A callable that gives samples is never started anew: its state lives on
+/// from epoch to epoch, and seek() is called at once, not when the next epoch begins.
 ///
 /// The batch is torch::data::Example<> unless named. Samples are stacked by default where a sample is a tensor, or has tensors
 /// as `data` and `target`; another kind of sample needs a Collate, which is any callable that names its sample type:
@@ -50,7 +60,10 @@ class Dataset {
   template <class D>
   requires(!std::same_as<std::remove_cvref_t<D>, Dataset>) Dataset(D&& dataset) {
     using Given = std::remove_cvref_t<D>;
-    if constexpr (loading::IsSharedPtr<Given>::value) {
+    if constexpr (requires { dataset.reader(); }) {  // a SampleQueue
+      using Reader = decltype(dataset.reader());
+      source_ = loading::make_source<Batch>(std::make_shared<Reader>(dataset.reader()));
+    } else if constexpr (loading::IsSharedPtr<Given>::value) {
       source_ = loading::make_source<Batch>(std::forward<D>(dataset));
     } else {
       source_ = loading::make_source<Batch>(std::make_shared<Given>(std::forward<D>(dataset)));

@@ -8,6 +8,7 @@
 /// updates the parameters. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
 #pragma once
 
+#include <gannet/checkpoint.h>
 #include <gannet/distributed.h>
 #include <gannet/error.h>
 #include <gannet/value.h>
@@ -181,6 +182,24 @@ class EngineBase {
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters() const;
   /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
   void refresh_masters();
+
+  /// Saves everything that a resume needs under `folder`/<tag>; every rank calls it, with the same arguments. With the config's
+  /// "gannet": {"checkpoint": {"async": true}} it returns when a copy was made; the next save, wait_for_checkpoint and the
+  /// engine's end wait for the write. Throws Error(kIo) where writing fails, Error(kMismatch) on different tags; training state
+  /// and former checkpoints are unharmed.
+  SaveReceipt save_checkpoint(const std::string& folder, const SaveOptions& options = {});
+  /// Waits for a write in the background, and throws its error.
+  void wait_for_checkpoint();
+  /// Goes on where a checkpoint was saved, at this or another number of ranks; every rank calls it. Throws Error(kNotFound)
+  /// where there is none, Error(kCorrupt) where none is whole, Error(kMismatch) with the first differences where it is of
+  /// another model. A broken newest checkpoint is passed over for the one before it, which the receipt tells.
+  LoadReceipt load_checkpoint(const std::string& folder, const LoadOptions& options = {});
+  /// A state of the program's own (a loader, a replay buffer's position) that checkpoints keep for each rank: `save` returns
+  /// it, `load` gets it back. At another number of ranks, ranks that had none get rank 0's.
+  void add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load);
+  /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank calls it.
+  void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
+  void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
 
   /// One line per plugin in use: kind, name, version, file.
   std::string plugin_table() const;

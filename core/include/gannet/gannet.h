@@ -18,5 +18,7 @@
 #include <gannet/engine.h>
 #include <gannet/error.h>
 #include <gannet/initialize.h>
+#include <gannet/join.h>
 #include <gannet/log.h>
+#include <gannet/sample_queue.h>
 #include <gannet/value.h>

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <gannet/to_device.h>
+#include <gannet/value.h>
 
 #include <concepts>
 #include <cstddef>
@@ -30,13 +31,25 @@ namespace loading {
 using Any = std::shared_ptr<void>;
 using Indices = std::span<const size_t>;
 
+/// One epoch of a stream, read by one thread at a time.
+struct Reading {
+  std::function<Any(size_t count)> next;   ///< up to count samples, then null
+  std::function<bool()> over;              ///< the end was already met by the last next(), whatever that gave
+  std::function<Value()> cursor;           ///< null: the stream has no state
+  std::function<void(const Value&)> seek;  ///< before the first next(); null: none, or see Source::seek
+};
+
 /// A dataset without its types. An item is a vector of samples or, where `sample` is null, a batch.
 struct Source {
-  std::function<std::optional<size_t>()> size;             ///< null in a stream; nullopt: has no size
-  std::function<Any(Indices)> read;                        ///< random access
-  std::function<std::function<Any(size_t count)>()> open;  ///< stream: called once an epoch; gives up to count samples, then null
-  std::function<Any(void* samples)> default_collate;       ///< null: none for this sample and batch
-  std::function<size_t(const void* samples)> count;        ///< how many samples an item holds
+  std::function<std::optional<size_t>()> size;        ///< null in a stream; nullopt: has no size
+  std::function<Any(Indices)> read;                   ///< random access
+  std::function<Reading()> open;                      ///< stream: called once an epoch
+  bool has_cursor = false;                            ///< stream: its Readings have a cursor
+  std::function<Value()> cursor;                      ///< stream whose state outlives an epoch; null: it does not
+  std::function<void(const Value&)> seek;             ///< likewise
+  std::function<void(bool on)> interrupt;             ///< while on, a next() that waits throws; null: nothing waits
+  std::function<Any(void* samples)> default_collate;  ///< null: none for this sample and batch
+  std::function<size_t(const void* samples)> count;   ///< how many samples an item holds
   const std::type_info* sample = nullptr;
   const std::type_info* batch = nullptr;
 };
@@ -100,6 +113,12 @@ template <class D>
 concept Range = requires(D& dataset) {
   dataset.begin() != dataset.end();
   *dataset.begin();
+};
+// A stream that can say where it stands and be put there.
+template <class T>
+concept HasCursor = requires(T& stream, const T& as_const, const Value& where) {
+  { as_const.cursor() } -> std::convertible_to<Value>;
+  stream.seek(where);
 };
 // A torch Dataset that left get_batch as it is: reading it sample by sample can say which one failed.
 template <class D>
@@ -182,7 +201,9 @@ void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
   if constexpr (std::is_integral_v<Request>) {  // StreamDataset, StatefulDataset: asked for a number of samples
     source.open = [dataset] {
       if constexpr (requires { dataset->reset(); }) dataset->reset();
-      return [dataset](size_t count) -> Any {
+      Reading reading;
+      reading.over = [] { return false; };
+      reading.next = [dataset](size_t count) -> Any {
         if constexpr (D::is_stateful) {
           auto item = dataset->get_batch(count);
           return item ? std::make_shared<Item>(std::move(*item)) : Any();
@@ -190,6 +211,7 @@ void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
           return std::make_shared<Item>(dataset->get_batch(count));
         }
       };
+      return reading;
     };
   } else {
     source.size = [dataset] { return dataset->size(); };
@@ -203,46 +225,91 @@ void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
   }
 }
 
-// `start()` opens an epoch and returns next() -> std::optional<Item>.
+// `start()` opens an epoch and returns next() -> std::optional<Item>, which may offer cursor() and seek().
 template <class Batch, bool kReady, class Start>
 void read_stream(Source& source, Start start) {
-  using Item = typename std::invoke_result_t<std::invoke_result_t<Start&>&>::value_type;
+  using Next = std::invoke_result_t<Start&>;
+  using Item = typename std::invoke_result_t<Next&>::value_type;
   if constexpr (kReady) {
     static_assert(std::convertible_to<Item, Batch>, "the items of gannet::Batched(stream) are not the loader's batches");
-    source.open = [start] {
-      return [next = start()](size_t) mutable -> Any {
-        std::optional<Item> item = next();
-        return item ? std::make_shared<Batch>(std::move(*item)) : Any();
-      };
-    };
   } else {
     describe_samples<Item, Batch>(source);
-    source.open = [start] {
-      return [next = start(), over = false](size_t count) mutable -> Any {
-        auto samples = std::make_shared<std::vector<Item>>();
-        while (!over && samples->size() < count) {
-          std::optional<Item> item = next();
-          over = !item;
-          if (item) samples->push_back(std::move(*item));
-        }
-        return samples->empty() ? Any() : Any(samples);
-      };
-    };
   }
+  source.has_cursor = HasCursor<Next> || source.cursor;
+  source.open = [start, lasting = source.cursor]() mutable {
+    struct Epoch {
+      Next next;
+      bool over = false;
+    };
+    auto epoch = std::make_shared<Epoch>(Epoch{start()});
+    Reading reading;
+    reading.next = [epoch](size_t count) -> Any {
+      if constexpr (kReady) count = 1;
+      std::vector<Item> samples;
+      while (!epoch->over && samples.size() < count) {
+        std::optional<Item> item = epoch->next();
+        epoch->over = !item;
+        if (item) samples.push_back(std::move(*item));
+      }
+      if (samples.empty()) return nullptr;
+      if constexpr (kReady) {
+        return std::make_shared<Batch>(std::move(samples.front()));
+      } else {
+        return std::make_shared<std::vector<Item>>(std::move(samples));
+      }
+    };
+    reading.over = [epoch] { return epoch->over; };
+    if constexpr (HasCursor<Next>) {
+      reading.cursor = [epoch] { return Value(std::as_const(epoch->next).cursor()); };
+      reading.seek = [epoch](const Value& where) { epoch->next.seek(where); };
+    } else {
+      reading.cursor = lasting;
+    }
+    return reading;
+  };
 }
 
 // next() over a range; the first increment waits until the second item is asked for, so that nothing is made ahead of its use.
 template <class R>
-auto walk_range(std::shared_ptr<R> range) {
-  using Item = std::remove_cvref_t<decltype(*range->begin())>;
-  return [range, at = std::optional<decltype(range->begin())>()]() mutable -> std::optional<Item> {
+struct RangeWalk {
+  using Iterator = decltype(std::declval<R&>().begin());
+  using Item = std::remove_cvref_t<decltype(*std::declval<Iterator&>())>;
+  std::shared_ptr<R> range;
+  std::optional<Iterator> at = {};
+
+  std::optional<Item> operator()() {
     if (!at) {
       at.emplace(range->begin());
     } else if (*at != range->end()) {
       ++*at;
     }
     return *at != range->end() ? std::optional<Item>(**at) : std::nullopt;
-  };
+  }
+  Value cursor() const requires HasCursor<R> { return std::as_const(*range).cursor(); }
+  void seek(const Value& where) requires HasCursor<R> { range->seek(where); }
+};
+
+// A stream is a range, a callable that opens an epoch, or a callable that gives samples, whose state outlives an epoch.
+template <class Batch, bool kReady, class D>
+void read_stream_of(Source& source, const std::shared_ptr<D>& stream) {
+  if constexpr (Range<D>) {
+    read_stream<Batch, kReady>(source, [stream] { return RangeWalk<D>{stream}; });
+  } else if constexpr (requires { (*stream)()(); }) {
+    read_stream<Batch, kReady>(source, [stream] { return (*stream)(); });
+  } else {
+    static_assert(
+        requires { typename std::invoke_result_t<D&>::value_type; },
+        "not a dataset: give a torch::data dataset, an object with size() and get(i), a range, or a callable that "
+        "returns std::optional<Sample>");
+    if constexpr (HasCursor<D>) {
+      source.cursor = [stream] { return Value(std::as_const(*stream).cursor()); };
+      source.seek = [stream](const Value& where) { stream->seek(where); };
+    }
+    if constexpr (requires { stream->interrupt(true); }) {
+      source.interrupt = [stream](bool on) { stream->interrupt(on); };
+    }
+    read_stream<Batch, kReady>(source, [stream] { return [stream] { return (*stream)(); }; });
+  }
 }
 
 template <class Batch, class D>
@@ -262,24 +329,9 @@ Source make_source(std::shared_ptr<D> dataset) {
     read_singly<Batch>(source, [dataset](size_t index) { return dataset->begin()[index]; });
   } else if constexpr (IsBatched<D>::value) {
     using Stream = decltype(D::stream);
-    std::shared_ptr<Stream> stream(dataset, &dataset->stream);
-    if constexpr (Range<Stream>) {
-      read_stream<Batch, true>(source, [stream] { return walk_range(stream); });
-    } else if constexpr (requires { (*stream)()(); }) {
-      read_stream<Batch, true>(source, [stream] { return (*stream)(); });
-    } else {
-      read_stream<Batch, true>(source, [stream] { return [stream] { return (*stream)(); }; });
-    }
-  } else if constexpr (Range<D>) {
-    read_stream<Batch, false>(source, [dataset] { return walk_range(dataset); });
-  } else if constexpr (requires { (*dataset)()(); }) {  // opens an epoch
-    read_stream<Batch, false>(source, [dataset] { return (*dataset)(); });
+    read_stream_of<Batch, true>(source, std::shared_ptr<Stream>(dataset, &dataset->stream));
   } else {
-    static_assert(
-        requires { typename std::invoke_result_t<D&>::value_type; },
-        "not a dataset: give a torch::data dataset, an object with size() and get(i), a range, or a callable that "
-        "returns std::optional<Sample>");
-    read_stream<Batch, false>(source, [dataset] { return [dataset] { return (*dataset)(); }; });
+    read_stream_of<Batch, false>(source, dataset);
   }
   return source;
 }

@@ -1,0 +1,93 @@
+#include <gannet/cursor.h>
+#include <gannet/error.h>
+
+#include <string>
+#include <utility>
+
+namespace gannet {
+namespace {
+
+// A member's name and how it is written and read: one list for both directions.
+template <class Cursor, class Visit>
+void each_member(Cursor& cursor, const Visit& visit) {
+  visit("seed", cursor.seed);
+  visit("epoch", cursor.epoch);
+  visit("micro_batches", cursor.micro_batches);
+  visit("samples", cursor.samples);
+  visit("dataset_size", cursor.dataset_size);
+  visit("shuffle", cursor.shuffle);
+  visit("ended", cursor.ended);
+  visit("state", cursor.state);
+}
+
+void read(const Value& value, int64_t& member) { member = value.as_int(); }
+void read(const Value& value, bool& member) { member = value.as_bool(); }
+void read(const Value& value, Value& member) { member = value; }
+
+std::string place(const DataCursor& cursor) {
+  return "epoch " + std::to_string(cursor.epoch) + ", " + std::to_string(cursor.samples) + " of " +
+         std::to_string(cursor.dataset_size) + " samples, seed " + std::to_string(cursor.seed) +
+         (cursor.shuffle ? "" : ", not shuffled");
+}
+
+// All but the count of micro-batches, which is each rank's own.
+bool same_place(DataCursor a, const DataCursor& b) {
+  a.micro_batches = b.micro_batches;
+  return a == b;
+}
+
+}  // namespace
+
+Dict DataCursor::to_dict() const {
+  Dict saved;
+  each_member(*this, [&](const char* name, const auto& member) { saved[name] = member; });
+  return saved;
+}
+
+DataCursor DataCursor::from_dict(const Dict& saved) {
+  DataCursor cursor;
+  each_member(cursor, [&](const char* name, auto& member) {
+    const Value* value = saved.find(name);
+    if (!value) throw Error(ErrorCode::kCorrupt, std::string("a saved data cursor lacks '") + name + "'");
+    try {
+      read(*value, member);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kCorrupt, std::string("'") + name + "' of a saved data cursor: " + error.message());
+    }
+  });
+  for (const auto& [name, value] : saved.entries()) {
+    bool is_known = false;
+    each_member(cursor, [&, &name = name](const char* member, auto&) { is_known = is_known || name == member; });
+    if (!is_known)
+      throw Error(ErrorCode::kUnsupported, "a saved data cursor has a member '" + name + "' that this version does not know",
+                  "resume with the version of Gannet that saved it, or a newer one");
+  }
+  return cursor;
+}
+
+DataCursor DataCursor::for_rank(const std::vector<DataCursor>& saved, int64_t rank, int64_t world_size) {
+  if (saved.empty()) throw Error(ErrorCode::kArgument, "no data cursor was saved");
+  if (rank < 0 || rank >= world_size)
+    throw Error(ErrorCode::kArgument,
+                "a data cursor was asked for rank " + std::to_string(rank) + " of " + std::to_string(world_size));
+  const DataCursor& first = saved.front();
+  if (first.dataset_size > 0) {
+    for (size_t other = 1; other < saved.size(); ++other)
+      if (!same_place(saved[other], first))
+        throw Error(ErrorCode::kMismatch,
+                    "the saved data cursors differ: rank 0 stood at " + place(first) + ", rank " + std::to_string(other) +
+                        " at " + place(saved[other]),
+                    "ranks that share a dataset read it in step: give each the same number of batches");
+    return first;
+  }
+  if (saved.size() == static_cast<size_t>(world_size)) return saved[static_cast<size_t>(rank)];
+  for (const DataCursor& cursor : saved)
+    if (!same_place(cursor, first) || cursor.micro_batches > 0 || cursor.ended || !cursor.state.is_null())
+      throw Error(ErrorCode::kMismatch,
+                  "the data was a stream of each rank's own, saved by " + std::to_string(saved.size()) +
+                      " ranks: it cannot be divided among " + std::to_string(world_size),
+                  "resume on " + std::to_string(saved.size()) + " ranks, or train from a dataset with size() and get(i)");
+  return first;
+}
+
+}  // namespace gannet

@@ -1,0 +1,78 @@
+#include "data/stream.h"
+
+#include <string>
+#include <utility>
+
+#include "data/failure.h"
+
+namespace gannet::loading {
+
+StreamEpoch::StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
+                         std::atomic<int64_t>* leftover)
+    : source_(source),
+      collate_(std::move(collate)),
+      batch_size_(static_cast<size_t>(options.batch_size)),
+      drop_last_(options.drop_last),
+      multiple_(static_cast<size_t>(options.micro_batches_multiple)),
+      start_(start),
+      leftover_(leftover) {}
+
+Made StreamEpoch::make() {
+  try {
+    if (!reading_.next) open();
+    // With a multiple, a group of micro-batches is given once it is complete.
+    while (group_.empty() && !over_) fill();
+  } catch (...) {
+    rethrow_with("reading the stream failed in micro-batch " + std::to_string(read_) + " of epoch " +
+                 std::to_string(start_.epoch));
+  }
+  if (group_.empty()) return {.batch = nullptr, .state = end_state_, .ended = true};
+  Made made = std::move(group_.front());
+  group_.pop_front();
+  return made;
+}
+
+void StreamEpoch::open() {
+  reading_ = source_.open();
+  if (!start_.state.is_null()) {
+    read_ = start_.micro_batches;
+    if (reading_.seek) reading_.seek(start_.state);  // else the source itself was put there, or never left
+    return;
+  }
+  for (; read_ < start_.micro_batches; ++read_)
+    if (Made skipped = read(); !skipped.batch) return end(std::move(skipped));
+}
+
+Made StreamEpoch::read() {
+  for (;;) {
+    Any item = reading_.next(batch_size_);
+    if (item && collate_) {
+      if (drop_last_ && source_.count(item.get()) < batch_size_) continue;
+      item = collate_(item.get());
+    }
+    return {std::move(item), reading_.cursor ? reading_.cursor() : Value(), reading_.cursor && reading_.over()};
+  }
+}
+
+void StreamEpoch::fill() {
+  // After a resume the first group is what was left of the one it stopped in.
+  const size_t wanted = multiple_ - static_cast<size_t>(read_) % multiple_;
+  std::deque<Made> group;
+  while (group.size() < wanted) {
+    Made made = read();
+    if (!made.batch) {
+      leftover_->store(static_cast<int64_t>(group.size()));
+      return end(std::move(made));
+    }
+    ++read_;
+    group.push_back(std::move(made));
+  }
+  group_ = std::move(group);
+}
+
+void StreamEpoch::end(Made last) {
+  over_ = true;
+  end_state_ = std::move(last.state);
+}
+
+}  // namespace gannet::loading

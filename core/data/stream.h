@@ -1,0 +1,43 @@
+// One epoch of a stream, cut into micro-batches.
+#pragma once
+
+#include <gannet/data.h>
+
+#include <atomic>
+#include <deque>
+
+#include "data/prefetch.h"
+
+namespace gannet::loading {
+
+using Collating = std::function<Any(void* samples)>;  // null: items are batches already
+
+// The stream's own order, its own end. Used by one thread at a time.
+class StreamEpoch {
+ public:
+  // Goes on at `start`. `leftover` receives the number of micro-batches at the end that make no whole multiple.
+  StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
+              std::atomic<int64_t>* leftover);
+  Made make();
+
+ private:
+  void open();
+  Made read();
+  void fill();
+  void end(Made last);
+
+  Source source_;
+  Collating collate_;
+  size_t batch_size_;
+  bool drop_last_;
+  size_t multiple_;
+  DataCursor start_;
+  std::atomic<int64_t>* leftover_;  // the loader's: it outlives its epochs
+  Reading reading_;
+  std::deque<Made> group_;
+  Value end_state_;
+  int64_t read_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace gannet::loading

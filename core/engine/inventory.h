@@ -1,0 +1,35 @@
+// What an engine is, as named tensors: what a checkpoint keeps of it, and where a load puts it back.
+//
+//   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
+//   state/<state>/<name>        an optimizer state of a parameter; of a group of parameters: state/<state>/@<group>.<dtype>
+//   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
+//   rng/<rank>/<device>         state of a generator, bytes
+//   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
+//   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes
+//   client/<name>               the program's
+#pragma once
+
+#include "engine/impl.h"
+
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+struct Kept {
+  enum class Kind { kTrained, kFrozen, kBuffer, kState };
+  Kind kind;
+  std::string name;    // without the prefixes above: "h.0.weight", "exp_avg/h.0.weight"
+  at::Tensor tensor;   // where it lives, in its logical shape
+};
+
+// Trained parameters (their masters), frozen ones, buffers of this rank, optimizer states. Tied ones once.
+std::vector<Kept> inventory(const EngineBase::Impl& impl);
+
+// The name in a checkpoint of what rank `rank` gives.
+std::string stored_name(const Kept& kept, uint32_t rank);
+
+// Each generator that training draws from: "cpu", and the engine's device.
+std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl);
+
+}  // namespace gannet

@@ -1,0 +1,233 @@
+// save_checkpoint: what of the engine goes into a checkpoint, and which rank gives which part of it.
+#include "base/text.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "engine/inventory.h"
+
+#include <gannet/log.h>
+
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/output-archive.h>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+namespace gannet {
+namespace {
+
+using checkpoint::Slice;
+
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+Slice whole(std::string name, const at::Tensor& tensor) {
+  return {std::move(name), tensor.sizes().vec(), 0, tensor.contiguous().view({-1})};
+}
+
+// Every rank has all of these; each gives an equal share of their bytes, so that all disks and cores write.
+std::vector<Slice> share_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors, uint32_t rank, uint32_t world) {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
+  const int64_t first = total / world * rank, last = rank + 1 == world ? total : total / world * (rank + 1);
+  std::vector<Slice> slices;
+  int64_t at = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const auto size = static_cast<int64_t>(tensor.element_size()), bytes = static_cast<int64_t>(tensor.nbytes());
+    auto element = [&](int64_t byte) { return std::clamp<int64_t>((byte - at + size - 1) / size, 0, tensor.numel()); };
+    const int64_t begin = element(std::max(first, at)), end = element(std::min(last, at + bytes));
+    if (tensor.numel() == 0 && rank == 0) slices.push_back(whole(name, tensor));
+    if (first < at + bytes && at < last && begin < end)
+      slices.push_back({name, tensor.sizes().vec(), begin, tensor.contiguous().view({-1}).narrow(0, begin, end - begin)});
+    at += bytes;
+  }
+  return slices;
+}
+
+// One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
+std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag, const std::string& validation) {
+  if (!ranks.gather) return tag;
+  const auto tags = ranks.gather("save_checkpoint into " + folder, tag);
+  for (uint32_t rank = 1; rank < tags.size(); ++rank) {
+    if (tags[rank] == tags[0] || lower(validation) == "ignore") continue;
+    const std::string sentence = "save_checkpoint was given different tags: '" + tags[0] + "' on rank 0, '" + tags[rank] + "' on rank " + std::to_string(rank);
+    if (lower(validation) == "fail") throw Error(ErrorCode::kMismatch, sentence, "give the same tag on every rank (checkpoint.tag_validation is Fail)");
+    if (ranks.rank == 0) log_warning(sentence + "; rank 0's is used (checkpoint.tag_validation)");
+    break;
+  }
+  return tags[0];
+}
+
+}  // namespace
+
+Dict EngineBase::Impl::document(const SaveOptions& options) const {
+  Dict scale{{"scale", scaler.state().scale},
+             {"iteration", scaler.state().iteration},
+             {"last_overflow_iteration", scaler.state().last_overflow_iteration},
+             {"hysteresis_left", scaler.state().hysteresis_left}};
+  List group_list;
+  for (const auto& group : groups) {
+    Dict hyper;
+    for (size_t h = 0; h < group.hyper.size(); ++h) hyper[group.hyper_names[h]] = group.hyper[h];
+    group_list.push_back(Dict{{"name", group.name}, {"hyper", std::move(hyper)}});
+  }
+  Dict config;
+  for (const auto& entry : resolved.effective) config[entry.path] = entry.value;
+  return Dict{
+      {"global_steps", global_steps},
+      {"applied_steps", applied_steps},
+      {"skipped_steps", skipped_steps},
+      {"consecutive_skips", consecutive_skips},
+      {"micro_steps", micro_steps},
+      {"global_samples", global_samples},
+      {"accumulation_steps", settings().accumulation_steps},
+      {"loss_scaler", std::move(scale)},
+      {"schedule_position", schedule_position},
+      {"groups", std::move(group_list)},
+      {"frozen_excluded", options.exclude_frozen_parameters},
+      {"plugins", control::list_of(registry->opened())},
+      {"config", std::move(config)},
+      {"client_state", options.client_state.document},
+  };
+}
+
+checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const {
+  const uint32_t rank = comm->rank();
+  checkpoint::Content content;
+  std::vector<std::pair<std::string, at::Tensor>> shared;
+  for (const Kept& kept : inventory(*this)) {
+    if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
+    if (kept.kind == Kept::Kind::kBuffer) content.slices.push_back(whole(stored_name(kept, rank), kept.tensor));
+    else shared.emplace_back(stored_name(kept, rank), kept.tensor);
+  }
+  for (auto& slice : share_of(shared, rank, comm->size())) content.slices.push_back(std::move(slice));
+
+  const std::string mine = std::to_string(rank) + "/";
+  for (auto& [name, generator] : generators(*this)) {
+    const std::lock_guard lock(generator.mutex());
+    content.slices.push_back(whole("rng/" + mine + name, generator.get_state()));
+  }
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters)
+      if (parameter.held.defined()) content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
+  if (rank == 0 && user_optimizer) {
+    torch::serialize::OutputArchive archive;
+    user_optimizer->save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    content.slices.push_back(whole("optimizer/user", bytes_of(stream.str())));
+  }
+  if (rank == 0)
+    for (const auto& [name, tensor] : options.client_state.tensors) content.slices.push_back(whole("client/" + name, tensor.detach()));
+
+  content.document = document(options);
+  Dict states;
+  for (const auto& state : program_states) states[state.name] = state.save();
+  content.rank_document = Dict{{"states", std::move(states)}};
+  return content;
+}
+
+// The ranks of this engine, for texts: over the control plane, or over the Comm where the engine has a subset of the ranks.
+checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
+  checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
+  if (comm->size() == 1) return ranks;
+  if (is_whole_world()) {
+    ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
+      return world->gather(what + " (engine " + std::to_string(id) + ")", text);
+    };
+  } else {
+    ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) { return gather_texts(*comm, text); };
+  }
+  return ranks;
+}
+
+SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) {
+  Impl& impl = *impl_;
+  const auto began = std::chrono::steady_clock::now();
+  if (folder.empty()) throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
+  if (impl.phase == Phase::kBackwarded)
+    throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
+  wait_for_checkpoint();
+  if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
+  Saving& saving = *impl.saving;
+  const bool is_async = impl.settings().checkpoint_async;
+  if (is_async && impl.comm->size() > 1 && !impl.is_whole_world())
+    throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
+                "set gannet.checkpoint.async to false in its config");
+
+  at::NoGradGuard no_grad;
+  checkpoint::Content content = impl.content(options);
+  content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
+                           impl.settings().tag_validation);
+  checkpoint::Saver& saver = saving.saver(folder);
+  const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep};
+  SaveReceipt receipt;
+  receipt.path = folder + "/" + content.tag;
+  if (is_async) {
+    saving.take_copy(content.slices);
+    saving.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
+  } else {
+    receipt.bytes = saver.save(content, how).bytes;
+  }
+  receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return receipt;
+}
+
+void EngineBase::wait_for_checkpoint() {
+  if (impl_->saving) impl_->saving->wait();
+}
+
+void EngineBase::add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load) {
+  for (const auto& state : impl_->program_states)
+    if (state.name == name) throw Error(ErrorCode::kArgument, "add_state: there is a state '" + name + "' already", "give each a name of its own");
+  impl_->program_states.push_back({name, std::move(save), std::move(load)});
+}
+
+namespace {
+
+void save_model(const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
+  std::string problem;
+  if (impl.comm->rank() == 0) {
+    try {
+      NamedTensors tensors;
+      for (const Kept& kept : inventory(impl)) {
+        if (kept.kind == Kept::Kind::kState || (kept.kind == Kept::Kind::kFrozen && exclude_frozen)) continue;
+        tensors.emplace_back(kept.name, kept.tensor);
+      }
+      if (!masters) {
+        size_t at = 0;  // trained ones come first, in the ranges' order
+        for (const auto& range : impl.ranges)
+          for (const auto& parameter : range.parameters) tensors[at++].second = parameter.tensor.detach();
+      }
+      std::error_code failure;
+      std::filesystem::create_directories(folder, failure);
+      if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
+      save_safetensors(folder + "/" + filename, tensors, {{"format", "pt"}});
+    } catch (const Error& error) {
+      problem = error.what();
+      if (impl.comm->size() == 1) throw;
+    }
+  }
+  if (impl.comm->size() > 1) {
+    const auto problems = gather_texts(*impl.comm, problem);
+    if (!problems[0].empty()) throw Error(ErrorCode::kIo, "rank 0 could not save the model: " + problems[0]);
+  }
+}
+
+}  // namespace
+
+void EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  save_model(*impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
+}
+void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  save_model(*impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
+}
+
+}  // namespace gannet

@@ -1,0 +1,87 @@
+/// Checkpoints of an engine, and weights without one.
+///
+///   engine->save_checkpoint("run1");                                  // every rank; tag "global_step<N>"
+///   auto receipt = engine->load_checkpoint("run1", {.if_present = true});
+///   std::cout << receipt.to_string() << '\n';                         // what was loaded, from where, and what was passed over
+///
+///   gannet::load_weights(*model, "run1");                             // a plain module, to infer with
+///
+/// A checkpoint is written beside the others and renamed when it is whole, so that a crash at any moment leaves the former ones;
+/// every byte of it is checksummed. It is loaded at any number of ranks. Resuming is exact: weights, fp32 masters, optimizer
+/// states, loss scale, schedule, hyperparameters, random numbers of every rank, the loader's position, counters, batch-norm
+/// statistics of every rank, and what the program adds (ClientState, EngineBase::add_state).
+#pragma once
+
+#include <gannet/safetensors.h>
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace gannet {
+
+/// What the program keeps in a checkpoint beside the engine's own: rank 0's is saved, every rank gets it back.
+struct ClientState {
+  Dict document;
+  NamedTensors tensors;
+};
+
+struct SaveOptions {
+  std::string tag = {};              ///< name of the checkpoint in its folder; default "global_step<N>"
+  ClientState client_state = {};
+  bool save_latest = true;           ///< whether the file `latest` names it afterwards
+  bool exclude_frozen_parameters = false;
+};
+
+struct LoadOptions {
+  std::string tag = {};              ///< default: the newest complete one
+  bool load_module_strict = true;    ///< false: parameters and buffers may be missing on either side, which the receipt tells
+  bool load_optimizer_states = true;
+  bool load_lr_scheduler_states = true;
+  bool load_module_only = false;     ///< weights and buffers only; counters start at 0
+  bool if_present = false;           ///< no checkpoint there is a fresh start, told by the receipt; else an error
+  /// Puts the weights into the module instead: given every parameter (fp32, or fp64) and buffer by name.
+  std::function<void(const std::map<std::string, at::Tensor>& source, torch::nn::Module& destination)> custom_load_fn = {};
+};
+
+/// What a load did.
+struct LoadReceipt {
+  bool loaded = false;               ///< false: nothing was there (with if_present)
+  std::string path, tag;
+  int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded
+  int64_t global_steps = 0, global_samples = 0;
+  std::vector<double> lr;            ///< of each group, what the next step uses
+  int64_t saved_by_ranks = 0;
+  std::vector<std::string> notes;    ///< broken checkpoints that were passed over, values that differ from the config's, ...
+  ClientState client_state;
+  std::string to_string() const;
+  explicit operator bool() const { return loaded; }
+};
+
+/// What a save did. `bytes` and `seconds` are those of an asynchronous save's copy until it has ended.
+struct SaveReceipt {
+  std::string path;
+  uint64_t bytes = 0;  ///< of all ranks' files; 0 while the write goes on in the background
+  double seconds = 0;  ///< the call's
+};
+
+struct WeightsOptions {
+  std::string tag = {};  ///< of a checkpoint folder; default: the newest complete one
+  bool strict = true;    ///< false: names may be missing on either side
+};
+
+/// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a checkpoint folder of
+/// save_checkpoint, a safetensors file, or a folder with model.safetensors or its shards and index. Returns how many tensors
+/// were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound), Error(kCorrupt).
+int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
+/// Writes parameters and buffers as one safetensors file.
+void save_weights(const torch::nn::Module& module, const std::string& path);
+
+}  // namespace gannet

@@ -1,0 +1,129 @@
+/// One epoch over ranks that have different numbers of batches: a rank that is out takes part with zero weight until all are.
+///
+///   gannet::Join join(engine, loader);
+///   while (auto* batch = join.next()) {
+///     auto loss = engine->forward(batch->data, batch->target);
+///     engine->backward(loss * join.scale());
+///     engine->step();
+///   }                                           // null on all ranks at once; the next call begins the next epoch
+///
+/// Every rank does the same forwards, backwards and steps, as its collectives must: one that is out of data runs its last batch
+/// again, and scale() is then 0. On the others scale() is world size / ranks that have data, so that the engine's average over
+/// all ranks is the average over those: a step equals that of a single process that takes the mean of these ranks' losses. Under
+/// gradient accumulation each micro-batch is scaled by its own count. With Options::weight (the number of samples, say) it is
+/// the weighted mean: scale() = own weight / mean weight.
+///
+/// What repeats on a rank that is out, though it weighs nothing: random numbers are drawn, and statistics such as batch norm's
+/// see its last batch again. A loss that is not finite stays so, whatever its weight. Leave the batch as it was: it may come
+/// again.
+///
+/// A checkpoint between two steps knows which ranks are out: resume it by a Join too.
+#pragma once
+
+#include <gannet/data.h>
+
+#include <cmath>
+#include <concepts>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace gannet {
+
+namespace loading {
+
+template <class Engine>
+concept Averages = requires(Engine& engine) {
+  { engine.mean(1.0) } -> std::convertible_to<double>;
+};
+
+[[noreturn]] void fail_joining_elsewhere();
+[[noreturn]] void fail_joining_without_batch(bool here);
+void check_join_weight(double weight);
+
+}  // namespace loading
+
+template <class Batch>
+struct JoinOptions {
+  std::function<double(const Batch&)> weight = {};  ///< of a batch against the other ranks' in the same step, above 0; default: 1
+  /// What a rank that never got a batch runs with zero weight: one whose stream was empty, or had ended before a resume.
+  std::shared_ptr<Batch> spare = {};
+};
+
+/// See the top of the file. The engine is anything with `double mean(double)` over the ranks. Engine and loader outlive the Join,
+/// or are shared with it. Every rank makes one and calls next() in step with its engine.
+template <class Batch>
+class Join {
+ public:
+  template <loading::Averages Engine>
+  Join(Engine& engine, DataLoader<Batch>& loader, JoinOptions<Batch> options = {})
+      : mean_([&engine](double value) { return engine.mean(value); }),
+        loader_(&loader, [](DataLoader<Batch>*) {}),
+        options_(std::move(options)) {}
+  template <class Engine>
+  Join(const std::shared_ptr<Engine>& engine, const std::shared_ptr<DataLoader<Batch>>& loader, JoinOptions<Batch> options = {})
+      : mean_([engine](double value) { return engine->mean(value); }), loader_(loader), options_(std::move(options)) {}
+  Join(const Join&) = delete;
+  Join& operator=(const Join&) = delete;
+
+  /// The batch of the next step, null at the end of every rank's epoch. Collective. What reading throws comes out of here, and
+  /// the other ranks get Error(kPeerLost) instead of a hang.
+  Batch* next() {
+    const double weight = advance();
+    double mean = mean_(weight);
+    if (std::isnan(mean)) loading::fail_joining_elsewhere();
+    const bool some_have_none = std::isinf(mean);  // then no batch at all is an error, unless all are out
+    if (some_have_none) mean = mean_(has_data_ ? 1 : 0);
+    if (mean == 0) {
+      in_epoch_ = false;
+      scale_ = 0;
+      loader_->loader_.hold_end(false);
+      return nullptr;
+    }
+    if (some_have_none) loading::fail_joining_without_batch(!batch_);
+    scale_ = weight / mean;
+    return batch_.get();
+  }
+
+  double scale() const { return scale_; }      ///< what this rank's loss is multiplied by in this step
+  bool has_data() const { return has_data_; }  ///< false: the batch is a repeated one, and scale() is 0
+
+ private:
+  // The weight of this rank's next batch: 0 where it is out, minus infinity where it has nothing to repeat either.
+  double advance() {
+    try {
+      if (!in_epoch_) {
+        loader_->loader_.begin_epoch(false);
+        in_epoch_ = has_data_ = true;
+        if (!batch_) batch_ = options_.spare;
+      }
+      if (has_data_) {
+        has_data_ = loader_->advance();
+        if (!has_data_) loader_->loader_.hold_end(true);
+      }
+      if (!has_data_) return batch_ ? 0 : -std::numeric_limits<double>::infinity();
+      batch_ = loader_->batch_;
+      const double weight = options_.weight ? options_.weight(*batch_) : 1;
+      loading::check_join_weight(weight);
+      return weight;
+    } catch (...) {
+      in_epoch_ = false;
+      try {
+        mean_(std::numeric_limits<double>::quiet_NaN());
+      } catch (...) {  // what happened here first is the news
+      }
+      throw;
+    }
+  }
+
+  std::function<double(double)> mean_;
+  std::shared_ptr<DataLoader<Batch>> loader_;
+  JoinOptions<Batch> options_;
+  std::shared_ptr<Batch> batch_;  // the last that this rank got
+  double scale_ = 0;
+  bool in_epoch_ = false, has_data_ = false;
+};
+
+}  // namespace gannet

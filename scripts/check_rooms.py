@@ -12,7 +12,7 @@ allowed = {
     "tensor": set(),
     "interfaces": {"plugin"},
     "precision": {"tensor"},
-    "checkpoint": {"tensor"},
+    "checkpoint": {"tensor", "config"},
     "data": {"tensor"},
     "control": {"interfaces", "plugin", "config"},
     "engine": {"config", "plugin", "interfaces", "tensor", "precision", "checkpoint", "data", "control"},

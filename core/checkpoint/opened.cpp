@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
 std::string header_fault(const Opened::State& state, size_t index) try {
   const FileEntry& file = state.manifest.files[index];
   const std::string path = state.path + "/" + file.name;
-  Descriptor descriptor = open_file(path, 0);
+  Descriptor descriptor = open_file(path, O_RDONLY);
   uint64_t length = 0;
   std::string json;
   if (file.bytes < 8 || !read_at(descriptor, reinterpret_cast<char*>(&length), 8, 0) || length > file.bytes - 8 ||

@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_config(app);
   gannet::cli::add_schedule(app);
   gannet::cli::add_plugins(app);
+  gannet::cli::add_checkpoint(app);
   try {
     check_commands(&app, argc, argv);
     std::vector<std::string> arguments(argv + 1, argv + argc);

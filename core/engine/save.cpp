@@ -130,7 +130,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
 
   content.document = document(options);
   Dict states;
-  for (const auto& state : program_states) states[state.name] = state.save();
+  for (const auto& state : program_states)
+    if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   content.rank_document = Dict{{"states", std::move(states)}};
   return content;
 }
@@ -198,13 +199,21 @@ void EngineBase::add_state(const std::string& name, std::function<Value()> save,
   impl_->add_state({name, std::move(save), [load = std::move(load), rank](const std::vector<Value>& saved) { load(saved[rank < saved.size() ? rank : 0]); }});
 }
 
+// The loader stays the program's: one that it let go of has no place to keep.
 void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
-  const auto load = [loader, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {
+  const std::weak_ptr<ResumableLoader> known = loader;
+  const auto load = [known, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {
+    const auto loader = known.lock();
+    if (!loader) return;
     std::vector<DataCursor> cursors;
     for (const auto& value : saved) cursors.push_back(DataCursor::from_dict(value.as_dict()));
     loader->seek(DataCursor::for_rank(cursors, rank, world));
   };
-  impl_->add_state({name, [loader] { return Value(loader->cursor().to_dict()); }, load});
+  const auto save = [known] {
+    const auto loader = known.lock();
+    return loader ? Value(loader->cursor().to_dict()) : Value();
+  };
+  impl_->add_state({name, save, load});
 }
 
 namespace {

@@ -1,0 +1,114 @@
+// 1 GiB of fp32 tensors to disk and back: our checkpoint against torch::save and torch::load, in turn, both synced.
+//
+//   checkpoint_bench FOLDER [rounds [MiB]]
+//
+// A load follows a save whose pages were dropped from the page cache, ours and theirs alike: as after a restart on another host.
+// "warm" is the same with both files in the page cache as far as the saves left them there.
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "common/rounds.h"
+
+namespace gannet::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+void sync_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY);
+  if (file < 0 || ::fsync(file) != 0) std::abort();
+  ::close(file);
+}
+
+void drop_pages(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY);
+  if (file < 0 || ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0) std::abort();
+  ::close(file);
+}
+
+struct Work {
+  std::string folder, theirs;
+  std::vector<at::Tensor> tensors, into;
+  checkpoint::Content content{.tag = "bench"};
+
+  Work(const std::string& place, int64_t megabytes) : folder(place + "/ours"), theirs(place + "/theirs.pt") {
+    // As many tensors as a model of this size has: matrices of 16 MiB, and a small one beside each.
+    for (int64_t i = 0; i < megabytes / 16; ++i) {
+      tensors.push_back(at::randn({2048, 2048}));
+      tensors.push_back(at::randn({2048}));
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      into.push_back(at::zeros_like(tensors[i]));
+      content.slices.push_back({"parameter/" + std::to_string(i), tensors[i].sizes().vec(), 0, tensors[i]});
+    }
+  }
+
+  void save_ours(checkpoint::Saver& saver) { saver.save(content, {}); }
+  void save_theirs() {
+    torch::serialize::OutputArchive archive;
+    for (size_t i = 0; i < tensors.size(); ++i) archive.write(std::to_string(i), tensors[i]);
+    archive.save_to(theirs);
+    sync_file(theirs);
+  }
+  void load_ours() {
+    const auto opened = checkpoint::open(folder, {});
+    std::vector<checkpoint::Target> targets;
+    for (size_t i = 0; i < into.size(); ++i) targets.push_back({"parameter/" + std::to_string(i), 0, into[i]});
+    opened.read(targets);
+  }
+  void load_theirs() {  // and copied into the model's parameters, as a module's load does
+    torch::serialize::InputArchive archive;
+    archive.load_from(theirs);
+    for (size_t i = 0; i < into.size(); ++i) {
+      at::Tensor loaded;
+      archive.read(std::to_string(i), loaded);
+      into[i].copy_(loaded);
+    }
+  }
+  void check() {
+    for (size_t i = 0; i < into.size(); ++i)
+      if (!at::equal(into[i], tensors[i])) std::abort();
+  }
+  void drop() {
+    drop_pages(folder + "/bench/rank-00000.safetensors");
+    drop_pages(theirs);
+  }
+};
+
+}  // namespace
+}  // namespace gannet::bench
+
+int main(int argc, char** argv) {
+  using namespace gannet::bench;
+  if (argc < 2) return std::fprintf(stderr, "checkpoint_bench FOLDER [rounds [MiB]]\n"), 2;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
+  const int64_t megabytes = argc > 3 ? std::atoll(argv[3]) : 1024;
+  std::filesystem::create_directories(argv[1]);
+  Work work(argv[1], megabytes);
+  gannet::checkpoint::Saver saver(work.folder, {});
+  const Rounds saves = alternate({{"ours", [&] { work.save_ours(saver); }}, {"torch", [&] { work.save_theirs(); }}}, rounds);
+  work.load_ours();
+  work.check();
+  const Rounds warm = alternate({{"ours", [&] { work.load_ours(); }}, {"torch", [&] { work.load_theirs(); }}}, rounds);
+  work.check();
+  Rounds cold;
+  for (int round = 0; round < rounds; ++round) {  // dropping is not part of the time
+    work.drop();
+    cold["ours"].push_back(seconds([&] { work.load_ours(); }));
+    cold["torch"].push_back(seconds([&] { work.load_theirs(); }));
+    std::printf("cold %d  ours %.2f ms torch %.2f ms\n", round + 1, cold["ours"].back() * 1e3, cold["torch"].back() * 1e3);
+  }
+  work.check();
+  print_figure("checkpoint_save", saves, "ours", "torch", {{"bar", 1 / 1.6}});
+  print_figure("checkpoint_load_cold", cold, "ours", "torch", {{"bar", 1 / 2.2}});
+  print_figure("checkpoint_load_warm", warm, "ours", "torch", {{"bar", 1 / 2.2}});
+}

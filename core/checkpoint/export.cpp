@@ -1,0 +1,177 @@
+#include "checkpoint/export.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/files.h"
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/value_json.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kTogether = 64 << 20;  // small tensors are read in groups: a block of the checkpoint holds many
+
+struct Item {
+  const TensorInfo* source;
+  std::string name;
+  c10::ScalarType dtype;
+  uint64_t bytes() const { return source->numel() * c10::elementSize(dtype); }
+  uint64_t source_bytes() const { return source->numel() * c10::elementSize(source->dtype); }
+};
+
+struct Shard {
+  std::vector<Item> items;
+  uint64_t bytes = 0;
+  std::string name;
+};
+
+std::string stripped(const std::string& name) {
+  for (const std::string_view prefix : {"parameter/", "buffer/0/"})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return "";
+}
+
+std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
+  std::vector<Shard> shards(1);
+  std::set<std::string> names;
+  for (const TensorInfo& tensor : from.tensors()) {
+    Item item{&tensor, stripped(tensor.name), tensor.dtype};
+    if (item.name.empty()) continue;
+    if (!names.insert(item.name).second)
+      throw Error(ErrorCode::kArgument, from.path() + " has a parameter and a buffer of the name '" + item.name + "'");
+    if (options.dtype && c10::isFloatingType(tensor.dtype)) item.dtype = *options.dtype;
+    if (!shards.back().items.empty() && shards.back().bytes + item.bytes() > options.max_shard_bytes) shards.emplace_back();
+    shards.back().bytes += item.bytes();
+    shards.back().items.push_back(std::move(item));
+  }
+  if (names.empty())
+    throw Error(ErrorCode::kArgument, from.path() + " holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'",
+                "`gannet checkpoint show` lists what it holds");
+  for (size_t i = 0; i < shards.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+    shards[i].name = shards.size() == 1 ? "model.safetensors" : name;
+    // Largest elements first: then every tensor begins at a multiple of its element's size.
+    std::stable_sort(shards[i].items.begin(), shards[i].items.end(),
+                     [](const Item& a, const Item& b) { return c10::elementSize(a.dtype) > c10::elementSize(b.dtype); });
+  }
+  return shards;
+}
+
+void write_shard(const Opened& from, const Shard& shard, const std::string& path) {
+  safetensors::Header header;
+  header.metadata = {{"format", "pt"}};
+  uint64_t end = 0;
+  for (const Item& item : shard.items) {
+    header.entries.push_back({item.name, item.dtype, item.source->shape, end, end + item.bytes()});
+    end += item.bytes();
+  }
+  const std::string json = safetensors::format_header(header);
+  const uint64_t length = json.size();
+  Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  write_at(file, reinterpret_cast<const char*>(&length), sizeof(length), 0, path);
+  write_at(file, json.data(), json.size(), sizeof(length), path);
+  uint64_t offset = sizeof(length) + json.size();
+  for (auto item = shard.items.begin(); item != shard.items.end();) {
+    std::vector<Target> group;
+    uint64_t bytes = 0;
+    const auto first = item;
+    for (; item != shard.items.end() && (group.empty() || bytes + item->source_bytes() <= kTogether); ++item) {
+      bytes += item->source_bytes();
+      group.push_back({item->source->name, 0, at::empty(item->source->shape, item->source->dtype)});
+    }
+    from.read(group);
+    for (size_t i = 0; i < group.size(); ++i) {
+      const at::Tensor tensor = std::exchange(group[i].into, {}).to(first[i].dtype);
+      write_at(file, static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes(), offset, path);
+      offset += tensor.nbytes();
+    }
+  }
+  sync(file, path);
+  file.close(path);
+}
+
+std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) {
+  nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
+  for (const Shard& shard : shards)
+    for (const Item& item : shard.items) map[item.name] = shard.name;
+  return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
+}
+
+void check_folder(const std::string& folder) {
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code) io_failed("make the folder", folder, code.value());
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
+      throw Error(ErrorCode::kArgument, folder + " holds a model already (" + name + ")",
+                  "remove it, or export into another folder");
+  }
+}
+
+}  // namespace
+
+Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
+  const std::vector<Shard> shards = plan(from, options);
+  check_folder(folder);
+  Exported result;
+  for (const Shard& shard : shards) {
+    result.tensors += shard.items.size();
+    result.bytes += shard.bytes;
+    result.files.push_back(shard.name);
+  }
+  const uint64_t free = free_bytes(folder);
+  if (free < result.bytes)
+    throw Error(ErrorCode::kIo, "the model does not fit: it takes " + size_text(result.bytes) + ", in " + folder + " are " +
+                                    size_text(free) + " free; nothing was written");
+  if (shards.size() > 1) result.files.push_back("model.safetensors.index.json");
+
+  auto staged = [&](const std::string& name) { return folder + "/." + name + ".tmp-" + std::to_string(::getpid()); };
+  try {
+    for (const Shard& shard : shards) write_shard(from, shard, staged(shard.name));
+    if (shards.size() > 1) write_synced(staged(result.files.back()), index_of(shards, result.bytes));
+    for (const std::string& name : result.files) rename_file(staged(name), folder + "/" + name);
+  } catch (...) {
+    for (const std::string& name : result.files) ::unlink(staged(name).c_str());
+    throw;
+  }
+  sync_folder(folder);
+  return result;
+}
+
+uint64_t parse_size(const std::string& text) {
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
+                                                         {"b", 1},
+                                                         {"kb", 1'000},
+                                                         {"mb", 1'000'000},
+                                                         {"gb", 1'000'000'000},
+                                                         {"tb", 1'000'000'000'000},
+                                                         {"kib", 1ull << 10},
+                                                         {"mib", 1ull << 20},
+                                                         {"gib", 1ull << 30},
+                                                         {"tib", 1ull << 40}};
+  double number = 0;
+  const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit = lower(std::string_view(rest, static_cast<size_t>(text.data() + text.size() - rest)));
+  if (code == std::errc() && number > 0)
+    for (const auto& [name, factor] : kUnits)
+      if (unit == name && number * static_cast<double>(factor) < 9e18)
+        return std::max<uint64_t>(1, static_cast<uint64_t>(number * static_cast<double>(factor)));
+  throw Error(ErrorCode::kArgument, "'" + text + "' is not a size", "write it like 5GB, 500MB or 2GiB");
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,31 @@
+// A checkpoint's weights as Hugging Face lays them out: model.safetensors, or shards model-00001-of-0000N.safetensors with
+// model.safetensors.index.json. One tensor is in memory at a time (small ones together, up to 64 MiB).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+
+namespace gannet::checkpoint {
+
+struct ExportOptions {
+  std::optional<c10::ScalarType> dtype;  // of floating-point tensors; else as they were saved
+  uint64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct Exported {
+  std::vector<std::string> files;
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+};
+
+// Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>". The files appear under their names once all are whole.
+// Throws Error(kArgument) where there is nothing to export or `folder` holds a model already, else as reading and writing do.
+Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options);
+
+// "5GB", "500MB", "2GiB" or a number of bytes. Throws Error(kArgument).
+uint64_t parse_size(const std::string& text);
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,149 @@
+// gannet checkpoint list | verify | show | export: what lies in a folder of checkpoints, without the program that saved it.
+#include "checkpoint/checkpoint.h"
+
+#include <c10/core/ScalarType.h>
+#include <gannet/error.h>
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "base/text.h"
+#include "checkpoint/export.h"
+#include "checkpoint/files.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+
+namespace gannet::cli {
+namespace {
+
+using checkpoint::Listed;
+using checkpoint::Opened;
+using checkpoint::size_text;
+
+struct Arguments {
+  std::string folder, tag, out, dtype, max_shard_size = "5GB";
+  bool json = false;
+};
+
+constexpr int kBroken = 3;  // the exit code where a checkpoint is not whole
+
+std::vector<Listed> listed(const std::string& folder) {
+  std::vector<Listed> all = checkpoint::list(folder);
+  if (all.empty()) checkpoint::open(folder, {});  // says why in a sentence
+  return all;
+}
+
+void list(const Arguments& arguments) {
+  Table table({"tag", "step", "saved at", "size", "state"});
+  for (const Listed& one : listed(arguments.folder)) {
+    std::string state = one.problem.empty() ? "complete" : "BROKEN: " + one.problem;
+    if (one.is_latest) state += " (latest)";
+    table.add({one.tag, one.step < 0 ? "-" : std::to_string(one.step), one.saved_at.empty() ? "-" : one.saved_at,
+               one.bytes == 0 ? "-" : size_text(one.bytes), state});
+  }
+  std::cout << table.to_string();
+}
+
+void verify(const Arguments& arguments) {
+  std::vector<std::string> tags;
+  if (!arguments.tag.empty())
+    tags = {arguments.tag};
+  else
+    for (const Listed& one : listed(arguments.folder)) tags.push_back(one.tag);
+  bool all_whole = true;
+  for (const std::string& tag : tags) {
+    std::vector<std::string> faults;
+    uint64_t tensors = 0;
+    try {
+      const Opened opened = checkpoint::open(arguments.folder, {.tag = tag});
+      faults = opened.verify();
+      tensors = opened.tensors().size();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kNotFound) throw;
+      faults = {error.message()};
+    }
+    if (faults.empty()) std::cout << tag << ": whole, " << tensors << " tensors, every byte as its checksum says\n";
+    for (const std::string& fault : faults) std::cout << tag << ": " << fault << '\n';
+    all_whole = all_whole && faults.empty();
+  }
+  std::cout.flush();
+  if (!all_whole) throw CLI::RuntimeError(kBroken);
+}
+
+void show(const Arguments& arguments) {
+  const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
+  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
+  if (arguments.json) {
+    List tensors;
+    for (const auto& tensor : opened.tensors())
+      tensors.push_back(Dict{{"name", tensor.name},
+                             {"dtype", c10::toString(tensor.dtype)},
+                             {"shape", List(tensor.shape.begin(), tensor.shape.end())}});
+    List ranks;
+    for (uint32_t rank = 0; rank < opened.world_size(); ++rank) ranks.push_back(opened.rank_document(rank));
+    std::cout << Value(Dict{{"tag", opened.tag()},
+                            {"document", opened.document()},
+                            {"rank_documents", std::move(ranks)},
+                            {"tensors", std::move(tensors)}})
+                     .to_json()
+              << '\n';
+    return;
+  }
+  std::cout << opened.path() << ": saved by " << opened.world_size() << (opened.world_size() == 1 ? " rank" : " ranks") << "\n\n";
+  constexpr size_t kWidth = 160;
+  for (const auto& [key, value] : opened.document().entries()) {
+    const std::string text = value.to_json();
+    std::cout << key << ": " << text.substr(0, kWidth) << (text.size() > kWidth ? " ... (--json shows all)" : "") << '\n';
+  }
+  Table table({"tensor", "dtype", "shape"});
+  for (const auto& tensor : opened.tensors()) {
+    std::vector<std::string> sizes;
+    for (int64_t size : tensor.shape) sizes.push_back(std::to_string(size));
+    table.add({tensor.name, c10::toString(tensor.dtype), "[" + join(sizes, ", ") + "]"});
+  }
+  std::cout << '\n' << table.to_string();
+}
+
+void export_weights(const Arguments& arguments) {
+  const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
+  checkpoint::ExportOptions options;
+  if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
+  options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
+  const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
+  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
+  const checkpoint::Exported exported = checkpoint::export_model(opened, arguments.out, options);
+  std::cout << exported.tensors << " tensors of " << opened.path() << ", " << size_text(exported.bytes) << ", are in "
+            << arguments.out << ":\n";
+  for (const std::string& file : exported.files) std::cout << "  " << file << '\n';
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app) {
+  auto* command = app.add_subcommand("checkpoint", "Look into a folder of checkpoints");
+  command->require_subcommand(1);
+  auto arguments = std::make_shared<Arguments>();
+  auto add = [&](const char* name, const char* what, void (*run)(const Arguments&)) {
+    auto* added = command->add_subcommand(name, what);
+    added->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
+    added->callback([arguments, run] { run(*arguments); });
+    return added;
+  };
+  add("list", "Every checkpoint, newest first, and whether it is complete", list);
+  add("verify", "Read every byte and compare it with its checksum; exit code 3 where one is not whole", verify)
+      ->add_option("tag", arguments->tag, "only this one");
+  auto* showing = add("show", "What a checkpoint holds", show);
+  showing->add_option("tag", arguments->tag, "this one; else the newest");
+  showing->add_flag("--json", arguments->json, "everything, as one JSON document");
+  auto* exporting = add("export", "Write the weights as Hugging Face lays them out: safetensors, in shards where they are large",
+                        export_weights);
+  exporting->add_option("out", arguments->out, "the folder to write into")->required();
+  exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
+  exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  exporting->add_option("--max-shard-size", arguments->max_shard_size, "5GB, 500MB, 2GiB ...")->capture_default_str();
+}
+
+}  // namespace gannet::cli

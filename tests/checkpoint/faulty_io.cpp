@@ -1,0 +1,135 @@
+// A library for LD_PRELOAD that makes file calls fail. GANNET_FAULT says which:
+//
+//   "pwrite ENOSPC 2"   the second pwrite and all after it fail with ENOSPC
+//   "pwrite short 1"    every pwrite does half of what was asked for, from the first on
+//   "fsync kill 3"      the process is killed before its third fsync
+//   "rename killed 1"   ... right after its first rename
+//
+// Only calls on files whose path contains GANNET_FAULT_PATH count.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+struct Fault {
+  char call[32] = "", action[32] = "";
+  int from = 0;
+  std::string path;
+  Fault() {
+    const char* text = std::getenv("GANNET_FAULT");
+    const char* place = std::getenv("GANNET_FAULT_PATH");
+    if (!text || std::sscanf(text, "%31s %31s %d", call, action, &from) != 3) call[0] = '\0';
+    path = place ? place : "";
+  }
+};
+
+const Fault& fault() {
+  static const Fault one;
+  return one;
+}
+
+int code_of(const char* name) {
+  if (!std::strcmp(name, "ENOSPC")) return ENOSPC;
+  if (!std::strcmp(name, "EIO")) return EIO;
+  if (!std::strcmp(name, "EINVAL")) return EINVAL;
+  if (!std::strcmp(name, "EOPNOTSUPP")) return EOPNOTSUPP;
+  if (!std::strcmp(name, "EDQUOT")) return EDQUOT;
+  return 0;
+}
+
+// What is to happen to this call: nothing, or the action's name.
+const char* strikes(const char* call, const std::string& path) {
+  static std::atomic<int> count{0};
+  const Fault& one = fault();
+  if (std::strcmp(call, one.call) != 0 || path.find(one.path) == std::string::npos) return nullptr;
+  const int number = ++count;
+  if (number < one.from) return nullptr;
+  if (!std::strcmp(one.action, "kill")) ::raise(SIGKILL);
+  return one.action;
+}
+
+std::string path_of(int file) {
+  char link[64], path[4096];
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
+  const ssize_t size = ::readlink(link, path, sizeof(path));
+  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "";
+}
+
+template <class Result, class Call>
+Result pass(const char* name, const std::string& path, Call&& call) {
+  const char* action = strikes(name, path);
+  if (action && code_of(action) != 0) {
+    errno = code_of(action);
+    return -1;
+  }
+  const Result result = call();
+  if (action && !std::strcmp(action, "killed")) ::raise(SIGKILL);
+  return result;
+}
+
+template <class Function>
+Function* real(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+ssize_t faulty_pwrite(int file, const void* from, size_t bytes, off_t offset) {
+  static auto* const call = real<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  const char* action = strikes("pwrite", path_of(file));
+  if (action && code_of(action) != 0) {
+    errno = code_of(action);
+    return -1;
+  }
+  const bool is_short = action && !std::strcmp(action, "short") && bytes > 1;
+  const ssize_t result = call(file, from, is_short ? bytes / 2 : bytes, offset);
+  if (action && !std::strcmp(action, "killed")) ::raise(SIGKILL);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) { return faulty_pwrite(file, from, bytes, offset); }
+ssize_t pwrite64(int file, const void* from, size_t bytes, off_t offset) { return faulty_pwrite(file, from, bytes, offset); }
+
+int fsync(int file) {
+  static auto* const call = real<int(int)>("fsync");
+  return pass<int>("fsync", path_of(file), [&] { return call(file); });
+}
+
+int fallocate(int file, int mode, off_t offset, off_t bytes) {
+  static auto* const call = real<int(int, int, off_t, off_t)>("fallocate");
+  return pass<int>("fallocate", path_of(file), [&] { return call(file, mode, offset, bytes); });
+}
+
+int ftruncate(int file, off_t bytes) noexcept {
+  static auto* const call = real<int(int, off_t)>("ftruncate");
+  return pass<int>("ftruncate", path_of(file), [&] { return call(file, bytes); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* const call = real<int(const char*, const char*)>("rename");
+  return pass<int>("rename", to, [&] { return call(from, to); });
+}
+
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  static auto* const call = real<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  return pass<int>("renameat2", to, [&] { return call(from_folder, from, to_folder, to, flags); });
+}
+
+ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
+  static auto* const call = real<ssize_t(int, void*, size_t, off_t)>("pread");
+  return pass<ssize_t>("pread", path_of(file), [&] { return call(file, to, bytes, offset); });
+}
+
+}  // extern "C"

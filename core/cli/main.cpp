@@ -39,7 +39,10 @@ int main(int argc, char** argv) {
   gannet::cli::add_checkpoint(app);
   try {
     check_commands(&app, argc, argv);
-    app.parse(argc, argv);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    gannet::cli::drop_separator(app, arguments);
+    std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::RuntimeError& error) {  // a command's own exit code
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {

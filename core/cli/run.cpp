@@ -15,18 +15,23 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(gannet run --num_gpus N | --num_procs N [--master_port P] [--bind_cores_to_rank] PROGRAM ARGS...
+    R"(gannet run [--num_gpus N | --num_procs N] [OPTIONS] [--] PROGRAM ARGS...
 
 Everything after PROGRAM is the program's own. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
-LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, and OMP_NUM_THREADS unless it is set.
+LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREADS unless it is set, and GANNET_RESTART:
+how often the ranks were started again.
+
+When a rank fails, the others are ended within seconds, and the cause is reported with the rank's last lines. SIGTERM,
+SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 go on to all ranks; a program that uses gannet::StopSignals saves on SIGTERM and
+SIGUSR1 and ends with exit code 85. Nothing that a rank started outlives gannet run, daemons included.
 
 Examples:
   gannet run --num_gpus 2 ./train --deepspeed_config ds_config.json
   gannet run --num_procs 4 --bind_cores_to_rank ./train --epochs 3
-  gannet run --num_procs 2 --master_port 29501 python3 script.py
+  gannet run --num_procs 2 --max-restarts 3 ./train --resume
 
-Exit code: that of the first rank that failed, 128 + N when signal N killed it; 127 when PROGRAM is not found, 126 when it
-cannot be executed.)";
+Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
+saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
 
 int run(CLI::App& command, Arguments& arguments) {
   const auto rest = command.remaining();
@@ -39,10 +44,12 @@ int run(CLI::App& command, Arguments& arguments) {
                     std::to_string(arguments.num_procs) + " differ",
                 "one process is started for each device: give one of them");
   arguments.options.procs = std::max(arguments.num_gpus, arguments.num_procs);
-  if (arguments.options.procs == 0)
-    throw Error(ErrorCode::kArgument, "gannet run: how many processes?", "give --num_gpus N or --num_procs N");
   if (rest.empty())
     throw Error(ErrorCode::kArgument, "gannet run: no PROGRAM was named", "gannet run --num_procs N PROGRAM ARGS...");
+  if (arguments.options.procs == 0) {
+    arguments.options.procs = 1;
+    std::cerr << "[gannet run] one rank; --num_gpus N or --num_procs N starts more\n";
+  }
   arguments.options.command = rest;
   try {
     return launch::run(arguments.options);
@@ -53,6 +60,19 @@ int run(CLI::App& command, Arguments& arguments) {
 }
 
 }  // namespace
+
+void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] != "run") return;
+  const CLI::App* command = app.get_subcommand("run");
+  for (size_t i = 1; i < arguments.size() && arguments[i].rfind("--", 0) == 0; ++i) {
+    if (arguments[i] == "--") {
+      arguments.erase(arguments.begin() + static_cast<long>(i));
+      return;
+    }
+    const CLI::Option* option = command->get_option_no_throw(arguments[i]);
+    if (option && option->get_items_expected_max() > 0) ++i;  // its value; one after "=" is part of the same argument
+  }
+}
 
 void add_run(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
@@ -65,6 +85,17 @@ void add_run(CLI::App& app) {
                    "port that rank 0 serves the rendezvous at (default: a free one)")
       ->check(CLI::Range(1, 65535));
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "give each rank cores of its own");
+  command
+      ->add_option(
+          "--max-restarts,--max_restarts", arguments->options.max_restarts,
+          "after a failure start all ranks again, at most so often; not after exit code 2 (a user's mistake), 126 or 127 "
+          "(no program), nor when asked to stop (default: 0)")
+      ->check(CLI::Range(0, 1'000'000));
+  command
+      ->add_option("--grace-seconds,--grace_seconds", arguments->options.grace_seconds,
+                   "time that ranks have from SIGTERM, SIGINT or SIGHUP until they are killed: enough to write a checkpoint "
+                   "(default: 30)")
+      ->check(CLI::Range(0.0, 1e6));
   command->footer(kFooter);
   command->prefix_command();
   command->callback([command, arguments] {

@@ -79,6 +79,8 @@ constexpr Key kRows[] = {
     {"gannet/checkpoint/keep", kInt, "0", kActive, ">=0", "checkpoints of a folder that are kept, the newest ones; 0: all"},
     {"gannet/timeout_seconds", kNumber, "null", kActive, ">0",
      "deadline of rendezvous and collectives; null: DEEPSPEED_TIMEOUT (minutes), else 600"},
+    {"gannet/deadline_seconds", kNumber, "null", kActive, ">0",
+     "how long a collective call waits for a rank that is alive but late; null: the process group's time-out"},
 };
 
 }  // namespace

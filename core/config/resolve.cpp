@@ -243,6 +243,8 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   settings.tag_validation = read.at("/checkpoint/tag_validation").as_string();
   const Value& timeout = read.at("/gannet/timeout_seconds");
   if (!timeout.is_null()) settings.timeout_seconds = timeout.as_number();
+  const Value& deadline = read.at("/gannet/deadline_seconds");
+  if (!deadline.is_null()) settings.deadline_seconds = deadline.as_number();
 
   result.effective = read.take();
   return result;

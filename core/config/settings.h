@@ -79,6 +79,7 @@ struct Settings {
   bool checkpoint_async = false;
   int64_t checkpoint_keep = 0;                   // 0: all
   std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+  std::optional<double> deadline_seconds;        // how long a call waits for a rank that is late; default timeout_seconds
 };
 
 }  // namespace gannet::config

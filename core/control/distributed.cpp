@@ -2,6 +2,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 #include "base/text.h"
@@ -37,7 +38,10 @@ uint32_t ProcessGroup::rank() const { return group_of(group_).rank(); }
 uint32_t ProcessGroup::size() const { return group_of(group_).size(); }
 uint32_t ProcessGroup::local_rank() const { return world_->local_rank(); }
 std::string ProcessGroup::discovered() const { return world_->discovered(); }
-void ProcessGroup::barrier() { group_of(group_).barrier(); }
+void ProcessGroup::barrier() {
+  auto call = world_->enter(group_of(group_), "barrier");
+  group_of(group_).barrier();
+}
 
 std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& ranks) {
   if (ranks.empty()) throw Error(ErrorCode::kArgument, "a subset of ranks is empty", "name at least one rank");
@@ -74,6 +78,12 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   }
   auto world = std::make_shared<control::World>(options, the.generation++);
   the.group = std::make_shared<ProcessGroup>(world, &world->group());
+  // A process that ends without destroy_distributed tells the others: they need not take it for a crash.
+  static const int registered = std::atexit([] {
+    const std::unique_lock lock(the_world().mutex, std::try_to_lock);
+    if (lock && the_world().group) the_world().group->world()->goodbye();
+  });
+  static_cast<void>(registered);
   return the.group;
 }
 

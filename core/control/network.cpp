@@ -98,8 +98,15 @@ Socket listen_on(uint16_t port) {
   throw Error(ErrorCode::kUnavailable, std::string("rank 0 cannot open a socket: ") + std::strerror(errno));
 }
 
-std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds) {
-  std::string reason;
+uint16_t port_of(const Socket& socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) return 0;
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own)->sin6_port
+                                         : reinterpret_cast<const sockaddr_in*>(&own)->sin_port);
+}
+
+Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std::string& reason) {
   const Addresses addresses = resolve(host, port, SOCK_STREAM, reason);
   for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
     Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -113,10 +120,16 @@ std::string try_to_reach(const std::string& host, uint16_t port, int millisecond
       else
         getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
     }
-    if (failure == 0) return "";
+    if (failure == 0) return socket;
     reason = std::strerror(failure);
   }
-  return reason.empty() ? "no address" : reason;
+  if (reason.empty()) reason = "no address";
+  return Socket();
+}
+
+std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds) {
+  std::string reason;
+  return connect_to(host, port, milliseconds, reason).get() >= 0 ? "" : reason;
 }
 
 std::string address_towards(const std::string& host) {

@@ -29,6 +29,12 @@ void without_signals(const std::function<void()>& body);
 // Listens on all addresses of this machine. Throws Error(kUnavailable) that names the port when another program has it.
 Socket listen_on(uint16_t port);
 
+// Which port a listening socket has: listen_on(0) takes any that is free.
+uint16_t port_of(const Socket& socket);
+
+// Connects to host:port within `milliseconds`; else an empty socket (get() < 0) and the reason.
+Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std::string& reason);
+
 // Tries once to reach host:port for at most `milliseconds`. "" when a server answers, else why not.
 std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds);
 

@@ -4,6 +4,9 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
 #include <gannet/sdk.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -50,13 +53,68 @@ int32_t walled(gannet_error* error, Body&& body) noexcept {
 
 }  // namespace
 
+// c10d's client, and the thread that talks through it: an answer that never comes, because the server's process is stopped,
+// keeps that thread and nobody else. It holds the client, so that giving up on both is safe.
 struct Store::Client {
   c10::intrusive_ptr<c10d::TCPStore> tcp;
   std::string prefix;
   std::chrono::milliseconds timeout;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> jobs;  // guarded by mutex
+  bool busy = false, ends = false;
+  std::thread thread;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return ends || !jobs.empty(); });
+      if (ends) return;
+      auto job = std::move(jobs.front());
+      jobs.pop_front();
+      busy = true;
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+      busy = false;
+    }
+  }
 };
 
-Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
+// Body takes the client and captures by value: it may outlive its caller.
+template <class Body>
+auto Store::perform(const std::string& doing, Body body) {
+  using Result = decltype(body(*client_));
+  check_guard();
+  auto task = std::make_shared<std::packaged_task<Result()>>([client = client_.get(), body = std::move(body)] { return body(*client); });
+  auto answer = task->get_future();
+  {
+    std::lock_guard lock(client_->mutex);
+    client_->jobs.emplace_back([task] { (*task)(); });
+  }
+  client_->changed.notify_one();
+  const auto end = std::chrono::steady_clock::now() + timeout();
+  while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    check_guard();
+    if (std::chrono::steady_clock::now() > end)
+      throw Error(ErrorCode::kTimeout, doing + " of the ranks' store timed out: rank 0, or the agent that serves the store, does not answer");
+  }
+  return translated(doing, [&] { return answer.get(); });
+}
+
+void Store::check_guard() {
+  std::lock_guard lock(guard_mutex_);
+  if (guard_) guard_();
+}
+
+void Store::set_guard(std::function<void()> guard) {
+  std::lock_guard lock(guard_mutex_);
+  guard_ = std::move(guard);
+}
+
+Store::Store(const Options& options) : client_(std::make_shared<Client>()) {
   client_->prefix = options.prefix;
   client_->timeout = options.timeout;
   translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
@@ -66,7 +124,10 @@ Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
     if (tcp.isServer) tcp.masterListenFd = static_cast<size_t>(options.listener);
     tcp.waitWorkers = false;
     tcp.timeout = options.timeout;
-    without_signals([&] { client_->tcp = c10::make_intrusive<c10d::TCPStore>(options.host, tcp); });
+    without_signals([&] {
+      client_->tcp = c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
+      client_->thread = std::thread([client = client_] { client->run(); });
+    });
   });
 
   table_.struct_size = sizeof(table_);
@@ -97,26 +158,36 @@ Store::Store(const Options& options) : client_(std::make_unique<Client>()) {
   };
 }
 
-Store::~Store() = default;
+Store::~Store() {
+  bool stuck;
+  {
+    std::lock_guard lock(client_->mutex);
+    client_->ends = true;
+    stuck = client_->busy;
+  }
+  client_->changed.notify_one();
+  if (stuck) client_->thread.detach();
+  else client_->thread.join();
+}
 
 void Store::set(const std::string& key, const std::string& value) {
-  translated("writing '" + key + "'", [&] { client_->tcp->set(client_->prefix + key, to_bytes(value)); });
+  perform("writing '" + key + "'", [key, value](Client& client) { client.tcp->set(client.prefix + key, to_bytes(value)); });
 }
 
 std::string Store::get(const std::string& key) {
   if (!wait({key}, timeout())) throw Error(ErrorCode::kTimeout, "no rank has set '" + key + "' in the ranks' store in time");
-  return translated("reading '" + key + "'", [&] {
-    const auto bytes = client_->tcp->get(client_->prefix + key);
+  return perform("reading '" + key + "'", [key](Client& client) {
+    const auto bytes = client.tcp->get(client.prefix + key);
     return std::string(bytes.begin(), bytes.end());
   });
 }
 
 int64_t Store::add(const std::string& key, int64_t amount) {
-  return translated("adding to '" + key + "'", [&] { return client_->tcp->add(client_->prefix + key, amount); });
+  return perform("adding to '" + key + "'", [key, amount](Client& client) { return client.tcp->add(client.prefix + key, amount); });
 }
 
 bool Store::check(const std::string& key) {
-  return translated("looking for '" + key + "'", [&] { return client_->tcp->check({client_->prefix + key}); });
+  return perform("looking for '" + key + "'", [key](Client& client) { return client.tcp->check({client.prefix + key}); });
 }
 
 // By looking again and again: a wait of c10d's that times out writes warnings of its own, and holds the connection meanwhile.

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -31,13 +33,20 @@ class Store {
   // Whether all keys came within `timeout`. All functions throw Error(kPeerLost) when rank 0 is gone.
   bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const;
+  // Called again and again while an operation waits; what it throws ends the wait, even for a server that has stopped.
+  void set_guard(std::function<void()> guard);
 
   // The same store for a plugin; lives as long as this object.
   const gannet_store* table() const { return &table_; }
 
  private:
+  template <class Body>
+  auto perform(const std::string& doing, Body body);
+  void check_guard();
   struct Client;
-  std::unique_ptr<Client> client_;
+  std::shared_ptr<Client> client_;
+  std::mutex guard_mutex_;
+  std::function<void()> guard_;
   gannet_store table_{};
 };
 

@@ -4,6 +4,7 @@
 #include <gannet/log.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/text.h"
@@ -94,14 +95,24 @@ World::World(const DistributedOptions& options, uint32_t generation) : registry_
   } else {
     local_rank_ = environment_.local_rank.value_or(0);
   }
+  const double deadline_seconds = options.deadline_seconds.value_or(static_cast<double>(timeout_.count()) / 1000);
+  const milliseconds deadline(std::llround(deadline_seconds * 1000));
+  if (store_) {
+    watch_ = std::make_unique<Watch>(*store_, Watch::Options{.rank = rank(), .size = size(),
+                                                             .host = rank() == 0 ? address : environment_.master_addr,
+                                                             .deadline = deadline});
+    store_->set_guard([watch = watch_.get()] { watch->check(); });
+  }
   rendezvous.rank = rank();
   rendezvous.world_size = size();
   rendezvous.local_rank = local_rank_;
-  rendezvous.timeout_ms = static_cast<uint64_t>(timeout_.count());
+  rendezvous.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
   const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
   const auto where = [](const std::string& member) { return "comm parameter '" + member + "'"; };
   comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
+  comm_->set_watcher(watch_.get());
+  if (watch_) watch_->on_verdict([this] { comm_->abort(); });
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
   group_ = std::make_unique<CommGroup>(*comm_, everyone, "world");
@@ -109,13 +120,49 @@ World::World(const DistributedOptions& options, uint32_t generation) : registry_
   group_->barrier();
 }
 
-World::~World() = default;
+World::~World() {
+  if (store_) store_->set_guard({});
+}
+
+void World::set_deadline(double seconds) {
+  if (!watch_) return;
+  const milliseconds deadline(std::llround(seconds * 1000));
+  if (deadline > comm_->timeout())
+    throw Error(ErrorCode::kConfig,
+                "gannet.deadline_seconds is " + std::to_string(deadline.count() / 1000) + ", but the ranks were connected with a time-out of " +
+                    std::to_string(comm_->timeout().count() / 1000) + " s by an earlier init_distributed",
+                "give that call .timeout_seconds or .deadline_seconds of as much");
+  watch_->set_deadline(deadline);
+}
+
+// A wait for other ranks by the store. In a call, the watch says who is late and ends it; a background thread's wait says so itself.
+template <class Body>
+auto World::watched(Body&& body) {
+  struct Wait {
+    explicit Wait(Watch& watch) : watch(watch) { watch.begin_wait(); }
+    ~Wait() { watch.end_wait(); }
+    Watch& watch;
+  } wait(*watch_);
+  const milliseconds most = watch_->patience(timeout_);
+  const Patience patience = Watch::is_inside() ? Patience(most, most) : Patience(most);
+  try {
+    return body(patience);
+  } catch (const Error& failure) {
+    watch_->check();
+    if (failure.code() == ErrorCode::kPeerLost) watch_->explain(failure);
+    throw;
+  }
+}
 
 void World::agree(const std::string& what, const std::string& text) {
   if (!store_) return;
+  watched([&](const Patience& patience) { agree(what, text, patience); });
+}
+
+void World::agree(const std::string& what, const std::string& text, const Patience& patience) {
   const std::string key = "agree/" + std::to_string(agreements_++);
   store_->set(key + "/" + std::to_string(rank()), text);
-  wait_for_ranks(*store_, key, rank(), size(), "to compare " + what, Patience(timeout_));
+  wait_for_ranks(*store_, key, rank(), size(), "to compare " + what, patience);
   // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, and 2N reads instead of N^2.
   std::string verdict;
   if (rank() == 0) {
@@ -140,11 +187,13 @@ std::vector<std::string> World::gather(const std::string& what, const std::strin
     const std::lock_guard lock(gathers_mutex_);
     key = "gather/" + what + "/" + std::to_string(gathers_[what]++);
   }
-  store_->set(key + "/" + std::to_string(rank()), text);
-  wait_for_ranks(*store_, key, rank(), size(), "for " + what, Patience(timeout_));
-  std::vector<std::string> texts;
-  for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
-  return texts;
+  return watched([&](const Patience& patience) {
+    store_->set(key + "/" + std::to_string(rank()), text);
+    wait_for_ranks(*store_, key, rank(), size(), "for " + what, patience);
+    std::vector<std::string> texts;
+    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
+    return texts;
+  });
 }
 
 void World::leave() noexcept {
@@ -152,8 +201,9 @@ void World::leave() noexcept {
   try {
     if (store_->add("leaving", 1) == static_cast<int64_t>(size())) store_->set("left", "");
     if (rank() == 0) store_->wait({"left"}, kGoodbye);
-  } catch (const Error&) {  // rank 0 has gone already
+  } catch (const Error&) {  // rank 0 has gone already, or a verdict ended all this
   }
+  goodbye();
 }
 
 }  // namespace gannet::control

@@ -16,11 +16,14 @@
 
 #include "control/environment.h"
 #include "control/store.h"
+#include "control/watch.h"
 #include "interfaces/comm.h"
 #include "interfaces/host.h"
 #include "plugin/plugin.h"
 
 namespace gannet::control {
+
+struct Patience;
 
 class World {
  public:
@@ -49,10 +52,29 @@ class World {
   // are matched in their order, so that a service thread may gather under a name of its own. Throws as agree.
   std::vector<std::string> gather(const std::string& what, const std::string& text);
 
+  // A collective call of the public API, from here to the end of the returned object's life: ranks that are elsewhere, late or
+  // dead are named (watch.h). Throws at once what was found before.
+  //   auto call = world->enter(*group, "save_checkpoint", step, tag);
+  Watch::Call enter(const CommGroup& group, const char* name, int64_t step = -1, const std::string& tag = "",
+                    Watch::Call::Begin begin = Watch::Call::kTogether) {
+    return Watch::Call(watch_.get(), group, name, step, tag, begin);
+  }
+  Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") { return enter(group(), name, step, tag); }
+  // How long a call may wait for another rank. Error(kConfig) when the Comm was made to give up earlier.
+  void set_deadline(double seconds);
+  Watch* watch() { return watch_.get(); }  // null in a world of one
+
   // Says goodbye: rank 0, who serves the store, waits some seconds for the others to do so. Called before an orderly end.
   void leave() noexcept;
+  // Tells the other ranks that this process ends as it should. At an exit without leave().
+  void goodbye() noexcept {
+    if (watch_) watch_->goodbye();
+  }
 
  private:
+  template <class Body>
+  auto watched(Body&& body);
+  void agree(const std::string& what, const std::string& text, const Patience& patience);
   Environment environment_;
   std::chrono::milliseconds timeout_;
   uint32_t local_rank_ = 0;
@@ -64,6 +86,7 @@ class World {
   std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table
   std::unique_ptr<Comm> comm_;
   std::unique_ptr<CommGroup> group_;
+  std::unique_ptr<Watch> watch_;  // null in a world of one; ends before the Comm that it aborts
 };
 
 // What agree() finds: "" when all texts are the same, else the sentence. texts[0] is the one to compare with.

@@ -2,6 +2,7 @@
 #include <gannet/engine.h>
 
 #include "base/check.h"
+#include "control/world.h"
 #include "engine/impl.h"
 
 #include <gannet/data.h>
@@ -64,6 +65,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
   impl.keeps_user_grads = options.create_graph;
   const bool reduce = is_boundary && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
+  std::optional<control::Watch::Call> call;
+  if (reduce) call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.reducer->begin_backward({reduce, options.create_graph});
   // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
   loss.backward(at::full(loss.sizes(), seed, loss.options().requires_grad(false)), options.retain_graph || options.create_graph, options.create_graph);
@@ -74,6 +77,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
 void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
+  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.reducer->begin_backward({true, false});
   impl.reducer->end_backward();
 }
@@ -147,6 +151,7 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 
 double EngineBase::mean(double value) {
   if (impl_->comm->size() == 1) return value;
+  auto call = impl_->process_group->world()->enter(*impl_->comm, "mean", impl_->global_steps);
   impl_->comm->all_reduce(&value, 1, GANNET_FLOAT64).wait();
   return value / impl_->comm->size();
 }

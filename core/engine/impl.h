@@ -77,7 +77,7 @@ struct EngineBase::Impl {
   struct ProgramState {
     std::string name;
     std::function<Value()> save;
-    std::function<void(const Value&)> load;
+    std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
   };
   std::vector<ProgramState> program_states;
   uint32_t engine_id = 0;            // of this process, counted; the same on every rank
@@ -116,6 +116,7 @@ struct EngineBase::Impl {
   void forget_gradients();
 
   // ---- save.cpp, load.cpp
+  void add_state(ProgramState state);
   checkpoint::Ranks checkpoint_ranks() const;
   checkpoint::Content content(const SaveOptions& options) const;
   Dict document(const SaveOptions& options) const;

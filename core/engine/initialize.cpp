@@ -83,11 +83,13 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
   impl.open_accelerator(document);
   impl.join(document, options.process_group);
+  auto call = impl.process_group->world()->enter(*impl.comm, "initialize");
   impl.resolved = config::resolve(document, impl.comm->size(), control::variables_of_this_process().count("RANK") > 0);
   static const std::pair<const char*, LogLevel> kLevels[] = {
       {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"critical", LogLevel::kError}};
   for (const auto& [name, level] : kLevels)
     if (impl.settings().log_level == name) set_log_level(level);
+  if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
   if (impl.comm->rank() == 0)
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
@@ -135,8 +137,13 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
     options.comm_params = params_of(document, "comm");
     options.plugin_paths = plugin_paths(document);
-    if (const Value* ours = document.root().find("gannet"); ours && ours->is_dict())
-      if (const Value* seconds = ours->as_dict().find("timeout_seconds"); seconds && seconds->is_number()) options.timeout_seconds = seconds->as_number();
+    const Value* ours = document.root().find("gannet");
+    const auto seconds = [ours](const char* key) {
+      const Value* found = ours && ours->is_dict() ? ours->as_dict().find(key) : nullptr;
+      return found && found->is_number() ? std::optional(found->as_number()) : std::nullopt;
+    };
+    options.timeout_seconds = seconds("timeout_seconds");
+    options.deadline_seconds = seconds("deadline_seconds");
     given = init_distributed(options);
   }
   process_group = std::move(given);

@@ -2,6 +2,7 @@
 // that the manifest can tell was compared.
 #include "base/text.h"
 #include "config/parse.h"
+#include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
 
@@ -105,7 +106,7 @@ class Loading {
           differences.push_back("missing in the checkpoint: " + name);
         } else {
           missing_parameters.insert(kept.name);
-          note("missing in the checkpoint, left as it is: " + name);
+          if (!is_state) note("missing in the checkpoint, left as it is: " + name);
         }
         continue;
       }
@@ -126,16 +127,19 @@ class Loading {
       const bool counts = saved.name.starts_with("parameter/") || saved.name.starts_with(own_buffers) || (wants_states() && saved.name.starts_with("state/"));
       if (!counts || expected.count(saved.name)) continue;
       if (options_.load_module_strict && !options_.custom_load_fn) differences.push_back("unexpected in the checkpoint: " + saved.name);
-      else note("unexpected in the checkpoint, not used: " + saved.name);
+      else if (!saved.name.starts_with("state/")) note("unexpected in the checkpoint, not used: " + saved.name);
     }
     if (wants_states() && (found_.find("optimizer/user") != nullptr) != (impl_.user_optimizer != nullptr))
       differences.push_back(impl_.user_optimizer ? "the program gave its own optimizer, and the checkpoint has none of that kind"
                                                  : "the checkpoint was saved with the program's own optimizer, and this engine has none");
     if (differences.empty() || options_.custom_load_fn) return;
+    // Where the model differs, its optimizer's states do too, which is no news.
+    auto is_of_states = [](const std::string& line) { return line.find("state/") != line.npos || line.find("optimizer") != line.npos; };
+    const bool only_states = std::all_of(differences.begin(), differences.end(), is_of_states);
+    if (!only_states) std::erase_if(differences, is_of_states);
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
     if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
-    const bool only_states = std::all_of(differences.begin(), differences.end(), [](const std::string& line) { return line.find("state/") != line.npos || line.find("optimizer") != line.npos; });
     throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " does not fit this engine:" + text,
                 only_states ? "use the config that it was saved with, or load_optimizer_states = false"
                             : "build the model that was saved, or load with load_module_strict = false where only names are missing");
@@ -254,7 +258,7 @@ class Loading {
       for (const auto& [name, number] : saved[g].at("hyper").as_dict().entries()) {
         double* current = impl_.groups[g].find(name);
         if (!current) continue;
-        const bool scheduled = name == "lr" && (impl_.scheduler || impl_.user_schedule.function);
+        const bool scheduled = (name == "lr" || name.starts_with("betas")) && (impl_.scheduler || impl_.user_schedule.function);
         if (*current != number.as_number() && !scheduled)
           note(name + " of " + impl_.groups[g].name + " is the checkpoint's " + number.to_json() + ", not the config's " + Value(*current).to_json() +
                " (optimizer->group(" + std::to_string(g) + ").set changes it)");
@@ -278,14 +282,15 @@ class Loading {
   }
 
   void restore_program_states() {
-    const uint32_t rank = impl_.comm->rank();
-    const Dict& saved = found_.rank_document(rank < saved_ranks_ ? rank : 0).find("states")->as_dict();
+    auto states_of = [&](uint32_t rank) -> const Dict& { return found_.rank_document(rank).find("states")->as_dict(); };
     for (auto& state : impl_.program_states) {
-      const Value* found = saved.find(state.name);
-      if (found) state.load(*found);
+      std::vector<Value> saved;
+      for (uint32_t rank = 0; rank < saved_ranks_; ++rank)
+        if (const Value* found = states_of(rank).find(state.name)) saved.push_back(*found);
+      if (saved.size() == saved_ranks_) state.load(saved);
       else note("the checkpoint has no state '" + state.name + "': it stays as it is");
     }
-    for (const auto& [name, unused] : saved.entries())
+    for (const auto& [name, unused] : states_of(0).entries())
       if (std::none_of(impl_.program_states.begin(), impl_.program_states.end(), [&](const auto& state) { return state.name == name; }))
         note("state '" + name + "' of the checkpoint is not used: nothing of that name was added to the engine");
   }
@@ -305,6 +310,7 @@ class Loading {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) {
   Impl& impl = *impl_;
   wait_for_checkpoint();
+  auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
     return ranks.gather ? ranks.gather("load_checkpoint: " + what, text) : std::vector<std::string>{text};

@@ -4,6 +4,7 @@
 #include "engine/impl.h"
 #include "engine/inventory.h"
 
+#include <gannet/cursor.h>
 #include <gannet/log.h>
 
 #include <torch/optim/optimizer.h>
@@ -162,6 +163,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
                 "set gannet.checkpoint.async to false in its config");
 
+  auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.global_steps, folder);
   at::NoGradGuard no_grad;
   checkpoint::Content content = impl.content(options);
   content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
@@ -184,10 +186,25 @@ void EngineBase::wait_for_checkpoint() {
   if (impl_->saving) impl_->saving->wait();
 }
 
+void EngineBase::Impl::add_state(ProgramState added) {
+  for (const auto& state : program_states)
+    if (state.name == added.name)
+      throw Error(ErrorCode::kArgument, "the engine keeps a state '" + added.name + "' already", "give each a name of its own");
+  program_states.push_back(std::move(added));
+}
+
 void EngineBase::add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load) {
-  for (const auto& state : impl_->program_states)
-    if (state.name == name) throw Error(ErrorCode::kArgument, "add_state: there is a state '" + name + "' already", "give each a name of its own");
-  impl_->program_states.push_back({name, std::move(save), std::move(load)});
+  const uint32_t rank = impl_->comm->rank();
+  impl_->add_state({name, std::move(save), [load = std::move(load), rank](const std::vector<Value>& saved) { load(saved[rank < saved.size() ? rank : 0]); }});
+}
+
+void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
+  const auto load = [loader, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {
+    std::vector<DataCursor> cursors;
+    for (const auto& value : saved) cursors.push_back(DataCursor::from_dict(value.as_dict()));
+    loader->seek(DataCursor::for_rank(cursors, rank, world));
+  };
+  impl_->add_state({name, [loader] { return Value(loader->cursor().to_dict()); }, load});
 }
 
 namespace {

@@ -1,5 +1,6 @@
 // One boundary, in the order in which things happen: reduce (end of it) -> check -> clip -> lr -> update -> publish -> tell.
 #include "base/check.h"
+#include "control/world.h"
 #include "engine/impl.h"
 #include "precision/grad_norm.h"
 #include "tensor/dtype.h"
@@ -81,6 +82,7 @@ StepResult EngineBase::step() {
   if (impl.comm->size() > 1 && !impl.reducer->is_reduced())
     throw Error(ErrorCode::kOrder, "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
                 "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
+  auto call = impl.process_group->world()->enter(*impl.comm, "step", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.phase = Phase::kIdle;
   StepResult result{true, true, ""};
   {

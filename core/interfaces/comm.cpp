@@ -9,6 +9,23 @@
 #include "interfaces/call.h"
 
 namespace gannet {
+namespace {
+
+// Runs what may fail in the plugin: its error, unless the watch knows the reason.
+template <class Body>
+void explained(Comm& comm, Body&& body) {
+  try {
+    body();
+  } catch (const Error& failure) {
+    if (Watcher* watcher = comm.watcher()) {
+      watcher->check();
+      if (failure.code() == ErrorCode::kPeerLost && !comm.is_aborted()) watcher->explain(failure);
+    }
+    throw;
+  }
+}
+
+}  // namespace
 
 // ---- Work ------------------------------------------------------------------------------------------------------------
 
@@ -35,7 +52,7 @@ void Work::finish() noexcept {
     comm_->abort();  // a second full time-out would help nobody
   } catch (const std::exception& error) {
     try {
-      log_warning(std::string("a collective that nobody waited for failed: ") + error.what());
+      if (!comm_->is_aborted()) log_warning(std::string("a collective that nobody waited for failed: ") + error.what());
       if (timed_out_) comm_->abort();
     } catch (...) {  // no memory for the sentence
     }
@@ -46,15 +63,20 @@ void Work::finish() noexcept {
 void Work::wait() {
   if (!handle_) return;
   plugin::ErrorBuffer error;
-  const int32_t status = comm_->api()->work_wait(comm_->self(), handle_, static_cast<uint64_t>(comm_->timeout().count()), error);
+  Watcher* watcher = comm_->watcher();
+  const auto limit = watcher ? watcher->patience(comm_->timeout()) : comm_->timeout();
+  if (watcher) watcher->begin_wait();
+  const int32_t status = comm_->api()->work_wait(comm_->self(), handle_, static_cast<uint64_t>(limit.count()), error);
+  if (watcher) watcher->end_wait();
   timed_out_ = status == GANNET_TIMEOUT;
   if (!timed_out_) comm_->api()->work_free(comm_->self(), std::exchange(handle_, nullptr));
-  plugin::raise_unless_ok(status, error, interfaces::who(comm_->plugin()));
+  explained(*comm_, [&] { plugin::raise_unless_ok(status, error, interfaces::who(comm_->plugin())); });
 }
 
 // ---- CommGroup -------------------------------------------------------------------------------------------------------
 
-CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name) : comm_(comm), ranks_(ranks) {
+CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name)
+    : comm_(comm), ranks_(ranks), name_(name) {
   const auto self = std::find(ranks_.begin(), ranks_.end(), comm.rank());
   if (self == ranks_.end())
     throw Error(ErrorCode::kArgument, "rank " + std::to_string(comm.rank()) + " is no member of the group '" + name + "'",
@@ -69,8 +91,11 @@ CommGroup::~CommGroup() { comm_.api()->group_destroy(comm_.self(), handle_); }
 Work CommGroup::start(gannet_collective_args args) {
   args.struct_size = sizeof(args);
   void* work = nullptr;
-  interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
-                   static_cast<const gannet_collective_args*>(&args), &work);
+  if (comm_.watcher()) comm_.watcher()->check();
+  explained(comm_, [&] {
+    interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
+                     static_cast<const gannet_collective_args*>(&args), &work);
+  });
   return Work(&comm_, work);
 }
 
@@ -138,6 +163,9 @@ gannet_comm_counters Comm::counters() const {
   return counters;
 }
 
-void Comm::abort() { api_->abort(self_); }
+void Comm::abort() {
+  aborted_ = true;
+  api_->abort(self_);
+}
 
 }  // namespace gannet

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launch/marked.h"
+
 namespace gannet::launch {
 namespace {
 
@@ -20,8 +22,18 @@ struct Message {
 
 constexpr int kMost = 4096;
 
-// The guard's whole life, after a fork: system calls only.
-[[noreturn]] void watch(int channel) {
+// Passes, because what is killed may just have started something.
+void kill_marked(const std::string& mark) {
+  for (int pass = 0; pass < 100; ++pass) {
+    const auto pids = marked_processes(mark);
+    if (pids.empty()) return;
+    for (const pid_t pid : pids) kill(pid, SIGKILL);
+    usleep(10'000);
+  }
+}
+
+// The guard's whole life.
+[[noreturn]] void watch(int channel, const std::string& mark) {
   static pid_t targets[kMost];
   int count = 0;
   Message message{};
@@ -35,12 +47,13 @@ constexpr int kMost = 4096;
         if (targets[i] == message.target) targets[i--] = targets[--count];
   }
   for (int i = 0; i < count; ++i) kill(targets[i], SIGKILL);
+  kill_marked(mark);
   _exit(0);
 }
 
 }  // namespace
 
-Guard::Guard() {
+Guard::Guard(const std::string& mark) {
   int ends[2];
   // Keeps messages whole, and reads as ended when the launcher, the only one to hold the other end, is gone.
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
@@ -54,7 +67,7 @@ Guard::Guard() {
     close(ends[1]);
     const int nowhere = open("/dev/null", O_RDWR);
     for (const int stream : {0, 1, 2}) dup2(nowhere, stream);  // it must not keep the launcher's pipes open
-    watch(ends[0]);
+    watch(ends[0], mark);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   close(ends[0]);

@@ -1,16 +1,18 @@
 // A tiny process that outlives the launcher by an instant: when the launcher ends in any way, kill -9 included, it kills
-// every process group that was entrusted to it and not taken back. The kernel's parent-death signal alone reaches a rank but
-// not what the rank started (a shell script's program).
+// every process group that was entrusted to it and not taken back, and then every process that bears the launch's mark
+// (launch/marked.h). The kernel's parent-death signal alone reaches a rank but not what the rank started.
 #pragma once
 
 #include <sys/types.h>
+
+#include <string>
 
 namespace gannet::launch {
 
 class Guard {
  public:
-  Guard();   // forks
-  ~Guard();  // kills what is still entrusted
+  explicit Guard(const std::string& mark);  // forks
+  ~Guard();                                 // kills what is still entrusted, and what is marked
   Guard(const Guard&) = delete;
 
   // A process id, or minus a process group's, as kill(2) takes them.

@@ -3,8 +3,10 @@
 //   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
 //
 // Output comes line by line with the rank before it (one rank alone inherits the terminal). SIGINT, SIGTERM, SIGHUP, SIGUSR1
-// and SIGUSR2 go on to the ranks. When a rank fails, the others get SIGTERM and, `grace` later, SIGKILL; the result is the
-// code of the rank that failed first, 128 + signal for a signal. Nothing that a rank started outlives the launcher.
+// and SIGUSR2 go on to the ranks; after the first three they have Options::grace_seconds. When a rank fails, the others get
+// SIGTERM and, `failure_grace` later, SIGKILL; the cause is reported, and all ranks start again while Options::max_restarts
+// lasts. The result is the code of the rank that failed first, 128 + signal for a signal, or kStoppedExitCode when the ranks
+// were asked to stop and saved. Nothing that a rank started outlives the launcher.
 #pragma once
 
 #include <chrono>
@@ -14,7 +16,7 @@
 namespace gannet::launch {
 
 // Throws StartError when PROGRAM cannot be started, Error(kArgument) on options that cannot be met. Call it from a process
-// without other threads: it takes the process's signals while it runs.
-int run(const Options& options, std::chrono::milliseconds grace = std::chrono::seconds(5));
+// without other threads: it takes the process's signals while it runs, and forks.
+int run(const Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5));
 
 }  // namespace gannet::launch

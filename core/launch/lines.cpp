@@ -3,15 +3,19 @@
 namespace gannet::launch {
 namespace {
 constexpr size_t kLongestLine = 64 * 1024;
-constexpr size_t kRemembered = 5;
+constexpr size_t kRemembered = 20;
+constexpr size_t kLongestRemembered = 2000;
 }  // namespace
+
+void LastLines::add(const std::string& line) {
+  if (line.empty()) return;
+  lines_.push_back(line.size() > kLongestRemembered ? line.substr(0, kLongestRemembered) + " ..." : line);
+  if (lines_.size() > kRemembered) lines_.pop_front();
+}
 
 void LinePrefixer::end_line(std::string& out) {
   out += prefix_ + partial_ + "\n";
-  if (!partial_.empty()) {
-    last_.push_back(partial_);
-    if (last_.size() > kRemembered) last_.pop_front();
-  }
+  last_.add(partial_);
   partial_.clear();
 }
 

@@ -1,9 +1,10 @@
 // Output of a rank, cut into whole lines with "[rank] " before each.
 //
-//   LinePrefixer lines("[1] ");
-//   lines.add("loss 2.3\nlo");     // "[1] loss 2.3\n"
-//   lines.add("ss 2.1\n");         // "[1] loss 2.1\n"
-//   lines.finish();                // a last line without an end gets one
+//   LastLines last;                        // of stdout and stderr together, in the order they came
+//   LinePrefixer lines("[1] ", last);
+//   lines.add("loss 2.3\nlo");             // "[1] loss 2.3\n"
+//   lines.add("ss 2.1\n");                 // "[1] loss 2.1\n"
+//   lines.finish();                        // a last line without an end gets one
 #pragma once
 
 #include <deque>
@@ -12,20 +13,29 @@
 
 namespace gannet::launch {
 
+// The last 20 lines, without prefix; empty ones are not counted, long ones are cut.
+class LastLines {
+ public:
+  void add(const std::string& line);
+  const std::deque<std::string>& lines() const { return lines_; }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
 class LinePrefixer {
  public:
-  explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}
+  LinePrefixer(std::string prefix, LastLines& last) : prefix_(std::move(prefix)), last_(last) {}
   // What can be written now. A carriage return ends a line too, so that progress bars show; a line of more than 64 KiB is cut.
   std::string add(std::string_view text);
   std::string finish();
-  const std::deque<std::string>& last_lines() const { return last_; }  // the last few, without prefix
 
  private:
   void end_line(std::string& out);
   std::string prefix_;
+  LastLines& last_;
   std::string partial_;
   bool after_return_ = false;
-  std::deque<std::string> last_;
 };
 
 }  // namespace gannet::launch

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "base/text.h"
+#include "launch/marked.h"
 
 namespace gannet::launch {
 namespace {
@@ -101,7 +102,7 @@ uint16_t free_port() {
 }
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
-                                          uint16_t port, size_t cores) {
+                                          const Start& start) {
   std::map<std::string, std::string> own = {
       {"RANK", std::to_string(rank)},
       {"LOCAL_RANK", std::to_string(rank)},
@@ -111,17 +112,21 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
       {"CROSS_RANK", "0"},
       {"CROSS_SIZE", "1"},
       {"MASTER_ADDR", "127.0.0.1"},
-      {"MASTER_PORT", std::to_string(port)},
+      {"MASTER_PORT", std::to_string(start.port)},
+      {"GANNET_RESTART", std::to_string(start.restart)},
+      {kMarkVariable, start.mark},
   };
   const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
   const bool threads_chosen = std::any_of(inherited.begin(), inherited.end(),
                                           [&](const std::string& entry) { return name_of(entry) == "OMP_NUM_THREADS"; });
   if (!threads_chosen || options.bind_cores_to_rank)
-    own["OMP_NUM_THREADS"] = std::to_string(std::max<size_t>(1, cores / options.procs));
+    own["OMP_NUM_THREADS"] = std::to_string(std::max<size_t>(1, start.cores / options.procs));
 
   std::vector<std::string> entries;
   for (const auto& entry : inherited) {
     const std::string name = name_of(entry);
+    // A launcher that is itself a rank's program: its ranks are the outer one's too.
+    if (name == kMarkVariable) own[name] = entry.substr(name.size() + 1) + "/" + start.mark;
     // What an outer torchrun said of its own ranks is not true of these.
     if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);
   }

@@ -13,7 +13,10 @@ struct Options {
   uint32_t procs = 1;
   uint32_t master_port = 0;  // 0: a free one is chosen
   bool bind_cores_to_rank = false;
+  uint32_t max_restarts = 0;         // how often all ranks are started again after a failure
+  double grace_seconds = 30;         // from a stop that goes on to the ranks to SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
+  std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 };
 
 // A program that cannot be started: the shell's exit codes, 127 not found, 126 found but not executable.
@@ -40,8 +43,16 @@ std::vector<int> available_cores();
 // A port of this machine that nothing listens on, outside the range from which outgoing connections take theirs.
 uint16_t free_port();
 
+// What all ranks of one start have in common.
+struct Start {
+  uint16_t port = 0;
+  size_t cores = 1;      // of the machine
+  uint32_t restart = 0;  // 0 for the first start
+  std::string mark;      // see launch/marked.h
+};
+
 // `inherited` ("NAME=value") with the rank's own variables over it.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
-                                          uint16_t port, size_t cores);
+                                          const Start& start);
 
 }  // namespace gannet::launch

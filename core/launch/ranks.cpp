@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launch/cause.h"
 #include "launch/plan.h"
 
 namespace gannet::launch {
@@ -73,11 +74,6 @@ std::string prefix_of(uint32_t rank) { return "[" + std::to_string(rank) + "] ";
 
 }  // namespace
 
-std::string signal_name(int number) {
-  const char* name = sigabbrev_np(number);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(number);
-}
-
 void write_fully(int descriptor, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t count = write(descriptor, text.data() + done, text.size() - done);
@@ -93,7 +89,9 @@ void write_fully(int descriptor, const std::string& text) {
 }
 
 Rank::Rank(uint32_t rank, const StartOptions& options)
-    : rank_(rank), own_group_(options.own_group), lines_{LinePrefixer(prefix_of(rank)), LinePrefixer(prefix_of(rank))} {
+    : rank_(rank),
+      own_group_(options.own_group),
+      lines_{LinePrefixer(prefix_of(rank), last_), LinePrefixer(prefix_of(rank), last_)} {
   int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};  // stdout, stderr, and where the child reports that it could not start
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);
@@ -157,11 +155,12 @@ bool Rank::killed_by_signal() const { return ended_ && WIFSIGNALED(status_); }
 
 int Rank::exit_code() const { return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_); }
 
+int Rank::signal_number() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : signal_in_exit_code(exit_code()); }
+
 std::string Rank::how_it_ended() const {
   if (!WIFSIGNALED(status_)) return "ended with exit code " + std::to_string(WEXITSTATUS(status_));
-  const int number = WTERMSIG(status_);
-  return "was killed by " + signal_name(number) + " (" +
-         (number == SIGKILL ? "by someone, or the machine ran out of memory" : sigdescr_np(number)) + ")";
+  const char* description = sigdescr_np(WTERMSIG(status_));
+  return "was killed by " + signal_name(WTERMSIG(status_)) + (description ? " (" + std::string(description) + ")" : "");
 }
 
 bool Rank::group_alive() {
@@ -195,12 +194,6 @@ void Rank::drain() {
 void Rank::finish_output() {
   drain();
   for (const int i : {0, 1}) write_fully(i + 1, lines_[i].finish());
-}
-
-std::vector<std::string> Rank::last_lines() const {
-  // An error is written to stderr, as a rule; a program that is silent there may have said it on stdout.
-  const auto& lines = lines_[1].last_lines().empty() ? lines_[0].last_lines() : lines_[1].last_lines();
-  return {lines.begin(), lines.end()};
 }
 
 }  // namespace gannet::launch

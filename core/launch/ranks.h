@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class Rank {
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
   int exit_code() const;             // the shell's: 128 + signal for a signal
+  int signal_number() const;         // that killed it, or, as a shell reports it, what it had started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
   bool group_alive();                // it, or something that it left in its group, still runs
   void signal(int number) const;
@@ -44,7 +46,7 @@ class Rank {
   const int* pipes() const { return pipes_; }
   void drain();
   void finish_output();
-  std::vector<std::string> last_lines() const;
+  const std::deque<std::string>& last_lines() const { return last_.lines(); }  // empty when not piped
 
  private:
   uint32_t rank_;
@@ -53,10 +55,10 @@ class Rank {
   bool ended_ = false;
   int status_ = 0;
   int pipes_[2] = {-1, -1};  // of its stdout, stderr
+  LastLines last_;
   LinePrefixer lines_[2];
 };
 
-std::string signal_name(int number);  // "SIGTERM"
 void write_fully(int descriptor, const std::string& text);
 
 }  // namespace gannet::launch

@@ -30,6 +30,7 @@ std::map<std::string, Body>& bodies() {
 struct Process {
   pid_t pid = -1;
   int output = -1;
+  bool stuck = false;
   Outcome outcome;
 };
 
@@ -71,6 +72,9 @@ void finish(std::vector<Process>& processes, std::chrono::seconds limit) {
     for (auto& process : processes)
       if (process.output >= 0) open.push_back({process.output, POLLIN, 0});
     if (open.empty()) break;
+    if (std::none_of(processes.begin(), processes.end(), [](const Process& process) { return process.output >= 0 && !process.stuck; }))
+      for (auto& process : processes)
+        if (process.stuck) kill(process.pid, SIGKILL);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
     if (left <= 0)
       for (auto& process : processes) kill(process.pid, SIGKILL);
@@ -123,6 +127,7 @@ std::vector<Outcome> run_ranks(const std::string& body, int count, const Options
                                                       {"OMP_NUM_THREADS", "1"}};
     for (const auto& [name, value] : options.environment) environment[name] = value;
     processes.push_back(start(body, environment));
+    processes.back().stuck = std::count(options.stuck.begin(), options.stuck.end(), static_cast<uint32_t>(rank)) > 0;
   }
   finish(processes, options.limit);
   std::vector<Outcome> outcomes;

@@ -25,6 +25,7 @@ struct Outcome {
 struct Options {
   std::map<std::string, std::string> environment = {};  // on top of RANK, WORLD_SIZE ...; an empty value unsets
   std::vector<uint32_t> absent = {};                    // ranks that are never started
+  std::vector<uint32_t> stuck = {};                     // ranks that will not end: killed when all others have
   std::chrono::seconds limit{60};                       // then everything is killed, with status 137
 };
 

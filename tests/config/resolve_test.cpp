@@ -46,7 +46,7 @@ TEST(Resolve, TheDefaultsAreThoseOfTheSettings) {
   EXPECT_EQ(settings.shuffle, defaults.shuffle);
   EXPECT_EQ(settings.data_workers, defaults.data_workers);
   EXPECT_EQ(settings.max_consecutive_skips, defaults.max_consecutive_skips);
-  EXPECT_FALSE(settings.timeout_seconds || settings.steps_per_print || settings.communication_data_type ||
+  EXPECT_FALSE(settings.timeout_seconds || settings.deadline_seconds || settings.steps_per_print || settings.communication_data_type ||
                settings.grad_accum_dtype);
   EXPECT_TRUE(settings.accelerator.is_auto && settings.comm.is_auto);
   EXPECT_EQ(settings.optimizer.type, "");
@@ -60,7 +60,7 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
     "fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 8, "loss_scale_window": 9, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2},
     "bf16": {"check_grad_overflow": false}, "data_types": {"grad_accum_dtype": "float", "buffer_dtype": "half", "param_dtype": "torch.float16"},
     "zero_optimization": {"stage": 0, "reduce_bucket_size": 1e6}, "accelerator": {"type": "cpu", "params": {"a": 1}}, "comm": {"type": "gloo"}, "plugins": {"path": ["p", "q"]},
-    "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "max_consecutive_skips": 3, "timeout_seconds": 2.5}})",
+    "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "max_consecutive_skips": 3, "timeout_seconds": 2.5, "deadline_seconds": 1.5}})",
                                      2)
                                 .settings;
   EXPECT_EQ(settings.train_batch_size, 16);
@@ -95,6 +95,7 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   EXPECT_EQ(settings.data_workers, 0);
   EXPECT_EQ(settings.max_consecutive_skips, 3);
   EXPECT_EQ(settings.timeout_seconds, 2.5);
+  EXPECT_EQ(settings.deadline_seconds, 1.5);
 }
 
 TEST(Resolve, EveryActiveKeyOfTheTableIsALineOnceWithAnOrigin) {

@@ -260,6 +260,14 @@ TEST(SampleQueue, HasOneLoader) {
   EXPECT_NO_THROW(numbers(queue, {}));
 }
 
+TEST(SampleQueue, MayBeShared) {
+  auto queue = std::make_shared<SampleQueue<int64_t>>(4);
+  auto loader = numbers(queue, {});
+  ASSERT_TRUE(queue->push(3));
+  queue.reset();
+  EXPECT_EQ(epoch_of(*loader), (std::vector<Numbers>{{3}})) << "what was pushed is given, though the queue ended";
+}
+
 TEST(SampleQueue, RefusesACapacityOfNone) { EXPECT_THROW(SampleQueue<int64_t>(0), Error); }
 
 }  // namespace

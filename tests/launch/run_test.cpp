@@ -1,120 +1,20 @@
-// `gannet run`, as a user runs it: the binary, shell scripts as ranks, and what is left of them.
-#include <fcntl.h>
+// What `gannet run` starts, how it forwards signals and output, and that nothing outlives it.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <thread>
+#include "launch/launched.h"
 
 namespace {
 
+using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
-using Clock = std::chrono::steady_clock;
 
-class Launched {
- public:
-  explicit Launched(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {GANNET_BINARY_DIR "/bin/gannet", "run"});
-    std::vector<char*> argv;
-    for (auto& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(open("/dev/null", O_RDONLY), 0);
-      dup2(out[1], 1);
-      dup2(err[1], 2);
-      execv(argv[0], argv.data());
-      _exit(99);
-    }
-    close(out[1]);
-    close(err[1]);
-    readers_[0] = std::thread([this, fd = out[0]] { collect(fd, output_); });
-    readers_[1] = std::thread([this, fd = err[0]] { collect(fd, error_); });
-  }
-  ~Launched() {
-    if (!waited_) finish();
-  }
-  pid_t pid() const { return pid_; }
-  int finish() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    waited_ = true;
-    for (auto& reader : readers_) reader.join();
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-  }
-  const std::string& output() const { return output_; }
-  const std::string& error() const { return error_; }
-
- private:
-  static void collect(int descriptor, std::string& text) {
-    char part[4096];
-    ssize_t count;
-    while ((count = read(descriptor, part, sizeof part)) > 0) text.append(part, static_cast<size_t>(count));
-    close(descriptor);
-  }
-  pid_t pid_;
-  bool waited_ = false;
-  std::string output_, error_;
-  std::thread readers_[2];
-};
-
-// A folder of this test's own, for files that ranks write.
-class GannetRun : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("gannet-run-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string at(const std::string& name) const { return (folder_ / name).string(); }
-  static std::string content(const std::string& file) {
-    std::ifstream stream(file);
-    std::stringstream text;
-    text << stream.rdbuf();
-    return text.str();
-  }
-  // Waits until each file holds a line, and returns the numbers in them: process ids.
-  static std::vector<pid_t> pids_in(const std::vector<std::string>& files) {
-    std::vector<pid_t> pids;
-    const auto end = Clock::now() + std::chrono::seconds(20);
-    for (const auto& file : files) {
-      while (content(file).find('\n') == std::string::npos && Clock::now() < end)
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      std::stringstream text(content(file));
-      for (pid_t pid; text >> pid;) pids.push_back(pid);
-    }
-    return pids;
-  }
-  // A zombie counts as gone: it runs nothing.
-  static bool alive(pid_t pid) {
-    std::ifstream stream("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(stream, text);
-    const size_t state = text.rfind(") ");
-    return state != std::string::npos && text[state + 2] != 'Z' && text[state + 2] != 'X';
-  }
-  static void expect_gone(const std::vector<pid_t>& pids, double seconds) {
-    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    for (const pid_t pid : pids) {
-      while (alive(pid) && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      EXPECT_FALSE(alive(pid)) << "process " << pid << " is still there";
-      if (alive(pid)) kill(pid, SIGKILL);
-    }
-  }
-  std::filesystem::path folder_;
-};
+// For a text between double quotes of a shell.
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char letter : text) result += (letter == '$' ? "\\" : "") + std::string(1, letter);
+  return result;
+}
 
 TEST_F(GannetRun, SetsTheEnvironmentAndPrefixesEachLine) {
   Launched run({"--num_procs", "2", "--master_port", "23456", "sh", "-c",
@@ -149,13 +49,22 @@ TEST_F(GannetRun, EverythingAfterTheProgramIsItsOwn) {
   EXPECT_EQ(run.output(), "--help --num_procs x -h config -- a b\n");
 }
 
+TEST_F(GannetRun, TwoDashesMayStandBeforeTheProgram) {
+  Launched run({"--num_procs", "2", "--master_port=23457", "--bind_cores_to_rank", "--", "echo", "--help", "--", "x"});
+  Launched bare({"--", "sh", "-c", "echo $RANK of $WORLD_SIZE"});
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  EXPECT_THAT(run.output(), HasSubstr("[1] --help -- x\n"));
+  EXPECT_EQ(bare.finish(), 0);
+  EXPECT_EQ(bare.output(), "0 of 1\n");
+  EXPECT_THAT(bare.error(), HasSubstr("one rank; --num_gpus N or --num_procs N starts more"));
+}
+
 TEST_F(GannetRun, ExitsWithTheCodeOfTheRankThatFailedAndSaysWhich) {
   Launched run({"--num_procs", "3", "sh", "-c", "if [ $RANK = 1 ]; then echo the reason >&2; exit 7; fi; exec sleep 60"});
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 7);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
-  EXPECT_THAT(run.error(),
-              HasSubstr("rank 1 of 3 ended with exit code 7; stopping the others. Its last lines:\n    the reason\n"));
+  EXPECT_THAT(run.error(), HasSubstr("rank 1 of 3 ended with exit code 7; stopping the others\n"));
 }
 
 TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
@@ -166,19 +75,22 @@ TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
 
 TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
   Launched run(
-      {"--num_procs", "2", "sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"});
+      Options{.procs = 2,
+              .command = {"sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 0.2; done"}},
+      std::chrono::seconds(1));
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 3);
-  EXPECT_GT(Clock::now() - start, std::chrono::seconds(5));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(9));
-  EXPECT_THAT(run.error(), HasSubstr("killing rank 0, which did not end on SIGTERM"));
+  EXPECT_GT(Clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+  EXPECT_THAT(run.error(), HasSubstr("killing rank 0, which did not end within 1 s of SIGTERM"));
 }
 
 TEST_F(GannetRun, ForwardsSignalsToEveryRank) {
-  for (const int number : {SIGUSR1, SIGHUP, SIGINT, SIGTERM}) {
-    Launched run(
-        {"--num_procs", "2", "sh", "-c",
-         "trap 'echo got it; exit 0' USR1 HUP INT TERM; echo $$ > " + at("ready") + "$RANK; while :; do sleep 0.05; done"});
+  for (const int number : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGTERM}) {
+    Launched run(Options{.procs = 2,
+                         .command = {"sh", "-c",
+                                     "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo $$ > " + at("ready") +
+                                         "$RANK; while :; do sleep 0.05; done"}});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 0) << number;
@@ -201,6 +113,36 @@ TEST_F(GannetRun, LeavesNoOrphanOfARankThatEnds) {
   Launched run({"--num_procs", "2", "sh", "-c", "sleep 60 & echo $! > " + at("child") + "$RANK; exit 0"});
   EXPECT_EQ(run.finish(), 0);
   expect_gone(pids_in({at("child0"), at("child1")}), 1);
+}
+
+TEST_F(GannetRun, LeavesNoDaemonOfARankEither) {
+  Launched run({"--num_procs", "2", "sh", "-c", "setsid sleep 60 & echo $! > " + at("child") + "$RANK; sleep 0.3"});
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_THAT(run.error(), HasSubstr("ending what the ranks left behind: process "));
+  EXPECT_THAT(run.error(), HasSubstr("(sleep)"));
+  expect_gone(pids_in({at("child0"), at("child1")}), 0);
+}
+
+TEST_F(GannetRun, LeavesNoDaemonWhenItIsKilledItself) {
+  // Its own session, its own group, its parent gone, and deaf to SIGTERM: only the mark in its environment tells.
+  const std::string daemon = "trap '' TERM HUP; echo $$ > " + at("daemon") + "$RANK; while :; do sleep 0.1; done";
+  Launched run({"--num_procs", "2", "sh", "-c", "(setsid sh -c \"" + escaped(daemon) + "\" &); sleep 60"});
+  const auto pids = pids_in({at("daemon0"), at("daemon1")});
+  ASSERT_EQ(pids.size(), 2u);
+  for (const pid_t pid : pids) EXPECT_TRUE(alive(pid));
+  kill(run.pid(), SIGKILL);
+  expect_gone(pids, 2);
+  run.finish();
+}
+
+TEST_F(GannetRun, ALauncherInsideALauncherLeavesNothingEither) {
+  Launched run({"--num_procs", "1", GANNET_BINARY_DIR "/bin/gannet", "run", "--num_procs", "2", "sh", "-c",
+                "setsid sleep 60 & echo $! $$ > " + at("both") + "$RANK; sleep 60"});
+  const auto pids = pids_in({at("both0"), at("both1")});
+  ASSERT_EQ(pids.size(), 4u);
+  kill(run.pid(), SIGKILL);
+  expect_gone(pids, 2);
+  run.finish();
 }
 
 TEST_F(GannetRun, LeavesNoOrphanWhenItIsKilledItself) {
@@ -256,8 +198,10 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
     EXPECT_EQ(run.finish(), 2);
     return run.error();
   };
-  EXPECT_THAT(refusal({"true"}), HasSubstr("give --num_gpus N or --num_procs N"));
   EXPECT_THAT(refusal({"--num_procs", "2"}), HasSubstr("no PROGRAM was named"));
+  EXPECT_THAT(refusal({"--num_procs", "2", "--"}), HasSubstr("no PROGRAM was named"));
+  EXPECT_THAT(refusal({"--num_procs", "2", "--max-restarts", "-1", "true"}), HasSubstr("--max-restarts"));
+  EXPECT_THAT(refusal({"--num_procs", "2", "--grace-seconds", "soon", "true"}), HasSubstr("--grace-seconds"));
   EXPECT_THAT(refusal({"--num_procs", "2", "--bind-cores", "true"}), HasSubstr("unknown option '--bind-cores' before PROGRAM"));
   EXPECT_THAT(refusal({"--num_procs", "2", "--num_gpus", "3", "true"}), HasSubstr("differ"));
   EXPECT_THAT(refusal({"--num_procs", "0", "true"}), HasSubstr("--num_procs"));

@@ -15,7 +15,8 @@
 ///
 /// A range offers them itself (the next begin() goes on where seek() put it, any other begin() starts anew), and so does what a
 /// callable without samples returns to open an epoch. A callable that gives samples is never started anew: its state lives on
-/// from epoch to epoch, and seek() is called at once, not when the next epoch begins.
+/// from epoch to epoch, and seek() is called at once, not when the next epoch begins. Such a callable that waits for others may
+/// offer `void interrupt(bool on)` too: while it is on, a call that waits throws, so that a loader can end.
 ///
 /// The batch is torch::data::Example<> unless named. Samples are stacked by default where a sample is a tensor, or has tensors
 /// as `data` and `target`; another kind of sample needs a Collate, which is any callable that names its sample type:
@@ -60,9 +61,15 @@ class Dataset {
   template <class D>
   requires(!std::same_as<std::remove_cvref_t<D>, Dataset>) Dataset(D&& dataset) {
     using Given = std::remove_cvref_t<D>;
-    if constexpr (requires { dataset.reader(); }) {  // a SampleQueue
-      using Reader = decltype(dataset.reader());
-      source_ = loading::make_source<Batch>(std::make_shared<Reader>(dataset.reader()));
+    if constexpr (loading::IsQueue<Given>::value) {
+      auto reader = [&] {
+        if constexpr (loading::IsSharedPtr<Given>::value) {
+          return dataset->reader();
+        } else {
+          return dataset.reader();
+        }
+      }();
+      source_ = loading::make_source<Batch>(std::make_shared<decltype(reader)>(std::move(reader)));
     } else if constexpr (loading::IsSharedPtr<Given>::value) {
       source_ = loading::make_source<Batch>(std::forward<D>(dataset));
     } else {

@@ -34,6 +34,7 @@ class Optimizer;
 namespace gannet {
 
 class Config;
+class ResumableLoader;
 struct LoaderOptions;
 
 /// What a call of step() did. A skipped step is never silent: `reason` says why nothing was applied.
@@ -197,6 +198,8 @@ class EngineBase {
   /// A state of the program's own (a loader, a replay buffer's position) that checkpoints keep for each rank: `save` returns
   /// it, `load` gets it back. At another number of ranks, ranks that had none get rank 0's.
   void add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load);
+  /// The place in `loader`'s data is kept by checkpoints under this name; initialize adds its own as "training_data".
+  void add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader);
   /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank calls it.
   void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
   void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);

@@ -21,4 +21,5 @@
 #include <gannet/join.h>
 #include <gannet/log.h>
 #include <gannet/sample_queue.h>
+#include <gannet/stop.h>
 #include <gannet/value.h>

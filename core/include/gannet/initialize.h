@@ -72,6 +72,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
   made.scheduler = made.engine->scheduler_handle();
   if (options.training_data) {
     made.loader = make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
+    made.engine->add_loader("training_data", made.loader);
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
   return made;

@@ -25,6 +25,8 @@ namespace gannet {
 
 template <class Stream>
 struct Batched;
+template <class Sample>
+class SampleQueue;
 
 namespace loading {
 
@@ -83,6 +85,12 @@ template <class T>
 struct IsSharedPtr : std::false_type {};
 template <class T>
 struct IsSharedPtr<std::shared_ptr<T>> : std::true_type {};
+template <class T>
+struct IsQueue : std::false_type {};
+template <class T>
+struct IsQueue<SampleQueue<T>> : std::true_type {};
+template <class T>
+struct IsQueue<std::shared_ptr<SampleQueue<T>>> : std::true_type {};
 template <class T>
 struct IsBatched : std::false_type {};
 template <class T>

@@ -1,0 +1,237 @@
+#include "control/referee.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "control/rendezvous.h"
+
+namespace gannet::control {
+namespace {
+
+std::string whole_seconds(std::chrono::steady_clock::duration time) {
+  return std::to_string(std::chrono::round<std::chrono::seconds>(time).count()) + " s";
+}
+
+const char* are(size_t count) { return count == 1 ? " is " : " are "; }
+const char* have(size_t count) { return count == 1 ? " has " : " have "; }
+
+}  // namespace
+
+std::string CallSite::text() const {
+  return name + "()" + (step >= 0 ? " of step " + std::to_string(step) : "") + (tag.empty() ? "" : " with tag '" + tag + "'");
+}
+
+std::string place_of(Stand stand, const CallSite& call) {
+  switch (stand) {
+    case Stand::kInside:
+      return "in " + call.text();
+    case Stand::kLeft:
+      return "after " + call.text();
+    case Stand::kFailed:
+      return "after an error in " + call.text();
+    case Stand::kBefore:
+      break;
+  }
+  return "before its first call";
+}
+
+Referee::Referee(uint32_t world_size, Rhythm rhythm, Instant now) : size_(world_size), rhythm_(rhythm), ranks_(world_size) {
+  for (Rank& rank : ranks_) rank.beat = now;
+}
+
+void Referee::group(const std::string& name, const std::vector<uint32_t>& members) {
+  Group& group = groups_[name];
+  if (group.members.empty()) group.members = members;
+}
+
+void Referee::enter(uint32_t rank, const CallSite& call, bool asks, Instant now) {
+  Rank& self = ranks_[rank];
+  self.beat = now;
+  self.last_group = call.group;
+  Visit& visit = self.visits[call.group];
+  visit.stand = Stand::kInside;
+  visit.call = call;
+  visit.waits = false;
+  visit.reports = 0;
+
+  Group& group = groups_[call.group];
+  Entry& entry = group.open.try_emplace(call.sequence, Entry{call, rank, 0, {}}).first->second;
+  if (!entry.call.is_same_as(call) && !verdict_) {
+    const std::string mine = name_ranks({rank}), theirs = name_ranks({entry.first_rank});
+    verdict_ = Verdict{ErrorCode::kMismatch,
+                       "the ranks make different calls: " + mine + " called " + call.text() + " where " + theirs + " called " +
+                           entry.call.text() + "; " + places(group.members),
+                       "all ranks of a group make the same collective calls in the same order: look for a call that only some "
+                       "ranks make, or for a rank whose data ended before the others'"};
+  }
+  if (asks) entry.asking.push_back(rank);
+  if (++entry.entered < group.members.size()) return;
+  if (!verdict_)
+    for (const uint32_t asking : entry.asking) granted_.push_back({asking, call.group, call.sequence});
+  group.open.erase(call.sequence);
+}
+
+void Referee::leave(uint32_t rank, const std::string& group, bool failed) {
+  Visit& visit = ranks_[rank].visits[group];
+  visit.stand = failed ? Stand::kFailed : Stand::kLeft;
+  if (!failed) visit.completed = visit.call.sequence;
+  visit.waits = false;
+}
+
+void Referee::wait(uint32_t rank, const std::string& group, Instant since, milliseconds deadline) {
+  Visit& visit = ranks_[rank].visits[group];
+  visit.waits = true;
+  visit.since = since;
+  visit.deadline = deadline;
+  visit.reports = 0;
+}
+
+void Referee::resume(uint32_t rank, const std::string& group) { ranks_[rank].visits[group].waits = false; }
+
+void Referee::beat(uint32_t rank, Instant now) { ranks_[rank].beat = now; }
+
+bool Referee::runs(uint32_t rank, Instant now) const {
+  return ranks_[rank].life == Rank::kRuns && now - ranks_[rank].beat < rhythm_.silence;
+}
+
+void Referee::end(uint32_t rank, bool orderly, Instant now) {
+  Rank& self = ranks_[rank];
+  if (self.life != Rank::kRuns) return;  // after a goodbye the connection closes too
+  self.life = orderly ? Rank::kGone : Rank::kDied;
+  self.ended = now;
+}
+
+void Referee::fail(uint32_t rank, const std::string& sentence) {
+  if (verdict_) return;
+  verdict_ = Verdict{ErrorCode::kPeerLost, "the communication of rank " + std::to_string(rank) + ", which is " + place(rank) + ", failed: " + sentence,
+                     "see that rank's output and the network between the ranks' machines"};
+}
+
+std::string Referee::place(uint32_t rank) const {
+  const Rank& self = ranks_[rank];
+  const auto at = self.visits.find(self.last_group);
+  return at == self.visits.end() ? place_of(Stand::kBefore, {}) : place_of(at->second.stand, at->second.call);
+}
+
+std::string Referee::places(const std::vector<uint32_t>& ranks) const {
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> parts;  // in the order of their first rank
+  for (const uint32_t rank : ranks) {
+    const std::string here = place(rank);
+    auto at = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == here; });
+    if (at == parts.end()) at = parts.insert(at, {here, {}});
+    at->second.push_back(rank);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [where, who] : parts) texts.push_back(name_ranks(who) + are(who.size()) + where);
+  return join(texts, ", ");
+}
+
+std::vector<uint32_t> Referee::all_but(const std::vector<uint32_t>& ranks) const {
+  std::vector<uint32_t> rest;
+  for (uint32_t rank = 0; rank < size_; ++rank)
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end() && ranks_[rank].life == Rank::kRuns) rest.push_back(rank);
+  return rest;
+}
+
+std::string Referee::silence_of(const std::vector<uint32_t>& ranks, Instant now) const {
+  std::vector<uint32_t> silent;
+  Instant last = now;
+  for (const uint32_t rank : ranks) {
+    if (now - ranks_[rank].beat < rhythm_.silence) continue;
+    silent.push_back(rank);
+    last = std::min(last, ranks_[rank].beat);
+  }
+  if (silent.empty()) return "";
+  return "; " + name_ranks(silent) + have(silent.size()) + "given no sign of life for " + whole_seconds(now - last) +
+         ": the process is stopped, or its machine is out of reach or overloaded";
+}
+
+// Those who have not come, or came and do not wait as the others do; nobody, when the network keeps all of them.
+std::vector<uint32_t> Referee::awaited(const std::string& group, uint64_t sequence, Instant now) const {
+  std::vector<uint32_t> late;
+  for (const uint32_t rank : groups_.at(group).members) {
+    const auto at = ranks_[rank].visits.find(group);
+    const bool waits_too = at != ranks_[rank].visits.end() && at->second.waits && at->second.call.sequence == sequence &&
+                           now - ranks_[rank].beat < rhythm_.silence;
+    if (!waits_too) late.push_back(rank);
+  }
+  return late;
+}
+
+bool Referee::is_needed(uint32_t gone) const {
+  for (const auto& [name, group] : groups_) {
+    if (std::find(group.members.begin(), group.members.end(), gone) == group.members.end()) continue;
+    const auto own = ranks_[gone].visits.find(name);
+    const uint64_t completed = own == ranks_[gone].visits.end() ? 0 : own->second.completed;
+    for (const uint32_t rank : group.members) {
+      const auto other = ranks_[rank].visits.find(name);
+      if (other == ranks_[rank].visits.end() || ranks_[rank].life != Rank::kRuns) continue;
+      const Visit& visit = other->second;
+      // Who waits in a call that the gone rank did complete may still get what it sent; not for long.
+      const bool waits_in_vain = visit.call.sequence > completed || visit.waits;
+      if (visit.stand == Stand::kInside && waits_in_vain) return true;
+    }
+  }
+  return false;
+}
+
+void Referee::look_for_the_dead(Instant now) {
+  std::vector<uint32_t> died, gone;
+  bool settled = false;
+  for (uint32_t rank = 0; rank < size_; ++rank) {
+    const Rank& self = ranks_[rank];
+    if (self.life == Rank::kDied) {
+      died.push_back(rank);
+      settled = settled || now - self.ended >= rhythm_.death_settles;
+    } else if (self.life == Rank::kGone && is_needed(rank)) {
+      gone.push_back(rank);
+      settled = settled || now - self.ended >= rhythm_.departure_settles;
+    }
+  }
+  if (!settled) return;
+  std::vector<std::string> parts;
+  for (const uint32_t rank : died) parts.push_back("rank " + std::to_string(rank) + " has died " + place(rank));
+  for (const uint32_t rank : gone) parts.push_back("rank " + std::to_string(rank) + " has ended " + place(rank));
+  std::vector<uint32_t> ended = died;
+  ended.insert(ended.end(), gone.begin(), gone.end());
+  const std::string others = places(all_but(ended));
+  verdict_ = Verdict{ErrorCode::kPeerLost, join(parts, ", ") + (others.empty() ? "" : "; " + others),
+                     died.empty() ? "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"
+                                  : "see the end of that rank's own output, and whether a signal or the lack of memory ended it"};
+}
+
+std::vector<Report> Referee::look(Instant now) {
+  std::vector<Report> reports;
+  if (!verdict_) look_for_the_dead(now);
+  if (verdict_) return reports;
+  for (auto& [name, group] : groups_) {
+    // The longest wait of each call that someone waits in.
+    std::map<uint64_t, std::vector<uint32_t>> waiting;
+    for (const uint32_t rank : group.members) {
+      const auto at = ranks_[rank].visits.find(name);
+      if (at != ranks_[rank].visits.end() && at->second.waits) waiting[at->second.call.sequence].push_back(rank);
+    }
+    for (const auto& [sequence, ranks] : waiting) {
+      const auto longest = *std::min_element(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return ranks_[a].visits[name].since < ranks_[b].visits[name].since; });
+      Visit& visit = ranks_[longest].visits[name];
+      const auto waited = now - visit.since;
+      const std::vector<uint32_t> late = awaited(name, sequence, now);
+      const std::string place = visit.call.text(), lasted = whole_seconds(waited), who = name_ranks(ranks);
+      if (waited >= visit.deadline) {
+        verdict_ = Verdict{ErrorCode::kTimeout,
+                           (late.empty() ? "all ranks have waited in " + place + " for " + lasted + ", and nothing arrives"
+                                         : name_ranks(late) + (late.size() == 1 ? " is late: " : " are late: ") + who + have(ranks.size()) + "waited in " +
+                                               place + " for " + lasted + ", the deadline; " + places(late) + silence_of(late, now)),
+                           late.empty() ? "look at the network between the ranks' machines" : "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
+        return reports;
+      }
+      if (waited < rhythm_.report_every * (visit.reports + 1)) continue;
+      visit.reports = static_cast<int>(waited / rhythm_.report_every);
+      reports.push_back({ranks, "waiting in " + place + " (" + lasted + " of " + whole_seconds(visit.deadline) + ")" +
+                                    (late.empty() ? ": all ranks are there, and nothing arrives" : " for " + name_ranks(late) + ": " + places(late) + silence_of(late, now))});
+    }
+  }
+  return reports;
+}
+
+}  // namespace gannet::control

@@ -1,0 +1,75 @@
+#include "launch/cause.h"
+
+#include <gannet/stop.h>
+#include <signal.h>
+
+#include <cstring>
+
+namespace gannet::launch {
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
+std::string meaning_of_signal(int number) {
+  switch (number) {
+    case SIGSEGV:
+      return "it used memory that is not its own: a null or dangling pointer, or recursion without end";
+    case SIGABRT:
+      return "it gave up by abort(): an exception that nobody caught, a failed assertion or a damaged heap";
+    case SIGBUS:
+      return "memory behind a mapped file is gone: a full /dev/shm or disk, or a file made shorter while in use";
+    case SIGFPE:
+      return "an integer was divided by zero";
+    case SIGILL:
+      return "an instruction that this processor does not have: the program was built for another one";
+    case SIGPIPE:
+      return "it wrote to a pipe or socket whose other end was closed";
+    case SIGXCPU:
+      return "the limit of processor time (`ulimit -t`) was used up";
+    case SIGXFSZ:
+      return "a file grew past the limit of `ulimit -f`";
+    case SIGSYS:
+      return "a system call that a sandbox forbids";
+    case SIGTRAP:
+      return "a debugger's trap without a debugger, or a check compiled into the program";
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+    case SIGUSR1:
+    case SIGUSR2:
+      return "it was sent from outside and not by gannet run; gannet::StopSignals turns it into an orderly end";
+    default:
+      return "";
+  }
+}
+
+std::string meaning_of_exit_code(int code) {
+  switch (code) {
+    case 2:
+      return "a user's mistake, if it came from a gannet::Error: the config, an argument or a file is wrong";
+    case 3:
+      return "the environment's fault, if it came from a gannet::Error: a disk, the network, another rank, memory, or numbers "
+             "that are no longer finite";
+    case 70:
+      return "a defect, if it came from a gannet::Error: of Gannet itself, please report it with the lines below";
+    case kStoppedExitCode:
+      return "stopped on request after saving";
+    case 126:
+      return "a shell's code: a program is there and cannot be executed";
+    case 127:
+      return "a shell's code: a program or a shared library was not found";
+    default:
+      return "";
+  }
+}
+
+int signal_in_exit_code(int code) {
+  const int number = code - 128;
+  return number > 0 && sigabbrev_np(number) ? number : 0;
+}
+
+bool is_pointless_to_repeat(int exit_code) { return exit_code == 2 || exit_code == 126 || exit_code == 127; }
+
+}  // namespace gannet::launch

@@ -1,0 +1,33 @@
+// Whether the kernel killed something of this cgroup for want of memory, by the cgroup's own counter: `oom_kill` in
+// memory.events (cgroup v2) or in memory.oom_control (v1).
+//
+//   MemoryWatch watch;                     // reads the counter
+//   ...                                    // a rank was killed by SIGKILL
+//   std::string why = watch.why_killed();  // "out of memory: ..., limit 512.0 MiB", or that it was not that
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace gannet::launch {
+
+class MemoryWatch {
+ public:
+  // `root`: where cgroups are mounted; `membership`: the file that says which cgroup this process is in.
+  explicit MemoryWatch(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
+
+  // The likely reason of a SIGKILL since this object was made: one or two clauses without a full stop.
+  std::string why_killed() const;
+  // The smallest limit of the cgroup and of those above it; nullopt when there is none.
+  std::optional<uint64_t> limit_bytes() const;
+  const std::string& counter_file() const { return file_; }  // "" when this machine has none
+
+ private:
+  std::optional<uint64_t> kills() const;
+  std::string root_, folder_, file_;
+  bool version_2_ = false;
+  std::optional<uint64_t> before_;
+};
+
+}  // namespace gannet::launch

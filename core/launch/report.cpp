@@ -1,0 +1,96 @@
+// What is said once an attempt has ended: the cause, what followed from it, and the last lines of the rank that failed first.
+#include <gannet/stop.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/text.h"
+#include "launch/attempt.h"
+#include "launch/cause.h"
+
+namespace gannet::launch {
+namespace {
+constexpr size_t kMostConsequences = 8;
+}  // namespace
+
+void say(const std::string& text) { write_fully(2, "[gannet run] " + text + "\n"); }
+
+std::string in_seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+std::string Attempt::name_of(const Rank& rank) const {
+  return "rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size());
+}
+
+std::string Attempt::end_of(const Rank& rank) const {
+  const std::string name = "rank " + std::to_string(rank.rank()) + " ";
+  return name + (ended_by_us_.count(&rank) ? "was ended by gannet run" : rank.how_it_ended());
+}
+
+std::vector<std::string> Attempt::meanings() const {
+  std::vector<std::string> lines;
+  const int number = first_->signal_number();
+  const std::string meaning = number == SIGKILL ? why_killed_ : number ? meaning_of_signal(number) : "";
+  if (number && !first_->killed_by_signal())
+    lines.push_back("as a shell says it: something that it had started was killed by " + signal_name(number));
+  if (!meaning.empty()) lines.push_back(signal_name(number) + ": " + meaning);
+  if (const std::string text = number ? "" : meaning_of_exit_code(first_->exit_code()); !text.empty())
+    lines.push_back("exit code " + std::to_string(first_->exit_code()) + ": " + text);
+  return lines;
+}
+
+std::string Attempt::consequences() const {
+  const auto others = std::find(ended_.begin(), ended_.end(), first_) + 1;
+  std::vector<std::string> texts;
+  for (auto rank = others; rank != ended_.end() && texts.size() < kMostConsequences; ++rank) texts.push_back(end_of(**rank));
+  const auto more = static_cast<size_t>(ended_.end() - others) - texts.size();
+  return join(texts, "; ") + (more ? "; and " + std::to_string(more) + " more ranks" : "");
+}
+
+void Attempt::report_failure() const {
+  const bool one = ranks_.size() == 1;
+  std::string text = name_of(*first_) + " " + (one ? "" : "failed first, and is the cause: it ") + first_->how_it_ended();
+  for (const auto& line : meanings()) text += "\n    " + line;
+  if (const auto followed = consequences(); !followed.empty()) text += "\n  What followed from it: " + followed;
+  if (!first_->last_lines().empty()) text += "\n  The last lines of rank " + std::to_string(first_->rank()) + ":";
+  for (const auto& line : first_->last_lines()) text += "\n    " + line;
+  say(text);
+}
+
+Outcome Attempt::finish_stop() {
+  const std::string by = last_forwarded_ ? "stopped by " + signal_name(last_forwarded_) : "stopped on request";
+  const auto orderly = [](const Rank* rank) { return rank->exit_code() == 0 || rank->exit_code() == kStoppedExitCode; };
+  if (std::all_of(ended_.begin(), ended_.end(), orderly)) {
+    say(by + " after saving (exit code " + std::to_string(kStoppedExitCode) + ")");
+    return {.code = kStoppedExitCode};
+  }
+  std::vector<std::string> texts;
+  for (const Rank* rank : ended_)
+    if (!orderly(rank) && texts.size() < kMostConsequences)
+      texts.push_back("rank " + std::to_string(rank->rank()) +
+                      (ended_by_us_.count(rank) ? " was killed by gannet run"
+                       : forwarded_.count(rank->signal_number())
+                           ? " ended by " + signal_name(rank->signal_number()) + ", which it does not handle"
+                           : " " + rank->how_it_ended()));
+  say(by + ", and not every rank said that it saved (exit code " + std::to_string(kStoppedExitCode) + "): " + join(texts, "; "));
+  const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
+  return {.code = worst->exit_code()};
+}
+
+Outcome Attempt::finish() {
+  if (!first_) return {};
+  if (stop_) return finish_stop();
+  report_failure();
+  Outcome outcome{first_->exit_code(), true, "rank " + std::to_string(first_->rank()) + " " + first_->how_it_ended(), ""};
+  if (stopped_by_ != 0)
+    outcome.no_restart = signal_name(stopped_by_) + " came";
+  else if (is_pointless_to_repeat(outcome.code))
+    outcome.no_restart = "what ends with exit code " + std::to_string(outcome.code) + " would do so again";
+  return outcome;
+}
+
+}  // namespace gannet::launch

@@ -1,0 +1,290 @@
+// What the other ranks do when one is killed, stopped, returns early, or calls something else: real processes, real faults.
+#include <gannet/gannet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <iostream>
+#include <thread>
+
+#include "comm/ranks.h"
+#include "control/world.h"
+#include "engine/models.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using ranks::Outcome;
+using ranks::run_ranks;
+using testing::HasSubstr;
+using testing::Not;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kFaultyStep = 3;
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+struct EarlyEnd : std::runtime_error {
+  EarlyEnd() : std::runtime_error("this rank has had enough") {}
+};
+
+void fault() {
+  const std::string kind = variable("FAULT");
+  if (kind == "kill") raise(SIGKILL);
+  if (kind == "stop") raise(SIGSTOP);
+  if (kind == "return") throw EarlyEnd();
+}
+
+// Trains; the rank VICTIM meets FAULT in phase WHERE of step 3.
+RANK_BODY(trains) {
+  using namespace gannet::test;
+  gannet::Dict config = config_with({{"train_micro_batch_size_per_gpu", 2}});
+  config["gannet"] = gannet::Dict{{"deadline_seconds", 3.0}};
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  world->world()->watch()->set_report_every(1s);
+  const bool is_victim = std::to_string(world->rank()) == variable("VICTIM");
+  const std::string where = variable("WHERE");
+  const auto strikes = [&](const char* phase, int64_t step) { return is_victim && where == phase && step == kFaultyStep; };
+  auto engine = gannet::initialize(make_net(), {.config = config, .lr_scheduler = gannet::LrSchedule([&](int64_t step) {
+                                                  if (strikes("step", step)) fault();
+                                                  return 1e-3;
+                                                })})
+                    .engine;
+  for (int64_t step = 1; step <= 2 * kFaultyStep; ++step) {
+    auto [x, y] = make_batch(step * world->size() + world->rank(), 2);
+    std::this_thread::sleep_for(20ms);
+    if (strikes("forward", step)) {
+      std::this_thread::sleep_for(300ms);
+      fault();
+    }
+    at::Tensor loss = engine->forward(x, y);
+    if (strikes("backward", step)) loss.register_hook([](const at::Tensor&) { fault(); });
+    engine->backward(loss);
+    engine->step();
+    if (where != "barrier" || step != kFaultyStep) continue;
+    if (!is_victim) std::this_thread::sleep_for(700ms);
+    if (strikes("barrier", step) && variable("FAULT") == "return") return;
+    std::thread striker([&] {
+      std::this_thread::sleep_for(300ms);
+      if (is_victim) fault();
+    });
+    striker.detach();
+    world->barrier();
+  }
+}
+
+struct Scenario {
+  std::string fault, where;
+  int ranks = 2;
+  int victim = 1;
+  std::string expected;
+};
+
+struct Played {
+  Scenario scenario;
+  std::vector<Outcome> outcomes;
+  double seconds = 0;
+};
+
+Played play(const Scenario& scenario) {
+  ranks::Options options{.environment = {{"FAULT", scenario.fault}, {"WHERE", scenario.where}, {"VICTIM", std::to_string(scenario.victim)}}, .limit = 30s};
+  if (scenario.fault == "stop") options.stuck = {static_cast<uint32_t>(scenario.victim)};
+  const auto start = Clock::now();
+  auto outcomes = run_ranks("trains", scenario.ranks, options);
+  return {scenario, outcomes, std::chrono::duration<double>(Clock::now() - start).count()};
+}
+
+// All at once: a fault is mostly waiting.
+std::vector<Played> play_all(const std::vector<Scenario>& scenarios) {
+  std::vector<std::future<Played>> futures;
+  for (const auto& scenario : scenarios) futures.push_back(std::async(std::launch::async, play, scenario));
+  std::vector<Played> played;
+  for (auto& future : futures) played.push_back(future.get());
+  return played;
+}
+
+void expect_told(const Played& played) {
+  const Scenario& scenario = played.scenario;
+  for (int rank = 0; rank < scenario.ranks; ++rank) {
+    if (rank == scenario.victim) continue;
+    const Outcome& outcome = played.outcomes[rank];
+    SCOPED_TRACE(scenario.fault + " in " + scenario.where + ", " + std::to_string(scenario.ranks) + " ranks, rank " + std::to_string(rank) + " said:\n" + outcome.output);
+    EXPECT_EQ(outcome.status, 3);
+    EXPECT_THAT(outcome.output, HasSubstr(scenario.expected));
+    if (scenario.fault != "stop") continue;
+    EXPECT_THAT(outcome.output, HasSubstr("[gannet " + std::to_string(rank) + "] waiting in "));
+    EXPECT_THAT(outcome.output, HasSubstr("of 3 s) for rank " + std::to_string(scenario.victim) + ": "));
+    EXPECT_THAT(outcome.output, HasSubstr("Error(time-out): rank " + std::to_string(scenario.victim) + " is late: "));
+  }
+}
+
+TEST(Faults, AKilledRankIsNamedWithItsPlaceOnAllOthers) {
+  for (const auto& played : play_all({
+           {"kill", "forward", 2, 1, "Error(peer lost): rank 1 has died after step() of step 2; rank 0 is in "},
+           {"kill", "backward", 2, 1, "Error(peer lost): rank 1 has died in backward() of step 3; rank 0 is in "},
+           {"kill", "step", 4, 1, "Error(peer lost): rank 1 has died in step() of step 3; "},
+           {"kill", "barrier", 2, 1, "Error(peer lost): rank 1 has died in barrier()"},
+           {"kill", "backward", 2, 0, "Error(peer lost): rank 0 has died; it was last seen "},
+       }))
+    expect_told(played);
+}
+
+TEST(Faults, ARankThatEndsEarlyIsNamedWithItsPlaceOnAllOthers) {
+  for (const auto& played : play_all({
+           {"return", "forward", 2, 1, "Error(peer lost): rank 1 has ended after step() of step 2; rank 0 is in "},
+           {"return", "backward", 4, 1, "Error(peer lost): rank 1 has ended after an error in backward() of step 3; ranks 0, 2, 3 are in "},
+           {"return", "step", 2, 1, "Error(peer lost): rank 1 has ended after an error in step() of step 3; rank 0 is in "},
+           {"return", "barrier", 2, 1, "Error(peer lost): rank 1 has ended after step() of step 3; rank 0 is in barrier()"},
+           {"return", "forward", 2, 0, "Error(peer lost): rank 0 has ended after step() of step 2; rank 1 is "},
+       }))
+    expect_told(played);
+}
+
+TEST(Faults, AStoppedRankIsNamedWhileTheOthersWaitAndIsAnErrorAtTheDeadline) {
+  for (const auto& played : play_all({
+           {"stop", "forward", 2, 1, "rank 1 is after step() of step 2"},
+           {"stop", "backward", 4, 1, "rank 1 is in backward() of step 3"},
+           {"stop", "step", 2, 1, "rank 1 is in step() of step 3"},
+           {"stop", "barrier", 2, 1, "rank 1 is in barrier()"},
+           {"stop", "backward", 2, 0, "rank 0, last seen "},
+       }))
+    expect_told(played);
+}
+
+RANK_BODY(calls_something_else) {
+  using namespace gannet::test;
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  auto engine = gannet::initialize(make_net(), {.config = config_with({})}).engine;
+  for (int64_t step = 0; step < 6; ++step) {
+    auto [x, y] = make_batch(step, 4);
+    engine->backward(engine->forward(x, y));
+    if (step == 2 && world->rank() == 0) world->barrier();
+    engine->step();
+  }
+}
+TEST(Faults, RanksThatCallDifferentThingsAreNamedWithWhatTheyCall) {
+  const auto start = Clock::now();
+  for (const auto& outcome : run_ranks("calls_something_else", 2)) {
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("Error(mismatch): the ranks make different calls: "));
+    EXPECT_THAT(outcome.output, HasSubstr("barrier()"));
+    EXPECT_THAT(outcome.output, HasSubstr("step() of step 3"));
+  }
+  EXPECT_LT(Clock::now() - start, 10s);
+}
+
+RANK_BODY(a_batch_short) {
+  using namespace gannet::test;
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  auto engine = gannet::initialize(make_net(), {.config = config_with({})}).engine;
+  for (int64_t step = 0; step < (world->rank() == 1 ? 2 : 3); ++step) {
+    auto [x, y] = make_batch(step, 4);
+    engine->backward(engine->forward(x, y));
+    engine->step();
+  }
+  engine->mean(1.0);
+}
+TEST(Faults, ARankWithABatchLessThanTheOthersIsNamed) {
+  for (const auto& outcome : run_ranks("a_batch_short", 4)) {
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("mean() of step 2"));
+    EXPECT_THAT(outcome.output, HasSubstr("backward() of step 3"));
+  }
+}
+
+// A service thread that gathers is no part of the main thread's calls, and neither is a subset's engine of the others' calls.
+RANK_BODY(beside_one_another) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  auto lower = world->subset({0, 1}), upper = world->subset({2, 3});
+  auto half = lower ? lower : upper;
+  std::thread background([&] {
+    for (int i = 0; i < 5; ++i) {
+      if (world->rank() == 3) std::this_thread::sleep_for(30ms);
+      const auto texts = world->world()->gather("a save", std::to_string(world->rank()));
+      ranks::same(texts.at(3), std::string("3"), "the last text");
+    }
+  });
+  for (int i = 0; i < (world->rank() < 2 ? 20 : 5); ++i) half->barrier();
+  background.join();
+  world->barrier();
+}
+TEST(Faults, GroupsAndServiceThreadsAreNotComparedWithOneAnother) { ranks::expect_all_succeed(run_ranks("beside_one_another", 4)); }
+
+RANK_BODY(dies_while_others_gather) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  if (world->rank() == 1) {
+    std::this_thread::sleep_for(200ms);
+    fault();
+  }
+  auto call = world->world()->enter("save_checkpoint", 7, "best");
+  world->world()->watch()->set_report_every(1s);
+  world->world()->watch()->set_deadline(3s);
+  world->world()->gather("the manifest", "x");
+}
+TEST(Faults, ADeadRankEndsAWaitThatGoesByTheStore) {
+  const auto outcomes = run_ranks("dies_while_others_gather", 3, {.environment = {{"FAULT", "kill"}}});
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(outcomes[rank].status, 3);
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("Error(peer lost): rank 1 has died before its first call; ranks 0, 2 are in save_checkpoint() of step 7 with tag 'best'"));
+  }
+}
+TEST(Faults, AStoppedRankZeroEndsAWaitThatGoesByItsStore) {
+  const auto outcomes = run_ranks("stopped_store", 2, {.environment = {{"FAULT", "stop"}}, .stuck = {0}, .limit = 30s});
+  EXPECT_EQ(outcomes[1].status, 3);
+  EXPECT_THAT(outcomes[1].output, HasSubstr("Error(time-out): rank 0 is late: rank 1 has waited in save_checkpoint() for "));
+}
+RANK_BODY(stopped_store) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  world->world()->watch()->set_deadline(3s);
+  auto call = world->world()->enter("save_checkpoint");
+  if (world->rank() == 0) {
+    std::this_thread::sleep_for(300ms);
+    fault();
+  }
+  world->world()->gather("the manifest", "x");
+}
+
+// One that has nothing more to do may end: the others only mind when they need it.
+RANK_BODY(ends_when_it_is_not_needed) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  auto pair = world->subset({0, 2});
+  world->barrier();
+  if (!pair) return;
+  for (int i = 0; i < 25; ++i) {
+    std::this_thread::sleep_for(100ms);
+    pair->barrier();
+  }
+}
+TEST(Faults, ARankThatIsNotNeededMayEnd) { ranks::expect_all_succeed(run_ranks("ends_when_it_is_not_needed", 3)); }
+
+RANK_BODY(calls_again_after_the_verdict) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  if (world->rank() == 1) raise(SIGKILL);
+  std::string first;
+  for (int i = 0; i < 3; ++i) {
+    const auto start = Clock::now();
+    try {
+      world->barrier();
+      throw std::runtime_error("a barrier without rank 1");
+    } catch (const gannet::Error& error) {
+      ranks::expect(error.code() == gannet::ErrorCode::kPeerLost, error.what());
+      if (i > 0) ranks::expect(Clock::now() - start < 100ms, "later calls throw at once");
+    }
+  }
+  const auto start = Clock::now();
+  world.reset();
+  gannet::destroy_distributed();
+  ranks::expect(Clock::now() - start < 3s, "a broken world ends soon");
+}
+TEST(Faults, AfterTheVerdictEveryCallThrowsAtOnce) {
+  const auto outcomes = run_ranks("calls_again_after_the_verdict", 3);
+  for (const int rank : {0, 2}) EXPECT_EQ(outcomes[rank].status, 0) << outcomes[rank].output;
+}
+
+}  // namespace

@@ -13,7 +13,7 @@
 
 namespace gannet::checkpoint {
 
-inline constexpr uint64_t kBlockBytes = 16 << 20;
+inline constexpr uint64_t kBlockBytes = 4 << 20;       // hashed and copied while it is in the cache; larger ones were slower
 inline constexpr uint64_t kMaxBlockBytes = 256 << 20;  // of files that are read: each thread allocates one
 
 inline uint64_t block_count(uint64_t bytes, uint64_t block_bytes) { return bytes / block_bytes + (bytes % block_bytes != 0); }

@@ -9,6 +9,8 @@ void add_checkpoint(CLI::App& app);  // checkpoint list | verify | show | export
 void add_config(CLI::App& app);      // config check | resolve | keys
 void add_plugins(CLI::App& app);     // plugins list | info
 void add_run(CLI::App& app);         // run: starts ranks
-void add_schedule(CLI::App& app);    // schedule: a schedule as CSV
+// Takes out the `--` that may stand between the options of run and PROGRAM: the parser would end the command there.
+void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
+void add_schedule(CLI::App& app);  // schedule: a schedule as CSV
 
 }  // namespace gannet::cli

@@ -228,13 +228,31 @@ Watch::Watch(Store& store, const Options& options)
       serve();
     });
   });
+  if (rank_ == 0) wait_for_all();
+}
+
+// Rank 0 serves the store that says where it listens: it goes on, and perhaps ends, when all have read that.
+void Watch::wait_for_all() {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, kConnect, [this] { return connected_.size() + 1 == size_; })) return;
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 1; rank < size_; ++rank)
+    if (!connected_.count(rank)) missing.push_back(rank);
+  lock.unlock();
+  end_thread();
+  throw Error(ErrorCode::kTimeout, name_ranks(missing) + " did not connect to the watch of rank 0 within 30 s, though at the rendezvous before",
+              "see how those processes ended, and whether a firewall stands between their machines");
+}
+
+void Watch::end_thread() {
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
 }
 
 Watch::~Watch() {
   goodbye();
-  stop_ = true;
-  wake();
-  if (thread_.joinable()) thread_.join();
+  end_thread();
 }
 
 void Watch::serve() {
@@ -374,6 +392,11 @@ void Watch::listen_to(Peer& peer, Instant now) {
       apply(static_cast<uint32_t>(peer.rank), message, now);
     } else if (message.size() == 3 && message[0] == "hello" && message[1] == token_) {
       peer.rank = std::stoi(message[2]);
+      {
+        std::lock_guard lock(mutex_);
+        connected_.insert(static_cast<uint32_t>(peer.rank));
+      }
+      changed_.notify_all();
       referee_->beat(static_cast<uint32_t>(peer.rank), now);
     } else {
       return;  // a stranger: never heard, and dropped with the world

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -81,6 +82,8 @@ class Watch : public Watcher {
     int rank = -1;  // until it has said who it is
   };
 
+  void wait_for_all();
+  void end_thread();
   void serve();
   void post(Message message, bool at_once);
   void flush();
@@ -106,6 +109,7 @@ class Watch : public Watcher {
   std::vector<Message> outbox_;                 // guarded by mutex_, as what follows
   std::map<std::string, uint64_t> sequences_;   // of each group's calls
   std::list<Active> active_;
+  std::set<uint32_t> connected_;                // rank 0: who has come
   std::string place_;                           // the latest call, as "in step() of step 12"
   std::optional<Verdict> verdict_;
   std::function<void()> abort_;

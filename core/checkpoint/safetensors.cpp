@@ -12,6 +12,7 @@
 #include <set>
 
 #include "checkpoint/safetensors_header.h"
+#include "tensor/vector_math.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and tensors are read as they lie");
 
@@ -92,6 +93,7 @@ safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::str
 }  // namespace
 
 std::map<std::string, at::Tensor> load_safetensors(const std::string& path, std::map<std::string, std::string>* metadata) {
+  settle_vector_math();  // What is loaded here may be run without an engine.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (file < 0 || ::fstat(file, &status) != 0) failed("open", path, errno);

@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/parse.h"
+#include "tensor/vector_math.h"
 
 #include <gannet/error.h>
 
@@ -44,6 +45,7 @@ std::map<std::string, at::Tensor> read_folder(const fs::path& folder) {
 }
 
 std::map<std::string, at::Tensor> read_checkpoint(const fs::path& folder, const std::string& tag) {
+  settle_vector_math();
   const checkpoint::Opened found = checkpoint::open(folder.string(), {tag, {}});
   std::map<std::string, at::Tensor> tensors;
   std::vector<checkpoint::Target> targets;

@@ -5,6 +5,7 @@
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
+#include "tensor/vector_math.h"
 
 #include <gannet/log.h>
 
@@ -80,6 +81,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     throw Error(ErrorCode::kConfig, "initialize was given no config", "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
 
+  settle_vector_math();
   impl.registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
   impl.open_accelerator(document);
   impl.join(document, options.process_group);

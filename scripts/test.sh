@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=default
 case "${1:-}" in default|debug|asan|tsan) preset=$1; shift ;; esac
+scripts/setup.sh --tests
 scripts/build.sh "$preset"
 python3 scripts/check_rooms.py
 ctest --preset "$preset" --output-on-failure "$@"

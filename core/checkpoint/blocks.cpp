@@ -77,23 +77,71 @@ Descriptor open_direct(const std::string& path, int flags) {
   return file >= 0 ? std::move(file) : open_file(path, flags);
 }
 
-void read_block(int file, char* to, uint64_t bytes, uint64_t offset, const std::string& path) {
-  uint64_t done = 0;
-  while (done < bytes) {
-    const ssize_t count = ::pread(file, to + done, rounded_up(bytes - done), static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EINVAL) {
-      const int flags = ::fcntl(file, F_GETFL);
-      if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0) continue;
-      errno = EINVAL;
-    }
-    if (count < 0)
-      throw Error(ErrorCode::kIo,
-                  "cannot read " + path + " at byte " + std::to_string(offset + done) + ": " + std::strerror(errno));
-    if (count == 0) throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(offset + done));
-    done += count;
-  }
+[[noreturn]] void ends_early(const std::string& path, uint64_t at) { throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(at)); }
+[[noreturn]] void read_failed(const std::string& path, uint64_t at) {
+  throw Error(ErrorCode::kIo, "cannot read " + path + " at byte " + std::to_string(at) + ": " + std::strerror(errno));
 }
+
+// A file to read blocks of.
+class Source {
+ public:
+  explicit Source(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
+    // Only to ask which pages the cache holds; without an answer everything comes from the disk.
+    void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
+    if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);
+    if (mapping_) cached_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  ~Source() {
+    if (mapping_) ::munmap(mapping_, bytes_);
+  }
+  Source(const Source&) = delete;
+
+  bool is_cached(uint64_t begin, uint64_t size) const {
+    if (!mapping_ || cached_ < 0 || begin % kAlignment != 0) return false;
+    std::vector<unsigned char> pages(rounded_up(size) / kAlignment);
+    if (::mincore(mapping_ + begin, size, pages.data()) != 0) return false;
+    return std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
+  }
+
+  // Through the page cache; hashed while the bytes are in this core's own. Returns the checksum.
+  uint64_t read_cached(char* to, uint64_t size, uint64_t begin) const {
+    constexpr uint64_t kStretch = 256 << 10;
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    for (uint64_t done = 0; done < size;) {
+      const ssize_t count = ::pread(cached_, to + done, std::min(kStretch, size - done), static_cast<off_t>(begin + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) read_failed(path_, begin + done);
+      if (count == 0) ends_early(path_, begin + done);
+      XXH3_64bits_update(&state, to + done, static_cast<size_t>(count));
+      done += static_cast<uint64_t>(count);
+    }
+    return XXH3_64bits_digest(&state);
+  }
+
+  // `to` has room for `size` rounded up to what direct I/O wants.
+  uint64_t read_direct(char* to, uint64_t size, uint64_t begin) const {
+    for (uint64_t done = 0; done < size;) {
+      const ssize_t count = ::pread(direct_, to + done, rounded_up(size - done), static_cast<off_t>(begin + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EINVAL) {
+        const int flags = ::fcntl(direct_, F_GETFL);
+        if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(direct_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+        errno = EINVAL;
+      }
+      if (count < 0) read_failed(path_, begin + done);
+      if (count == 0) ends_early(path_, begin + done);
+      done += static_cast<uint64_t>(count);
+    }
+    return XXH3_64bits(to, size);
+  }
+
+ private:
+  std::string path_;
+  uint64_t bytes_;
+  Descriptor direct_, cached_;
+  char* mapping_ = nullptr;
+};
 
 }  // namespace
 
@@ -118,39 +166,40 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
   return checksums;
 }
 
-void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests,
-                 const std::function<void(const BlockRequest&, const char*, uint64_t)>& use,
-                 const std::function<void(const BlockRequest&, const Error&)>& bad) {
-  std::map<size_t, Descriptor> open;
+void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests, const BlockReader& reader) {
+  std::map<size_t, std::unique_ptr<Source>> sources;
   uint64_t buffer_bytes = kAlignment;
   for (const BlockRequest& request : requests) {
     const BlockFile& file = files[request.file];
     buffer_bytes = std::max(buffer_bytes, std::min(rounded_up(file.bytes), file.block_bytes));
-    if (open.contains(request.file)) continue;
-    Descriptor& descriptor = open[request.file];
+    if (sources.contains(request.file)) continue;
+    auto& source = sources[request.file];
     try {
-      descriptor = open_direct(file.path, O_RDONLY);
+      source = std::make_unique<Source>(file);
     } catch (const Error& error) {
-      bad(request, error);
+      reader.bad(request, error);
     }
   }
   on_threads(requests.size(), buffer_bytes, [&](uint64_t i, char* buffer) {
     const BlockRequest& request = requests[i];
     const BlockFile& file = files[request.file];
-    const Descriptor& descriptor = open.at(request.file);
-    if (descriptor < 0) return;  // said above
+    const auto& source = sources.at(request.file);
+    if (!source) return;  // said above
     const uint64_t begin = request.block * file.block_bytes, size = std::min(file.block_bytes, file.bytes - begin);
+    char* placed = nullptr;
     try {
-      read_block(descriptor, buffer, size, begin, file.path);
-      if (XXH3_64bits(buffer, size) != file.checksums[request.block])
+      const bool is_cached = source->is_cached(begin, size);
+      if (is_cached && reader.place) placed = reader.place(request, size);
+      const uint64_t checksum = is_cached ? source->read_cached(placed ? placed : buffer, size, begin) : source->read_direct(buffer, size, begin);
+      if (checksum != file.checksums[request.block])
         throw Error(ErrorCode::kCorrupt, file.name + " is damaged: bytes " + std::to_string(begin) + " to " +
                                              std::to_string(begin + size) +
                                              " do not have the checksum that the manifest gives them");
     } catch (const Error& error) {
-      bad(request, error);
+      reader.bad(request, error);
       return;
     }
-    use(request, buffer, size);
+    if (!placed) reader.use(request, buffer, size);
   });
 }
 

@@ -20,6 +20,9 @@ class BytesOf {
     bytes_ = tensor.detach().view({-1}).view(at::kByte);
   }
 
+  // The bytes themselves where this thread can write to them; null on a device.
+  char* memory() const { return stream_ ? nullptr : static_cast<char*>(tensor_.mutable_data_ptr()); }
+
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const {
     if (!stream_) {
       std::memcpy(to, static_cast<const char*>(tensor_.const_data_ptr()) + begin, bytes);

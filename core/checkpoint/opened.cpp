@@ -144,17 +144,23 @@ void Opened::read(const std::vector<Target>& targets) const {
   }
   std::vector<BlockRequest> requests;
   for (const auto& [place, copies] : blocks) requests.push_back({place.first, place.second});
-  read_blocks(
-      block_files(*state_), requests,
-      [&](const BlockRequest& request, const char* data, uint64_t) {
-        for (const Copy& copy : blocks.at({request.file, request.block}))
-          copy.target->copy_in(copy.at, copy.end - copy.begin, data + (copy.begin - request.block * manifest.block_bytes));
-      },
-      [&](const BlockRequest& request, const Error& what) {
-        throw Error(what.code() == ErrorCode::kNotFound ? ErrorCode::kCorrupt : what.code(),
-                    state_->path + ": " + what.message() + " (" + tensors_in(manifest, request) + ")",
-                    "use another checkpoint: `gannet checkpoint verify` says which are whole");
-      });
+  BlockReader reader;
+  reader.place = [&](const BlockRequest& request, uint64_t bytes) -> char* {
+    const auto& copies = blocks.at({request.file, request.block});
+    if (copies.size() != 1 || copies[0].end - copies[0].begin != bytes) return nullptr;
+    char* memory = copies[0].target->memory();
+    return memory ? memory + copies[0].at : nullptr;
+  };
+  reader.use = [&](const BlockRequest& request, const char* data, uint64_t) {
+    for (const Copy& copy : blocks.at({request.file, request.block}))
+      copy.target->copy_in(copy.at, copy.end - copy.begin, data + (copy.begin - request.block * manifest.block_bytes));
+  };
+  reader.bad = [&](const BlockRequest& request, const Error& what) {
+    throw Error(what.code() == ErrorCode::kNotFound ? ErrorCode::kCorrupt : what.code(),
+                state_->path + ": " + what.message() + " (" + tensors_in(manifest, request) + ")",
+                "use another checkpoint: `gannet checkpoint verify` says which are whole");
+  };
+  read_blocks(block_files(*state_), requests, reader);
 }
 
 std::vector<std::string> Opened::verify() const {
@@ -169,12 +175,13 @@ std::vector<std::string> Opened::verify() const {
   } catch (const Error& error) {
     faults.push_back(error.message());
   }
-  read_blocks(
-      block_files(*state_), requests, [](const BlockRequest&, const char*, uint64_t) {},
-      [&](const BlockRequest& request, const Error& what) {
-        const std::lock_guard lock(mutex);
-        faults.push_back(what.message() + " (" + tensors_in(manifest, request) + ")");
-      });
+  BlockReader reader;
+  reader.use = [](const BlockRequest&, const char*, uint64_t) {};
+  reader.bad = [&](const BlockRequest& request, const Error& what) {
+    const std::lock_guard lock(mutex);
+    faults.push_back(what.message() + " (" + tensors_in(manifest, request) + ")");
+  };
+  read_blocks(block_files(*state_), requests, reader);
   if (faults.empty())  // what is damaged need not be taken at its word
     for (size_t file = 0; file < manifest.files.size(); ++file)
       if (std::string fault = header_fault(*state_, file); !fault.empty()) faults.push_back(fault);

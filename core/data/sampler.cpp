@@ -47,10 +47,11 @@ int64_t Cut::leftover() const {
 }
 
 std::vector<size_t> Cut::micro_batch(const std::vector<size_t>& order, int64_t index) const {
-  const int64_t first = index * batch_size, last = std::min(first + batch_size, samples_per_rank());
+  const int64_t size = std::min(batch_size, samples_per_rank() - index * batch_size);  // less in the epoch's last one
+  const int64_t first = given + index * batch_size * world_size + rank * size;
   std::vector<size_t> indices;
-  indices.reserve(static_cast<size_t>(last - first));
-  for (int64_t i = first; i < last; ++i) indices.push_back(order[static_cast<size_t>((given + i * world_size + rank) % samples)]);
+  indices.reserve(static_cast<size_t>(size));
+  for (int64_t place = first; place < first + size; ++place) indices.push_back(order[static_cast<size_t>(place % samples)]);
   return indices;
 }
 

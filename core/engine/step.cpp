@@ -100,6 +100,7 @@ StepResult EngineBase::step() {
       impl.consecutive_skips = 0;
       if (!impl.schedule_is_by_hand) impl.advance_schedule();
     } else {
+      impl.grad_norm.reset();
       result = impl.skip(impl.first_non_finite());
     }
     if (impl.is_fp16) impl.scaler.update(!check.finite);

@@ -4,6 +4,7 @@
 //   cnn --deepspeed_config ds_config_bf16.json           the same in bf16
 //   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
+//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again, it goes on there
 //
 // ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
 #include <gannet/gannet.h>
@@ -13,6 +14,7 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "shapes.h"
@@ -44,15 +46,23 @@ TORCH_MODULE(Cnn);
 
 int train(int argc, char** argv) {
   auto arguments = gannet::take_config_arguments(argc, argv);  // --deepspeed_config FILE, --set KEY=VALUE
-  int epochs = 5;
+  int64_t epochs = 5, checkpoint_every = 0;  // steps; 0: at the end of each epoch
+  std::string checkpoint;
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--epochs" && i + 1 < argc) {
+    const std::string name = argv[i];
+    if (name == "--epochs" && i + 1 < argc) {
       epochs = std::atoi(argv[++i]);
+    } else if (name == "--checkpoint" && i + 1 < argc) {
+      checkpoint = argv[++i];
+    } else if (name == "--checkpoint-every" && i + 1 < argc) {
+      checkpoint_every = std::atoi(argv[++i]);
     } else {
-      std::cerr << "usage: cnn [--epochs N]\n" << gannet::ConfigArguments::help();
+      std::cerr << "usage: cnn [--epochs N] [--checkpoint FOLDER [--checkpoint-every STEPS]]\n" << gannet::ConfigArguments::help();
       return 2;
     }
   }
+
+  if (checkpoint_every > 0 && checkpoint.empty()) throw gannet::Error(gannet::ErrorCode::kArgument, "--checkpoint-every is given without --checkpoint", "name the folder: --checkpoint run1");
 
   torch::manual_seed(1);
   Cnn model;
@@ -63,15 +73,29 @@ int train(int argc, char** argv) {
   auto held_out = gannet::make_loader(gannet::Dataset<>(Shapes(1000, /*seed=*/2)),
                                       {.batch_size = 250, .shuffle = false, .device = engine->device()});
 
-  for (int epoch = 1; epoch <= epochs; ++epoch) {
+  std::optional<gannet::StopSignals> stop;
+  if (!checkpoint.empty()) {
+    stop.emplace();  // from here on SIGTERM and SIGUSR1 are requests
+    engine->load_checkpoint(checkpoint, {.if_present = true});
+  }
+
+  for (int64_t epoch = loader->cursor().epoch; epoch < epochs; ++epoch) {  // the cursor came with the checkpoint
     engine->train();
     torch::Tensor total_loss = torch::zeros({}, engine->device());
+    int64_t batches = 0;
     for (auto& batch : *loader) {
       auto loss = torch::cross_entropy_loss(engine->forward(batch.data).to(torch::kFloat), batch.target);
       engine->backward(loss);
-      engine->step();
+      const bool is_step = engine->step().boundary;  // else it gathers gradients
       total_loss += loss.detach();
+      ++batches;
+      if (is_step && checkpoint_every > 0 && engine->global_steps() % checkpoint_every == 0) engine->save_checkpoint(checkpoint);
+      if (is_step && stop && stop->requested_on_any(*engine)) {
+        engine->save_checkpoint(checkpoint);
+        return gannet::kStoppedExitCode;
+      }
     }
+    if (!checkpoint.empty()) engine->save_checkpoint(checkpoint);
 
     engine->eval();
     torch::NoGradGuard no_grad;
@@ -82,10 +106,10 @@ int train(int argc, char** argv) {
     }
 
     // Every rank asks for the means; one prints them.
-    const double loss = engine->mean(total_loss.item<double>() / static_cast<double>(loader->size()));
+    const double loss = engine->mean(total_loss.item<double>() / static_cast<double>(batches));
     const double accuracy = engine->mean(100.0 * static_cast<double>(correct) / static_cast<double>(seen));
     if (engine->rank() == 0)
-      std::cout << "epoch " << epoch << ": train loss " << loss << ", held-out accuracy " << accuracy << " %" << std::endl;
+      std::cout << "epoch " << epoch + 1 << ": train loss " << loss << ", held-out accuracy " << accuracy << " %" << std::endl;
   }
   return 0;
 }

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -65,14 +66,19 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
   return engine.mean(loss);
 }
 
-void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
+// False: a signal asked to stop, and what is needed to go on was saved.
+bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
   const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
   const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
   const int64_t first_step = engine.global_steps(), last_step = options.resume ? options.steps : first_step + options.steps;
   MetricsFile metrics(rank == 0 ? options.metrics : "", /*append=*/first_step > 0);
   Progress progress(first_step, last_step, engine.train_batch_size() * length, rank == 0);
+  const bool saves = !options.save_checkpoint.empty();
+  std::optional<gannet::StopSignals> stop;
+  if (saves) stop.emplace();
+  bool is_stopped = false;
 
-  for (int64_t step = first_step; step < last_step; ++step) {
+  for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
     const auto began = std::chrono::steady_clock::now();
     const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
@@ -92,12 +98,13 @@ void train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     metrics.write(report);
     progress.update(report);
-    const bool is_last = step + 1 == last_step;
-    if (!options.save_checkpoint.empty() && (is_last || (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0)))
-      engine.save_checkpoint(options.save_checkpoint);
+    is_stopped = stop && stop->requested_on_any(engine);
+    const bool is_due = options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0;
+    if (saves && (is_due || is_stopped || step + 1 == last_step)) engine.save_checkpoint(options.save_checkpoint);
   }
   progress.finish();
   engine.wait_for_checkpoint();
+  return !is_stopped;
 }
 
 void show_text(GptImpl& model, const Options& options) {
@@ -108,7 +115,7 @@ void show_text(GptImpl& model, const Options& options) {
             << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
 }
 
-void run(const Options& options) {
+int run(const Options& options) {
   set_threads(options.threads);
   LoadedModel loaded = make_model(options);
   const GptOptions architecture = loaded.model->options();
@@ -132,7 +139,7 @@ void run(const Options& options) {
 
   if (!options.load_checkpoint.empty()) engine->load_checkpoint(options.load_checkpoint);
   if (options.resume) engine->load_checkpoint(options.save_checkpoint, {.if_present = true});
-  train(*engine, training, options);
+  if (!train(*engine, training, options)) return gannet::kStoppedExitCode;
 
   if (held_out.size() > 0) {
     const double loss = validate(*engine, held_out, options.sequence_length);
@@ -145,6 +152,7 @@ void run(const Options& options) {
     std::cout << "saved the model to " << options.save_model << std::endl;
   }
   if (first_rank && options.generate > 0) show_text(*engine->module(), options);
+  return 0;
 }
 
 }  // namespace
@@ -153,8 +161,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     gpt2::keep_freed_memory();
-    gpt2::run(gpt2::parse_options(argc, argv));
-    return 0;
+    return gpt2::run(gpt2::parse_options(argc, argv));
   } catch (const gannet::Error& error) {
     std::cerr << "gpt2: " << error.what() << '\n';
     return error.exit_code();

@@ -64,18 +64,24 @@ TEST(EpochOrder, GivesEveryPermutationEquallyOften) {
   EXPECT_LT(chi_squared, 49.7);  // 23 degrees of freedom, p = 0.001
 }
 
-TEST(Cut, TakesRanksRoundRobinAndWrapsToEqualCounts) {
+TEST(Cut, DealsRunsOfAMicroBatchAndWrapsToEqualCounts) {
   const Cut cut{.samples = 7, .batch_size = 2, .world_size = 2};
   EXPECT_EQ(cut.micro_batches(), 2);
-  EXPECT_EQ(epoch_of(cut, 0, iota(7)), (Samples{0, 2, 4, 6}));
-  EXPECT_EQ(epoch_of(cut, 1, iota(7)), (Samples{1, 3, 5, 0}));
+  EXPECT_EQ(epoch_of(cut, 0, iota(7)), (Samples{0, 1, 4, 5}));
+  EXPECT_EQ(epoch_of(cut, 1, iota(7)), (Samples{2, 3, 6, 0}));
+}
+
+TEST(Cut, SharesTheLastRoundEvenly) {
+  const Cut cut{.samples = 14, .batch_size = 4, .world_size = 2};
+  EXPECT_EQ(epoch_of(cut, 0, iota(14)), (Samples{0, 1, 2, 3, 8, 9, 10}));
+  EXPECT_EQ(epoch_of(cut, 1, iota(14)), (Samples{4, 5, 6, 7, 11, 12, 13}));
 }
 
 TEST(Cut, LeavesOutWhatDoesNotDivideWithDropLast) {
   const Cut cut{.samples = 11, .batch_size = 2, .world_size = 2, .drop_last = true};
   EXPECT_EQ(cut.samples_per_rank(), 5);
-  EXPECT_EQ(epoch_of(cut, 0, iota(11)), (Samples{0, 2, 4, 6}));
-  EXPECT_EQ(epoch_of(cut, 1, iota(11)), (Samples{1, 3, 5, 7}));
+  EXPECT_EQ(epoch_of(cut, 0, iota(11)), (Samples{0, 1, 4, 5}));
+  EXPECT_EQ(epoch_of(cut, 1, iota(11)), (Samples{2, 3, 6, 7}));
 }
 
 TEST(Cut, WrapsMoreThanOnceWhenThereAreMoreRanksThanSamples) {
@@ -94,6 +100,19 @@ TEST(Cut, GivesTheSameSamplesToAStepAtEveryWorldSizeOfEqualTotalBatch) {
     EXPECT_EQ(step_of(two, 2, step, order), expected);
     EXPECT_EQ(step_of(four, 1, step, order), expected);
   }
+}
+
+TEST(Cut, PutsTheSameSamplesTogetherInAMicroBatchAtEveryWorldSize) {
+  const Samples order = epoch_order(48, true, 1, 0);
+  const auto micro_batches = [&](int64_t world_size) {
+    std::vector<Samples> all;
+    for (int64_t i = 0; i < 16 / world_size; ++i)
+      for (int64_t rank = 0; rank < world_size; ++rank)
+        all.push_back(Cut{.samples = 48, .batch_size = 3, .rank = rank, .world_size = world_size}.micro_batch(order, i));
+    return all;
+  };
+  EXPECT_EQ(micro_batches(2), micro_batches(1));
+  EXPECT_EQ(micro_batches(4), micro_batches(1));
 }
 
 TEST(Cut, AfterAResumeAtAnotherWorldSizeGivesTheRestOnce) {

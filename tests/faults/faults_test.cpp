@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <thread>
 
+#include "checkpoint/checkpoint.h"
 #include "comm/ranks.h"
 #include "control/world.h"
 #include "engine/models.h"
@@ -56,6 +60,14 @@ RANK_BODY(trains) {
                                                   return 1e-3;
                                                 })})
                     .engine;
+  const std::string folder = variable("FOLDER");
+  engine->add_state("a fault", [&]() -> gannet::Value {
+                      if (strikes("save", engine->global_steps())) fault();
+                      return 0;
+                    },
+                    [&](const gannet::Value&) {
+                      if (strikes("load", kFaultyStep)) fault();
+                    });
   for (int64_t step = 1; step <= 2 * kFaultyStep; ++step) {
     auto [x, y] = make_batch(step * world->size() + world->rank(), 2);
     std::this_thread::sleep_for(20ms);
@@ -67,6 +79,8 @@ RANK_BODY(trains) {
     if (strikes("backward", step)) loss.register_hook([](const at::Tensor&) { fault(); });
     engine->backward(loss);
     engine->step();
+    if ((where == "save" || where == "load") && step >= kFaultyStep - 1) engine->save_checkpoint(folder);
+    if (where == "load" && step == kFaultyStep) engine->load_checkpoint(folder);
     if (where != "barrier" || step != kFaultyStep) continue;
     if (!is_victim) std::this_thread::sleep_for(700ms);
     if (strikes("barrier", step) && variable("FAULT") == "return") return;
@@ -90,14 +104,30 @@ struct Played {
   Scenario scenario;
   std::vector<Outcome> outcomes;
   double seconds = 0;
+  std::string checkpoints;  // the folder's newest complete one, "" for none, and what else lies in it
 };
 
 Played play(const Scenario& scenario) {
-  ranks::Options options{.environment = {{"FAULT", scenario.fault}, {"WHERE", scenario.where}, {"VICTIM", std::to_string(scenario.victim)}}, .limit = 30s};
+  static std::atomic<int> number{0};
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("gannet-faults-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
+  ranks::Options options{.environment = {{"FAULT", scenario.fault}, {"WHERE", scenario.where}, {"VICTIM", std::to_string(scenario.victim)}, {"FOLDER", folder}},
+                         .limit = 30s};
   if (scenario.fault == "stop") options.stuck = {static_cast<uint32_t>(scenario.victim)};
   const auto start = Clock::now();
   auto outcomes = run_ranks("trains", scenario.ranks, options);
-  return {scenario, outcomes, std::chrono::duration<double>(Clock::now() - start).count()};
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::string checkpoints;
+  if (std::filesystem::exists(folder)) {
+    checkpoints = gannet::checkpoint::open(folder, {}).tag();
+    // What the broken save left is cleared away by the next one.
+    gannet::checkpoint::Content content;
+    content.tag = "next";
+    gannet::checkpoint::Saver(folder, {}).save(content, {});
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos) checkpoints += ", left " + entry.path().filename().string();
+    std::filesystem::remove_all(folder);
+  }
+  return {scenario, outcomes, seconds, checkpoints};
 }
 
 // All at once: a fault is mostly waiting.
@@ -117,6 +147,8 @@ void expect_told(const Played& played) {
     SCOPED_TRACE(scenario.fault + " in " + scenario.where + ", " + std::to_string(scenario.ranks) + " ranks, rank " + std::to_string(rank) + " said:\n" + outcome.output);
     EXPECT_EQ(outcome.status, 3);
     EXPECT_THAT(outcome.output, HasSubstr(scenario.expected));
+    if (scenario.where == "save") EXPECT_EQ(played.checkpoints, "global_step2") << "the one before stays the newest";
+    if (scenario.where == "load") EXPECT_EQ(played.checkpoints, "global_step3");
     if (scenario.fault != "stop") continue;
     EXPECT_THAT(outcome.output, HasSubstr("[gannet " + std::to_string(rank) + "] waiting in "));
     EXPECT_THAT(outcome.output, HasSubstr("of 3 s) for rank " + std::to_string(scenario.victim) + ": "));
@@ -131,6 +163,10 @@ TEST(Faults, AKilledRankIsNamedWithItsPlaceOnAllOthers) {
            {"kill", "step", 4, 1, "Error(peer lost): rank 1 has died in step() of step 3; "},
            {"kill", "barrier", 2, 1, "Error(peer lost): rank 1 has died in barrier()"},
            {"kill", "backward", 2, 0, "Error(peer lost): rank 0 has died; it was last seen "},
+           {"kill", "save", 2, 1, "Error(peer lost): rank 1 has died in save_checkpoint() of step 3"},
+           {"kill", "save", 4, 2, "Error(peer lost): rank 2 has died in save_checkpoint() of step 3"},
+           {"kill", "load", 2, 1, "Error(peer lost): rank 1 has died in load_checkpoint()"},
+           {"kill", "load", 4, 0, "Error(peer lost): rank 0 has died; it was last seen "},
        }))
     expect_told(played);
 }
@@ -142,6 +178,8 @@ TEST(Faults, ARankThatEndsEarlyIsNamedWithItsPlaceOnAllOthers) {
            {"return", "step", 2, 1, "Error(peer lost): rank 1 has ended after an error in step() of step 3; rank 0 is in "},
            {"return", "barrier", 2, 1, "Error(peer lost): rank 1 has ended after step() of step 3; rank 0 is in barrier()"},
            {"return", "forward", 2, 0, "Error(peer lost): rank 0 has ended after step() of step 2; rank 1 is "},
+           {"return", "save", 4, 3, "Error(peer lost): rank 3 has ended after an error in save_checkpoint() of step 3"},
+           {"return", "load", 2, 1, "Error(peer lost): rank 1 has ended after an error in load_checkpoint()"},
        }))
     expect_told(played);
 }
@@ -153,6 +191,8 @@ TEST(Faults, AStoppedRankIsNamedWhileTheOthersWaitAndIsAnErrorAtTheDeadline) {
            {"stop", "step", 2, 1, "rank 1 is in step() of step 3"},
            {"stop", "barrier", 2, 1, "rank 1 is in barrier()"},
            {"stop", "backward", 2, 0, "rank 0, last seen "},
+           {"stop", "save", 2, 1, "rank 1 is in save_checkpoint() of step 3"},
+           {"stop", "load", 4, 2, "rank 2 is in load_checkpoint()"},
        }))
     expect_told(played);
 }

@@ -145,7 +145,8 @@ class EngineBase {
 
   std::vector<double> get_lr() const;  ///< of each group: what the next update uses
   void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update
-  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt before the first one.
+  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt before the first one, and after one that
+  /// was skipped.
   std::optional<double> get_global_grad_norm() const;
   double loss_scale() const;
   bool was_step_applied() const;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "ring.h"
 #include "store.h"
 
 namespace gannet_gloo {
@@ -159,6 +160,38 @@ class Pending : public Work {
   std::shared_ptr<std::atomic<bool>> aborted_;
 };
 
+// The ring's links, by c10d's send and receive. Messages of one tag between two ranks arrive in the order of their calls.
+class Neighbours : public Link {
+ public:
+  Neighbours(Backend& backend, uint32_t rank, uint32_t size)
+      : backend_(backend), next_(static_cast<int>((rank + 1) % size)), previous_(static_cast<int>((rank + size - 1) % size)) {}
+
+  std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) override {
+    std::vector<at::Tensor> tensors{wrap(from, bytes, at::kByte)};
+    return std::make_unique<Sent>(backend_.send(tensors, next_, kTag));
+  }
+  std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) override {
+    std::vector<at::Tensor> tensors{wrap(to, bytes, at::kByte)};
+    return std::make_unique<Sent>(backend_.recv(tensors, previous_, kTag));
+  }
+
+ private:
+  static constexpr int kTag = 1;
+  class Sent : public Transfer {
+   public:
+    explicit Sent(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+    void wait() override {
+      if (!work_->wait()) throw Failure(GANNET_PEER_LOST, "a transfer was aborted");
+    }
+    void abort() override { work_->abort(); }
+
+   private:
+    c10::intrusive_ptr<c10d::Work> work_;
+  };
+  Backend& backend_;
+  int next_, previous_;
+};
+
 class Connected : public Group {
  public:
   explicit Connected(const GroupOptions& options) : options_(options), aborted_(std::make_shared<std::atomic<bool>>(false)) {
@@ -183,6 +216,7 @@ class Connected : public Group {
         options_.name + "' (rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.size) + ")";
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
     try {
+      if (args.op == GANNET_REDUCE_SCATTER) return ring().start(args, doing);
       return std::make_unique<Pending>(launch(args), doing, aborted_);
     } catch (const Failure&) {
       throw;
@@ -197,9 +231,15 @@ class Connected : public Group {
       backend_->close();
     } catch (...) {  // already closed by a failure
     }
+    if (ring_) ring_->abort();
   }
 
  private:
+  Ring& ring() {
+    if (!ring_) ring_ = std::make_unique<Ring>(options_.rank, options_.size, std::make_unique<Neighbours>(*backend_, options_.rank, options_.size));
+    return *ring_;
+  }
+
   void connect() {
     const milliseconds time_out(options_.timeout_ms);
     auto backend_options = c10d::ProcessGroupGloo::Options::create(time_out);
@@ -241,20 +281,6 @@ class Connected : public Group {
         auto input = wrap(args.send, bytes, at::kByte);
         return {backend_->_allgather_base(output, input)};
       }
-      case GANNET_REDUCE_SCATTER: {
-        // An all_reduce of a copy, of which this rank keeps its part: what _reduce_scatter_base does too, but its work cannot
-        // be waited for with a deadline.
-        auto copy = std::make_shared<std::vector<char>>(bytes * size);
-        std::memcpy(copy->data(), args.send, bytes * size);
-        c10d::AllreduceOptions options;
-        options.reduceOp = reduction(args.reduce_op, args.dtype);
-        // The tensor shares the copy: it lives as long as Gloo may touch it.
-        std::vector<at::Tensor> tensors{at::from_blob(
-            copy->data(), {static_cast<int64_t>(args.count * size)}, [copy](void*) {},
-            at::TensorOptions().dtype(reducible_type(args.dtype)))};
-        return {backend_->allreduce(tensors, options),
-                [copy, bytes, to = args.recv, rank = options_.rank] { std::memcpy(to, copy->data() + rank * bytes, bytes); }};
-      }
       case GANNET_ALL_TO_ALL: {
         auto output = wrap(args.recv, bytes * size, at::kByte);
         auto input = wrap(args.send, bytes * size, at::kByte);
@@ -270,6 +296,7 @@ class Connected : public Group {
   GroupOptions options_;
   std::shared_ptr<std::atomic<bool>> aborted_;  // shared with the works: they may outlive the group
   c10::intrusive_ptr<Backend> backend_;
+  std::unique_ptr<Ring> ring_;  // made by the first reduce_scatter; it ends before what it sends by
 };
 
 class Alone : public Group {

@@ -23,7 +23,6 @@ Traffic traffic(gannet_collective op, uint64_t payload_bytes, uint32_t rank, uin
       return {bytes, bytes};
     }
     case GANNET_REDUCE_SCATTER:
-      return {2 * payload_bytes * others, 2 * payload_bytes * others};
     case GANNET_ALL_GATHER:
     case GANNET_ALL_TO_ALL:
       return {payload_bytes * others, payload_bytes * others};

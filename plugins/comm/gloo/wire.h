@@ -1,10 +1,10 @@
-// How many payload bytes a rank hands to Gloo's transport, and takes from it, for one collective: Gloo's algorithms as
+// How many payload bytes a rank hands to Gloo's transport, and takes from it, for one collective: the algorithms as
 // formulas. N ranks, P payload bytes of one rank (count * size of an element).
 //
 //   all_reduce       ring: N-1 steps of reduce-scatter and N-1 of all-gather, a chunk of P/N each     2 P (N-1) / N
 //   broadcast        binomial tree: P to each child, P from the parent                                children * P, or P
 //   all_gather       ring                                                                             P (N-1)
-//   reduce_scatter   an all_reduce of all N parts, of which a rank keeps its own                      2 P (N-1)
+//   reduce_scatter   ring, our own (ring.h)                                                           P (N-1)
 //   all_to_all       one part to each other rank; the own one is a local copy                         P (N-1)
 //   barrier          no payload                                                                       0
 //

@@ -1,0 +1,24 @@
+// A call of the public API that this process is in.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "control/watch.h"
+
+namespace gannet::control {
+
+inline int64_t in_ms(Instant time) { return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count(); }
+
+struct Watch::Active {
+  CallSite call;
+  bool with_rank_zero = false;
+  bool granted = false;                   // all members are in this call
+  Instant entered{};
+  std::atomic<int64_t> waiting_since{0};  // ms of the steady clock; 0: does not wait
+  bool told = false;                      // rank 0 knows that it waits
+  int reports = 0;                        // lines written because rank 0 does not answer
+};
+
+}  // namespace gannet::control

@@ -1,0 +1,348 @@
+// The watch's service thread: carries what the ranks tell to rank 0, which judges (referee.h), and brings its verdict back.
+#include "control/watch.h"
+
+#include <fcntl.h>
+#include <gannet/log.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/text.h"
+#include "control/rendezvous.h"
+#include "control/watch_active.h"
+
+namespace gannet::control {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr milliseconds kTick{100};            // how late the service thread may notice what it is not woken for
+constexpr milliseconds kBeat{1'000};
+constexpr uint32_t kFewRanks = 64;            // they are told of rank 0's every call; more ranks only with its beats
+constexpr milliseconds kLongWait{1'000};      // then rank 0 hears of it
+constexpr milliseconds kConnect{30'000};
+constexpr milliseconds kAbort{300};           // from the verdict to the end of what is in flight
+constexpr Referee::Rhythm kRhythm{};
+
+std::string random_token() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += std::to_string(device());
+  return token;
+}
+
+std::string text_of(ErrorCode code) { return std::to_string(static_cast<int>(code)); }
+
+}  // namespace
+
+Watch::Watch(Store& store, const Options& options)
+    : rank_(options.rank),
+      size_(options.size),
+      deadline_(options.deadline),
+      report_every_(options.report_every),
+      process_(getpid()),
+      place_(place_of(Stand::kBefore, {})),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      rank_zero_place_(place_) {
+  const auto now = steady_clock::now();
+  heard_ = now;
+  if (rank_ == 0) {
+    listener_ = listen_on(0);
+    fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
+    token_ = random_token();
+    referee_.emplace(size_, kRhythm, now);
+    store.set("watch", token_ + " " + std::to_string(port_of(listener_)) + " " + options.host);
+  } else {
+    const auto published = split(store.get("watch"), ' ');
+    token_ = published.at(0);
+    const std::string host = published.size() > 2 ? published[2] : options.host;
+    std::string reason;
+    Socket socket = connect_to(host, static_cast<uint16_t>(std::stoi(published.at(1))), static_cast<int>(kConnect.count()), reason);
+    if (socket.get() < 0)
+      throw Error(ErrorCode::kUnavailable,
+                  "rank " + std::to_string(rank_) + " cannot reach the watch of rank 0 at " + host + ":" + published[1] + ": " + reason,
+                  "ranks connect to one another on free ports: see whether a firewall stands between their machines");
+    peers_.push_back({Channel(std::move(socket)), 0});
+    peers_.front().channel.send({"hello", token_, std::to_string(rank_)});
+  }
+  without_signals([this] {
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "gannet-watch");
+      serve();
+    });
+  });
+  if (rank_ == 0) wait_for_all();
+}
+
+// Rank 0 serves the store that says where it listens: it goes on, and perhaps ends, when all have read that.
+void Watch::wait_for_all() {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, kConnect, [this] { return connected_.size() + 1 == size_; })) return;
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 1; rank < size_; ++rank)
+    if (!connected_.count(rank)) missing.push_back(rank);
+  lock.unlock();
+  end_thread();
+  throw Error(ErrorCode::kTimeout, name_ranks(missing) + " did not connect to the watch of rank 0 within 30 s, though at the rendezvous before",
+              "see how those processes ended, and whether a firewall stands between their machines");
+}
+
+void Watch::end_thread() {
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Watch::~Watch() {
+  goodbye();
+  end_thread();
+}
+
+void Watch::serve() {
+  std::vector<pollfd> waiting;
+  for (bool last = false; !last;) {
+    waiting.assign({{wake_.get(), POLLIN, 0}});
+    if (listener_.get() >= 0) waiting.push_back({listener_.get(), POLLIN, 0});
+    for (const Peer& peer : peers_)
+      if (!peer.channel.is_closed())
+        waiting.push_back({peer.channel.descriptor(), static_cast<short>(peer.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(kTick.count()));
+    uint64_t count;
+    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
+
+    const auto now = steady_clock::now();
+    look_at_waits(now);
+    std::vector<Message> own;
+    {
+      std::lock_guard lock(mutex_);
+      own.swap(outbox_);
+      last = over_ || stop_;
+    }
+    if (rank_ == 0) as_rank_zero(own, now);
+    else as_other_rank(own, now);
+
+    std::function<void()> abort;
+    {
+      std::lock_guard lock(mutex_);
+      if (verdict_ && !aborted_ && now - verdict_at_ >= kAbort) {
+        aborted_ = true;
+        abort = abort_;
+      }
+    }
+    if (abort) abort();
+  }
+  std::lock_guard lock(mutex_);
+  over_ = true;
+  stop_ = true;
+  changed_.notify_all();
+}
+
+// Tells rank 0 of waits that last. A rank 0 that does not answer cannot say so itself, so that is told, and judged, here.
+void Watch::look_at_waits(Instant now) {
+  std::vector<std::string> lines;
+  std::optional<Verdict> late;
+  {
+    std::lock_guard lock(mutex_);
+    const milliseconds report_every = report_every_, deadline = deadline_;
+    const auto silent_for = std::chrono::duration_cast<milliseconds>(now - heard_);
+    for (Active& active : active_) {
+      const int64_t since = active.waiting_since;
+      const milliseconds waited(since == 0 ? 0 : in_ms(now) - since);
+      if (active.told && since == 0) {
+        active.told = false;
+        post({"resume", active.call.group}, false);
+      }
+      if (since == 0 || waited < std::min(kLongWait, report_every / 2)) continue;
+      if (!active.told) {
+        active.told = true;
+        post({"wait", active.call.group, std::to_string(waited.count()), std::to_string(deadline.count())}, false);
+      }
+      if (rank_ == 0 || rank_zero_ != kRuns || silent_for < kRhythm.silence) continue;
+      const std::string where = "rank 0, last seen " + rank_zero_place_ + ", has given no sign of life for " +
+                                std::to_string(silent_for.count() / 1000) +
+                                " s: the process is stopped, or its machine is out of reach or overloaded";
+      const std::string lasted = std::to_string(waited.count() / 1000) + " s";
+      if (waited >= deadline + kBeat) {  // a rank 0 that runs has judged by now
+        late = Verdict{ErrorCode::kTimeout, "rank 0 is late: rank " + std::to_string(rank_) + " has waited in " + active.call.text() + " for " + lasted + ", the deadline; " + where,
+                       "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
+      } else if (waited >= report_every * (active.reports + 1)) {
+        active.reports = static_cast<int>(waited / report_every);
+        lines.push_back("waiting in " + active.call.text() + " (" + lasted + " of " + std::to_string(deadline.count() / 1000) + " s) for rank 0: " + where);
+      }
+    }
+  }
+  for (const auto& line : lines) log_info(line);
+  if (late) settle(*late);
+}
+
+void Watch::settle(const Verdict& verdict) {
+  std::lock_guard lock(mutex_);
+  if (verdict_) return;
+  verdict_ = verdict;
+  verdict_at_ = steady_clock::now();
+  has_verdict_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+// ---- Rank 0 -------------------------------------------------------------------------------------------------------------
+
+void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
+  referee_->set_report_every(report_every_);
+  std::string here;
+  bool leaves;
+  {
+    std::lock_guard lock(mutex_);
+    here = place_;
+    leaves = over_;
+  }
+  const bool beats = now >= next_beat_ || (size_ <= kFewRanks && here != told_place_);
+  told_place_ = here;
+  if (beats) next_beat_ = now + kBeat;
+  referee_->beat(0, now);
+  for (const Message& message : own) apply(0, message, now);
+  for (Socket arrived; (arrived = Socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))).get() >= 0;) {
+    peers_.push_back({Channel(std::move(arrived)), -1});
+  }
+  for (Peer& peer : peers_) listen_to(peer, now);
+  const auto reports = referee_->look(now);
+  const auto& verdict = referee_->verdict();
+  const bool says_verdict = verdict && !has_verdict_;
+  const auto grants = referee_->take_granted();
+  for (Peer& peer : peers_) {
+    if (peer.rank < 0) continue;
+    if (says_verdict) peer.channel.send({"verdict", text_of(verdict->code), verdict->sentence, verdict->next_step});
+    for (const Report& report : reports)
+      if (std::find(report.ranks.begin(), report.ranks.end(), static_cast<uint32_t>(peer.rank)) != report.ranks.end())
+        peer.channel.send({"report", report.line});
+    for (const auto& grant : grants)
+      if (grant.rank == static_cast<uint32_t>(peer.rank)) peer.channel.send({"granted", grant.group, std::to_string(grant.sequence)});
+    if (beats && referee_->runs(static_cast<uint32_t>(peer.rank), now)) peer.channel.send({"beat", here});
+    if (leaves) peer.channel.send({"goodbye", here});
+    peer.channel.flush();
+  }
+  std::erase_if(peers_, [](const Peer& peer) { return peer.channel.is_closed(); });
+  for (const auto& grant : grants)
+    if (grant.rank == 0) grant_call(grant.group, grant.sequence);
+  // Only now may this rank's own threads throw, and end the process: the others have been told.
+  if (says_verdict) settle(*verdict);
+  for (const Report& report : reports)
+    if (std::find(report.ranks.begin(), report.ranks.end(), 0u) != report.ranks.end()) log_info(report.line);
+}
+
+void Watch::listen_to(Peer& peer, Instant now) {
+  for (const Message& message : peer.channel.receive()) {
+    if (peer.rank >= 0) {
+      apply(static_cast<uint32_t>(peer.rank), message, now);
+    } else if (message.size() == 3 && message[0] == "hello" && message[1] == token_) {
+      peer.rank = std::stoi(message[2]);
+      {
+        std::lock_guard lock(mutex_);
+        connected_.insert(static_cast<uint32_t>(peer.rank));
+      }
+      changed_.notify_all();
+      referee_->beat(static_cast<uint32_t>(peer.rank), now);
+    } else {
+      return;  // a stranger: never heard, and dropped with the world
+    }
+  }
+  if (peer.channel.is_closed() && peer.rank >= 0) referee_->end(static_cast<uint32_t>(peer.rank), /*orderly=*/false, now);
+}
+
+void Watch::apply(uint32_t rank, const Message& message, Instant now) {
+  const std::string& kind = message[0];
+  if (kind == "group") {
+    std::vector<uint32_t> members;
+    for (size_t i = 2; i < message.size(); ++i) members.push_back(static_cast<uint32_t>(std::stoul(message[i])));
+    referee_->group(message[1], members);
+  } else if (kind == "enter") {
+    referee_->enter(rank, {message[1], std::stoull(message[2]), message[3], std::stoll(message[4]), message[5]}, message[6] == "asks", now);
+  } else if (kind == "leave") {
+    referee_->leave(rank, message[1], message[2] == "failed");
+  } else if (kind == "wait") {
+    referee_->wait(rank, message[1], now - milliseconds(std::stoll(message[2])), milliseconds(std::stoll(message[3])));
+  } else if (kind == "resume") {
+    referee_->resume(rank, message[1]);
+  } else if (kind == "goodbye") {
+    referee_->end(rank, /*orderly=*/true, now);
+  } else if (kind == "fail") {
+    referee_->fail(rank, message[1]);
+  }
+  referee_->beat(rank, now);
+}
+
+// ---- The other ranks ----------------------------------------------------------------------------------------------------
+
+void Watch::as_other_rank(const std::vector<Message>& own, Instant now) {
+  std::vector<Message> heard;
+  bool closed;
+  {
+    std::lock_guard lock(mutex_);
+    Channel& channel = peers_.front().channel;
+    for (const Message& message : own) channel.send(message);
+    if (now >= next_beat_) {
+      next_beat_ = now + kBeat;
+      channel.send({"beat"});
+    }
+    channel.flush();
+    heard = channel.receive();
+    closed = channel.is_closed();
+  }
+  for (const Message& message : heard) {
+    heard_ = now;
+    if (message[0] == "beat") {
+      rank_zero_place_ = message.at(1);
+    } else if (message[0] == "report") {
+      log_info(message.at(1));
+    } else if (message[0] == "verdict") {
+      settle({static_cast<ErrorCode>(std::stoi(message.at(1))), message.at(2), message.at(3)});
+    } else if (message[0] == "goodbye") {
+      rank_zero_place_ = message.at(1);
+      lose_rank_zero(kGone, now);
+    } else if (message[0] == "granted") {
+      grant_call(message.at(1), std::stoull(message.at(2)));
+    }
+  }
+  if (closed && rank_zero_ == kRuns) lose_rank_zero(kDied, now);
+  if (rank_zero_ != kRuns) judge_rank_zero(now);
+}
+
+void Watch::lose_rank_zero(RankZero how, Instant now) {
+  std::lock_guard lock(mutex_);
+  rank_zero_ = how;
+  rank_zero_ended_ = now;
+  changed_.notify_all();
+}
+
+void Watch::grant_call(const std::string& group, uint64_t sequence) {
+  std::lock_guard lock(mutex_);
+  for (Active& active : active_)
+    if (active.call.group == group && active.call.sequence == sequence) active.granted = true;
+  changed_.notify_all();
+}
+
+// The others' end is rank 0's to judge; its own is everyone's.
+void Watch::judge_rank_zero(Instant now) {
+  std::string here;
+  {
+    std::lock_guard lock(mutex_);
+    if (verdict_ || over_) return;
+    here = "; rank " + std::to_string(rank_) + " is " + place_;
+    if (rank_zero_ == kGone) {
+      const bool needed = std::any_of(active_.begin(), active_.end(), [&](const Active& active) {
+        return active.with_rank_zero && (active.entered > rank_zero_ended_ || active.waiting_since != 0);
+      });
+      if (!needed || now - rank_zero_ended_ < kRhythm.departure_settles) return;
+    }
+  }
+  if (rank_zero_ == kDied && now - rank_zero_ended_ < kRhythm.death_settles) return;
+  settle({ErrorCode::kPeerLost, std::string("rank 0 has ") + (rank_zero_ == kDied ? "died; it was last seen " : "ended ") + rank_zero_place_ + here,
+          rank_zero_ == kDied ? "see the end of that rank's own output, and whether a signal or the lack of memory ended it"
+                              : "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"});
+}
+
+}  // namespace gannet::control

@@ -1,0 +1,253 @@
+#include "ring.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <gannet/sdk.hpp>
+
+namespace gannet_gloo {
+namespace {
+
+using gannet::sdk::Failure;
+
+constexpr uint64_t kSegmentBytes = 1 << 20;
+
+using Combine = void (*)(void* into, const void* other, uint64_t count);
+
+template <class T, class Operation>
+void combine(void* into, const void* other, uint64_t count) {
+  T* a = static_cast<T*>(into);
+  const T* b = static_cast<const T*>(other);
+  for (uint64_t i = 0; i < count; ++i) a[i] = Operation()(a[i], b[i]);
+}
+
+struct Sum {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a + b);
+  }
+};
+struct Larger {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+struct Smaller {
+  template <class T>
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+
+template <class T>
+Combine combine_for(uint32_t op) {
+  switch (op) {
+    case GANNET_SUM:
+      return combine<T, Sum>;
+    case GANNET_MAX:
+      return combine<T, Larger>;
+    case GANNET_MIN:
+      return combine<T, Smaller>;
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "reduce operation " + std::to_string(op) + " is not one of gannet_reduce_op");
+  }
+}
+
+Combine combine_for(uint32_t dtype, uint32_t op) {
+  switch (dtype) {
+    case GANNET_FLOAT32:
+      return combine_for<float>(op);
+    case GANNET_FLOAT64:
+      return combine_for<double>(op);
+    case GANNET_FLOAT16:
+      return combine_for<c10::Half>(op);
+    case GANNET_BFLOAT16:
+      return combine_for<c10::BFloat16>(op);
+    case GANNET_INT8:
+      return combine_for<int8_t>(op);
+    case GANNET_UINT8:
+      return combine_for<uint8_t>(op);
+    case GANNET_INT16:
+      return combine_for<int16_t>(op);
+    case GANNET_INT32:
+      return combine_for<int32_t>(op);
+    case GANNET_INT64:
+      return combine_for<int64_t>(op);
+    case GANNET_BOOL:  // true + true is true
+      return combine_for<uint8_t>(op == GANNET_SUM ? uint32_t{GANNET_MAX} : op);
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
+  }
+}
+
+}  // namespace
+
+struct Ring::Job {
+  const char* send;
+  char* recv;
+  uint64_t part_bytes, item_bytes;
+  Combine combine;
+  std::string doing;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr failure;
+
+  void finish(std::exception_ptr thrown) {
+    {
+      std::lock_guard lock(mutex);
+      failure = std::move(thrown);
+      done = true;
+    }
+    changed.notify_all();
+  }
+};
+
+Ring::Ring(uint32_t rank, uint32_t size, std::unique_ptr<Link> link) : rank_(rank), size_(size), link_(std::move(link)) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "gannet-ring");
+    serve();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Ring::~Ring() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::unique_ptr<Work> Ring::start(const gannet_collective_args& args, const std::string& doing) {
+  auto job = std::make_shared<Job>();
+  job->send = static_cast<const char*>(args.send);
+  job->recv = static_cast<char*>(args.recv);
+  job->item_bytes = bytes_of(args.dtype);
+  job->part_bytes = args.count * job->item_bytes;
+  job->combine = combine_for(args.dtype, args.reduce_op);
+  job->doing = doing;
+  {
+    std::lock_guard lock(mutex_);
+    if (aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
+    jobs_.push_back(job);
+  }
+  changed_.notify_all();
+
+  class Pending : public Work {
+   public:
+    explicit Pending(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+    bool wait(uint64_t timeout_ms) override {
+      std::unique_lock lock(job_->mutex);
+      if (!job_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return job_->done; })) return false;
+      if (job_->failure) std::rethrow_exception(job_->failure);
+      return true;
+    }
+
+   private:
+    std::shared_ptr<Job> job_;
+  };
+  return std::make_unique<Pending>(job);
+}
+
+void Ring::abort() {
+  std::unique_lock lock(mutex_);
+  aborted_ = true;
+  for (auto& job : jobs_)
+    job->finish(std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " was aborted by this rank")));
+  jobs_.clear();
+  if (waited_) waited_->abort();
+  changed_.wait(lock, [this] { return !busy_; });
+}
+
+void Ring::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const std::shared_ptr<Job> job = jobs_.front();
+    jobs_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    std::exception_ptr thrown;
+    try {
+      run(*job);
+    } catch (const Failure&) {
+      thrown = std::current_exception();
+    } catch (const std::exception& error) {
+      thrown = std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " failed because another rank ended or closed its connection: " + error.what()));
+    }
+    lock.lock();
+    if (thrown && aborted_)
+      thrown = std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " was aborted by this rank"));
+    job->finish(thrown);
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+// Where abort() can end it.
+void Ring::wait(std::unique_ptr<Link::Transfer>& transfer) {
+  if (!transfer) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (aborted_) throw Failure(GANNET_PEER_LOST, "aborted");
+    waited_ = transfer.get();
+  }
+  struct Reset {
+    Ring& ring;
+    ~Reset() {
+      std::lock_guard lock(ring.mutex_);
+      ring.waited_ = nullptr;
+    }
+  } reset{*this};
+  transfer->wait();
+}
+
+// A stretch of a part, and its transfers of the step at hand.
+struct Ring::Segment {
+  uint64_t begin, bytes;
+  std::unique_ptr<Link::Transfer> sent, received;
+};
+
+void Ring::run(Job& job) {
+  const uint64_t segment_bytes = kSegmentBytes / job.item_bytes * job.item_bytes;
+  for (auto& buffer : scratch_)
+    if (size_ > 2 && buffer.size() < job.part_bytes) buffer.resize(job.part_bytes);
+  const auto own_part = [&](uint32_t step) { return job.send + (rank_ + 2 * size_ - 2 - step) % size_ * job.part_bytes; };
+  // The last part that comes is this rank's own.
+  const auto place = [&](uint32_t step) { return step + 2 == size_ ? job.recv : scratch_[step % 2].data(); };
+
+  std::vector<Segment> segments;
+  for (uint64_t begin = 0; begin < job.part_bytes; begin += segment_bytes)
+    segments.push_back({begin, std::min(segment_bytes, job.part_bytes - begin), nullptr, nullptr});
+  const char* first = job.send + (rank_ + size_ - 1) % size_ * job.part_bytes;
+  for (auto& segment : segments) {
+    segment.received = link_->receive(place(0) + segment.begin, segment.bytes);
+    segment.sent = link_->send(first + segment.begin, segment.bytes);
+  }
+  for (uint32_t step = 0; step + 1 < size_; ++step) {
+    for (auto& segment : segments) {
+      wait(segment.received);
+      char* sum = place(step) + segment.begin;
+      job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
+      wait(segment.sent);
+      if (step + 2 == size_) continue;
+      segment.received = link_->receive(place(step + 1) + segment.begin, segment.bytes);
+      segment.sent = link_->send(sum, segment.bytes);
+    }
+  }
+}
+
+}  // namespace gannet_gloo

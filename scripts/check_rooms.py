@@ -12,12 +12,13 @@ allowed = {
     "tensor": set(),
     "interfaces": {"plugin"},
     "precision": {"tensor"},
+    "zero": {"tensor"},
     "checkpoint": {"tensor", "config"},
     "data": {"tensor"},
     "control": {"interfaces", "plugin", "config"},
-    "engine": {"config", "plugin", "interfaces", "tensor", "precision", "checkpoint", "data", "control"},
+    "engine": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "data", "control"},
     "launch": {"control"},
-    "cli": {"config", "plugin", "interfaces", "tensor", "precision", "checkpoint", "data", "control", "engine", "launch"},
+    "cli": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "data", "control", "engine", "launch"},
 }
 wrong = []
 

@@ -176,11 +176,22 @@ void check_precision(const Settings& settings, const Reader& read) {
 }
 
 void check_zero(const Settings& settings, const Document& document, const Reader& read) {
-  if (settings.zero.stage > 0)
-    throw Error(
-        ErrorCode::kUnsupported,
-        read.where("/zero_optimization/stage") + "ZeRO stage " + std::to_string(settings.zero.stage) + " is not built yet",
-        "set zero_optimization.stage to 0: every rank then holds the whole model and its optimizer states");
+  const auto refuse = [&](const char* path, const std::string& what, const std::string& next) { throw Error(ErrorCode::kUnsupported, read.where(path) + what, next); };
+  const int64_t stage = settings.zero.stage;
+  if (stage == 3)
+    refuse("/zero_optimization/stage", "ZeRO stage 3 is not built yet", "set zero_optimization.stage to 2: optimizer states and gradients are then sharded, parameters are not");
+  const auto device = [&](const char* path) {
+    const Value* value = document.find(path);
+    return value && value->is_string() && value->as_string() != "none" && value->as_string() != "auto" ? value->as_string() : std::string();
+  };
+  if (stage > 0) {
+    if (const auto name = device("/zero_optimization/offload_optimizer/device"); !name.empty())
+      refuse("/zero_optimization/offload_optimizer/device", "offload of the optimizer to '" + name + "' is not built yet", "leave offload_optimizer out: its states are sharded among the ranks");
+    if (const auto name = device("/zero_optimization/offload_param/device"); !name.empty())
+      refuse("/zero_optimization/offload_param/device", "offload_param belongs to ZeRO stage 3, and the stage is " + std::to_string(stage), "leave it out");
+    if (const Value* zenflow = document.find("/zero_optimization/zenflow"); zenflow && zenflow->is_dict())
+      refuse("/zero_optimization/zenflow", "ZenFlow is not done by Gannet", "leave zenflow out");
+  }
   const Value* ratio = document.find("/zero_optimization/offload_optimizer/ratio");
   if (ratio && ratio->is_number() && ratio->as_number() < 1)
     throw Error(ErrorCode::kConfig,

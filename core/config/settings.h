@@ -30,7 +30,7 @@ struct Bf16 {
 };
 
 struct Zero {
-  int64_t stage = 0;  // anything above 0 is refused by the cross-field checks until ZeRO is built
+  int64_t stage = 0;  // 3 is refused by the cross-field checks until it is built
   int64_t reduce_bucket_size = 500'000'000;  // elements
 };
 

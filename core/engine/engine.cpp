@@ -4,10 +4,13 @@
 #include "base/check.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "tensor/dtype.h"
 
 #include <gannet/data.h>
 #include <gannet/log.h>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <torch/nn/module.h>
 
@@ -64,7 +67,10 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     for (auto& range : impl.ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
   impl.keeps_user_grads = options.create_graph;
-  const bool reduce = is_boundary && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
+  if (impl.shards_gradients() && !options.allreduce_gradients)
+    throw Error(ErrorCode::kUnsupported, "backward() with allreduce_gradients = false at ZeRO stage 2: a rank keeps no gradients that are not its own, so they are averaged at once",
+                "use stage 1 or 0");
+  const bool reduce = (is_boundary || impl.shards_gradients()) && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
   std::optional<control::Watch::Call> call;
   if (reduce) call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.reducer->begin_backward({reduce, options.create_graph});
@@ -140,6 +146,8 @@ void EngineBase::set_train_micro_batch_size(int64_t samples) {
 
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
   if (engine.impl_->no_sync) throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
+  if (engine.impl_->shards_gradients())
+    throw Error(ErrorCode::kUnsupported, "no_sync() at ZeRO stage 2: a rank keeps no gradients that are not its own, so every backward averages them", "use stage 1 or 0");
   engine.impl_->no_sync = true;
 }
 EngineBase::NoSync::~NoSync() { engine_.impl_->no_sync = false; }
@@ -156,17 +164,32 @@ double EngineBase::mean(double value) {
   return value / impl_->comm->size();
 }
 
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() const {
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
+  at::NoGradGuard no_grad;
+  std::optional<control::Watch::Call> call;
   std::vector<std::pair<std::string, at::Tensor>> values;
-  for (const auto& range : impl_->ranges)
-    for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(range.master, parameter));
+  for (const auto& range : impl_->ranges) {
+    if (!range.is_sharded() || !range.has_master_copy()) {
+      for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.whole_master(parameter));
+      continue;
+    }
+    if (!call) call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "", control::Watch::Call::kTogether);
+    at::Tensor whole = at::empty({range.numel}, range.master.options());
+    for (size_t b = 0; b < range.shards.size(); ++b) {
+      const auto& shard = range.shards[b];
+      const auto& bucket = range.layout.buckets[b];
+      impl_->comm->all_gather(range.master_of(shard).const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(), static_cast<uint64_t>(shard.numel), to_dtype(range.master_dtype)).wait();
+    }
+    for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(whole, parameter));
+  }
   return values;
 }
 
 void EngineBase::refresh_masters() {
   at::NoGradGuard no_grad;
   for (auto& range : impl_->ranges)
-    if (range.has_master_copy()) range.master.copy_(range.param);
+    for (const auto& shard : range.shards)
+      if (range.has_master_copy()) range.master_of(shard).copy_(range.param_of(shard));
 }
 
 LoaderOptions EngineBase::loader_options() const {

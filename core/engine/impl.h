@@ -43,6 +43,7 @@ struct EngineBase::Impl {
   std::vector<Group> groups;
   std::vector<Range> ranges;
   std::unique_ptr<Reducer> reducer;
+  std::vector<Work> publishing;
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
   std::vector<double> user_lr_seen;  // [groups] the rate that its options had after the last update
 
@@ -83,6 +84,7 @@ struct EngineBase::Impl {
   uint32_t engine_id = 0;            // of this process, counted; the same on every rank
   std::unique_ptr<Saving> saving;    // the last member: it dies first, and waits for its write
 
+  bool shards_gradients() const { return !ranges.empty() && ranges[0].sharding == Sharding::kGradients; }
   bool is_boundary() const {
     return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0;
   }
@@ -91,8 +93,9 @@ struct EngineBase::Impl {
   void open_accelerator(const config::Document& document);
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
   void collect_parameters(const EngineOptions& options);
-  void place_module();         // to the device; parameters to the training dtype and into flat buffers
-  void broadcast_from_first(); // every rank starts from rank 0's values
+  void place_module();         // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
+  void cut_range(Range& range);
+  void broadcast(const at::Tensor& tensor);  // from rank 0
   void create_optimizer(const config::Document& document, const EngineOptions& options);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
@@ -108,11 +111,15 @@ struct EngineBase::Impl {
   double clip(double norm) const;  // the factor that every gradient is multiplied by, unscaling included
   StepResult skip(const std::string& why);
   void update(double grad_scale);
+  void update(Range& range, double grad_scale);
+  void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
+  void finish_publishing();
+  void publish_all();          // parameters from their masters, on every rank
   void* current_stream() const;    // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();
   void tell(const StepResult& result);
-  std::string first_non_finite() const;
+  std::string first_non_finite();
   void forget_gradients();
 
   // ---- save.cpp, load.cpp

@@ -60,9 +60,6 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   }
 }
 
-// Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
-constexpr int64_t kOverlapBucketNumel = 8 << 20;
-
 at::ScalarType scalar_type(config::DType type) {
   return type == config::DType::kFloat16 ? at::kHalf : type == config::DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
@@ -96,10 +93,12 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
   impl.user_optimizer = options.optimizer;
+  if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
+    throw Error(ErrorCode::kUnsupported, "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " + std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
+                "set zero_optimization.stage to 0, or name an optimizer in the config");
   impl.collect_parameters(options);
   impl.agree_on_model();
   impl.place_module();
-  impl.broadcast_from_first();
   impl.create_optimizer(document, options);
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
@@ -198,6 +197,9 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
       if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
         throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' averages gradients itself, which this engine does not support yet",
                     "choose another optimizer");
+      if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) && settings().zero.stage > 0 && comm->size() > 1)
+        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " + std::to_string(settings().zero.stage) + " cuts them among the ranks",
+                    "set zero_optimization.stage to 0, or choose another optimizer");
     }
   } else {
     return;  // an engine to evaluate with: backward and step say that there is no optimizer
@@ -208,7 +210,7 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
     if (!optimizer) continue;
     optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype), range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
     for (const auto& state : optimizer->states()) {
-      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.numel
+      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.own_numel
                             : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
       at::Tensor flat = allocate_flat(numel, dtype, device);
@@ -218,7 +220,6 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
   }
 
   Reducer::Options reduction;
-  reduction.bucket_numel = std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel);
   if (settings().communication_data_type) reduction.communication_dtype = scalar_type(*settings().communication_data_type);
   else if (settings().fp16.enabled) reduction.communication_dtype = at::kHalf;  // the reference's defaults
   else if (settings().bf16.enabled) reduction.communication_dtype = at::kBFloat16;
@@ -254,7 +255,7 @@ bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm-
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
-  std::string model = "micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
+  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
       model += parameter.name + " " + c10::toString(range.dtype) + " [";

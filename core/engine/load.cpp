@@ -65,10 +65,7 @@ class Loading {
     impl_.is_half_loaded = true;
     read();
     if (options_.custom_load_fn) hand_to_program();
-    for (auto& range : impl_.ranges)
-      if (range.has_master_copy()) range.param.copy_(range.master);
     if (!options_.load_module_only) restore();
-    impl_.is_half_loaded = false;
     receipt_.client_state.document = dict("client_state");
     for (size_t g = 0; g < impl_.groups.size(); ++g)
       if (const double* lr = impl_.groups[g].find("lr")) receipt_.lr.push_back(*lr);
@@ -110,13 +107,13 @@ class Loading {
         }
         continue;
       }
-      if (saved->shape != kept.tensor.sizes().vec()) {
-        differences.push_back("shape of " + name + ": " + shape_text(saved->shape) + " in the checkpoint, " + shape_text(kept.tensor.sizes().vec()) + " here");
+      if (saved->shape != kept.shape) {
+        differences.push_back("shape of " + name + ": " + shape_text(saved->shape) + " in the checkpoint, " + shape_text(kept.shape) + " here");
         continue;
       }
       const bool may_convert = kept.kind == Kept::Kind::kFrozen || kept.kind == Kept::Kind::kBuffer;
-      if (saved->dtype != kept.tensor.scalar_type() && !may_convert) {
-        differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " + c10::toString(kept.tensor.scalar_type()) + " here");
+      if (saved->dtype != kept.dtype && !may_convert) {
+        differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " + c10::toString(kept.dtype) + " here");
         continue;
       }
       wanted_.push_back({kept, saved});
@@ -168,7 +165,8 @@ class Loading {
 
     for (const auto& [kept, saved] : wanted_) {
       if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
-      want(stored_name(kept, source_rank_), kept.tensor, saved->dtype);
+      if (kept.whole.defined()) want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
+      else if (kept.part.defined()) targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part});
     }
     if (options_.custom_load_fn) {
       for (const TensorInfo& saved : found_.tensors()) {
@@ -184,6 +182,8 @@ class Loading {
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters)
           if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined()) gradients_.emplace_back(&parameter, held);
+      for (size_t r = 0; r < impl_.ranges.size(); ++r)
+        if (at::Tensor sums = bytes("gradient/" + std::to_string(rank) + "/@" + std::to_string(r)); sums.defined()) gradient_sums_.emplace_back(r, sums);
       if (impl_.user_optimizer && wants_states()) user_optimizer_ = bytes("optimizer/user");
     }
     for (const TensorInfo& saved : found_.tensors())
@@ -195,7 +195,8 @@ class Loading {
   void hand_to_program() {
     options_.custom_load_fn(for_program_, *impl_.module);
     for (auto& range : impl_.ranges)
-      for (auto& parameter : range.parameters) range.slice(range.master, parameter).copy_(parameter.tensor);
+      for (const auto& shard : range.shards)
+        if (range.has_master_copy()) range.master_of(shard).copy_(range.param_of(shard));
   }
 
   void restore() {
@@ -242,6 +243,13 @@ class Loading {
                       " accumulation steps: its gradients cannot be shared out among " + std::to_string(impl_.comm->size()) + " ranks with " + std::to_string(accumulation),
                   "resume with the same numbers, or save after a step");
     impl_.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.global_steps * accumulation;
+    const bool are_shards_alike = gradient_sums_.empty() == !(is_between && impl_.shards_gradients()) &&
+                                  std::all_of(gradient_sums_.begin(), gradient_sums_.end(), [&](const auto& sums) { return sums.second.numel() == impl_.ranges[sums.first].grad.numel(); });
+    if (!are_shards_alike)
+      throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " was saved between two steps, with gradients at another ZeRO stage or bucket size",
+                  "resume with the same zero_optimization, or save after a step");
+    for (auto& [r, sums] : gradient_sums_) impl_.ranges[r].grad.copy_(sums);
+    if (!gradient_sums_.empty()) impl_.reducer->adopt_sums();
     for (auto& [parameter, gradient] : gradients_) {
       parameter->flat_grad.copy_(gradient.view(parameter->flat_grad.sizes()));
       parameter->held = parameter->flat_grad;
@@ -304,6 +312,7 @@ class Loading {
   std::vector<std::pair<Kept, const TensorInfo*>> wanted_;
   std::map<std::string, at::Tensor> for_program_, random_;
   std::vector<std::pair<TrainedParameter*, at::Tensor>> gradients_;
+  std::vector<std::pair<size_t, at::Tensor>> gradient_sums_;  // of a range, where gradients are sharded
   at::Tensor user_optimizer_;
 };
 
@@ -357,6 +366,10 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       }
     }
     if (!first) {
+      // Only now: no rank waits for the others' parts while one of them has none to give.
+      at::NoGradGuard no_grad;
+      impl.publish_all();
+      impl.is_half_loaded = false;
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
       return receipt;

@@ -6,9 +6,11 @@
 #include <gannet/log.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,6 +32,9 @@ std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
   if (settings.bf16.enabled) return at::kBFloat16;
   return std::nullopt;
 }
+
+// Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
+constexpr int64_t kOverlapBucketNumel = 8 << 20;
 
 bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
@@ -102,39 +107,79 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
                 "call requires_grad_(true) on those to train");
 }
 
+void EngineBase::Impl::cut_range(Range& range) {
+  std::vector<int64_t> numels;
+  for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
+  if (comm->size() > 1 && settings().zero.stage > 0) range.sharding = settings().zero.stage == 1 ? Sharding::kStates : Sharding::kGradients;
+  range.layout = zero::lay_out(numels, std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel), range.is_sharded() ? comm->size() : 1);
+  range.numel = range.layout.numel;
+  for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
+  if (range.is_sharded()) {
+    range.shards = zero::shards_of(range.layout, comm->rank(), comm->size());
+    range.parts = zero::parts_of(range.layout, range.shards);
+    for (const auto& shard : range.shards) range.own_numel += shard.numel;
+  } else {
+    range.shards = {{0, 0, range.numel}};
+    for (size_t p = 0; p < numels.size(); ++p) range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
+    range.own_numel = range.numel;
+  }
+
+  const auto segment_of = [&](const zero::Part& part, int64_t offset) {
+    const auto& parameter = range.parameters[part.tensor];
+    gannet_segment segment{};
+    segment.struct_size = sizeof(segment);
+    segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
+    segment.tensor_id = part.tensor;
+    segment.offset = static_cast<uint64_t>(offset);
+    segment.numel = static_cast<uint64_t>(part.numel);
+    segment.tensor_offset = static_cast<uint64_t>(part.begin);
+    segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
+    segment.shape = parameter.shape.data();
+    return segment;
+  };
+  size_t at = 0;
+  for (const auto& shard : range.shards) {
+    auto& segments = range.segments.emplace_back();
+    for (; at < range.parts.size() && range.parts[at].own < shard.own + shard.numel; ++at) segments.push_back(segment_of(range.parts[at], range.parts[at].own - shard.own));
+  }
+  for (size_t p = 0; p < numels.size(); ++p) range.own_segments.push_back(segment_of({p, 0, 0, 0, numels[p]}, 0));
+}
+
+void EngineBase::Impl::broadcast(const at::Tensor& tensor) {
+  if (comm->size() == 1 || tensor.numel() == 0) return;
+  const at::Tensor flat = tensor.contiguous();
+  comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type())).wait();
+  if (!flat.is_same(tensor)) tensor.copy_(flat);
+}
+
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
   std::unordered_set<const void*> trained;
   for (auto& range : ranges) {
-    std::vector<int64_t> numels;
-    for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-    const FlatLayout layout = lay_out(numels);
-    range.numel = layout.numel;
-    // Masters keep the fp32 values that the program made, not their rounding to 16 bits.
-    range.master = allocate_flat(range.numel, range.master_dtype, device);
-    range.param = range.has_master_copy() ? allocate_flat(range.numel, range.dtype, device) : range.master;
-    range.grad = allocate_flat(range.numel, range.grad_dtype, device);
-    for (size_t p = 0; p < range.parameters.size(); ++p) {
-      auto& parameter = range.parameters[p];
-      parameter.offset = layout.offsets[p];
-      trained.insert(parameter.tensor.unsafeGetTensorImpl());
-      range.slice(range.master, parameter).copy_(parameter.tensor);
-      parameter.flat_grad = range.slice(range.grad, parameter);
-      parameter.tensor.mutable_grad().reset();
-      parameter.tensor.set_data(range.slice(range.param, parameter));
+    cut_range(range);
+    range.param = allocate_flat(range.numel, range.dtype, device);
+    if (range.has_master_copy()) range.master = allocate_flat(range.own_numel, range.master_dtype, device);
+    range.grad = allocate_flat(range.sharding == Sharding::kGradients ? range.own_numel : range.numel, range.grad_dtype, device);
+    for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
+      const auto& bucket = range.layout.buckets[b];
+      // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
+      at::Tensor whole = !range.has_master_copy() ? range.param.narrow(0, bucket.offset, bucket.numel)
+                         : !range.is_sharded()    ? range.master.narrow(0, bucket.offset, bucket.numel)
+                                                  : at::zeros({bucket.numel}, range.master.options());
+      for (size_t p = bucket.first; p < bucket.last; ++p) {
+        auto& parameter = range.parameters[p];
+        whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
+        parameter.tensor.mutable_grad().reset();
+        parameter.tensor.set_data(range.slice(range.param, parameter));
+      }
+      broadcast(whole);
+      if (!range.has_master_copy()) continue;
+      range.param.narrow(0, bucket.offset, bucket.numel).copy_(whole);
+      if (range.is_sharded()) range.master_of(range.shards[b]).copy_(whole.narrow(0, range.shards[b].offset - bucket.offset, range.shards[b].numel));
     }
-    if (range.has_master_copy()) range.param.copy_(range.master);
     for (auto& parameter : range.parameters) {
-      gannet_segment segment{};
-      segment.struct_size = sizeof(segment);
-      segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
-      segment.tensor_id = range.segments.size();
-      segment.offset = static_cast<uint64_t>(parameter.offset);
-      segment.numel = segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
-      segment.shape = parameter.shape.data();
-      range.segments.push_back(segment);
-      segment.offset = 0;
-      range.own_segments.push_back(segment);
+      trained.insert(parameter.tensor.unsafeGetTensorImpl());
+      if (range.sharding != Sharding::kGradients) parameter.flat_grad = range.slice(range.grad, parameter);
     }
   }
 
@@ -148,23 +193,7 @@ void EngineBase::Impl::place_module() {
     const bool cast = settings().buffer_dtype && buffer.is_floating_point();
     buffer.set_data(buffer.to(device, cast ? scalar_type(*settings().buffer_dtype) : buffer.scalar_type()));
   }
-}
-
-void EngineBase::Impl::broadcast_from_first() {
-  if (comm->size() == 1) return;
-  at::NoGradGuard no_grad;
-  auto broadcast = [&](at::Tensor tensor) {
-    if (tensor.numel() == 0) return;
-    at::Tensor flat = tensor.is_contiguous() ? tensor : tensor.contiguous();
-    comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type())).wait();
-    if (!flat.is_same(tensor)) tensor.copy_(flat);
-  };
-  std::unordered_set<const void*> trained;
-  for (auto& range : ranges) {
-    broadcast(range.master);
-    if (range.has_master_copy()) range.param.copy_(range.master);
-    for (auto& parameter : range.parameters) trained.insert(parameter.tensor.unsafeGetTensorImpl());
-  }
+  // Every rank starts from rank 0's values, buffers included.
   for (auto& parameter : module->parameters())
     if (!trained.count(parameter.unsafeGetTensorImpl())) broadcast(parameter.detach());
   for (auto& buffer : module->buffers()) broadcast(buffer.detach());

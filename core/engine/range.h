@@ -3,6 +3,7 @@
 
 #include "interfaces/optimizer.h"
 #include "tensor/flat_buffer.h"
+#include "zero/layout.h"
 
 #include <gannet/value.h>
 
@@ -20,12 +21,15 @@ struct TrainedParameter {
   at::Tensor tensor;            // the module's own; its data is a view of Range::param
   std::vector<int64_t> shape;
   int64_t numel = 0;
-  int64_t offset = 0;           // elements into the range's buffers
-  at::Tensor flat_grad;         // its part of Range::grad
+  int64_t offset = 0;           // elements into the range's flat buffers
+  at::Tensor flat_grad;         // its part of Range::grad; undefined where gradients are sharded
   // This step's gradient so far, undefined before the first: flat_grad, or, where no rank is to be averaged with, the very
-  // tensor that autograd made (taken over, not copied).
+  // tensor that autograd made (taken over, not copied). Where gradients are sharded: its place in a bucket, during backward.
   at::Tensor held;
 };
+
+// What ZeRO shards of a range: each rank has a shard of it, or the whole.
+enum class Sharding { kNone, kStates, kGradients };
 
 struct Range {
   size_t group = 0;
@@ -33,19 +37,33 @@ struct Range {
   at::ScalarType master_dtype;  // fp32 for 16-bit parameters, else dtype
   at::ScalarType grad_dtype;    // gradients are accumulated in it
   std::vector<TrainedParameter> parameters;
-  int64_t numel = 0;            // padding included
+  Sharding sharding = Sharding::kNone;
+  zero::Layout layout;
+  std::vector<zero::Shard> shards;  // of this rank, one for each bucket; without sharding one that is the whole
+  std::vector<zero::Part> parts;    // of the tensors in them
+  int64_t numel = 0;            // of the flat buffers, padding included
+  int64_t own_numel = 0;        // of this rank's shards
 
   at::Tensor param;             // [numel] dtype
-  at::Tensor master;            // [numel] master_dtype; the same storage as param where the dtypes are equal
-  at::Tensor grad;              // [numel] grad_dtype; not touched, so not backed by memory, while gradients are taken over
-  std::vector<at::Tensor> states;      // as the optimizer's specs say
-  std::vector<gannet_segment> segments;      // in the whole range
-  std::vector<gannet_segment> own_segments;  // of each tensor alone: offset 0
+  at::Tensor master;            // [own_numel] master_dtype; undefined where the parameters are their own masters
+  at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; not touched, so not backed by memory, while gradients are taken over
+  std::vector<at::Tensor> states;                // as the optimizer's specs say; per element: [own_numel]
+  std::vector<std::vector<gannet_segment>> segments;  // [shards]: the tensors in each
+  std::vector<gannet_segment> own_segments;      // of each tensor alone and whole: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
+  bool is_sharded() const { return sharding != Sharding::kNone; }
+
+  // A tensor in a flat buffer.
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
     return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
   }
+  // A stretch of this rank's masters and gradients.
+  at::Tensor master_of(const zero::Shard& shard) const { return has_master_copy() ? master.narrow(0, shard.own, shard.numel) : param_of(shard); }
+  at::Tensor param_of(const zero::Shard& shard) const { return param.narrow(0, shard.offset, shard.numel); }
+  at::Tensor grad_of(const zero::Shard& shard) const { return grad.narrow(0, sharding == Sharding::kGradients ? shard.own : shard.offset, shard.numel); }
+  // Without sharding: the master of a whole parameter.
+  at::Tensor whole_master(const TrainedParameter& parameter) const { return slice(has_master_copy() ? master : param, parameter); }
 };
 
 // Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.

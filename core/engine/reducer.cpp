@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 namespace gannet {
 
 class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
@@ -26,19 +28,21 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
 Reducer::Reducer(std::vector<Range>& ranges, CommGroup* comm, Options options)
     : ranges_(ranges), comm_(comm), options_(options), alive_(std::make_shared<bool>(true)) {
   for (size_t r = ranges.size(); r-- > 0;) {
-    auto& parameters = ranges[r].parameters;
-    size_t last = parameters.size();
-    while (last > 0) {  // a bucket takes parameters from the end until it is full; a larger parameter is one of its own
-      const int64_t end = last == parameters.size() ? ranges[r].numel : parameters[last].offset;
-      size_t first = last - 1;
-      while (first > 0 && end - parameters[first - 1].offset <= options_.bucket_numel) --first;
+    const auto& layout = ranges[r].layout;
+    for (size_t place = layout.buckets.size(); place-- > 0;) {
+      const auto& cut = layout.buckets[place];
       Bucket& bucket = buckets_.emplace_back();
       bucket.range = r;
-      bucket.first = first;
-      bucket.last = last;
-      bucket.offset = parameters[first].offset;
-      bucket.numel = end - bucket.offset;
-      last = first;
+      bucket.place = place;
+      bucket.first = cut.first;
+      bucket.last = cut.last;
+      bucket.offset = cut.offset;
+      bucket.numel = cut.numel;
+      largest_bucket_ = std::max(largest_bucket_, cut.numel);
+      for (size_t p = cut.first; p < cut.last; ++p) {
+        const int64_t end = layout.offsets[p] + layout.numels[p], next = p + 1 < cut.last ? layout.offsets[p + 1] : cut.offset + cut.numel;
+        if (end < next) bucket.gaps.emplace_back(end - cut.offset, next - end);
+      }
     }
   }
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -65,11 +69,24 @@ Reducer::~Reducer() {
 void Reducer::begin_backward(Backward backward) {
   current_ = backward;
   if (reduced_) {
-    // A further backward after the sums over ranks are in place. Each rank keeps an equal share of them, so that the sum of
-    // shares and new gradients is what one reduction of everything would have given.
+    // A further backward after the sums over ranks are in place. The ranks hold parts of those that add up to them, so that the
+    // sum of what they hold and of new gradients is what one reduction of everything would have given.
     wait();
-    const double share = 1.0 / (comm_->size() * options_.pre_factor);
-    for (auto& range : ranges_) range.grad.mul_(share);
+    at::NoGradGuard no_grad;
+    for (auto& range : ranges_) {
+      if (range.sharding == Sharding::kGradients) continue;  // new sums are added to the old ones
+      if (range.sharding == Sharding::kNone) {
+        range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
+        continue;
+      }
+      for (size_t b = 0; b < range.shards.size(); ++b) {
+        const auto& bucket = range.layout.buckets[b];
+        const auto& shard = range.shards[b];
+        range.grad_of(shard).mul_(1.0 / options_.pre_factor);
+        range.grad.narrow(0, bucket.offset, shard.offset - bucket.offset).zero_();
+        range.grad.narrow(0, shard.offset + shard.numel, bucket.offset + bucket.numel - shard.offset - shard.numel).zero_();
+      }
+    }
     reduced_ = false;
   }
   next_bucket_ = 0;
@@ -79,13 +96,12 @@ void Reducer::begin_backward(Backward backward) {
 
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   const Slot& place = slots_[slot];
-  Range& range = ranges_[place.range];
-  TrainedParameter& parameter = range.parameters[place.parameter];
+  TrainedParameter& parameter = ranges_[place.range].parameters[place.parameter];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
   {
     at::NoGradGuard no_grad;
-    hold(range, parameter, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
+    hold(buckets_[place.bucket], parameter, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
   }
   if (!current_.keep_grads) grad.reset();
   std::lock_guard lock(mutex_);
@@ -95,9 +111,19 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   }
 }
 
-void Reducer::hold(Range& range, TrainedParameter& parameter, const at::Tensor& gradient) {
+void Reducer::hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient) {
   if (parameter.held.defined()) {
     parameter.held.add_(gradient);
+    return;
+  }
+  const Range& range = ranges_[bucket.range];
+  if (range.sharding == Sharding::kGradients) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+    }
+    parameter.held = bucket.gathered.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape);
+    parameter.held.copy_(gradient);
     return;
   }
   // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
@@ -111,23 +137,70 @@ void Reducer::hold(Range& range, TrainedParameter& parameter, const at::Tensor& 
   }
 }
 
+// Holding mutex_. Two buckets' memory serves a backward that gives gradients in the usual order: one is filled while the other is
+// on its way. Another order, which keeps several buckets open, gets more.
+at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
+  const auto find = [&] { return std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& one) { return one.scalar_type() == dtype; }); };
+  auto found = find();
+  while (found == spare_.end() && flying_.size() > 1) {
+    finish(*flying_.front());
+    found = find();
+  }
+  at::Tensor buffer;
+  if (found != spare_.end()) {
+    buffer = std::move(*found);
+    spare_.erase(found);
+  } else {
+    const Range& range = ranges_[bucket.range];
+    buffer = allocate_flat(largest_bucket_, dtype, range.grad.device());
+  }
+  return buffer.narrow(0, 0, bucket.numel);
+}
+
 void Reducer::send_ready_buckets() {
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].awaited == 0) send(buckets_[next_bucket_++]);
 }
 
+// Holding mutex_.
 void Reducer::send(Bucket& bucket) {
   at::NoGradGuard no_grad;
   Range& range = ranges_[bucket.range];
-  zero_missing(range, bucket.first, bucket.last);
-  at::Tensor part = range.grad.narrow(0, bucket.offset, bucket.numel);
+  const bool shards_gradients = range.sharding == Sharding::kGradients;
+  at::Tensor part;
+  if (shards_gradients) {
+    if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+    part = bucket.gathered;
+    for (const auto& [offset, numel] : bucket.gaps) part.narrow(0, offset, numel).zero_();  // it may have been another bucket's
+    for (size_t p = bucket.first; p < bucket.last; ++p) {
+      auto& parameter = range.parameters[p];
+      if (!parameter.held.defined()) part.narrow(0, parameter.offset - bucket.offset, parameter.numel).zero_();
+      parameter.held.reset();
+    }
+  } else {
+    zero_missing(range, bucket.first, bucket.last);
+    part = range.grad.narrow(0, bucket.offset, bucket.numel);
+  }
   if (options_.pre_factor != 1.0) part.mul_(options_.pre_factor);
-  if (options_.communication_dtype && *options_.communication_dtype != range.grad_dtype) {
-    if (!bucket.cast.defined()) bucket.cast = at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
+  const bool is_cast = options_.communication_dtype && *options_.communication_dtype != range.grad_dtype;
+  if (is_cast) {
+    if (!bucket.cast.defined())
+      bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype) : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
     bucket.cast.copy_(part);
     part = bucket.cast;
   }
   finished_ = false;
-  bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), to_dtype(part.scalar_type()), GANNET_SUM);
+  const gannet_dtype dtype = to_dtype(part.scalar_type());
+  if (!range.is_sharded()) {
+    bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM);
+    return;
+  }
+  const zero::Shard& shard = range.shards[bucket.place];
+  // The first sum of a step comes to its place; a further one, or one in another dtype, into the bucket and from there.
+  const bool is_direct = shards_gradients && !bucket.has_sum && !is_cast;
+  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, shard.offset - bucket.offset, shard.numel);
+  bucket.arriving = is_direct || (!is_cast && !shards_gradients) ? at::Tensor() : into;
+  bucket.work = comm_->reduce_scatter(part.const_data_ptr(), into.data_ptr(), static_cast<uint64_t>(shard.numel), dtype);
+  if (shards_gradients) flying_.push_back(&bucket);
 }
 
 void Reducer::zero_missing(Range& range, size_t first, size_t last) {
@@ -140,6 +213,7 @@ void Reducer::zero_missing(Range& range, size_t first, size_t last) {
 void Reducer::end_backward() {
   in_backward_ = false;
   if (!current_.reduce) return;
+  std::lock_guard lock(mutex_);
   for (; next_bucket_ < buckets_.size(); ++next_bucket_) send(buckets_[next_bucket_]);
   reduced_ = true;
 }
@@ -147,16 +221,56 @@ void Reducer::end_backward() {
 void Reducer::wait() {
   if (!finished_) finish_works();
   at::NoGradGuard no_grad;
-  for (auto& range : ranges_) zero_missing(range, 0, range.parameters.size());
+  for (auto& range : ranges_)
+    if (range.sharding != Sharding::kGradients) zero_missing(range, 0, range.parameters.size());
+  for (auto& bucket : buckets_) {
+    Range& range = ranges_[bucket.range];
+    if (range.sharding == Sharding::kGradients && !bucket.has_sum) range.grad_of(range.shards[bucket.place]).zero_();
+  }
 }
 
 void Reducer::finish_works() {
   at::NoGradGuard no_grad;
-  for (auto& bucket : buckets_) {
-    bucket.work.wait();
-    if (bucket.cast.defined()) ranges_[bucket.range].grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
-  }
+  std::lock_guard lock(mutex_);
+  for (auto& bucket : buckets_) finish(bucket);
   finished_ = true;
+}
+
+// Holding mutex_. Legal for a bucket that was not sent.
+void Reducer::finish(Bucket& bucket) {
+  if (!bucket.work.pending()) return;
+  at::NoGradGuard no_grad;
+  bucket.work.wait();
+  Range& range = ranges_[bucket.range];
+  if (!range.is_sharded()) {
+    if (bucket.cast.defined()) range.grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
+    return;
+  }
+  at::Tensor own = range.grad_of(range.shards[bucket.place]);
+  if (bucket.arriving.defined()) {
+    if (bucket.has_sum) own.add_(bucket.arriving);
+    else own.copy_(bucket.arriving);
+    bucket.arriving.reset();
+  }
+  if (range.sharding != Sharding::kGradients) return;
+  bucket.has_sum = true;
+  std::erase(flying_, &bucket);
+  for (at::Tensor* buffer : {&bucket.gathered, &bucket.cast})
+    if (buffer->defined()) {
+      spare_.push_back(buffer->as_strided({largest_bucket_}, {1}, 0));
+      buffer->reset();
+    }
+}
+
+bool Reducer::holds_sums() {
+  const bool holds = std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.has_sum || bucket.gathered.defined(); });
+  if (holds) wait();
+  return holds;
+}
+
+void Reducer::adopt_sums() {
+  for (auto& bucket : buckets_) bucket.has_sum = ranges_[bucket.range].sharding == Sharding::kGradients;
+  reduced_ = true;
 }
 
 void Reducer::forget() {
@@ -165,6 +279,7 @@ void Reducer::forget() {
   reduced_ = false;
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
+  for (auto& bucket : buckets_) bucket.has_sum = false;
 }
 
 }  // namespace gannet

@@ -1,8 +1,12 @@
 // From autograd to averaged gradients in flat buffers, while backward still runs.
 //
 // A hook after each parameter's accumulation takes `.grad` away: on one rank the tensor itself, on several it is copied (added,
-// the second time) into the range's flat buffer. At a boundary, a bucket whose parameters have all arrived is all-reduced at once; buckets are sent in one
+// the second time) into a flat buffer. A bucket whose parameters have all arrived is reduced at once; buckets are sent in one
 // fixed order on every rank, the reverse of the parameters' order, which is about the order that backward produces them in.
+//
+//   no sharding        flat buffer of all gradients; all-reduce at a boundary
+//   sharded states     the same; reduce-scatter in place at a boundary, after which only this rank's shards are whole
+//   sharded gradients  a buffer for the bucket at hand; reduce-scatter in every backward, added to this rank's shards
 #pragma once
 
 #include "engine/range.h"
@@ -18,7 +22,6 @@ namespace gannet {
 class Reducer {
  public:
   struct Options {
-    int64_t bucket_numel = 0;
     std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
     double pre_factor = 1.0;    // gradients are multiplied by it before the all-reduce (prescale, predivide)
     double post_factor = 1.0;   // and by this after it, which costs no pass: it is folded into the norm and the update
@@ -29,7 +32,7 @@ class Reducer {
   Reducer(const Reducer&) = delete;
 
   struct Backward {
-    bool reduce = false;        // this is a boundary and ranks are to be averaged
+    bool reduce = false;        // ranks are to be averaged: at a boundary or, where gradients are sharded, always
     bool keep_grads = false;    // create_graph: `.grad` stays with the program, a detached copy is added
   };
   void begin_backward(Backward backward);
@@ -39,6 +42,9 @@ class Reducer {
   bool is_reduced() const { return reduced_; }
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
+  // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some there.
+  bool holds_sums();
+  void adopt_sums();
   void forget();                // the next gradient of each parameter is the first
 
  private:
@@ -46,11 +52,15 @@ class Reducer {
     size_t range, parameter, bucket;
   };
   struct Bucket {
-    size_t range;
+    size_t range, place;        // ranges_[range].layout.buckets[place]
     size_t first, last;         // parameters [first, last) of the range
     int64_t offset, numel;      // elements of the flat buffer
+    std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
     size_t awaited = 0;
+    at::Tensor gathered;        // sharded gradients: [numel] of the running backward
     at::Tensor cast;            // [numel] communication dtype, where it differs
+    at::Tensor arriving;        // [shard] of what comes, where that is not its last place
+    bool has_sum = false;       // sharded gradients: this rank's shard holds an earlier backward's sum
     Work work;
   };
   class Hook;
@@ -58,7 +68,9 @@ class Reducer {
   void on_gradient(size_t slot, const at::Tensor& parameter);
   void send_ready_buckets();
   void send(Bucket& bucket);
-  void hold(Range& range, TrainedParameter& parameter, const at::Tensor& gradient);
+  void hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient);
+  at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
+  void finish(Bucket& bucket);
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
 
@@ -72,6 +84,9 @@ class Reducer {
   bool reduced_ = false;
   bool finished_ = true;        // no work is in flight
   size_t next_bucket_ = 0;
+  std::deque<Bucket*> flying_;  // sharded gradients: sent, and not finished; in that order
+  std::vector<at::Tensor> spare_;     // buffers of the largest bucket's size
+  int64_t largest_bucket_ = 0;
   std::mutex mutex_;            // devices' autograd threads call hooks side by side
   std::shared_ptr<bool> alive_; // hooks of a dead engine do nothing
 };

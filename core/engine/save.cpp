@@ -105,8 +105,9 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
   std::vector<std::pair<std::string, at::Tensor>> shared;
   for (const Kept& kept : inventory(*this)) {
     if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
-    if (kept.kind == Kept::Kind::kBuffer) content.slices.push_back(whole(stored_name(kept, rank), kept.tensor));
-    else shared.emplace_back(stored_name(kept, rank), kept.tensor);
+    if (kept.kind == Kept::Kind::kBuffer) content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
+    else if (kept.whole.defined()) shared.emplace_back(stored_name(kept, rank), kept.whole);
+    else if (kept.part.defined() && kept.is_given_here) content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part});
   }
   for (auto& slice : share_of(shared, rank, comm->size())) content.slices.push_back(std::move(slice));
 
@@ -115,6 +116,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     const std::lock_guard lock(generator.mutex());
     content.slices.push_back(whole("rng/" + mine + name, generator.get_state()));
   }
+  if (reducer && reducer->holds_sums())
+    for (size_t r = 0; r < ranges.size(); ++r) content.slices.push_back(whole("gradient/" + mine + "@" + std::to_string(r), ranges[r].grad));
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined()) content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
@@ -218,20 +221,17 @@ void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLo
 
 namespace {
 
-void save_model(const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
+void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
+  NamedTensors tensors;
+  if (masters) tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   std::string problem;
   if (impl.comm->rank() == 0) {
     try {
-      NamedTensors tensors;
-      for (const Kept& kept : inventory(impl)) {
-        if (kept.kind == Kept::Kind::kState || (kept.kind == Kept::Kind::kFrozen && exclude_frozen)) continue;
-        tensors.emplace_back(kept.name, kept.tensor);
-      }
-      if (!masters) {
-        size_t at = 0;  // trained ones come first, in the ranges' order
+      if (!masters)
         for (const auto& range : impl.ranges)
-          for (const auto& parameter : range.parameters) tensors[at++].second = parameter.tensor.detach();
-      }
+          for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, parameter.tensor.detach());
+      for (const Kept& kept : inventory(impl))
+        if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
       if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
@@ -250,10 +250,10 @@ void save_model(const EngineBase::Impl& impl, const std::string& folder, const s
 }  // namespace
 
 void EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
-  save_model(*impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
+  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
 }
 void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
-  save_model(*impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
+  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
 }
 
 }  // namespace gannet

@@ -20,6 +20,8 @@
 namespace gannet {
 namespace {
 
+constexpr size_t kPlaceDigits = 36;
+
 std::string short_number(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", number);
@@ -30,24 +32,34 @@ void* at_element(const at::Tensor& flat, int64_t element) {
   return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
 }
 
-// A stretch of a range whose gradient lies in one buffer: the whole range where gradients are in the flat buffer, else one
-// tensor each, as autograd made them.
+// A stretch of a range that the optimizer takes at once: a shard of it; without sharding the whole, or one tensor each where
+// gradients are as autograd made them.
 struct Piece {
-  int64_t offset, numel;         // elements into the range's buffers
-  int64_t first, count;          // its tensors
-  at::Tensor grad;
+  at::Tensor master, grad, out;  // [numel]; out is undefined where parameters are their own masters
+  int64_t own;                   // elements into this rank's states
+  size_t first;                  // its first tensor
   const gannet_segment* segments;
+  size_t segment_count;
 };
 
 std::vector<Piece> pieces_of(const Range& range) {
-  bool is_flat = true;
-  for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
-  if (is_flat) return {{0, range.numel, 0, static_cast<int64_t>(range.parameters.size()), range.grad, range.segments.data()}};
   std::vector<Piece> pieces;
-  pieces.reserve(range.parameters.size());
+  bool is_flat = true;
+  if (!range.is_sharded())
+    for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
+  if (is_flat) {
+    for (size_t s = 0; s < range.shards.size(); ++s) {
+      const auto& shard = range.shards[s];
+      const auto& segments = range.segments[s];
+      pieces.push_back({range.master_of(shard), range.grad_of(shard), range.has_master_copy() ? range.param_of(shard) : at::Tensor(), shard.own,
+                        segments.empty() ? 0 : segments[0].tensor_id, segments.data(), segments.size()});
+    }
+    return pieces;
+  }
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
-    pieces.push_back({parameter.offset, parameter.numel, static_cast<int64_t>(p), 1, parameter.held, &range.own_segments[p]});
+    const zero::Shard whole{parameter.offset, parameter.offset, parameter.numel};
+    pieces.push_back({range.master_of(whole), parameter.held, range.has_master_copy() ? range.param_of(whole) : at::Tensor(), parameter.offset, p, &range.own_segments[p], 1});
   }
   return pieces;
 }
@@ -114,15 +126,16 @@ StepResult EngineBase::step() {
   return result;
 }
 
-// One pass over the gradients: their norm, and whether all are finite.
+// One pass over the gradients: their norm, and whether all are finite. A rank sees its shards; the sums go to all.
 EngineBase::Impl::Check EngineBase::Impl::check() {
   double squares = 0;
-  bool finite = true;
+  bool finite = true, is_sharded = false;
   at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
   for (auto& range : ranges) {
+    is_sharded = is_sharded || range.is_sharded();
     for (const Piece& piece : pieces_of(range)) {
       if (device.is_cpu()) {
-        const NormResult part = sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.numel), 0);
+        const NormResult part = sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
         squares += part.sum_of_squares;
         finite = finite && part.finite;
       } else {
@@ -134,6 +147,12 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   if (device_squares.defined()) {
     squares = device_squares.item<double>();
     finite = std::isfinite(squares);
+  }
+  if (is_sharded) {
+    double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
+    comm->all_reduce(totals, 2, GANNET_FLOAT64).wait();
+    squares = totals[0];
+    finite = totals[1] == 0;
   }
   const double scale = reducer->mean_factor() / scaler.scale();
   return {std::sqrt(squares) * scale, finite};
@@ -159,44 +178,87 @@ void* EngineBase::Impl::current_stream() const {
 
 void EngineBase::Impl::update(double grad_scale) {
   if (user_optimizer) return update_with_user_optimizer(grad_scale);
-  for (auto& range : ranges) {
-    Group& group = groups[range.group];
-    Optimizer& optimizer = *group.optimizer;
+  for (auto& range : ranges) update(range, grad_scale);
+  finish_publishing();
+}
+
+void EngineBase::Impl::update(Range& range, double grad_scale) {
+  Group& group = groups[range.group];
+  Optimizer& optimizer = *group.optimizer;
+  std::vector<void*> states(range.states.size());
+  const auto arguments = [&](const Piece& piece) {
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = to_dtype(range.master_dtype);
     args.grad_dtype = to_dtype(range.grad_dtype);
-    args.out_dtype = range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
-    args.state_count = range.states.size();
+    args.out_dtype = piece.out.defined() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
+    args.numel = static_cast<uint64_t>(piece.master.numel());
+    args.param = piece.master.data_ptr();
+    args.grad = piece.grad.const_data_ptr();
+    args.out = piece.out.defined() ? piece.out.data_ptr() : nullptr;
+    for (size_t s = 0; s < states.size(); ++s) {
+      const auto extent = optimizer.states()[s].extent;
+      states[s] = at_element(range.states[s], extent == GANNET_STATE_PER_ELEMENT ? piece.own : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first) : 0);
+    }
+    args.states = states.data();
+    args.state_count = states.size();
     args.grad_scale = grad_scale;
     args.step = static_cast<uint64_t>(applied_steps) + 1;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
+    args.segments = piece.segments;
+    args.segment_count = piece.segment_count;
     args.segment_stride = sizeof(gannet_segment);
     args.stream = current_stream();
-    std::vector<void*> states(range.states.size());
-    for (const Piece& piece : pieces_of(range)) {
-      args.numel = static_cast<uint64_t>(piece.numel);
-      args.param = at_element(range.master, piece.offset);
-      args.grad = piece.grad.const_data_ptr();
-      args.out = range.has_master_copy() ? at_element(range.param, piece.offset) : nullptr;
-      for (size_t s = 0; s < states.size(); ++s) {
-        const auto extent = optimizer.states()[s].extent;
-        states[s] = at_element(range.states[s], extent == GANNET_STATE_PER_ELEMENT ? piece.offset : extent == GANNET_STATE_PER_TENSOR ? piece.first : 0);
-      }
-      args.states = states.data();
-      args.segments = piece.segments;
-      args.segment_count = static_cast<uint64_t>(piece.count);
-      if (optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
-        // At stage 0 every tensor is whole on every rank, so the sums need no reduction.
-        std::vector<double> sums(args.segment_count * optimizer.sums_per_tensor(), 0.0);
-        optimizer.partials(args, sums.data());
-        optimizer.apply(args, sums.data());
-      } else {
-        optimizer.update(args);
-      }
+    return args;
+  };
+
+  const std::vector<Piece> pieces = pieces_of(range);
+  if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      optimizer.update(arguments(pieces[i]));
+      if (range.is_sharded()) publish(range, i);  // goes out while the next shard is updated
     }
+    return;
   }
+  // Sums of whole tensors, parts of which may lie on other ranks.
+  const size_t width = optimizer.sums_per_tensor();
+  std::vector<double> sums(range.parameters.size() * width, 0.0);
+  for (const Piece& piece : pieces) {
+    std::vector<double> partials(piece.segment_count * width, 0.0);
+    optimizer.partials(arguments(piece), partials.data());
+    for (size_t i = 0; i < partials.size(); ++i) sums[piece.segments[i / width].tensor_id * width + i % width] += partials[i];
+  }
+  if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    std::vector<double> of_piece;
+    for (size_t s = 0; s < pieces[i].segment_count; ++s) {
+      const double* of_tensor = &sums[pieces[i].segments[s].tensor_id * width];
+      of_piece.insert(of_piece.end(), of_tensor, of_tensor + width);
+    }
+    optimizer.apply(arguments(pieces[i]), of_piece.data());
+    if (range.is_sharded()) publish(range, i);
+  }
+}
+
+void EngineBase::Impl::publish(Range& range, size_t shard) {
+  const auto& bucket = range.layout.buckets[shard];
+  const at::Tensor mine = range.param_of(range.shards[shard]);
+  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param, bucket.offset), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+}
+
+void EngineBase::Impl::finish_publishing() {
+  for (auto& work : publishing) work.wait();
+  publishing.clear();
+}
+
+void EngineBase::Impl::publish_all() {
+  for (auto& range : ranges)
+    for (size_t s = 0; s < range.shards.size(); ++s) {
+      if (range.has_master_copy()) range.param_of(range.shards[s]).copy_(range.master_of(range.shards[s]));
+      if (range.is_sharded()) publish(range, s);
+    }
+  finish_publishing();
 }
 
 StepResult EngineBase::Impl::skip(const std::string& why) {
@@ -221,18 +283,30 @@ StepResult EngineBase::Impl::skip(const std::string& why) {
   return {false, true, reason};
 }
 
-std::string EngineBase::Impl::first_non_finite() const {
-  for (const auto& range : ranges) {
-    for (const auto& parameter : range.parameters) {
-      const at::Tensor grad = parameter.held;
-      const at::Tensor finite = at::isfinite(grad).flatten();
+// The first in the order of the parameters. Where gradients are sharded every rank calls it, and all get the same answer.
+std::string EngineBase::Impl::first_non_finite() {
+  std::string found;  // begins with its place, in digits that sort
+  bool is_sharded = false;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    const Range& range = ranges[r];
+    is_sharded = is_sharded || range.is_sharded();
+    for (const auto& part : range.parts) {
+      if (!found.empty()) break;
+      const auto& parameter = range.parameters[part.tensor];
+      const at::Tensor grad = range.is_sharded() ? range.grad_of({part.offset, part.own, part.numel}) : parameter.held.flatten();
+      const at::Tensor finite = at::isfinite(grad);
       if (finite.all().item<bool>()) continue;
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
-      return "the gradient of '" + parameter.name + "' is " + short_number(grad.flatten()[index].item<double>()) + " at element " + std::to_string(index) +
-             (loss_was_finite ? "" : " (the loss was not finite either)");
+      char place[kPlaceDigits + 1];
+      std::snprintf(place, sizeof(place), "%06zu%010zu%020lld", r, part.tensor, static_cast<long long>(part.begin));
+      found = place + ("the gradient of '" + parameter.name + "' is ") + short_number(grad[index].item<double>()) + " at element " +
+              std::to_string(part.begin + index) + (loss_was_finite ? "" : " (the loss was not finite either)");
     }
   }
-  return "the gradients' norm is too large for a number";
+  if (is_sharded)
+    for (const auto& text : gather_texts(*comm, found))
+      if (!text.empty() && (found.empty() || text < found)) found = text;
+  return found.empty() ? "the gradients' norm is too large for a number" : found.substr(kPlaceDigits);
 }
 
 void EngineBase::Impl::advance_schedule() {

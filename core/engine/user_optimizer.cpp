@@ -13,7 +13,7 @@ namespace {
 // The tensor that the program's optimizer holds for a parameter: the parameter itself, or its master.
 std::vector<at::Tensor> masters_of(const Range& range) {
   std::vector<at::Tensor> masters;
-  for (const auto& parameter : range.parameters) masters.push_back(range.slice(range.master, parameter));
+  for (const auto& parameter : range.parameters) masters.push_back(range.whole_master(parameter));
   return masters;
 }
 
@@ -48,8 +48,7 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
     for (auto& parameter : range.parameters) {
       if (grad_scale != 1.0) parameter.held.mul_(grad_scale);
       at::Tensor gradient = parameter.held.to(range.master_dtype);
-      if (range.has_master_copy()) gradient_of.emplace(range.slice(range.master, parameter).data_ptr(), gradient);
-      else gradient_of.emplace(parameter.tensor.data_ptr(), gradient);
+      gradient_of.emplace(range.whole_master(parameter).data_ptr(), gradient);
     }
   }
   for (auto& group : user_optimizer->param_groups())

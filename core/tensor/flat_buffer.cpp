@@ -16,16 +16,6 @@ constexpr size_t kHugePage = 2u << 20;
 
 }  // namespace
 
-FlatLayout lay_out(const std::vector<int64_t>& numels) {
-  FlatLayout layout;
-  for (const int64_t numel : numels) {
-    layout.offsets.push_back(layout.numel);
-    const int64_t alignment = FlatLayout::kSegmentAlignment;
-    layout.numel += (numel + alignment - 1) / alignment * alignment;
-  }
-  return layout;
-}
-
 at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   if (!device.is_cpu() || numel == 0) return at::zeros({numel}, options);

@@ -6,18 +6,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <vector>
 
 namespace gannet {
-
-// Where tensors of these sizes lie in a flat buffer: each begins at a multiple of kSegmentAlignment elements (a cache line
-// of the smallest dtype), the gaps are padding that stays zero.
-struct FlatLayout {
-  static constexpr int64_t kSegmentAlignment = 32;  // elements
-  std::vector<int64_t> offsets;  // [tensors]
-  int64_t numel = 0;             // padding included
-};
-FlatLayout lay_out(const std::vector<int64_t>& numels);
 
 // A zeroed flat buffer. On the CPU it starts on a page of 4 KiB, at a distance from earlier ones that is no power of two:
 // buffers walked together at such distances fall on the same cache sets (4K aliasing; DESIGN 2.4), and it asks for huge pages.

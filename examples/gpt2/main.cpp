@@ -147,9 +147,12 @@ int run(const Options& options) {
       std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)"
                 << std::endl;
   }
-  if (first_rank && !options.save_model.empty()) {
-    save_model(options.save_model, architecture, loaded.config_json, engine->fp32_parameters());
-    std::cout << "saved the model to " << options.save_model << std::endl;
+  if (!options.save_model.empty()) {
+    const auto weights = engine->fp32_parameters();  // of all ranks, where ZeRO shards them
+    if (first_rank) {
+      save_model(options.save_model, architecture, loaded.config_json, weights);
+      std::cout << "saved the model to " << options.save_model << std::endl;
+    }
   }
   if (first_rank && options.generate > 0) show_text(*engine->module(), options);
   return 0;

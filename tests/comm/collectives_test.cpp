@@ -117,10 +117,18 @@ void check_reductions(CommGroup& group, size_t count) {
       part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
   ranks::expect(std::memcmp(before.data(), all.data.data(), before.size() * sizeof(T)) == 0,
                 "reduce_scatter leaves its input alone" + what);
+  T* own = all.get() + rank * count;
+  group.reduce_scatter(all.get(), own, count, dtype_of<T>()).wait();
+  std::copy_n(own, count, part.get());
+  compare(
+      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter in place" + what);
+  group.all_gather(own, all.get(), count, dtype_of<T>()).wait();
+  compare(
+      all, [&](size_t i) { return reference(GANNET_SUM, i); }, "all_gather in place" + what);
 }
 
 void check_all(CommGroup& group) {
-  for (const size_t count : {0, 1, 3, 17, 1000, 4099}) {
+  for (const size_t count : {0, 1, 3, 17, 1000, 4099, 300'001}) {
     check_moves<float>(group, count);
     check_reductions<float>(group, count);
   }

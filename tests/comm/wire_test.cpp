@@ -16,7 +16,7 @@ TEST(GlooTraffic, AllGatherAndAllToAllSendThePayloadToEachOtherRank) {
   EXPECT_EQ(traffic(GANNET_ALL_TO_ALL, 100, 0, 4, 0).received, 300u);
 }
 
-TEST(GlooTraffic, ReduceScatterCostsAnAllReduceOfAllParts) { EXPECT_EQ(traffic(GANNET_REDUCE_SCATTER, 100, 0, 4, 0).sent, 600u); }
+TEST(GlooTraffic, AReduceScatterSendsEachPartOnce) { EXPECT_EQ(traffic(GANNET_REDUCE_SCATTER, 100, 0, 4, 0).sent, 300u); }
 
 TEST(GlooTraffic, ABroadcastReachesEveryOtherRankOnce) {
   for (uint32_t size = 1; size <= 9; ++size)

@@ -239,17 +239,23 @@ TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
           R"("zero_optimization": {"overlap_comm": true, "contiguous_gradients": true, "offload_optimizer": {"device": "cpu", "buffer_count": 8}}, "aio": {"queue_depth": 32},
     "disable_allgather": true, "fp16": {"loss_scale": 128, "auto_cast": true})")
           .notices;
-  EXPECT_THAT(notices, ElementsAre("no effect: /zero_optimization/overlap_comm, /zero_optimization/offload_optimizer/device, "
-                                   "/zero_optimization/offload_optimizer/buffer_count (it acts at ZeRO stage 1 and above)",
+  EXPECT_THAT(notices, ElementsAre("no effect: /zero_optimization/overlap_comm (a bucket is always reduced while backward goes on)",
+                                   "no effect: /zero_optimization/offload_optimizer/device, /zero_optimization/offload_optimizer/buffer_count "
+                                   "(it acts at ZeRO stage 1 and above)",
                                    HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),
                                    "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
 }
 
-TEST(Resolve, ZeroStagesAboveNoneAreNotBuiltYet) {
-  for (int stage = 1; stage <= 3; ++stage) {
-    const Error error = refusal("\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}");
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.message(), HasSubstr("ZeRO stage " + std::to_string(stage) + " is not built yet"));
+TEST(Resolve, WhatOfZeroIsNotBuiltYetSaysSo) {
+  EXPECT_EQ(with(R"("zero_optimization": {"stage": 2})").settings.zero.stage, 2);
+  for (const auto& [members, text] : {std::pair{R"("zero_optimization": {"stage": 3})", "ZeRO stage 3 is not built yet"},
+                                      {R"("zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}})", "offload of the optimizer to 'nvme' is not built yet"},
+                                      {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})", "offload_param belongs to ZeRO stage 3, and the stage is 2"},
+                                      {R"("zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.2}})", "ZenFlow is not done by Gannet"},
+                                      {R"("zero_optimization": {"stage": 1, "ignore_unused_parameters": false})", "an error for a parameter that got no gradient"}}) {
+    const Error error = refusal(members);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << members;
+    EXPECT_THAT(error.message(), HasSubstr(text)) << members;
   }
 }
 

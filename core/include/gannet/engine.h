@@ -180,8 +180,9 @@ class EngineBase {
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);  ///< over ranks; every rank calls it
 
-  /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves.
-  std::vector<std::pair<std::string, at::Tensor>> fp32_parameters() const;
+  /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves. Every rank
+  /// calls it: with sharded masters they are gathered, which takes the memory of all of them while the answer lives.
+  std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
   /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
   void refresh_masters();
 

@@ -223,11 +223,13 @@ struct Ring::Segment {
 
 void Ring::run(Job& job) {
   const uint64_t segment_bytes = kSegmentBytes / job.item_bytes * job.item_bytes;
-  for (auto& buffer : scratch_)
-    if (size_ > 2 && buffer.size() < job.part_bytes) buffer.resize(job.part_bytes);
   const auto own_part = [&](uint32_t step) { return job.send + (rank_ + 2 * size_ - 2 - step) % size_ * job.part_bytes; };
-  // The last part that comes is this rank's own.
-  const auto place = [&](uint32_t step) { return step + 2 == size_ ? job.recv : scratch_[step % 2].data(); };
+  // The last part that comes is this rank's own. In place it must not come over what it is to be added to.
+  const uint32_t last = size_ - 2;
+  const bool is_in_place = job.recv == own_part(last);
+  for (auto& buffer : scratch_)
+    if ((size_ > 2 || is_in_place) && buffer.size() < job.part_bytes) buffer.resize(job.part_bytes);
+  const auto place = [&](uint32_t step) { return step == last && !is_in_place ? job.recv : scratch_[step % 2].data(); };
 
   std::vector<Segment> segments;
   for (uint64_t begin = 0; begin < job.part_bytes; begin += segment_bytes)
@@ -241,9 +243,10 @@ void Ring::run(Job& job) {
     for (auto& segment : segments) {
       wait(segment.received);
       char* sum = place(step) + segment.begin;
-      job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
+      if (step == last && is_in_place) job.combine(job.recv + segment.begin, sum, segment.bytes / job.item_bytes);
+      else job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
       wait(segment.sent);
-      if (step + 2 == size_) continue;
+      if (step == last) continue;
       segment.received = link_->receive(place(step + 1) + segment.begin, segment.bytes);
       segment.sent = link_->send(sum, segment.bytes);
     }

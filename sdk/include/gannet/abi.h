@@ -341,6 +341,7 @@ typedef struct gannet_accelerator_api {
 enum gannet_collective {
   GANNET_ALL_REDUCE = 1,     /* recv[count] = op over ranks of send[count]; send may equal recv */
   GANNET_BROADCAST = 2,      /* recv[count] on every rank = recv of root */
+  /* In place too: send (of an all-gather) or recv (of a reduce-scatter) may be this rank's part of the other buffer. */
   GANNET_ALL_GATHER = 3,     /* recv[world * count] = send[count] of each rank in order */
   GANNET_REDUCE_SCATTER = 4, /* recv[count] = this rank's part of op over send[world * count] */
   GANNET_ALL_TO_ALL = 5,     /* recv[world * count] = part `rank` of every rank's send[world * count] */

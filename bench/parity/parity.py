@@ -45,13 +45,15 @@ def config(optimizer, scheduler, accumulation, bf16):
 
 def cases():
     for optimizer, scheduler, ranks, accumulation in itertools.product(("AdamW", "Adam"), SCHEDULERS, (1, 2), (1, 4)):
-        yield {"optimizer": optimizer, "scheduler": scheduler, "ranks": ranks, "accumulation": accumulation, "bf16": False}
+        yield {"optimizer": optimizer, "scheduler": scheduler, "ranks": ranks, "accumulation": accumulation, "bf16": False, "stage": 0}
     for ranks, accumulation in itertools.product((1, 2), (1, 4)):
-        yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": True}
+        yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": True, "stage": 0}
+    for stage, bf16, ranks, accumulation in itertools.product((1, 2), (False, True), (1, 2), (1, 4)):
+        yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": bf16, "stage": stage}
 
 
 def name_of(case):
-    return f"{case['optimizer']}-{case['scheduler']}-r{case['ranks']}-a{case['accumulation']}-{'bf16' if case['bf16'] else 'fp32'}"
+    return f"{case['optimizer']}-{case['scheduler']}-r{case['ranks']}-a{case['accumulation']}-{'bf16' if case['bf16'] else 'fp32'}{'-s' + str(case['stage']) if case['stage'] else ''}"
 
 
 def run(command, folder, log):
@@ -66,7 +68,8 @@ def train(args, case, side, folder):
     if (model / "model.safetensors").exists():
         return metrics, model
     settings = config(case["optimizer"], case["scheduler"], case["accumulation"], case["bf16"])
-    if side == "deepspeed":  # its stage 0 has no fp32 norm, and its bf16 takes a step with zero gradients while it is built
+    settings["zero_optimization"] = {"stage": case["stage"]}
+    if side == "deepspeed" and case["stage"] == 0:  # its stage 0 has no fp32 norm, and its bf16 takes a step with zero gradients while it is built
         settings["zero_optimization"] = {"stage": 1}
     file = folder / f"{side}.json"
     file.write_text(json.dumps(settings, indent=2))
@@ -133,13 +136,13 @@ def main():
         weights = weights_apart(args.peer_python, sides["deepspeed"][1], sides["gannet"][1])
         good = loss <= 5e-3 if case["bf16"] else max(loss, lr, norm) <= 2e-5 and weights <= 1e-5
         failed |= not good
-        rows.append(f"| {case['optimizer']} | {case['scheduler']} | {'bf16' if case['bf16'] else 'fp32'} | {case['ranks']} | {case['accumulation']} "
+        rows.append(f"| {case['stage']} | {case['optimizer']} | {case['scheduler']} | {'bf16' if case['bf16'] else 'fp32'} | {case['ranks']} | {case['accumulation']} "
                     f"| {loss:.1e} | {lr:.1e} | {norm:.1e} | {weights:.1e} | {'yes' if good else '**no**'} |")
         print(rows[-1], flush=True)
     if args.table and rows:
         text = args.table.read_text()
         begin, end = "<!-- table -->", "<!-- /table -->"
-        head = "| optimizer | scheduler | dtype | ranks | accumulation | loss | lr | gradient norm | weights | within bounds |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        head = "| stage | optimizer | scheduler | dtype | ranks | accumulation | loss | lr | gradient norm | weights | within bounds |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
         before, after = text.split(begin)[0], text.split(end)[1]
         args.table.write_text(before + begin + "\n" + head + "\n".join(rows) + "\n" + end + after)
     return 1 if failed else 0

@@ -2,6 +2,7 @@
 
 #include "control/network.h"
 #include "tensor/flat_buffer.h"
+#include "tensor/stream_copy.h"
 
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -48,7 +49,8 @@ void Saving::take_copy(std::vector<checkpoint::Slice>& slices) {
     const at::Tensor& data = slices[i].data;
     if (!copy.defined() || copy.numel() != data.numel() || copy.scalar_type() != data.scalar_type())
       copy = allocate_flat(data.numel(), data.scalar_type(), at::kCPU);
-    copy.copy_(data);
+    if (data.is_cpu() && data.is_contiguous()) stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
+    else copy.copy_(data);
     slices[i].data = copy;
   }
 }

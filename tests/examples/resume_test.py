@@ -5,7 +5,8 @@
 1. 40 steps equal 20 + kill -9 within the save of step 30 + 20 from the checkpoint of step 20: every loss, rate, norm and loss
    scale, and every byte of the last checkpoint; each program, dtype and number of processes.
 2. Saved on 2 processes, gone on with by 1 and by 4: the same samples, so the same losses within 1e-6, and parameters too.
-3. KILLS times (50) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
+3. SIGTERM: saved at the next boundary, exit code 85, and the same steps as if nothing had happened.
+4. KILLS times (50) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
 """
 import array
 import json
@@ -157,6 +158,25 @@ def goes_on_elsewhere(program, folder, arguments):
             fail(f"{program.name}: other losses on {ranks}: {losses}")
 
 
+def stops_on_request(folder):
+    one = Gpt2(folder, "fp32", False)
+    for name in ("straight", "stopped"):
+        command = [str(word) for word in one.command(2, folder / name, 1000)]
+        command[command.index("40")] = "300"
+        if name == "stopped":
+            job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            while len(steps_of(folder / "stopped.jsonl")) < 5 and job.poll() is None:
+                time.sleep(0.01)
+            job.send_signal(signal.SIGTERM)
+            said = job.communicate()[1]
+            if job.returncode != 85:
+                fail(f"SIGTERM: exit code {job.returncode} and not 85\n{said}")
+        run(command)
+    if steps_of(folder / "straight.jsonl") != steps_of(folder / "stopped.jsonl"):
+        fail("SIGTERM: the steps differ from those of a run that was not stopped")
+    print("stopped by SIGTERM and gone on with: bitwise", flush=True)
+
+
 def survives_kills(folder):
     random.seed(SEED)
     configs = {kind: write_config(path, asynchronous=kind == "async") for kind in ("sync", "async")
@@ -214,6 +234,7 @@ def main():
     sgd = ["--set", "optimizer.type=SGD", "--set", "optimizer.params.momentum=0.9", "--set", "scheduler.params.warmup_max_lr=5e-4",
            "--set", "train_micro_batch_size_per_gpu=25"]
     case(goes_on_elsewhere, Cnn, pathlib.Path, lambda ranks: sgd)
+    case(stops_on_request, pathlib.Path)
     case(survives_kills, pathlib.Path)
 
 

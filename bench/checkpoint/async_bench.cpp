@@ -3,11 +3,8 @@
 // fp32 with Adam's two states.
 //
 //   checkpoint_async_bench FOLDER [rounds [width]]
-#include "common/rounds.h"
-
-#include <gannet/gannet.h>
-
 #include <ATen/ops/randn.h>
+#include <gannet/gannet.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
@@ -15,6 +12,8 @@
 #include <fstream>
 #include <memory>
 #include <string>
+
+#include "common/rounds.h"
 
 namespace {
 
@@ -48,9 +47,11 @@ int main(int argc, char** argv) {
 
   gannet::set_log_level(gannet::LogLevel::kWarning);
   const auto make = [&](bool is_async) {
-    return gannet::initialize(Net(width), {.config = gannet::Dict{{"train_micro_batch_size_per_gpu", 64},
-                                                                  {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 1e-4}}}}},
-                                                                  {"gannet", gannet::Dict{{"checkpoint", gannet::Dict{{"async", is_async}, {"keep", 1}}}}}}})
+    return gannet::initialize(
+               Net(width),
+               {.config = gannet::Dict{{"train_micro_batch_size_per_gpu", 64},
+                                       {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 1e-4}}}}},
+                                       {"gannet", gannet::Dict{{"checkpoint", gannet::Dict{{"async", is_async}, {"keep", 1}}}}}}})
         .engine;
   };
   auto in_front = make(false), behind = make(true);
@@ -76,7 +77,8 @@ int main(int argc, char** argv) {
     while (steps == 0 || beside < whole / 2) beside += seconds([&] { step(behind); }), ++steps;
     behind->wait_for_checkpoint();
     std::printf("%s  save %.0f ms, call %.0f ms; step alone %.0f ms, beside the write %.0f ms (%d steps)\n",
-                round ? ("round " + std::to_string(round)).c_str() : "warm-up", whole * 1e3, call * 1e3, alone * 1e3, beside / steps * 1e3, steps);
+                round ? ("round " + std::to_string(round)).c_str() : "warm-up", whole * 1e3, call * 1e3, alone * 1e3,
+                beside / steps * 1e3, steps);
     std::fflush(stdout);
     if (round == 0) continue;
     times["call"].push_back(call);
@@ -85,6 +87,8 @@ int main(int argc, char** argv) {
     times["alone"].push_back(alone);
   }
   gannet::bench::print_figure("checkpoint_async_stall", times, "call", "save",
-                              {{"checkpoint_MiB", static_cast<double>(written) / (1 << 20)}, {"extra_memory_MiB", static_cast<double>(copy_bytes) / (1 << 20)}, {"bar", 0.15}});
+                              {{"checkpoint_MiB", static_cast<double>(written) / (1 << 20)},
+                               {"extra_memory_MiB", static_cast<double>(copy_bytes) / (1 << 20)},
+                               {"bar", 0.15}});
   gannet::bench::print_figure("checkpoint_async_step", times, "beside", "alone");
 }

@@ -77,7 +77,9 @@ Descriptor open_direct(const std::string& path, int flags) {
   return file >= 0 ? std::move(file) : open_file(path, flags);
 }
 
-[[noreturn]] void ends_early(const std::string& path, uint64_t at) { throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(at)); }
+[[noreturn]] void ends_early(const std::string& path, uint64_t at) {
+  throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(at));
+}
 [[noreturn]] void read_failed(const std::string& path, uint64_t at) {
   throw Error(ErrorCode::kIo, "cannot read " + path + " at byte " + std::to_string(at) + ": " + std::strerror(errno));
 }
@@ -190,7 +192,8 @@ void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockReq
     try {
       const bool is_cached = source->is_cached(begin, size);
       if (is_cached && reader.place) placed = reader.place(request, size);
-      const uint64_t checksum = is_cached ? source->read_cached(placed ? placed : buffer, size, begin) : source->read_direct(buffer, size, begin);
+      const uint64_t checksum =
+          is_cached ? source->read_cached(placed ? placed : buffer, size, begin) : source->read_direct(buffer, size, begin);
       if (checksum != file.checksums[request.block])
         throw Error(ErrorCode::kCorrupt, file.name + " is damaged: bytes " + std::to_string(begin) + " to " +
                                              std::to_string(begin + size) +

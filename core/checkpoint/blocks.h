@@ -40,12 +40,13 @@ struct BlockReader {
   // Memory to read a whole block into, or null: a copy less, where the block comes from the page cache. What stands there after a
   // block was bad is nothing to go by.
   std::function<char*(const BlockRequest&, uint64_t bytes)> place = nullptr;
-  std::function<void(const BlockRequest&, const char* data, uint64_t bytes)> use;  // its checksum is right; not called where `place` gave memory
+  std::function<void(const BlockRequest&, const char* data, uint64_t bytes)>
+      use;  // its checksum is right; not called where `place` gave memory
   std::function<void(const BlockRequest&, const Error& what)> bad;
 };
 
-// Every requested block, in order as far as the threads go: from the page cache what is there already (the first rank of a machine
-// read it, the file was copied here), else from the disk directly.
+// Every requested block, in order as far as the threads go: from the page cache what is there already (the first rank of a
+// machine read it, the file was copied here), else from the disk directly.
 void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests, const BlockReader& reader);
 
 }  // namespace gannet::checkpoint

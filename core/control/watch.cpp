@@ -14,9 +14,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kCallEvery{5};         // calls that follow one another faster than this, for long, are told together
+constexpr milliseconds kCallEvery{5};  // calls that follow one another faster than this, for long, are told together
 constexpr double kCallsInHand = 20;
-constexpr milliseconds kExplain{4'000};       // longer than the referee takes to be sure
+constexpr milliseconds kExplain{4'000};  // longer than the referee takes to be sure
 constexpr milliseconds kFarewell{500};
 constexpr milliseconds kBeyondDeadline{10'000};  // the verdict comes first; the Comm's own time-out is for when it cannot
 
@@ -42,7 +42,9 @@ Watch::Call::Call(Watch* watch, const CommGroup& group, const char* name, int64_
   active.entered = steady_clock::now();
   watch->place_ = place_of(Stand::kInside, active.call);
   const bool asks = begin == kTogether && (active.with_rank_zero || watch->rank_zero_ == kRuns);
-  watch->post({"enter", active.call.group, std::to_string(active.call.sequence), name, std::to_string(step), tag, asks ? "asks" : ""}, true);
+  watch->post(
+      {"enter", active.call.group, std::to_string(active.call.sequence), name, std::to_string(step), tag, asks ? "asks" : ""},
+      true);
   if (asks) watch->flush();
   lock.unlock();
   watch_ = watch;
@@ -67,7 +69,8 @@ void Watch::Call::wait_for_all() {
   lock.unlock();
   watch_->end_wait();
   watch_->check();
-  if (!ready) throw Error(ErrorCode::kTimeout, "not all ranks came to " + active_->call.text() + " in time, and rank 0 does not say which");
+  if (!ready)
+    throw Error(ErrorCode::kTimeout, "not all ranks came to " + active_->call.text() + " in time, and rank 0 does not say which");
 }
 
 Watch::Call::~Call() {
@@ -90,7 +93,8 @@ void Watch::post(Message message, bool at_once) {
   outbox_.push_back(std::move(message));
   if (!at_once) return;
   const auto now = steady_clock::now();
-  calls_in_hand_ = std::min(kCallsInHand, calls_in_hand_ + (now - last_call_) / std::chrono::duration<double, std::milli>(kCallEvery));
+  calls_in_hand_ =
+      std::min(kCallsInHand, calls_in_hand_ + (now - last_call_) / std::chrono::duration<double, std::milli>(kCallEvery));
   last_call_ = now;
   if (calls_in_hand_ < 1) return;
   calls_in_hand_ -= 1;
@@ -117,14 +121,13 @@ void Watch::check() {
 void Watch::explain(const Error& failure) {
   begin_wait();  // for whoever is gone: that makes this rank one that needs it
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, kExplain, [this] { return verdict_.has_value() || over_; })) post({"fail", failure.message()}, true);
+  if (!changed_.wait_for(lock, kExplain, [this] { return verdict_.has_value() || over_; }))
+    post({"fail", failure.message()}, true);
   end_wait();
   if (verdict_) throw Error(verdict_->code, verdict_->sentence + " (" + failure.message() + ")", verdict_->next_step);
 }
 
-milliseconds Watch::patience(milliseconds otherwise) const {
-  return inside ? deadline_.load() + kBeyondDeadline : otherwise;
-}
+milliseconds Watch::patience(milliseconds otherwise) const { return inside ? deadline_.load() + kBeyondDeadline : otherwise; }
 
 void Watch::begin_wait() {
   if (inside) static_cast<Active*>(inside)->waiting_since = in_ms(steady_clock::now());

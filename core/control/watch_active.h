@@ -14,7 +14,7 @@ inline int64_t in_ms(Instant time) { return std::chrono::duration_cast<milliseco
 struct Watch::Active {
   CallSite call;
   bool with_rank_zero = false;
-  bool granted = false;                   // all members are in this call
+  bool granted = false;  // all members are in this call
   Instant entered{};
   std::atomic<int64_t> waiting_since{0};  // ms of the steady clock; 0: does not wait
   bool told = false;                      // rank 0 knows that it waits

@@ -23,7 +23,8 @@ void copy_past_caches(char* to, const char* from, uint64_t bytes) {
     for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
       const auto* source = reinterpret_cast<const __m128i*>(from);
       auto* line = reinterpret_cast<__m128i*>(to);
-      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
+                    d = _mm_loadu_si128(source + 3);
       _mm_stream_si128(line, a);
       _mm_stream_si128(line + 1, b);
       _mm_stream_si128(line + 2, c);
@@ -40,7 +41,8 @@ void copy_past_caches(char* to, const char* from, uint64_t bytes) {
 void stream_copy(void* to, const void* from, uint64_t bytes) {
   char* into = static_cast<char*>(to);
   const char* source = static_cast<const char*>(from);
-  parallel_for(0, bytes, kGrain, [&](uint64_t begin, uint64_t end) noexcept { copy_past_caches(into + begin, source + begin, end - begin); });
+  parallel_for(0, bytes, kGrain,
+               [&](uint64_t begin, uint64_t end) noexcept { copy_past_caches(into + begin, source + begin, end - begin); });
 }
 
 }  // namespace gannet

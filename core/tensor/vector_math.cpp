@@ -29,9 +29,9 @@ void settle_vector_math() {
   std::call_once(once, [] {
     const at::NoGradGuard no_grad;
     // The functions that ATen/cpu/vml.h hands to MKL, in the two dtypes it does so for.
-    constexpr at::Tensor (*kFunctions[])(const at::Tensor&) = {
-        at::acos, at::asin, at::atan, at::cos,   at::erf, at::erfc, at::erfinv, at::exp,
-        at::log,  at::log2, at::sin,  at::log10, at::tan, at::sqrt, at::tanh,   at::trunc};
+    constexpr at::Tensor (*kFunctions[])(const at::Tensor&) = {at::acos,   at::asin, at::atan, at::cos,  at::erf, at::erfc,
+                                                               at::erfinv, at::exp,  at::log,  at::log2, at::sin, at::log10,
+                                                               at::tan,    at::sqrt, at::tanh, at::trunc};
     for (const auto dtype : {at::kFloat, at::kDouble}) {
       const at::Tensor half = at::full({1}, 0.5, at::TensorOptions().dtype(dtype).device(at::kCPU));
       for (const auto function : kFunctions) function(half);

@@ -45,6 +45,29 @@ TEST_F(CheckpointTest, tensors_of_every_dtype_and_shape_come_back_bit_for_bit) {
   EXPECT_THAT(opened.verify(), IsEmpty());
 }
 
+TEST_F(CheckpointTest, what_the_page_cache_holds_is_read_from_there_and_checked_alike) {
+  Content content{.tag = "t"};
+  content.slices = {whole("large", at::randn({5 << 20})), whole("small", at::randn({100})), whole("later", at::randn({3 << 20}))};
+  Saver(folder(), {}).save(content, {});
+  const std::string path = file("t", "rank-00000.safetensors");
+  const auto same = [&] {
+    const Opened opened = open(folder(), {});
+    for (const Slice& slice : content.slices) EXPECT_TRUE(at::equal(read_whole(opened, slice.name), slice.data)) << slice.name;
+    EXPECT_THAT(opened.verify(), IsEmpty());
+  };
+  same();
+  std::string text = read_text(path);  // now the cache has all of it
+  same();
+  const int descriptor = ::open(path.c_str(), O_RDONLY);  // and now all but the second block of it, where the kernel obliges
+  ::posix_fadvise(descriptor, 4 << 20, 4 << 20, POSIX_FADV_DONTNEED);
+  ::close(descriptor);
+  same();
+  text[text.size() / 2] ^= 1;
+  write_text(path, text);
+  EXPECT_THAT(open(folder(), {}).verify(), ElementsAre(HasSubstr("rank-00000.safetensors is damaged")));
+  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { read_whole(open(folder(), {}), "large"); }), HasSubstr("'large'"));
+}
+
 TEST_F(CheckpointTest, the_rank_file_is_plain_safetensors) {
   Saver(folder(), {}).save(small_content("t"), {});
   const std::string text = read_text(file("t", "rank-00000.safetensors"));

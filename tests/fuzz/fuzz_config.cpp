@@ -9,7 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const auto document = gannet::config::Document::from_text(std::string(reinterpret_cast<const char*>(data), size), "fuzzed.json");
+    const auto document =
+        gannet::config::Document::from_text(std::string(reinterpret_cast<const char*>(data), size), "fuzzed.json");
     gannet::config::resolve(*document, 2);
   } catch (const gannet::Error&) {
   }

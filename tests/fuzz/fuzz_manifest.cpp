@@ -28,6 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t line = text.find('\n');
   const std::string rest(line == text.npos ? text : text.substr(line + 1));
   const XXH128_hash_t hash = XXH3_128bits(rest.data(), rest.size());
-  read("{\"checksum\": \"xxh3-128:" + gannet::checkpoint::hex(hash.high64) + gannet::checkpoint::hex(hash.low64) + "\",\n" + rest);
+  read("{\"checksum\": \"xxh3-128:" + gannet::checkpoint::hex(hash.high64) + gannet::checkpoint::hex(hash.low64) + "\",\n" +
+       rest);
   return 0;
 }

@@ -1,5 +1,5 @@
-// ZeRO stages on several ranks: they train as stage 0 does, own what they should, send what they should, and their checkpoints load
-// at any stage and number of ranks.
+// ZeRO stages on several ranks: they train as stage 0 does, own what they should, send what they should, and their checkpoints
+// load at any stage and number of ranks.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,11 +54,13 @@ struct OddImpl : torch::nn::Module {
 };
 
 Dict zero_config(int64_t stage, int64_t bucket, const std::string& dtype, int64_t accumulation) {
-  Dict config = config_with({{"train_micro_batch_size_per_gpu", 4}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 0.5}});
+  Dict config = config_with(
+      {{"train_micro_batch_size_per_gpu", 4}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 0.5}});
   config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}, {"eps", 1e-6}, {"weight_decay", 0.1}}}};
   config["zero_optimization"] = Dict{{"stage", stage}, {"reduce_bucket_size", bucket}};
   if (dtype != "fp32") config[dtype] = Dict{{"enabled", true}};
-  if (dtype != "fp32") config["data_types"] = Dict{{"buffer_dtype", dtype}};  // batch norm refuses 16-bit input beside fp32 statistics
+  if (dtype != "fp32")
+    config["data_types"] = Dict{{"buffer_dtype", dtype}};  // batch norm refuses 16-bit input beside fp32 statistics
   if (dtype == "fp16") config["fp16"] = Dict{{"enabled", true}, {"initial_scale_power", 26}, {"loss_scale_window", 4}};
   return config;
 }
@@ -79,7 +81,8 @@ struct Run {
     for (int64_t step = first_step; step < first_step + steps; ++step)
       for (int64_t micro = 0; micro < accumulation; ++micro) {
         for (int64_t again = 0; again < backwards; ++again) {
-          auto [x, y] = make_batch((((step * accumulation + micro) * backwards + again) * engine->world_size() + engine->rank()), 4);
+          auto [x, y] =
+              make_batch((((step * accumulation + micro) * backwards + again) * engine->world_size() + engine->rank()), 4);
           auto loss = engine->forward(x, y);
           losses.push_back(loss.item<double>());
           engine->backward(loss);
@@ -108,7 +111,8 @@ RANK_BODY(stages_agree) {
       Run sharded(zero_config(stage, bucket, dtype, accumulation));
       sharded.train(0, 12, backwards);
       const double apart = difference(sharded.parameters(), plain.parameters());
-      const std::string what = "stage " + std::to_string(stage) + ", buckets of " + std::to_string(bucket) + ": " + std::to_string(apart * 1e9) + "e-9 apart";
+      const std::string what = "stage " + std::to_string(stage) + ", buckets of " + std::to_string(bucket) + ": " +
+                               std::to_string(apart * 1e9) + "e-9 apart";
       // On two ranks a sum has one order. Stage 2 adds micro-batches of all ranks, the others each rank's own first.
       const bool same_order = world->size() == 2 && (stage == 1 ? backwards == 1 : accumulation * backwards == 1);
       if (same_order) expect(apart == 0, what + ", bitwise was expected");
@@ -120,19 +124,25 @@ RANK_BODY(stages_agree) {
       if (norm) expect(std::abs(*norm / *plain_norm - 1) < (dtype == "fp32" ? 1e-6 : 0.05), what + ", norm");
       // The parameters in use are the masters, rounded, on every rank.
       for (const auto& [name, master] : sharded.engine->fp32_parameters())
-        expect(torch::equal(sharded.model->named_parameters()[name].detach(), master.to(sharded.model->named_parameters()[name].scalar_type())), what + ", published " + name);
+        expect(torch::equal(sharded.model->named_parameters()[name].detach(),
+                            master.to(sharded.model->named_parameters()[name].scalar_type())),
+               what + ", published " + name);
     }
 }
 
 TEST(Stages, TrainAsStage0Does) {
   for (const int ranks : {2, 3})
     for (const char* dtype : {"fp32", "bf16", "fp16"})
-      ranks::expect_all_succeed(run_ranks("stages_agree", ranks, {.environment = {{"DTYPE", dtype}, {"ACCUMULATION", "1"}, {"BACKWARDS", "1"}}}));
+      ranks::expect_all_succeed(
+          run_ranks("stages_agree", ranks, {.environment = {{"DTYPE", dtype}, {"ACCUMULATION", "1"}, {"BACKWARDS", "1"}}}));
 }
 TEST(Stages, AccumulateAndTakeSeveralBackwardsAsStage0Does) {
-  ranks::expect_all_succeed(run_ranks("stages_agree", 2, {.environment = {{"DTYPE", "fp32"}, {"ACCUMULATION", "3"}, {"BACKWARDS", "1"}}}));
-  ranks::expect_all_succeed(run_ranks("stages_agree", 4, {.environment = {{"DTYPE", "fp32"}, {"ACCUMULATION", "2"}, {"BACKWARDS", "2"}}}));
-  ranks::expect_all_succeed(run_ranks("stages_agree", 2, {.environment = {{"DTYPE", "bf16"}, {"ACCUMULATION", "2"}, {"BACKWARDS", "1"}}}));
+  ranks::expect_all_succeed(
+      run_ranks("stages_agree", 2, {.environment = {{"DTYPE", "fp32"}, {"ACCUMULATION", "3"}, {"BACKWARDS", "1"}}}));
+  ranks::expect_all_succeed(
+      run_ranks("stages_agree", 4, {.environment = {{"DTYPE", "fp32"}, {"ACCUMULATION", "2"}, {"BACKWARDS", "2"}}}));
+  ranks::expect_all_succeed(
+      run_ranks("stages_agree", 2, {.environment = {{"DTYPE", "bf16"}, {"ACCUMULATION", "2"}, {"BACKWARDS", "1"}}}));
 }
 
 RANK_BODY(repeats) {
@@ -183,7 +193,8 @@ RANK_BODY(wire) {
     const double sent = static_cast<double>(comm.counters().bytes_sent - before.bytes_sent);
     const double parameters = 8 * 400 + 400 + 400 * 4 + 4, ranks = world->size();
     const double formula = 2 * parameters * 2 * (ranks - 1) / ranks;
-    expect(sent >= formula && sent < 1.05 * formula + 64, "stage " + std::to_string(stage) + " sends " + std::to_string(sent) + " bytes, the formula says " + std::to_string(formula));
+    expect(sent >= formula && sent < 1.05 * formula + 64, "stage " + std::to_string(stage) + " sends " + std::to_string(sent) +
+                                                              " bytes, the formula says " + std::to_string(formula));
   }
 }
 TEST(Stages, SendWhatTheFormulaSays) {
@@ -219,7 +230,9 @@ RANK_BODY(refusals) {
   expect(code_of([&] { run.engine->no_sync(); }) == gannet::ErrorCode::kUnsupported, "no_sync at stage 2");
   auto model = make_net();
   auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.1);
-  expect(code_of([&] { gannet::initialize(model, {.config = zero_config(1, 400, "fp32", 1), .optimizer = optimizer}); }) == gannet::ErrorCode::kUnsupported, "the program's optimizer at stage 1");
+  expect(code_of([&] { gannet::initialize(model, {.config = zero_config(1, 400, "fp32", 1), .optimizer = optimizer}); }) ==
+             gannet::ErrorCode::kUnsupported,
+         "the program's optimizer at stage 1");
 }
 TEST(Stages, WhatTheyCannotDoIsAnError) { ranks::expect_all_succeed(run_ranks("refusals", 2)); }
 
@@ -270,7 +283,8 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
     for (const auto& [stage, ranks] : {std::pair{0, 2}, {1, 3}, {2, 2}}) {
       std::filesystem::remove_all(folder);
       const auto with = [&](int64_t its_stage, const std::string& name) {
-        return ranks::Options{.environment = {{"DTYPE", dtype}, {"STAGE", std::to_string(its_stage)}, {"FOLDER", folder}, {"NAME", name}}};
+        return ranks::Options{
+            .environment = {{"DTYPE", dtype}, {"STAGE", std::to_string(its_stage)}, {"FOLDER", folder}, {"NAME", name}}};
       };
       ranks::expect_all_succeed(run_ranks("saves", ranks, with(stage, "")));
       const auto saved = tensors_of(folder, "saved");
@@ -278,7 +292,8 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
       std::map<std::string, at::Tensor> after;
       for (const auto& [other_stage, other_ranks] : {std::pair{2, 3}, {1, 2}, {0, 1}, {2, 1}, {1, 4 - 1}}) {
         const std::string name = std::to_string(other_stage) + "on" + std::to_string(other_ranks);
-        SCOPED_TRACE(std::string(dtype) + ", saved at stage " + std::to_string(stage) + " on " + std::to_string(ranks) + ", loaded at " + name);
+        SCOPED_TRACE(std::string(dtype) + ", saved at stage " + std::to_string(stage) + " on " + std::to_string(ranks) +
+                     ", loaded at " + name);
         ranks::expect_all_succeed(run_ranks("loads", other_ranks, with(other_stage, name)));
         const auto again = tensors_of(folder, "again" + name);
         ASSERT_EQ(again.size(), saved.size());
@@ -287,7 +302,8 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
         if (after.empty()) after = now;
         if (std::string(dtype) != "fp32") continue;
         for (const auto& [tensor, values] : now)
-          if (tensor.starts_with("parameter/") && values.numel() > 0) EXPECT_LT(difference(values.to(at::kDouble), after.at(tensor).to(at::kDouble)), 0.02) << tensor;
+          if (tensor.starts_with("parameter/") && values.numel() > 0)
+            EXPECT_LT(difference(values.to(at::kDouble), after.at(tensor).to(at::kDouble)), 0.02) << tensor;
       }
     }
   std::filesystem::remove_all(folder);

@@ -186,11 +186,11 @@ void Ring::serve() {
     } catch (const Failure&) {
       thrown = std::current_exception();
     } catch (const std::exception& error) {
-      thrown = std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " failed because another rank ended or closed its connection: " + error.what()));
+      thrown = std::make_exception_ptr(
+          Failure(GANNET_PEER_LOST, job->doing + " failed because another rank ended or closed its connection: " + error.what()));
     }
     lock.lock();
-    if (thrown && aborted_)
-      thrown = std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " was aborted by this rank"));
+    if (thrown && aborted_) thrown = std::make_exception_ptr(Failure(GANNET_PEER_LOST, job->doing + " was aborted by this rank"));
     job->finish(thrown);
     busy_ = false;
     changed_.notify_all();
@@ -243,8 +243,10 @@ void Ring::run(Job& job) {
     for (auto& segment : segments) {
       wait(segment.received);
       char* sum = place(step) + segment.begin;
-      if (step == last && is_in_place) job.combine(job.recv + segment.begin, sum, segment.bytes / job.item_bytes);
-      else job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
+      if (step == last && is_in_place)
+        job.combine(job.recv + segment.begin, sum, segment.bytes / job.item_bytes);
+      else
+        job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
       wait(segment.sent);
       if (step == last) continue;
       segment.received = link_->receive(place(step + 1) + segment.begin, segment.bytes);

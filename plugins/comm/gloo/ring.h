@@ -29,8 +29,8 @@ class Link {
   class Transfer {
    public:
     virtual ~Transfer() = default;
-    virtual void wait() = 0;  // throws when the peer is lost or abort() was called
-    virtual void abort() = 0; // from another thread
+    virtual void wait() = 0;   // throws when the peer is lost or abort() was called
+    virtual void abort() = 0;  // from another thread
   };
   virtual ~Link() = default;
   virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) = 0;  // to rank + 1, in the order of the calls

@@ -185,9 +185,11 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   return values;
 }
 
-void EngineBase::refresh_masters() {
+void EngineBase::refresh_masters() { impl_->refresh_masters(); }
+
+void EngineBase::Impl::refresh_masters() {
   at::NoGradGuard no_grad;
-  for (auto& range : impl_->ranges)
+  for (auto& range : ranges)
     for (const auto& shard : range.shards)
       if (range.has_master_copy()) range.master_of(shard).copy_(range.param_of(shard));
 }

@@ -115,6 +115,7 @@ struct EngineBase::Impl {
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
   void publish_all();          // parameters from their masters, on every rank
+  void refresh_masters();      // and the other way, of this rank's
   void* current_stream() const;    // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();

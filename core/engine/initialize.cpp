@@ -210,6 +210,10 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
     if (!optimizer) continue;
     optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype), range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
     for (const auto& state : optimizer->states()) {
+      if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
+        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name + "' for a whole group, which ZeRO stage " +
+                                                 std::to_string(settings().zero.stage) + " updates shard by shard",
+                    "set zero_optimization.stage to 0, or choose another optimizer");
       const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.own_numel
                             : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
@@ -255,10 +259,10 @@ bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm-
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
-  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
+  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " + std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
-      model += parameter.name + " " + c10::toString(range.dtype) + " [";
+      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " + std::to_string(range.group) + ") [";
       for (size_t i = 0; i < parameter.shape.size(); ++i) model += (i ? ", " : "") + std::to_string(parameter.shape[i]);
       model += "]\n";
     }

@@ -5,6 +5,7 @@
 //   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
 //   rng/<rank>/<device>         state of a generator, bytes
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
+//   gradient/sum/<name>         the same where gradients are sharded: summed over ranks
 //   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes
 //   client/<name>               the program's
 #pragma once

@@ -61,6 +61,7 @@ class Loading {
 
   LoadReceipt run() {
     compare();
+    compare_accumulation();
     at::NoGradGuard no_grad;
     impl_.is_half_loaded = true;
     read();
@@ -182,8 +183,10 @@ class Loading {
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters)
           if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined()) gradients_.emplace_back(&parameter, held);
-      for (size_t r = 0; r < impl_.ranges.size(); ++r)
-        if (at::Tensor sums = bytes("gradient/" + std::to_string(rank) + "/@" + std::to_string(r)); sums.defined()) gradient_sums_.emplace_back(r, sums);
+      if (holds_sums_)
+        for (auto& range : impl_.ranges)
+          for (const auto& part : range.parts)
+            targets.push_back({"gradient/sum/" + range.parameters[part.tensor].name, part.begin, range.grad_of({part.offset, part.own, part.numel})});
       if (impl_.user_optimizer && wants_states()) user_optimizer_ = bytes("optimizer/user");
     }
     for (const TensorInfo& saved : found_.tensors())
@@ -194,9 +197,7 @@ class Loading {
 
   void hand_to_program() {
     options_.custom_load_fn(for_program_, *impl_.module);
-    for (auto& range : impl_.ranges)
-      for (const auto& shard : range.shards)
-        if (range.has_master_copy()) range.master_of(shard).copy_(range.param_of(shard));
+    impl_.refresh_masters();
   }
 
   void restore() {
@@ -232,24 +233,29 @@ class Loading {
     restore_program_states();
   }
 
-  // Micro-batches between two boundaries: their gradients belong to the ranks that computed them.
-  void restore_accumulation() {
+  // Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or are sums over those.
+  void compare_accumulation() {
+    const auto is_there = [&](const char* prefix) {
+      return std::any_of(found_.tensors().begin(), found_.tensors().end(), [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
+    };
+    if (options_.load_module_only || !is_there("gradient/")) return;
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
-    const bool is_between = value("micro_steps").as_int() % saved != 0 &&
-                            std::any_of(found_.tensors().begin(), found_.tensors().end(), [](const auto& tensor) { return tensor.name.starts_with("gradient/"); });
-    if (is_between && (!same_ranks_ || accumulation != saved))
+    holds_sums_ = is_there("gradient/sum/");
+    if (!same_ranks_ || accumulation != saved)
       throw Error(ErrorCode::kMismatch,
                   "checkpoint " + found_.path() + " was saved between two steps, by " + std::to_string(saved_ranks_) + " ranks with " + std::to_string(saved) +
                       " accumulation steps: its gradients cannot be shared out among " + std::to_string(impl_.comm->size()) + " ranks with " + std::to_string(accumulation),
                   "resume with the same numbers, or save after a step");
+    if (holds_sums_ != impl_.shards_gradients())
+      throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " was saved between two steps, with gradients " + (holds_sums_ ? "summed over" : "of each of") + " the ranks, as ZeRO stage " +
+                                            (holds_sums_ ? "2" : "0 or 1") + " has them",
+                  "resume at that stage, or save after a step");
+  }
+
+  void restore_accumulation() {
+    const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
     impl_.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.global_steps * accumulation;
-    const bool are_shards_alike = gradient_sums_.empty() == !(is_between && impl_.shards_gradients()) &&
-                                  std::all_of(gradient_sums_.begin(), gradient_sums_.end(), [&](const auto& sums) { return sums.second.numel() == impl_.ranges[sums.first].grad.numel(); });
-    if (!are_shards_alike)
-      throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " was saved between two steps, with gradients at another ZeRO stage or bucket size",
-                  "resume with the same zero_optimization, or save after a step");
-    for (auto& [r, sums] : gradient_sums_) impl_.ranges[r].grad.copy_(sums);
-    if (!gradient_sums_.empty()) impl_.reducer->adopt_sums();
+    if (holds_sums_) impl_.reducer->adopt_sums();
     for (auto& [parameter, gradient] : gradients_) {
       parameter->flat_grad.copy_(gradient.view(parameter->flat_grad.sizes()));
       parameter->held = parameter->flat_grad;
@@ -312,7 +318,7 @@ class Loading {
   std::vector<std::pair<Kept, const TensorInfo*>> wanted_;
   std::map<std::string, at::Tensor> for_program_, random_;
   std::vector<std::pair<TrainedParameter*, at::Tensor>> gradients_;
-  std::vector<std::pair<size_t, at::Tensor>> gradient_sums_;  // of a range, where gradients are sharded
+  bool holds_sums_ = false;  // of gradients over ranks
   at::Tensor user_optimizer_;
 };
 

@@ -3,6 +3,8 @@
 #include "base/check.h"
 #include "tensor/dtype.h"
 
+#include <gannet/error.h>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -67,31 +69,34 @@ Reducer::~Reducer() {
 }
 
 void Reducer::begin_backward(Backward backward) {
+  if (in_backward_)
+    throw Error(ErrorCode::kOrder, "backward() was called after one that ended in an error, with a part of its gradients gathered", "call engine->zero_grad() and begin the step anew");
   current_ = backward;
-  if (reduced_) {
-    // A further backward after the sums over ranks are in place. The ranks hold parts of those that add up to them, so that the
-    // sum of what they hold and of new gradients is what one reduction of everything would have given.
-    wait();
-    at::NoGradGuard no_grad;
-    for (auto& range : ranges_) {
-      if (range.sharding == Sharding::kGradients) continue;  // new sums are added to the old ones
-      if (range.sharding == Sharding::kNone) {
-        range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
-        continue;
-      }
-      for (size_t b = 0; b < range.shards.size(); ++b) {
-        const auto& bucket = range.layout.buckets[b];
-        const auto& shard = range.shards[b];
-        range.grad_of(shard).mul_(1.0 / options_.pre_factor);
-        range.grad.narrow(0, bucket.offset, shard.offset - bucket.offset).zero_();
-        range.grad.narrow(0, shard.offset + shard.numel, bucket.offset + bucket.numel - shard.offset - shard.numel).zero_();
-      }
-    }
-    reduced_ = false;
-  }
+  unreduce();
   next_bucket_ = 0;
   for (auto& bucket : buckets_) bucket.awaited = bucket.last - bucket.first;
   in_backward_ = true;
+}
+
+void Reducer::unreduce() {
+  if (!reduced_) return;
+  wait();
+  at::NoGradGuard no_grad;
+  for (auto& range : ranges_) {
+    if (range.sharding == Sharding::kGradients) continue;  // new sums are added to the old ones
+    if (range.sharding == Sharding::kNone) {
+      range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
+      continue;
+    }
+    for (size_t b = 0; b < range.shards.size(); ++b) {
+      const auto& bucket = range.layout.buckets[b];
+      const auto& shard = range.shards[b];
+      range.grad_of(shard).mul_(1.0 / options_.pre_factor);
+      range.grad.narrow(0, bucket.offset, shard.offset - bucket.offset).zero_();
+      range.grad.narrow(0, shard.offset + shard.numel, bucket.offset + bucket.numel - shard.offset - shard.numel).zero_();
+    }
+  }
+  reduced_ = false;
 }
 
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
@@ -99,6 +104,10 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   TrainedParameter& parameter = ranges_[place.range].parameters[place.parameter];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
+  if (in_backward_ && current_.reduce) {
+    std::lock_guard lock(mutex_);
+    if (place.bucket < next_bucket_) came_late(parameter);
+  }
   {
     at::NoGradGuard no_grad;
     hold(buckets_[place.bucket], parameter, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
@@ -109,6 +118,11 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     --buckets_[place.bucket].awaited;
     send_ready_buckets();
   }
+}
+
+void Reducer::came_late(const TrainedParameter& parameter) const {
+  throw Error(ErrorCode::kUnsupported, "the gradient of '" + parameter.name + "' came a second time in one backward, after its sum had been sent to the other ranks",
+              "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at ZeRO stage 0 or 1, then call allreduce_gradients()");
 }
 
 void Reducer::hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient) {
@@ -240,6 +254,7 @@ void Reducer::finish_works() {
 void Reducer::finish(Bucket& bucket) {
   if (!bucket.work.pending()) return;
   at::NoGradGuard no_grad;
+  std::erase(flying_, &bucket);
   bucket.work.wait();
   Range& range = ranges_[bucket.range];
   if (!range.is_sharded()) {
@@ -254,7 +269,10 @@ void Reducer::finish(Bucket& bucket) {
   }
   if (range.sharding != Sharding::kGradients) return;
   bucket.has_sum = true;
-  std::erase(flying_, &bucket);
+  give_back(bucket);
+}
+
+void Reducer::give_back(Bucket& bucket) {
   for (at::Tensor* buffer : {&bucket.gathered, &bucket.cast})
     if (buffer->defined()) {
       spare_.push_back(buffer->as_strided({largest_bucket_}, {1}, 0));
@@ -262,10 +280,8 @@ void Reducer::finish(Bucket& bucket) {
     }
 }
 
-bool Reducer::holds_sums() {
-  const bool holds = std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.has_sum || bucket.gathered.defined(); });
-  if (holds) wait();
-  return holds;
+bool Reducer::holds_sums() const {
+  return reduced_ && std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.sharding == Sharding::kGradients; });
 }
 
 void Reducer::adopt_sums() {
@@ -279,7 +295,10 @@ void Reducer::forget() {
   reduced_ = false;
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
-  for (auto& bucket : buckets_) bucket.has_sum = false;
+  for (auto& bucket : buckets_) {
+    bucket.has_sum = false;
+    if (ranges_[bucket.range].sharding == Sharding::kGradients) give_back(bucket);  // of a backward that was broken off
+  }
 }
 
 }  // namespace gannet

@@ -35,15 +35,19 @@ class Reducer {
     bool reduce = false;        // ranks are to be averaged: at a boundary or, where gradients are sharded, always
     bool keep_grads = false;    // create_graph: `.grad` stays with the program, a detached copy is added
   };
-  void begin_backward(Backward backward);
+  void begin_backward(Backward backward);  // throws Error(kOrder) where the last one was broken off and nobody called forget()
   void end_backward();          // sends what is left: parameters that got no gradient count as zeros
   void wait();                  // until everything that was sent has arrived; zeroes what never got a gradient
 
   bool is_reduced() const { return reduced_; }
+  bool is_broken_off() const { return in_backward_; }  // between two calls of the engine: backward ended in an exception
+  // Where sums over ranks are in place: back to parts of the ranks that add up to them, so that further gradients may be added.
+  void unreduce();
+  void wait_for_sums() { holds_sums() ? wait() : unreduce(); }  // what is gathered so far is at rest, and as it can be kept
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
   // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some there.
-  bool holds_sums();
+  bool holds_sums() const;
   void adopt_sums();
   void forget();                // the next gradient of each parameter is the first
 
@@ -71,6 +75,8 @@ class Reducer {
   void hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient);
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
+  void give_back(Bucket& bucket);
+  [[noreturn]] void came_late(const TrainedParameter& parameter) const;
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
 

@@ -116,8 +116,11 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     const std::lock_guard lock(generator.mutex());
     content.slices.push_back(whole("rng/" + mine + name, generator.get_state()));
   }
+  if (reducer) reducer->wait_for_sums();
   if (reducer && reducer->holds_sums())
-    for (size_t r = 0; r < ranges.size(); ++r) content.slices.push_back(whole("gradient/" + mine + "@" + std::to_string(r), ranges[r].grad));
+    for (const auto& range : ranges)
+      for (const auto& part : range.parts)
+        content.slices.push_back({"gradient/sum/" + range.parameters[part.tensor].name, range.parameters[part.tensor].shape, part.begin, range.grad_of({part.offset, part.own, part.numel})});
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined()) content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
@@ -159,6 +162,8 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (folder.empty()) throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
   if (impl.phase == Phase::kBackwarded)
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
+  if (impl.reducer && impl.reducer->is_broken_off())
+    throw Error(ErrorCode::kOrder, "save_checkpoint was called after a backward() that ended in an error, with a part of its gradients gathered", "call zero_grad() first");
   wait_for_checkpoint();
   if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
   Saving& saving = *impl.saving;

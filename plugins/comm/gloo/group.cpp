@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <gannet/sdk.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -163,15 +164,17 @@ class Pending : public Work {
 // The ring's links, by c10d's send and receive. Messages of one tag between two ranks arrive in the order of their calls.
 class Neighbours : public Link {
  public:
-  Neighbours(Backend& backend, uint32_t rank, uint32_t size)
-      : backend_(backend), next_(static_cast<int>((rank + 1) % size)), previous_(static_cast<int>((rank + size - 1) % size)) {}
+  Neighbours(Backend& backend, std::mutex& issuing, uint32_t rank, uint32_t size)
+      : backend_(backend), issuing_(issuing), next_(static_cast<int>((rank + 1) % size)), previous_(static_cast<int>((rank + size - 1) % size)) {}
 
   std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) override {
     std::vector<at::Tensor> tensors{wrap(from, bytes, at::kByte)};
+    std::lock_guard lock(issuing_);
     return std::make_unique<Sent>(backend_.send(tensors, next_, kTag));
   }
   std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) override {
     std::vector<at::Tensor> tensors{wrap(to, bytes, at::kByte)};
+    std::lock_guard lock(issuing_);
     return std::make_unique<Sent>(backend_.recv(tensors, previous_, kTag));
   }
 
@@ -181,7 +184,13 @@ class Neighbours : public Link {
    public:
     explicit Sent(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
     void wait() override {
-      if (!work_->wait()) throw Failure(GANNET_PEER_LOST, "a transfer was aborted");
+      bool is_over = false;
+      try {
+        is_over = work_->wait();
+      } catch (...) {
+        throw failure_of("a transfer of it", text_of(std::current_exception()));
+      }
+      if (!is_over) throw Failure(GANNET_PEER_LOST, "a transfer of it was aborted");
     }
     void abort() override { work_->abort(); }
 
@@ -189,6 +198,7 @@ class Neighbours : public Link {
     c10::intrusive_ptr<c10d::Work> work_;
   };
   Backend& backend_;
+  std::mutex& issuing_;
   int next_, previous_;
 };
 
@@ -216,7 +226,8 @@ class Connected : public Group {
         options_.name + "' (rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.size) + ")";
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
     try {
-      if (args.op == GANNET_REDUCE_SCATTER) return ring().start(args, doing);
+      if (args.op == GANNET_REDUCE_SCATTER) return ring(doing).start(args, doing);
+      std::lock_guard lock(issuing_);
       return std::make_unique<Pending>(launch(args), doing, aborted_);
     } catch (const Failure&) {
       throw;
@@ -231,12 +242,16 @@ class Connected : public Group {
       backend_->close();
     } catch (...) {  // already closed by a failure
     }
+    std::lock_guard lock(making_ring_);
     if (ring_) ring_->abort();
   }
 
  private:
-  Ring& ring() {
-    if (!ring_) ring_ = std::make_unique<Ring>(options_.rank, options_.size, std::make_unique<Neighbours>(*backend_, options_.rank, options_.size));
+  Ring& ring(const std::string& doing) {
+    std::lock_guard lock(making_ring_);
+    if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
+    if (!ring_)
+      ring_ = std::make_unique<Ring>(options_.rank, options_.size, std::make_unique<Neighbours>(*backend_, issuing_, options_.rank, options_.size));
     return *ring_;
   }
 
@@ -296,6 +311,8 @@ class Connected : public Group {
   GroupOptions options_;
   std::shared_ptr<std::atomic<bool>> aborted_;  // shared with the works: they may outlive the group
   c10::intrusive_ptr<Backend> backend_;
+  std::mutex issuing_;      // c10d counts its operations without a lock, and the ring's thread issues some beside the caller's
+  std::mutex making_ring_;  // against abort(), which another thread calls
   std::unique_ptr<Ring> ring_;  // made by the first reduce_scatter; it ends before what it sends by
 };
 

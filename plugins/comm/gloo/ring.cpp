@@ -183,8 +183,10 @@ void Ring::serve() {
     std::exception_ptr thrown;
     try {
       run(*job);
-    } catch (const Failure&) {
-      thrown = std::current_exception();
+    } catch (const std::bad_alloc&) {
+      thrown = std::make_exception_ptr(Failure(GANNET_OUT_OF_MEMORY, job->doing + ": no memory for a part of it"));
+    } catch (const Failure& failure) {
+      thrown = std::make_exception_ptr(Failure(failure.status(), job->doing + " failed: " + failure.what()));
     } catch (const std::exception& error) {
       thrown = std::make_exception_ptr(
           Failure(GANNET_PEER_LOST, job->doing + " failed because another rank ended or closed its connection: " + error.what()));

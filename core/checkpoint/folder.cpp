@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <regex>
+#include <utility>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/files.h"
@@ -39,7 +40,18 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
   }
   lock_ = std::make_unique<FolderLock>(path_);
   clear_stale();
-  for (const Found& found : scan(path_)) next_sequence_ = std::max(next_sequence_, found.sequence + 1);
+  for (const Found& found : scan(path_)) {
+    next_sequence_ = std::max(next_sequence_, found.sequence + 1);
+    if (!found.problem) others_.insert(found.tag);
+  }
+}
+
+void Folder::tell_of_others() {
+  if (others_.empty() || std::exchange(told_, true)) return;
+  const std::string latest = read_latest(path_).tag;
+  log_warning(path_ + " holds " + (others_.size() == 1 ? "a checkpoint" : std::to_string(others_.size()) + " checkpoints") + " of a run that this one did not go on from" +
+              (latest.empty() ? "" : " (`latest` is '" + latest + "')") +
+              ": they stay beside this run's, but `latest` will name this run's, and one of a tag that both use is replaced. Load it first to go on, or save elsewhere");
 }
 
 // The lock is ours: whoever made these is gone.
@@ -132,7 +144,7 @@ void Folder::retain(int64_t keep, const std::string& tag) {
   const std::string latest = read_latest(path_).tag;
   int64_t complete = 0;
   for (const Found& found : scan(path_)) {  // newest first; broken ones are evidence and stay
-    if (found.problem || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
+    if (found.problem || others_.contains(found.tag) || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
     const std::string going = temporary(found.tag);
     if (::rename(found.path.c_str(), going.c_str()) == 0)
       remove_tree(going);  // at once under its name, or not at all

@@ -2,6 +2,7 @@
 // kill right after it loses nothing that was complete.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "checkpoint/lock.h"
@@ -21,8 +22,12 @@ class Folder {
   // The staged files and their manifest become <tag>.
   void commit(const std::string& staging, Manifest manifest);
   void set_latest(const std::string& tag);
-  // Removes complete checkpoints but for the newest `keep`, `tag`, and the one that `latest` names.
+  // Removes complete checkpoints but for the newest `keep`, `tag`, the one that `latest` names, and those of other runs.
   void retain(int64_t keep, const std::string& tag);
+  // What was in the folder when it was locked is of this run's past, and no longer another's.
+  void adopt() { others_.clear(); }
+  // Once, before the first save beside them: that there are checkpoints of another run.
+  void tell_of_others();
 
  private:
   std::string temporary(const std::string& name);  // ".<name>.tmp-<pid>-<count>"
@@ -33,6 +38,8 @@ class Folder {
   std::unique_ptr<FolderLock> lock_;
   int64_t next_sequence_ = 1;
   uint64_t count_ = 0;
+  std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor went on from
+  bool told_ = false;
 };
 
 }  // namespace gannet::checkpoint

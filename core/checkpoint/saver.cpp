@@ -60,6 +60,8 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   Staging staging(folder);
   const std::string name = agree_on_rank_0(ranks, "checkpoint: staging", [&] {
     manifest = merge(parts);
+    if (options.continues) folder->adopt();
+    folder->tell_of_others();
     staging.path = folder->stage(content.tag, manifest.bytes() + format_manifest(manifest).size());
     return Json(staging.path.substr(staging.path.rfind('/') + 1));
   });

@@ -15,7 +15,7 @@ constexpr const char* kAlwaysOverlaps = "a bucket is always reduced while backwa
 
 constexpr Key kRows[] = {
     {"zero_optimization", kSection, "{}", kActive, "", "ZeRO: shards of states, gradients and parameters"},
-    {"zero_optimization/stage", kInt, "0", kActive, "0..3", "0 off, 1 optimizer states, 2 and gradients, 3 and parameters"},
+    {"zero_optimization/stage", kInt, "0", kActive, "0..3", "0 off, 1 optimizer states, 2 and gradients, 3 and parameters (not built yet)"},
     {"zero_optimization/reduce_bucket_size", kInt, "500000000", kActive, ">=0",
      "elements of a bucket of gradients that is reduced at once"},
     {"zero_optimization/contiguous_gradients", kBool, "true", kNoEffect, "", "copy gradients into a flat bucket", kAlwaysFlat},

@@ -19,6 +19,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,7 @@ struct EngineBase::Impl {
   };
   std::vector<ProgramState> program_states;
   uint32_t engine_id = 0;            // of this process, counted; the same on every rank
+  std::set<std::string> loaded_folders;  // that this run went on from
   std::unique_ptr<Saving> saving;    // the last member: it dies first, and waits for its write
 
   bool shards_gradients() const { return !ranges.empty() && ranges[0].sharding == Sharding::kGradients; }

@@ -376,6 +376,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       at::NoGradGuard no_grad;
       impl.publish_all();
       impl.is_half_loaded = false;
+      impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
       return receipt;

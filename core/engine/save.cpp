@@ -68,6 +68,12 @@ std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder
 
 }  // namespace
 
+std::string real_path(const std::string& folder) {
+  std::error_code failure;
+  const auto path = std::filesystem::weakly_canonical(folder, failure);
+  return failure ? folder : path.string();
+}
+
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
   Dict scale{{"scale", scaler.state().scale},
              {"iteration", scaler.state().iteration},
@@ -178,7 +184,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
                            impl.settings().tag_validation);
   checkpoint::Saver& saver = saving.saver(folder);
-  const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep};
+  const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep, impl.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;
   receipt.path = folder + "/" + content.tag;
   if (is_async) {

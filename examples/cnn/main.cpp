@@ -10,7 +10,8 @@
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
+#include <charconv>
+#include <cstdint>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -44,6 +45,14 @@ struct CnnImpl : torch::nn::Module {
 };
 TORCH_MODULE(Cnn);
 
+int64_t whole_number(const std::string& option, const char* text) {
+  int64_t number = 0;
+  const char* end = text + std::string(text).size();
+  if (const auto [stop, code] = std::from_chars(text, end, number); code != std::errc() || stop != end || number < 1)
+    throw gannet::Error(gannet::ErrorCode::kArgument, option + " is '" + text + "'", "give a whole number from 1 on");
+  return number;
+}
+
 int train(int argc, char** argv) {
   auto arguments = gannet::take_config_arguments(argc, argv);  // --deepspeed_config FILE, --set KEY=VALUE
   int64_t epochs = 5, checkpoint_every = 0;  // steps; 0: at the end of each epoch
@@ -51,11 +60,11 @@ int train(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--epochs" && i + 1 < argc) {
-      epochs = std::atoi(argv[++i]);
+      epochs = whole_number(name, argv[++i]);
     } else if (name == "--checkpoint" && i + 1 < argc) {
       checkpoint = argv[++i];
     } else if (name == "--checkpoint-every" && i + 1 < argc) {
-      checkpoint_every = std::atoi(argv[++i]);
+      checkpoint_every = whole_number(name, argv[++i]);
     } else {
       std::cerr << "usage: cnn [--epochs N] [--checkpoint FOLDER [--checkpoint-every STEPS]]\n" << gannet::ConfigArguments::help();
       return 2;

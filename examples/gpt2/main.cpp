@@ -5,8 +5,8 @@
 //   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
-// The samples' order: micro-batch a of step s on rank r of W takes the samples ((s A + a) W + r) B ... + B - 1, with A
-// accumulation steps and a micro-batch of B. Nothing is shuffled: runs of equal total batch see the same samples in a step.
+// The samples' order: micro-batch a of a step on rank r of W takes the samples seen + (a W + r) B ... + B - 1, with a micro-batch
+// of B, after `seen` samples in the steps before. Nothing is shuffled: runs of equal total batch see the same samples in a step.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -72,6 +72,8 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
   const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
   const int64_t first_step = engine.global_steps(), last_step = options.resume ? options.steps : first_step + options.steps;
   MetricsFile metrics(rank == 0 ? options.metrics : "", /*append=*/first_step > 0);
+  if (first_step >= last_step && rank == 0)
+    std::cout << "nothing to do: the checkpoint is of step " << first_step << ", and --steps is " << options.steps << std::endl;
   Progress progress(first_step, last_step, engine.train_batch_size() * length, rank == 0);
   const bool saves = !options.save_checkpoint.empty();
   std::optional<gannet::StopSignals> stop;
@@ -80,11 +82,12 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
 
   for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
     const auto began = std::chrono::steady_clock::now();
+    const int64_t seen = engine.global_samples();
     const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
     gannet::StepResult result;
     for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
-      const int64_t first = ((step * accumulation + micro_batch) * ranks + rank) * batch;
+      const int64_t first = seen + (micro_batch * ranks + rank) * batch;
       const Batch samples = tokens.batch(first, batch, length);
       const at::Tensor loss = engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
       engine.backward(loss);

@@ -68,6 +68,25 @@ TEST_F(CheckpointTest, what_the_page_cache_holds_is_read_from_there_and_checked_
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { read_whole(open(folder(), {}), "large"); }), HasSubstr("'large'"));
 }
 
+TEST_F(CheckpointTest, another_runs_checkpoints_are_told_and_kept) {
+  for (const char* tag : {"old1", "old2"}) Saver(folder(), {}).save(small_content(tag), {.continues = true});
+  {
+    testing::internal::CaptureStderr();
+    Saver another(folder(), {});
+    for (const char* tag : {"new1", "new2", "new3"}) another.save(small_content(tag), {.keep = 1});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, HasSubstr("holds 2 checkpoints of a run that this one did not go on from (`latest` is 'old2')"));
+    EXPECT_EQ(said.find("did not go on from"), said.rfind("did not go on from")) << "once";
+  }
+  std::vector<std::string> tags;
+  for (const Listed& one : list(folder())) tags.push_back(one.tag);
+  EXPECT_THAT(tags, ElementsAre("new3", "old2", "old1"));
+  Saver(folder(), {}).save(small_content("new4"), {.keep = 2, .continues = true});
+  tags.clear();
+  for (const Listed& one : list(folder())) tags.push_back(one.tag);
+  EXPECT_THAT(tags, ElementsAre("new4", "new3"));
+}
+
 TEST_F(CheckpointTest, the_rank_file_is_plain_safetensors) {
   Saver(folder(), {}).save(small_content("t"), {});
   const std::string text = read_text(file("t", "rank-00000.safetensors"));

@@ -217,6 +217,36 @@ RANK_BODY(overflow_is_named_alike) {
 }
 TEST(Stages, AnOverflowIsNamedAlikeOnEveryRank) { ranks::expect_all_succeed(run_ranks("overflow_is_named_alike", 3)); }
 
+// Broken off in its middle: some gradients are gathered and some are not.
+RANK_BODY(a_backward_that_throws) {
+  for (const int64_t stage : {0, 1, 2}) {
+    Run run(zero_config(stage, 400, "fp32", 1)), plain(zero_config(stage, 400, "fp32", 1));
+    auto [x, y] = make_batch(run.engine->rank(), 4);
+    auto loss = run.engine->forward(x, y);
+    bool throws = true;
+    run.model->middle->weight.register_hook([&](const at::Tensor&) {
+      if (throws) throw std::runtime_error("thrown in backward");
+    });
+    const auto backward = [&] {
+      try {
+        run.engine->backward(run.engine->forward(x, y));
+      } catch (const gannet::Error& error) {
+        return error.code() == gannet::ErrorCode::kOrder ? 1 : 2;
+      } catch (const std::exception&) {
+        return 3;
+      }
+      return 0;
+    };
+    ranks::same(backward(), 3, "what the program threw comes out");
+    throws = false;
+    ranks::same(backward(), 1, "a further backward is told to begin anew");
+    run.engine->zero_grad();
+    for (Run* one : {&run, &plain}) one->train(0, 3);
+    expect(torch::equal(run.parameters(), plain.parameters()), "after zero_grad nothing is left of it");
+  }
+}
+TEST(Stages, ABackwardThatThrowsLeavesNothingBehind) { ranks::expect_all_succeed(run_ranks("a_backward_that_throws", 2)); }
+
 RANK_BODY(refusals) {
   Run run(zero_config(2, 400, "fp32", 1));
   const auto code_of = [](auto&& body) {

@@ -30,6 +30,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return result;
 }
 
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the table are alive: a swap of neighbours looks two rows back.
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);

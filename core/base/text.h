@@ -1,6 +1,8 @@
-// Small services on text: edit distance for "did you mean", lower case, splitting, joining.
+// Small services on text: edit distance for "did you mean", lower case, splitting, joining, shapes.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,8 @@ namespace gannet {
 std::string lower(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);  // empty parts dropped
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"
 
 /// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).
 size_t edit_distance(std::string_view a, std::string_view b);

@@ -1,6 +1,7 @@
 // load_weights and save_weights: a plain module, without an engine.
 #include <gannet/checkpoint.h>
 
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "config/parse.h"
 #include "tensor/vector_math.h"
@@ -66,12 +67,6 @@ std::map<std::string, at::Tensor> read_any(const std::string& path, const std::s
   if (!fs::is_directory(path)) return load_safetensors(path);
   if (fs::exists(fs::path(path) / "model.safetensors") || fs::exists(fs::path(path) / "model.safetensors.index.json")) return read_folder(path);
   return read_checkpoint(path, tag);
-}
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 }  // namespace

@@ -25,6 +25,14 @@
 
 namespace gannet {
 
+inline at::ScalarType scalar_type(config::DType type) {
+  switch (type) {
+    case config::DType::kFloat16: return at::kHalf;
+    case config::DType::kBFloat16: return at::kBFloat16;
+    default: return at::kFloat;
+  }
+}
+
 // forward, backward and step in the wrong order are the program's mistake, and told.
 enum class Phase { kIdle, kForwarded, kBackwarded };
 

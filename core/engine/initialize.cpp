@@ -60,10 +60,6 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   }
 }
 
-at::ScalarType scalar_type(config::DType type) {
-  return type == config::DType::kFloat16 ? at::kHalf : type == config::DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
-}
-
 }  // namespace
 
 EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -262,9 +258,7 @@ void EngineBase::Impl::agree_on_model() {
   std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " + std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
-      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " + std::to_string(range.group) + ") [";
-      for (size_t i = 0; i < parameter.shape.size(); ++i) model += (i ? ", " : "") + std::to_string(parameter.shape[i]);
-      model += "]\n";
+      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " + std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
     }
   process_group->world()->agree("the model's parameters and the batch sizes", model);
 }

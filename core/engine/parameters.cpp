@@ -18,14 +18,6 @@
 namespace gannet {
 namespace {
 
-at::ScalarType scalar_type(config::DType type) {
-  switch (type) {
-    case config::DType::kFloat16: return at::kHalf;
-    case config::DType::kBFloat16: return at::kBFloat16;
-    default: return at::kFloat;
-  }
-}
-
 // What the parameters are trained in: fp16 or bf16 where the config says so, else as the program made them.
 std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
   if (settings.fp16.enabled) return at::kHalf;

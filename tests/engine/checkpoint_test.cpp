@@ -213,6 +213,25 @@ TEST_F(Checkpoint, StrictnessStatesAndModuleOnlyAreTheCallersChoice) {
   EXPECT_THAT(loose.to_string(), AllOf(HasSubstr("missing in the checkpoint, left as it is: parameter/head.weight"), HasSubstr("unexpected in the checkpoint, not used: parameter/second.weight")));
 }
 
+// Weights alone make another run of it: it keeps its own newest, and not in place of what it began from.
+TEST_F(Checkpoint, OnlyARunThatGoesOnCountsFormerCheckpointsAsItsOwn) {
+  Dict config = busy_config("fp32");
+  config["gannet"] = Dict{{"checkpoint", Dict{{"keep", 1}}}};
+  for (const bool goes_on : {false, true}) {
+    fs::remove_all(folder());
+    {
+      Training run(config);
+      run.train(4);
+      run.engine->save_checkpoint(folder(), {.tag = "former"});
+    }
+    Training other(config, 99);
+    other.engine->load_checkpoint(folder(), {.load_module_only = !goes_on});
+    for (const char* tag : {"a", "b"}) other.engine->save_checkpoint(folder(), {.tag = tag});
+    EXPECT_EQ(fs::exists(folder() + "/former"), !goes_on);
+    EXPECT_FALSE(fs::exists(folder() + "/a"));
+  }
+}
+
 TEST_F(Checkpoint, TheProgramMayPutTheWeightsIntoTheModuleItself) {
   Training run(busy_config("bf16"));
   run.train(2);

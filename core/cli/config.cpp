@@ -100,7 +100,7 @@ void keys(const Options& options) {
   size_t left_out = 0;
   for (const config::Key* key : config::all_keys()) {
     if (!section.empty() && key->path != section && !key->path.starts_with(section + "/")) continue;
-    if (options.all_keys || key->status == config::Status::kActive)
+    if (options.all_keys || config::is_read(key->status))
       print_key(*key);
     else
       ++left_out;

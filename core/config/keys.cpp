@@ -96,8 +96,13 @@ const char* to_string(Status status) {
   switch (status) {
     case Status::kActive:
       return "active";
+    case Status::kAtZero:
+      return "active at ZeRO stage 1 and above";
+    case Status::kAtStage3:
+      return "active at ZeRO stage 3";
     case Status::kNoEffect:
       return "no effect";
+    case Status::kNotAtStage3:
     case Status::kUnsupported:
       return "unsupported";
   }

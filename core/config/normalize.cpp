@@ -41,7 +41,7 @@ constexpr Misplaced kMisplaced[] = {
 // Where an unknown key may have been meant to stand; "" when nothing is near.
 std::string advice_for(const std::string& key, const std::string& section) {
   std::vector<const Key*> elsewhere = keys_named(key);
-  const auto is_active = [](const Key* row) { return row->status == Status::kActive; };
+  const auto is_active = [](const Key* row) { return is_read(row->status); };
   if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))
     std::erase_if(elsewhere, [&](const Key* row) { return !is_active(row); });
   if (!elsewhere.empty() && elsewhere.size() <= 2) {

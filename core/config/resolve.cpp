@@ -23,7 +23,7 @@ class Reader {
  public:
   explicit Reader(const Document& document) : document_(document) {
     for (const Key* key : all_keys())
-      if (key->status == Status::kActive && !key->is_section()) read(*key);
+      if (is_read(key->status) && !key->is_section()) read(*key);
     require_no_auto();
   }
 
@@ -178,8 +178,6 @@ void check_precision(const Settings& settings, const Reader& read) {
 void check_zero(const Settings& settings, const Document& document, const Reader& read) {
   const auto refuse = [&](const char* path, const std::string& what, const std::string& next) { throw Error(ErrorCode::kUnsupported, read.where(path) + what, next); };
   const int64_t stage = settings.zero.stage;
-  if (stage == 3)
-    refuse("/zero_optimization/stage", "ZeRO stage 3 is not built yet", "set zero_optimization.stage to 2: optimizer states and gradients are then sharded, parameters are not");
   const auto device = [&](const char* path) {
     const Value* value = document.find(path);
     return value && value->is_string() && value->as_string() != "none" && value->as_string() != "auto" ? value->as_string() : std::string();
@@ -218,7 +216,13 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   Settings& settings = result.settings;
 
   settings.zero = {.stage = read.at("/zero_optimization/stage").as_int(),
-                   .reduce_bucket_size = read.at("/zero_optimization/reduce_bucket_size").as_int()};
+                   .reduce_bucket_size = read.at("/zero_optimization/reduce_bucket_size").as_int(),
+                   .sub_group_size = read.at("/zero_optimization/sub_group_size").as_int(),
+                   .prefetch_bucket_size = read.at("/zero_optimization/stage3_prefetch_bucket_size").as_int(),
+                   .param_persistence_threshold = read.at("/zero_optimization/stage3_param_persistence_threshold").as_int(),
+                   .model_persistence_threshold = read.at("/zero_optimization/stage3_model_persistence_threshold").as_int(),
+                   .max_live_parameters = read.at("/zero_optimization/stage3_max_live_parameters").as_int(),
+                   .max_reuse_distance = read.at("/zero_optimization/stage3_max_reuse_distance").as_int()};
   check_zero(settings, document, read);
   result.notices = document.notices();
   for (std::string& notice : check_status(document)) result.notices.push_back(std::move(notice));

@@ -30,8 +30,15 @@ struct Bf16 {
 };
 
 struct Zero {
-  int64_t stage = 0;  // 3 is refused by the cross-field checks until it is built
-  int64_t reduce_bucket_size = 500'000'000;  // elements
+  int64_t stage = 0;
+  // All in elements.
+  int64_t reduce_bucket_size = 500'000'000;
+  int64_t sub_group_size = 1'000'000'000;
+  int64_t prefetch_bucket_size = 50'000'000;
+  int64_t param_persistence_threshold = 100'000;  // a parameter of so many or fewer stays whole ...
+  int64_t model_persistence_threshold = INT64_MAX;  // ... as far as all of them together have no more than this
+  int64_t max_live_parameters = 1'000'000'000;
+  int64_t max_reuse_distance = 1'000'000'000;
 };
 
 // A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`

@@ -15,7 +15,9 @@ bool is_auto(const Value& value) { return value.is_string() && value.as_string()
 
 class StatusCheck {
  public:
-  explicit StatusCheck(const Document& document) : document_(document) {}
+  explicit StatusCheck(const Document& document) : document_(document) {
+    if (const Value* stage = document.find("/zero_optimization/stage"); stage && stage->is_int()) stage_ = stage->as_int();
+  }
 
   std::vector<std::string> run() {
     section(document_.root(), "");
@@ -31,6 +33,7 @@ class StatusCheck {
   void note(const std::string& reason, const std::string& path);
 
   const Document& document_;
+  int64_t stage_ = 0;
   std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in the order of the file
 };
 
@@ -76,6 +79,11 @@ void StatusCheck::member(const Key& row, const Value& value) {
   if (row.status == Status::kActive || asks_for_nothing(row, value)) return;
   const std::string path = "/" + std::string(row.path);
   if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
+  if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", path);
+  if (row.status == Status::kAtStage3 || row.status == Status::kNotAtStage3) {
+    if (stage_ < 3) return note("it acts at ZeRO stage 3", path);
+    if (row.status == Status::kAtStage3) return;
+  }
   const std::string head =
       document_.origin_of(path).to_string() + ": " + path + " = " + (value.is_dict() ? "{ ... }" : value.to_json());
   const std::string section_name(row.path.substr(0, row.path.find('/')));

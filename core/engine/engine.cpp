@@ -20,13 +20,17 @@ namespace gannet {
 
 EngineBase::~EngineBase() = default;
 
-void EngineBase::begin_forward() { impl_->timers.forward_began = Timers::Clock::now(); }
+void EngineBase::begin_forward() {
+  impl_->timers.forward_began = Timers::Clock::now();
+  impl_->begin_forward();
+}
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
   impl.timers.forward_ms += std::chrono::duration<double, std::milli>(Timers::Clock::now() - impl.timers.forward_began).count();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
   if (impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
+  impl.end_forward();
 }
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
@@ -68,14 +72,16 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
   impl.keeps_user_grads = options.create_graph;
   if (impl.shards_gradients() && !options.allreduce_gradients)
-    throw Error(ErrorCode::kUnsupported, "backward() with allreduce_gradients = false at ZeRO stage 2: a rank keeps no gradients that are not its own, so they are averaged at once",
+    throw Error(ErrorCode::kUnsupported, "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(impl.settings().zero.stage) + ": a rank keeps no gradients that are not its own, so they are averaged at once",
                 "use stage 1 or 0");
   const bool reduce = (is_boundary || impl.shards_gradients()) && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
   std::optional<control::Watch::Call> call;
-  if (reduce) call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
+  if (reduce || impl.residency) call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.reducer->begin_backward({reduce, options.create_graph});
+  if (impl.residency) impl.residency->begin(zero::Residency::Stretch::kBackward);
   // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
   loss.backward(at::full(loss.sizes(), seed, loss.options().requires_grad(false)), options.retain_graph || options.create_graph, options.create_graph);
+  if (impl.residency) impl.residency->end();
   impl.reducer->end_backward();
   impl.phase = Phase::kBackwarded;
 }
@@ -94,6 +100,8 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 void EngineBase::zero_grad() {
   if (impl_->reducer) impl_->forget_gradients();
   impl_->phase = Phase::kIdle;
+  if (impl_->residency) impl_->residency->end();
+  impl_->disarm();
 }
 
 void EngineBase::train(bool on) {
@@ -147,7 +155,7 @@ void EngineBase::set_train_micro_batch_size(int64_t samples) {
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
   if (engine.impl_->no_sync) throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
   if (engine.impl_->shards_gradients())
-    throw Error(ErrorCode::kUnsupported, "no_sync() at ZeRO stage 2: a rank keeps no gradients that are not its own, so every backward averages them", "use stage 1 or 0");
+    throw Error(ErrorCode::kUnsupported, "no_sync() at ZeRO stage " + std::to_string(engine.impl_->settings().zero.stage) + ": a rank keeps no gradients that are not its own, so every backward averages them", "use stage 1 or 0");
   engine.impl_->no_sync = true;
 }
 EngineBase::NoSync::~NoSync() { engine_.impl_->no_sync = false; }
@@ -169,12 +177,12 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   std::optional<control::Watch::Call> call;
   std::vector<std::pair<std::string, at::Tensor>> values;
   for (const auto& range : impl_->ranges) {
-    if (!range.is_sharded() || !range.has_master_copy()) {
+    if (!range.is_sharded() || !(range.has_master_copy() || range.shards_parameters())) {
       for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.whole_master(parameter));
       continue;
     }
     if (!call) call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "", control::Watch::Call::kTogether);
-    at::Tensor whole = at::empty({range.numel}, range.master.options());
+    at::Tensor whole = at::empty({range.numel}, range.param.options().dtype(range.master_dtype));
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& shard = range.shards[b];
       const auto& bucket = range.layout.buckets[b];

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "config/resolve.h"
+#include "control/watch.h"
+#include "engine/gatherer.h"
 #include "engine/range.h"
 #include "engine/reducer.h"
 #include "engine/saving.h"
@@ -12,6 +14,7 @@
 #include "interfaces/scheduler.h"
 #include "plugin/plugin.h"
 #include "precision/loss_scaler.h"
+#include "zero/interception.h"
 
 #include <gannet/checkpoint.h>
 #include <gannet/engine.h>
@@ -21,6 +24,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace gannet {
@@ -51,6 +55,12 @@ struct EngineBase::Impl {
 
   std::vector<Group> groups;
   std::vector<Range> ranges;
+  std::vector<Range> frozen;         // parameters that are not trained and are sharded all the same: no masters, no gradients
+  std::unique_ptr<Gatherer> gatherer;  // ZeRO stage 3 on several ranks, with residency
+  std::unique_ptr<zero::Residency> residency;
+  std::unique_ptr<zero::Interception> interception;  // from forward to step
+  std::optional<control::Watch::Call> forward_call;
+  int64_t staying_numel = 0;         // of parameters too small to be shared out
   std::unique_ptr<Reducer> reducer;
   std::vector<Work> publishing;
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
@@ -94,7 +104,8 @@ struct EngineBase::Impl {
   std::set<std::string> loaded_folders;  // that this run went on from
   std::unique_ptr<Saving> saving;    // the last member: it dies first, and waits for its write
 
-  bool shards_gradients() const { return !ranges.empty() && ranges[0].sharding == Sharding::kGradients; }
+  ~Impl();
+  bool shards_gradients() const { return !ranges.empty() && ranges[0].shards_gradients(); }
   bool is_boundary() const {
     return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0;
   }
@@ -104,13 +115,23 @@ struct EngineBase::Impl {
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
   void collect_parameters(const EngineOptions& options);
   void place_module();         // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
+  void collect_frozen(const std::unordered_map<const void*, size_t>& trained);
+  int64_t bucket_numel() const;
   void cut_range(Range& range);
-  void broadcast(const at::Tensor& tensor);  // from rank 0
+  void place_range(Range& range);
+  void keep_shard(Range& range, size_t bucket, const at::Tensor& whole);
+  void share_out(Range& range, size_t parameter, const at::Tensor& whole);
+  void broadcast(const at::Tensor& tensor, uint32_t root = 0);
   void create_optimizer(const config::Document& document, const EngineOptions& options);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
   void agree_on_model();
   void agree_on_plugins();
+
+  // ---- stages.cpp (residency): parameters that come and go
+  void begin_forward();
+  void end_forward();
+  void disarm();               // operators are not looked at any more
 
   // ---- step.cpp: the phases of a boundary, in this order
   struct Check {
@@ -122,6 +143,7 @@ struct EngineBase::Impl {
   StepResult skip(const std::string& why);
   void update(double grad_scale);
   void update(Range& range, double grad_scale);
+  void publish_staying(Range& range);  // the small parameters that every rank has whole, where the others are shared out
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
   void publish_all();          // parameters from their masters, on every rank

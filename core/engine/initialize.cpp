@@ -232,6 +232,7 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
     reduction.pre_factor = 1.0 / settings().gradient_predivide_factor;
     reduction.post_factor = settings().gradient_predivide_factor / world;
   }
+  reduction.bucket_numel = bucket_numel();
   reducer = std::make_unique<Reducer>(ranges, comm, reduction);
 }
 

@@ -26,20 +26,22 @@ std::vector<zero::Part> part_of_each(const Range& range) {
 std::vector<Kept> inventory(const EngineBase::Impl& impl) {
   std::vector<Kept> all;
   std::unordered_set<const void*> seen;
-  for (const auto& range : impl.ranges) {
+  const auto add = [&](const Range& range, Kept::Kind kind) {
     const auto parts = part_of_each(range);
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto& parameter = range.parameters[p];
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
       if (!range.is_sharded()) {
-        all.push_back(whole_of(Kept::Kind::kTrained, parameter.name, range.whole_master(parameter)));
+        all.push_back(whole_of(kind, parameter.name, range.whole_master(parameter)));
         continue;
       }
-      Kept kept{Kept::Kind::kTrained, parameter.name, parameter.shape, range.master_dtype, {}, {}, parts[p].begin};
+      Kept kept{kind, parameter.name, parameter.shape, range.master_dtype, {}, {}, parts[p].begin};
       if (parts[p].numel > 0) kept.part = range.master_of({parts[p].offset, parts[p].own, parts[p].numel});
       all.push_back(std::move(kept));
     }
-  }
+  };
+  for (const auto& range : impl.ranges) add(range, Kept::Kind::kTrained);
+  for (const auto& range : impl.frozen) add(range, Kept::Kind::kFrozen);
   for (const auto& entry : impl.module->named_parameters())
     if (seen.insert(entry.value().unsafeGetTensorImpl()).second) all.push_back(whole_of(Kept::Kind::kFrozen, entry.key(), entry.value().detach()));
   for (const auto& entry : impl.module->named_buffers())

@@ -123,14 +123,15 @@ class Loading {
   void read() {
     std::vector<Target> targets;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // read here, then copied there: another dtype, or not contiguous
-    auto want = [&](const std::string& name, const at::Tensor& into, at::ScalarType saved) {
+    auto want_part = [&](const std::string& name, int64_t begin, const at::Tensor& into, at::ScalarType saved) {
       at::Tensor direct = into;
       if (!into.is_contiguous() || into.scalar_type() != saved) {
         direct = at::empty(into.sizes(), into.options().dtype(saved));
         copies.emplace_back(direct, into);
       }
-      if (direct.numel() > 0) targets.push_back({name, 0, direct.view({-1})});
+      if (direct.numel() > 0) targets.push_back({name, begin, direct.view({-1})});
     };
+    auto want = [&](const std::string& name, const at::Tensor& into, at::ScalarType saved) { want_part(name, 0, into, saved); };
     auto bytes = [&](const std::string& name) {
       const TensorInfo* saved = found_.find(name);
       at::Tensor tensor;
@@ -144,7 +145,7 @@ class Loading {
     for (const auto& [kept, saved] : wanted_) {
       if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
       if (kept.whole.defined()) want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
-      else if (kept.part.defined()) targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part});
+      else if (kept.part.defined()) want_part(stored_name(kept, source_rank_), kept.begin, kept.part, saved->dtype);
     }
     if (options_.custom_load_fn) {
       for (const TensorInfo& saved : found_.tensors()) {

@@ -2,10 +2,12 @@
 #include "base/check.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
+#include "zero/interception.h"
 
 #include <gannet/log.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -94,16 +96,44 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       ranges[slot->second].parameters.push_back(std::move(parameter));
     }
   }
+  if (comm->size() > 1 && settings().zero.stage == 3) collect_frozen(group_of);
   if (ranges.empty())
     throw Error(ErrorCode::kArgument, "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
                 "call requires_grad_(true) on those to train");
 }
 
+// Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
+void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained) {
+  std::map<at::ScalarType, size_t> range_of;
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : module->named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    const void* identity = tensor.unsafeGetTensorImpl();
+    if (trained.contains(identity) || !tensor.is_floating_point() || tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second) continue;
+    const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
+    const auto [slot, is_new] = range_of.emplace(dtype, frozen.size());
+    if (is_new) {
+      Range& range = frozen.emplace_back();
+      range.dtype = range.master_dtype = dtype;
+      range.grad_dtype = at::ScalarType::Undefined;
+    }
+    TrainedParameter parameter;
+    parameter.name = entry.key();
+    parameter.tensor = tensor;
+    parameter.shape = tensor.sizes().vec();
+    parameter.numel = tensor.numel();
+    frozen[slot->second].parameters.push_back(std::move(parameter));
+  }
+}
+
+int64_t EngineBase::Impl::bucket_numel() const { return std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel); }
+
 void EngineBase::Impl::cut_range(Range& range) {
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-  if (comm->size() > 1 && settings().zero.stage > 0) range.sharding = settings().zero.stage == 1 ? Sharding::kStates : Sharding::kGradients;
-  range.layout = zero::lay_out(numels, std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel), range.is_sharded() ? comm->size() : 1);
+  if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
+  // A parameter that is gathered alone is a cut of its own.
+  range.layout = zero::lay_out(numels, range.shards_parameters() ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -129,56 +159,101 @@ void EngineBase::Impl::cut_range(Range& range) {
     segment.shape = parameter.shape.data();
     return segment;
   };
-  size_t at = 0;
   for (const auto& shard : range.shards) {
+    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, kOverlapBucketNumel);
+    if (joins) range.stretches.back().numel += shard.numel;
+    else range.stretches.push_back(shard);
+  }
+  size_t at = 0;
+  for (const auto& stretch : range.stretches) {
     auto& segments = range.segments.emplace_back();
-    for (; at < range.parts.size() && range.parts[at].own < shard.own + shard.numel; ++at) segments.push_back(segment_of(range.parts[at], range.parts[at].own - shard.own));
+    for (; at < range.parts.size() && range.parts[at].own < stretch.own + stretch.numel; ++at) segments.push_back(segment_of(range.parts[at], range.parts[at].own - stretch.own));
   }
   for (size_t p = 0; p < numels.size(); ++p) range.own_segments.push_back(segment_of({p, 0, 0, 0, numels[p]}, 0));
 }
 
-void EngineBase::Impl::broadcast(const at::Tensor& tensor) {
+void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {
   if (comm->size() == 1 || tensor.numel() == 0) return;
   const at::Tensor flat = tensor.contiguous();
-  comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type())).wait();
+  comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type()), root).wait();
   if (!flat.is_same(tensor)) tensor.copy_(flat);
+}
+
+// From the module's values to the range's buffers, a bucket at a time: rank 0's on every rank.
+void EngineBase::Impl::place_range(Range& range) {
+  cut_range(range);
+  const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
+  range.param = allocate_flat(range.shards_parameters() ? range.own_numel : range.numel, range.dtype, device);
+  if (range.has_master_copy()) range.master = allocate_flat(range.own_numel, range.master_dtype, device);
+  if (is_trained) range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
+  for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
+    const auto& bucket = range.layout.buckets[b];
+    // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
+    at::Tensor whole = range.is_sharded() && (range.has_master_copy() || range.shards_parameters()) ? at::zeros({bucket.numel}, range.param.options().dtype(range.master_dtype))
+                       : range.has_master_copy() ? range.master.narrow(0, bucket.offset, bucket.numel)
+                                                 : range.param.narrow(0, bucket.offset, bucket.numel);
+    for (size_t p = bucket.first; p < bucket.last; ++p) {
+      auto& parameter = range.parameters[p];
+      whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
+      parameter.tensor.mutable_grad().reset();
+      if (!range.shards_parameters()) parameter.tensor.set_data(range.slice(range.param, parameter));
+    }
+    broadcast(whole);
+    if (range.shards_parameters()) {
+      keep_shard(range, b, whole);
+      share_out(range, b, whole);
+    } else if (range.has_master_copy()) {
+      range.param.narrow(0, bucket.offset, bucket.numel).copy_(whole);
+      if (range.is_sharded()) keep_shard(range, b, whole);
+    }
+  }
+  if (is_trained && !range.shards_gradients())
+    for (auto& parameter : range.parameters) parameter.flat_grad = range.slice(range.grad, parameter);
+}
+
+// This rank's part of a bucket whose values, masters' or parameters', are in `whole`.
+void EngineBase::Impl::keep_shard(Range& range, size_t bucket, const at::Tensor& whole) {
+  const zero::Shard& shard = range.shards[bucket];
+  const at::Tensor mine = whole.narrow(0, shard.offset - range.layout.buckets[bucket].offset, shard.numel);
+  if (range.shards_parameters()) range.param_of(shard).copy_(mine);
+  if (range.has_master_copy()) range.master_of(shard).copy_(mine);
+}
+
+// The module's parameter, which is bucket `p`, gives up its bytes; a small one stays whole on every rank.
+void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole) {
+  auto& parameter = range.parameters[p];
+  const auto& zero = settings().zero;
+  if (parameter.numel <= zero.param_persistence_threshold && staying_numel + parameter.numel <= zero.model_persistence_threshold) {
+    staying_numel += parameter.numel;
+    parameter.staying = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
+    parameter.tensor.set_data(parameter.staying.narrow(0, 0, parameter.numel).view(parameter.shape));
+    return;
+  }
+  parameter.tensor.set_data(at::empty(parameter.shape, range.param.options()));
+  gatherer->add(range, p);
+  parameter.resident = residency->add(parameter.name, parameter.tensor, "is shared out among the ranks (ZeRO stage 3): read it in forward or backward, or under a zero::GatheredParameters guard");
+  zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency.get(), *parameter.resident);
 }
 
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
-  std::unordered_set<const void*> trained;
-  for (auto& range : ranges) {
-    cut_range(range);
-    range.param = allocate_flat(range.numel, range.dtype, device);
-    if (range.has_master_copy()) range.master = allocate_flat(range.own_numel, range.master_dtype, device);
-    range.grad = allocate_flat(range.sharding == Sharding::kGradients ? range.own_numel : range.numel, range.grad_dtype, device);
-    for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
-      const auto& bucket = range.layout.buckets[b];
-      // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
-      at::Tensor whole = !range.has_master_copy() ? range.param.narrow(0, bucket.offset, bucket.numel)
-                         : !range.is_sharded()    ? range.master.narrow(0, bucket.offset, bucket.numel)
-                                                  : at::zeros({bucket.numel}, range.master.options());
-      for (size_t p = bucket.first; p < bucket.last; ++p) {
-        auto& parameter = range.parameters[p];
-        whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
-        parameter.tensor.mutable_grad().reset();
-        parameter.tensor.set_data(range.slice(range.param, parameter));
-      }
-      broadcast(whole);
-      if (!range.has_master_copy()) continue;
-      range.param.narrow(0, bucket.offset, bucket.numel).copy_(whole);
-      if (range.is_sharded()) range.master_of(range.shards[b]).copy_(whole.narrow(0, range.shards[b].offset - bucket.offset, range.shards[b].numel));
-    }
-    for (auto& parameter : range.parameters) {
-      trained.insert(parameter.tensor.unsafeGetTensorImpl());
-      if (range.sharding != Sharding::kGradients) parameter.flat_grad = range.slice(range.grad, parameter);
-    }
+  if (comm->size() > 1 && settings().zero.stage == 3) {
+    const auto& zero = settings().zero;
+    gatherer = std::make_unique<Gatherer>(comm, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
+    residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
+    if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
   }
+  std::unordered_set<const void*> placed;
+  for (auto* each : {&ranges, &frozen})
+    for (auto& range : *each) {
+      place_range(range);
+      for (auto& parameter : range.parameters) placed.insert(parameter.tensor.unsafeGetTensorImpl());
+    }
 
   // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
   const auto dtype = training_dtype(settings());
   for (auto& parameter : module->parameters()) {
-    if (trained.count(parameter.unsafeGetTensorImpl())) continue;
+    if (placed.count(parameter.unsafeGetTensorImpl())) continue;
     parameter.set_data(parameter.to(device, dtype && parameter.is_floating_point() ? *dtype : parameter.scalar_type()));
   }
   for (auto& buffer : module->buffers()) {
@@ -187,7 +262,7 @@ void EngineBase::Impl::place_module() {
   }
   // Every rank starts from rank 0's values, buffers included.
   for (auto& parameter : module->parameters())
-    if (!trained.count(parameter.unsafeGetTensorImpl())) broadcast(parameter.detach());
+    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(parameter.detach());
   for (auto& buffer : module->buffers()) broadcast(buffer.detach());
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,18 +19,21 @@ namespace gannet {
 
 struct TrainedParameter {
   std::string name;
-  at::Tensor tensor;            // the module's own; its data is a view of Range::param
+  at::Tensor tensor;            // the module's own; its data is a view of Range::param, or comes and goes
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;           // elements into the range's flat buffers
   at::Tensor flat_grad;         // its part of Range::grad; undefined where gradients are sharded
   // This step's gradient so far, undefined before the first: flat_grad, or, where no rank is to be averaged with, the very
-  // tensor that autograd made (taken over, not copied). Where gradients are sharded: its place in a bucket, during backward.
+  // tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
+  // Where parameters are sharded: it comes and goes under this number (zero/residency.h), or is small and stays, padded, here.
+  std::optional<size_t> resident;
+  at::Tensor staying;           // [its bucket's numel]
 };
 
-// What ZeRO shards of a range: each rank has a shard of it, or the whole.
-enum class Sharding { kNone, kStates, kGradients };
+// What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
+enum class Sharding { kNone, kStates, kGradients, kParameters };
 
 struct Range {
   size_t group = 0;
@@ -39,20 +43,24 @@ struct Range {
   std::vector<TrainedParameter> parameters;
   Sharding sharding = Sharding::kNone;
   zero::Layout layout;
-  std::vector<zero::Shard> shards;  // of this rank, one for each bucket; without sharding one that is the whole
+  std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded); without sharding one that is the whole
   std::vector<zero::Part> parts;    // of the tensors in them
+  // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a run of them.
+  std::vector<zero::Shard> stretches;
   int64_t numel = 0;            // of the flat buffers, padding included
   int64_t own_numel = 0;        // of this rank's shards
 
-  at::Tensor param;             // [numel] dtype
+  at::Tensor param;             // [numel] dtype, [own_numel] where parameters are sharded
   at::Tensor master;            // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; not touched, so not backed by memory, while gradients are taken over
   std::vector<at::Tensor> states;                // as the optimizer's specs say; per element: [own_numel]
-  std::vector<std::vector<gannet_segment>> segments;  // [shards]: the tensors in each
+  std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
   std::vector<gannet_segment> own_segments;      // of each tensor alone and whole: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
   bool is_sharded() const { return sharding != Sharding::kNone; }
+  bool shards_gradients() const { return sharding >= Sharding::kGradients; }
+  bool shards_parameters() const { return sharding == Sharding::kParameters; }
 
   // A tensor in a flat buffer.
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
@@ -60,8 +68,8 @@ struct Range {
   }
   // A stretch of this rank's masters and gradients.
   at::Tensor master_of(const zero::Shard& shard) const { return has_master_copy() ? master.narrow(0, shard.own, shard.numel) : param_of(shard); }
-  at::Tensor param_of(const zero::Shard& shard) const { return param.narrow(0, shard.offset, shard.numel); }
-  at::Tensor grad_of(const zero::Shard& shard) const { return grad.narrow(0, sharding == Sharding::kGradients ? shard.own : shard.offset, shard.numel); }
+  at::Tensor param_of(const zero::Shard& shard) const { return param.narrow(0, shards_parameters() ? shard.own : shard.offset, shard.numel); }
+  at::Tensor grad_of(const zero::Shard& shard) const { return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel); }
   // Without sharding: the master of a whole parameter.
   at::Tensor whole_master(const TrainedParameter& parameter) const { return slice(has_master_copy() ? master : param, parameter); }
 };

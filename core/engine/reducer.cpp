@@ -29,31 +29,56 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
 
 Reducer::Reducer(std::vector<Range>& ranges, CommGroup* comm, Options options)
     : ranges_(ranges), comm_(comm), options_(options), alive_(std::make_shared<bool>(true)) {
-  for (size_t r = ranges.size(); r-- > 0;) {
-    const auto& layout = ranges[r].layout;
-    for (size_t place = layout.buckets.size(); place-- > 0;) {
-      const auto& cut = layout.buckets[place];
-      Bucket& bucket = buckets_.emplace_back();
-      bucket.range = r;
-      bucket.place = place;
-      bucket.first = cut.first;
-      bucket.last = cut.last;
-      bucket.offset = cut.offset;
-      bucket.numel = cut.numel;
-      largest_bucket_ = std::max(largest_bucket_, cut.numel);
-      for (size_t p = cut.first; p < cut.last; ++p) {
-        const int64_t end = layout.offsets[p] + layout.numels[p], next = p + 1 < cut.last ? layout.offsets[p + 1] : cut.offset + cut.numel;
-        if (end < next) bucket.gaps.emplace_back(end - cut.offset, next - end);
-      }
-    }
+  for (size_t r = ranges.size(); r-- > 0;) add_buckets(r);
+  for (size_t b = 0; b < buckets_.size(); ++b) add_slots(b);
+}
+
+void Reducer::add_buckets(size_t r) {
+  const Range& range = ranges_[r];
+  const auto& cuts = range.layout.buckets;
+  for (size_t last = cuts.size(); last > 0;) {
+    size_t first = last - 1;
+    int64_t numel = cuts[first].numel;
+    // Where parameters are sharded each is a cut of its own: several of them make a bucket.
+    while (range.shards_parameters() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel) numel += cuts[--first].numel;
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.range = r;
+    bucket.first = cuts[first].first;
+    bucket.last = cuts[last - 1].last;
+    bucket.offset = cuts[first].offset;
+    bucket.numel = numel;
+    if (range.is_sharded()) bucket.shard = {range.shards[first].offset, range.shards[first].own, numel / comm_->size()};
+    largest_bucket_ = std::max(largest_bucket_, numel);
+    last = first;
   }
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    for (size_t p = buckets_[b].first; p < buckets_[b].last; ++p) {
-      auto& parameter = ranges[buckets_[b].range].parameters[p].tensor;
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(this, slots_.size(), alive_));
-      slots_.push_back({buckets_[b].range, p, b});
+}
+
+void Reducer::add_slots(size_t b) {
+  Bucket& bucket = buckets_[b];
+  Range& range = ranges_[bucket.range];
+  bucket.slot = slots_.size();
+  std::vector<Place> taken;
+  for (size_t p = bucket.first; p < bucket.last; ++p) {
+    auto& parameter = range.parameters[p];
+    Slot slot{bucket.range, p, b, {}};
+    if (range.shards_parameters()) {
+      const int64_t part = range.shards[p].numel, at = range.shards[p].own - bucket.shard.own;
+      for (int64_t begin = 0, rank = 0; begin < parameter.numel; begin += part, ++rank)
+        slot.places.push_back({begin, rank * bucket.shard.numel + at, std::min(part, parameter.numel - begin)});
+    } else {
+      slot.places.push_back({0, parameter.offset - bucket.offset, parameter.numel});
     }
+    taken.insert(taken.end(), slot.places.begin(), slot.places.end());
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, std::make_unique<Hook>(this, slots_.size(), alive_));
+    slots_.push_back(std::move(slot));
   }
+  std::sort(taken.begin(), taken.end(), [](const Place& a, const Place& c) { return a.at < c.at; });
+  int64_t end = 0;
+  for (const Place& place : taken) {
+    if (end < place.at) bucket.gaps.emplace_back(end, place.at - end);
+    end = place.at + place.numel;
+  }
+  if (end < bucket.numel) bucket.gaps.emplace_back(end, bucket.numel - end);
 }
 
 Reducer::~Reducer() {
@@ -83,7 +108,7 @@ void Reducer::unreduce() {
   wait();
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
-    if (range.sharding == Sharding::kGradients) continue;  // new sums are added to the old ones
+    if (range.shards_gradients()) continue;  // new sums are added to the old ones
     if (range.sharding == Sharding::kNone) {
       range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
       continue;
@@ -100,17 +125,16 @@ void Reducer::unreduce() {
 }
 
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
-  const Slot& place = slots_[slot];
-  TrainedParameter& parameter = ranges_[place.range].parameters[place.parameter];
+  Slot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
   if (in_backward_ && current_.reduce) {
     std::lock_guard lock(mutex_);
-    if (place.bucket < next_bucket_) came_late(parameter);
+    if (place.bucket < next_bucket_) came_late(ranges_[place.range].parameters[place.parameter]);
   }
   {
     at::NoGradGuard no_grad;
-    hold(buckets_[place.bucket], parameter, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
+    hold(buckets_[place.bucket], place, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
   }
   if (!current_.keep_grads) grad.reset();
   std::lock_guard lock(mutex_);
@@ -125,19 +149,27 @@ void Reducer::came_late(const TrainedParameter& parameter) const {
               "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at ZeRO stage 0 or 1, then call allreduce_gradients()");
 }
 
-void Reducer::hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient) {
+void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, ranges_[bucket.range].grad_dtype);
+  }
+  const at::Tensor flat = gradient.reshape({-1});
+  for (const Place& place : slot.places) {
+    at::Tensor into = bucket.gathered.narrow(0, place.at, place.numel);
+    const at::Tensor from = slot.places.size() == 1 ? flat : flat.narrow(0, place.begin, place.numel);
+    if (slot.has_arrived) into.add_(from);
+    else into.copy_(from);
+  }
+  slot.has_arrived = true;
+}
+
+void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+  const Range& range = ranges_[bucket.range];
+  if (range.shards_gradients()) return put(bucket, slot, gradient);
+  TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
   if (parameter.held.defined()) {
     parameter.held.add_(gradient);
-    return;
-  }
-  const Range& range = ranges_[bucket.range];
-  if (range.sharding == Sharding::kGradients) {
-    {
-      std::lock_guard lock(mutex_);
-      if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
-    }
-    parameter.held = bucket.gathered.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape);
-    parameter.held.copy_(gradient);
     return;
   }
   // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
@@ -179,16 +211,16 @@ void Reducer::send_ready_buckets() {
 void Reducer::send(Bucket& bucket) {
   at::NoGradGuard no_grad;
   Range& range = ranges_[bucket.range];
-  const bool shards_gradients = range.sharding == Sharding::kGradients;
+  const bool shards_gradients = range.shards_gradients();
   at::Tensor part;
   if (shards_gradients) {
     if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
     part = bucket.gathered;
     for (const auto& [offset, numel] : bucket.gaps) part.narrow(0, offset, numel).zero_();  // it may have been another bucket's
-    for (size_t p = bucket.first; p < bucket.last; ++p) {
-      auto& parameter = range.parameters[p];
-      if (!parameter.held.defined()) part.narrow(0, parameter.offset - bucket.offset, parameter.numel).zero_();
-      parameter.held.reset();
+    for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
+      if (!slots_[i].has_arrived)
+        for (const Place& place : slots_[i].places) part.narrow(0, place.at, place.numel).zero_();
+      slots_[i].has_arrived = false;
     }
   } else {
     zero_missing(range, bucket.first, bucket.last);
@@ -208,10 +240,10 @@ void Reducer::send(Bucket& bucket) {
     bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM);
     return;
   }
-  const zero::Shard& shard = range.shards[bucket.place];
+  const zero::Shard& shard = bucket.shard;
   // The first sum of a step comes to its place; a further one, or one in another dtype, into the bucket and from there.
   const bool is_direct = shards_gradients && !bucket.has_sum && !is_cast;
-  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, shard.offset - bucket.offset, shard.numel);
+  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, comm_->rank() * shard.numel, shard.numel);
   bucket.arriving = is_direct || (!is_cast && !shards_gradients) ? at::Tensor() : into;
   bucket.work = comm_->reduce_scatter(part.const_data_ptr(), into.data_ptr(), static_cast<uint64_t>(shard.numel), dtype);
   if (shards_gradients) flying_.push_back(&bucket);
@@ -236,10 +268,10 @@ void Reducer::wait() {
   if (!finished_) finish_works();
   at::NoGradGuard no_grad;
   for (auto& range : ranges_)
-    if (range.sharding != Sharding::kGradients) zero_missing(range, 0, range.parameters.size());
+    if (!range.shards_gradients()) zero_missing(range, 0, range.parameters.size());
   for (auto& bucket : buckets_) {
     Range& range = ranges_[bucket.range];
-    if (range.sharding == Sharding::kGradients && !bucket.has_sum) range.grad_of(range.shards[bucket.place]).zero_();
+    if (range.shards_gradients() && !bucket.has_sum) range.grad_of(bucket.shard).zero_();
   }
 }
 
@@ -261,13 +293,13 @@ void Reducer::finish(Bucket& bucket) {
     if (bucket.cast.defined()) range.grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
     return;
   }
-  at::Tensor own = range.grad_of(range.shards[bucket.place]);
+  at::Tensor own = range.grad_of(bucket.shard);
   if (bucket.arriving.defined()) {
     if (bucket.has_sum) own.add_(bucket.arriving);
     else own.copy_(bucket.arriving);
     bucket.arriving.reset();
   }
-  if (range.sharding != Sharding::kGradients) return;
+  if (!range.shards_gradients()) return;
   bucket.has_sum = true;
   give_back(bucket);
 }
@@ -281,11 +313,11 @@ void Reducer::give_back(Bucket& bucket) {
 }
 
 bool Reducer::holds_sums() const {
-  return reduced_ && std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.sharding == Sharding::kGradients; });
+  return reduced_ && std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.shards_gradients(); });
 }
 
 void Reducer::adopt_sums() {
-  for (auto& bucket : buckets_) bucket.has_sum = ranges_[bucket.range].sharding == Sharding::kGradients;
+  for (auto& bucket : buckets_) bucket.has_sum = ranges_[bucket.range].shards_gradients();
   reduced_ = true;
 }
 
@@ -295,9 +327,10 @@ void Reducer::forget() {
   reduced_ = false;
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
+  for (auto& slot : slots_) slot.has_arrived = false;
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
-    if (ranges_[bucket.range].sharding == Sharding::kGradients) give_back(bucket);  // of a backward that was broken off
+    if (ranges_[bucket.range].shards_gradients()) give_back(bucket);  // of a backward that was broken off
   }
 }
 

@@ -7,6 +7,7 @@
 //   no sharding        flat buffer of all gradients; all-reduce at a boundary
 //   sharded states     the same; reduce-scatter in place at a boundary, after which only this rank's shards are whole
 //   sharded gradients  a buffer for the bucket at hand; reduce-scatter in every backward, added to this rank's shards
+//   and parameters     the same; each tensor is cut for all ranks, so that the buffer has the ranks' parts of its tensors by rank
 #pragma once
 
 #include "engine/range.h"
@@ -22,6 +23,7 @@ namespace gannet {
 class Reducer {
  public:
   struct Options {
+    int64_t bucket_numel = 0;   // elements sent at once, where parameters are sharded; elsewhere the layout says so
     std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
     double pre_factor = 1.0;    // gradients are multiplied by it before the all-reduce (prescale, predivide)
     double post_factor = 1.0;   // and by this after it, which costs no pass: it is folded into the norm and the update
@@ -52,13 +54,20 @@ class Reducer {
   void forget();                // the next gradient of each parameter is the first
 
  private:
-  struct Slot {  // where the gradient of one parameter goes
+  struct Place {                // a stretch of a parameter, in a bucket
+    int64_t begin, at, numel;
+  };
+  struct Slot {                 // where the gradient of one parameter goes
     size_t range, parameter, bucket;
+    std::vector<Place> places;
+    bool has_arrived = false;   // sharded gradients: it lies in the bucket
   };
   struct Bucket {
-    size_t range, place;        // ranges_[range].layout.buckets[place]
+    size_t range;
     size_t first, last;         // parameters [first, last) of the range
-    int64_t offset, numel;      // elements of the flat buffer
+    size_t slot;                // of the first one
+    int64_t offset = 0, numel = 0;  // elements of the flat buffer
+    zero::Shard shard;          // this rank's
     std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
     size_t awaited = 0;
     at::Tensor gathered;        // sharded gradients: [numel] of the running backward
@@ -72,7 +81,10 @@ class Reducer {
   void on_gradient(size_t slot, const at::Tensor& parameter);
   void send_ready_buckets();
   void send(Bucket& bucket);
-  void hold(Bucket& bucket, TrainedParameter& parameter, const at::Tensor& gradient);
+  void add_buckets(size_t range);
+  void add_slots(size_t bucket);
+  void hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
+  void put(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
   void give_back(Bucket& bucket);

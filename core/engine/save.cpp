@@ -7,6 +7,7 @@
 #include <gannet/cursor.h>
 #include <gannet/log.h>
 
+#include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/output-archive.h>
 
@@ -232,17 +233,31 @@ void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLo
 
 namespace {
 
+// The module's parameter, on rank 0; where it is shared out every rank calls it.
+at::Tensor whole_on_rank_0(const EngineBase::Impl& impl, const TrainedParameter& parameter) {
+  if (!parameter.resident) return parameter.tensor.detach();
+  impl.residency->hold({*parameter.resident});
+  at::Tensor copy = impl.comm->rank() == 0 ? parameter.tensor.detach().clone() : at::Tensor();
+  impl.residency->release({*parameter.resident});
+  return copy;
+}
+
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
+  auto call = impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
+  at::NoGradGuard no_grad;
   NamedTensors tensors;
   if (masters) tensors = engine.fp32_parameters();  // every rank's part, where they have parts
+  else
+    for (const auto& range : impl.ranges)
+      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_on_rank_0(impl, parameter));
+  if (!exclude_frozen)
+    for (const auto& range : impl.frozen)
+      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_on_rank_0(impl, parameter));
   std::string problem;
   if (impl.comm->rank() == 0) {
     try {
-      if (!masters)
-        for (const auto& range : impl.ranges)
-          for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, parameter.tensor.detach());
       for (const Kept& kept : inventory(impl))
-        if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
+        if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
       if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());

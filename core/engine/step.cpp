@@ -48,10 +48,10 @@ std::vector<Piece> pieces_of(const Range& range) {
   if (!range.is_sharded())
     for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
   if (is_flat) {
-    for (size_t s = 0; s < range.shards.size(); ++s) {
-      const auto& shard = range.shards[s];
+    for (size_t s = 0; s < range.stretches.size(); ++s) {
+      const auto& stretch = range.stretches[s];
       const auto& segments = range.segments[s];
-      pieces.push_back({range.master_of(shard), range.grad_of(shard), range.has_master_copy() ? range.param_of(shard) : at::Tensor(), shard.own,
+      pieces.push_back({range.master_of(stretch), range.grad_of(stretch), range.has_master_copy() ? range.param_of(stretch) : at::Tensor(), stretch.own,
                         segments.empty() ? 0 : segments[0].tensor_id, segments.data(), segments.size()});
     }
     return pieces;
@@ -96,6 +96,7 @@ StepResult EngineBase::step() {
                 "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
   auto call = impl.process_group->world()->enter(*impl.comm, "step", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.phase = Phase::kIdle;
+  impl.disarm();
   StepResult result{true, true, ""};
   {
     at::NoGradGuard no_grad;
@@ -178,7 +179,11 @@ void* EngineBase::Impl::current_stream() const {
 
 void EngineBase::Impl::update(double grad_scale) {
   if (user_optimizer) return update_with_user_optimizer(grad_scale);
-  for (auto& range : ranges) update(range, grad_scale);
+  if (residency) residency->forget();
+  for (auto& range : ranges) {
+    update(range, grad_scale);
+    if (range.shards_parameters()) publish_staying(range);
+  }
   finish_publishing();
 }
 
@@ -217,7 +222,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
     for (size_t i = 0; i < pieces.size(); ++i) {
       optimizer.update(arguments(pieces[i]));
-      if (range.is_sharded()) publish(range, i);  // goes out while the next shard is updated
+      if (range.is_sharded() && !range.shards_parameters()) publish(range, i);  // goes out while the next shard is updated
     }
     return;
   }
@@ -237,7 +242,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
       of_piece.insert(of_piece.end(), of_tensor, of_tensor + width);
     }
     optimizer.apply(arguments(pieces[i]), of_piece.data());
-    if (range.is_sharded()) publish(range, i);
+    if (range.is_sharded() && !range.shards_parameters()) publish(range, i);
   }
 }
 
@@ -253,11 +258,14 @@ void EngineBase::Impl::finish_publishing() {
 }
 
 void EngineBase::Impl::publish_all() {
-  for (auto& range : ranges)
+  if (residency) residency->forget();
+  for (auto& range : ranges) {
     for (size_t s = 0; s < range.shards.size(); ++s) {
       if (range.has_master_copy()) range.param_of(range.shards[s]).copy_(range.master_of(range.shards[s]));
-      if (range.is_sharded()) publish(range, s);
+      if (range.is_sharded() && !range.shards_parameters()) publish(range, s);
     }
+    if (range.shards_parameters()) publish_staying(range);
+  }
   finish_publishing();
 }
 

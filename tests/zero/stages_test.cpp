@@ -58,6 +58,12 @@ Dict zero_config(int64_t stage, int64_t bucket, const std::string& dtype, int64_
       {{"train_micro_batch_size_per_gpu", 4}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 0.5}});
   config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}, {"eps", 1e-6}, {"weight_decay", 0.1}}}};
   config["zero_optimization"] = Dict{{"stage", stage}, {"reduce_bucket_size", bucket}};
+  if (stage == 3) {  // some parameters stay whole with large buckets; with small ones none does, and little is gathered ahead
+    auto& zero = config["zero_optimization"].as_dict();
+    zero["stage3_param_persistence_threshold"] = bucket < 1000 ? 0 : 64;
+    zero["stage3_prefetch_bucket_size"] = bucket < 1000 ? 200 : 50'000'000;
+    zero["stage3_max_reuse_distance"] = bucket < 1000 ? 0 : 1'000'000;
+  }
   if (dtype != "fp32") config[dtype] = Dict{{"enabled", true}};
   if (dtype != "fp32")
     config["data_types"] = Dict{{"buffer_dtype", dtype}};  // batch norm refuses 16-bit input beside fp32 statistics
@@ -106,7 +112,7 @@ RANK_BODY(stages_agree) {
   const int64_t accumulation = number("ACCUMULATION"), backwards = number("BACKWARDS");
   Run plain(zero_config(0, 500'000'000, dtype, accumulation));
   plain.train(0, 12, backwards);
-  for (const int64_t stage : {1, 2})
+  for (const int64_t stage : {1, 2, 3})
     for (const int64_t bucket : {int64_t{500'000'000}, int64_t{400}}) {
       Run sharded(zero_config(stage, bucket, dtype, accumulation));
       sharded.train(0, 12, backwards);
@@ -123,6 +129,7 @@ RANK_BODY(stages_agree) {
       expect(norm.has_value() == plain_norm.has_value(), what + ", skipped last step");
       if (norm) expect(std::abs(*norm / *plain_norm - 1) < (dtype == "fp32" ? 1e-6 : 0.05), what + ", norm");
       // The parameters in use are the masters, rounded, on every rank.
+      gannet::zero::GatheredParameters whole(*sharded.engine, sharded.model->parameters());
       for (const auto& [name, master] : sharded.engine->fp32_parameters())
         expect(torch::equal(sharded.model->named_parameters()[name].detach(),
                             master.to(sharded.model->named_parameters()[name].scalar_type())),
@@ -146,12 +153,14 @@ TEST(Stages, AccumulateAndTakeSeveralBackwardsAsStage0Does) {
 }
 
 RANK_BODY(repeats) {
-  const auto once = [] {
-    Run run(zero_config(2, 400, "bf16", 2));
-    run.train(0, 6);
-    return run.parameters();
-  };
-  expect(torch::equal(once(), once()), "twice the same run");
+  for (const int64_t stage : {2, 3}) {
+    const auto once = [&] {
+      Run run(zero_config(stage, 400, "bf16", 2));
+      run.train(0, 6);
+      return run.parameters();
+    };
+    expect(torch::equal(once(), once()), "twice the same run");
+  }
 }
 TEST(Stages, ARunRepeatsBitwise) { ranks::expect_all_succeed(run_ranks("repeats", 4)); }
 
@@ -168,10 +177,10 @@ RANK_BODY(tensor_sums) {
       engine->backward(engine->forward(x, y));
       engine->step();
     }
+    gannet::zero::GatheredParameters whole(*engine, model->parameters());
     return flat_parameters(*model);
   };
-  expect(difference(run(1), run(0)) < 1e-6, "stage 1");
-  expect(difference(run(2), run(0)) < 1e-6, "stage 2");
+  for (const int64_t stage : {1, 2, 3}) expect(difference(run(stage), run(0)) < 1e-6, "stage " + std::to_string(stage));
 }
 TEST(Stages, SumsOfTensorsGoOverTheRanks) { ranks::expect_all_succeed(run_ranks("tensor_sums", 3)); }
 
@@ -203,7 +212,7 @@ TEST(Stages, SendWhatTheFormulaSays) {
 
 RANK_BODY(overflow_is_named_alike) {
   auto world = gannet::init_distributed({.timeout_seconds = 60});
-  for (const int64_t stage : {1, 2}) {
+  for (const int64_t stage : {1, 2, 3}) {
     Run run(zero_config(stage, 400, "fp16", 1));
     auto [x, y] = make_batch(world->rank(), 4);
     if (world->rank() == 1) y = y * 1e30;  // one rank's loss overflows
@@ -219,7 +228,7 @@ TEST(Stages, AnOverflowIsNamedAlikeOnEveryRank) { ranks::expect_all_succeed(run_
 
 // Broken off in its middle: some gradients are gathered and some are not.
 RANK_BODY(a_backward_that_throws) {
-  for (const int64_t stage : {0, 1, 2}) {
+  for (const int64_t stage : {0, 1, 2, 3}) {
     Run run(zero_config(stage, 400, "fp32", 1)), plain(zero_config(stage, 400, "fp32", 1));
     auto [x, y] = make_batch(run.engine->rank(), 4);
     auto loss = run.engine->forward(x, y);
@@ -310,7 +319,7 @@ std::map<std::string, at::Tensor> tensors_of(const std::string& folder, const st
 TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
   const std::string folder = std::filesystem::temp_directory_path() / ("gannet-zero-" + std::to_string(::getpid()));
   for (const char* dtype : {"fp32", "bf16"})
-    for (const auto& [stage, ranks] : {std::pair{0, 2}, {1, 3}, {2, 2}}) {
+    for (const auto& [stage, ranks] : {std::pair{0, 2}, {1, 3}, {2, 2}, {3, 3}}) {
       std::filesystem::remove_all(folder);
       const auto with = [&](int64_t its_stage, const std::string& name) {
         return ranks::Options{
@@ -320,7 +329,7 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
       const auto saved = tensors_of(folder, "saved");
       ASSERT_FALSE(saved.empty());
       std::map<std::string, at::Tensor> after;
-      for (const auto& [other_stage, other_ranks] : {std::pair{2, 3}, {1, 2}, {0, 1}, {2, 1}, {1, 4 - 1}}) {
+      for (const auto& [other_stage, other_ranks] : {std::pair{2, 3}, {3, 2}, {0, 1}, {3, 1}, {1, 3}}) {
         const std::string name = std::to_string(other_stage) + "on" + std::to_string(other_ranks);
         SCOPED_TRACE(std::string(dtype) + ", saved at stage " + std::to_string(stage) + " on " + std::to_string(ranks) +
                      ", loaded at " + name);
@@ -342,7 +351,7 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
 // Between two micro-batches of a step: sharded sums of gradients are part of what is saved.
 RANK_BODY(resumes_between_boundaries) {
   const std::string folder = variable("FOLDER");
-  Dict config = zero_config(2, 400, "fp32", 2);
+  Dict config = zero_config(number("STAGE"), 400, "fp32", 2);
   const auto micro_batch = [](Run& run, int64_t index) {
     auto [x, y] = make_batch(index * run.engine->world_size() + run.engine->rank(), 4);
     run.engine->backward(run.engine->forward(x, y));
@@ -361,8 +370,10 @@ RANK_BODY(resumes_between_boundaries) {
 }
 TEST(Stages, ASaveBetweenTwoBoundariesKeepsTheSums) {
   const std::string folder = std::filesystem::temp_directory_path() / ("gannet-zero-between-" + std::to_string(::getpid()));
-  ranks::expect_all_succeed(run_ranks("resumes_between_boundaries", 2, {.environment = {{"FOLDER", folder}}}));
-  std::filesystem::remove_all(folder);
+  for (const char* stage : {"2", "3"}) {
+    ranks::expect_all_succeed(run_ranks("resumes_between_boundaries", 2, {.environment = {{"FOLDER", folder}, {"STAGE", stage}}}));
+    std::filesystem::remove_all(folder);
+  }
 }
 
 }  // namespace

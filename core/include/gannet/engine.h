@@ -183,6 +183,9 @@ class EngineBase {
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves. Every rank
   /// calls it: with sharded masters they are gathered, which takes the memory of all of them while the answer lives.
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
+  /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer lives.
+  /// The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
+  std::shared_ptr<void> guard();
   /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
   void refresh_masters();
 
@@ -218,6 +221,7 @@ class EngineBase {
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
 
   struct Impl;
+  Impl& impl() { return *impl_; }
 
  protected:
   void begin_forward();

@@ -23,3 +23,4 @@
 #include <gannet/sample_queue.h>
 #include <gannet/stop.h>
 #include <gannet/value.h>
+#include <gannet/zero.h>

@@ -1,0 +1,185 @@
+// Parameters that come and go: from forward to step operators bring them, outside a guard does.
+#include <gannet/zero.h>
+
+#include "base/text.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "tensor/dtype.h"
+
+#include <gannet/log.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace gannet {
+
+EngineBase::Impl::~Impl() {
+  if (residency) zero::unwatch(residency.get());
+}
+
+void EngineBase::Impl::begin_forward() {
+  if (!residency) return;
+  if (!forward_call) forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
+  if (!interception) interception = std::make_unique<zero::Interception>();
+  residency->begin(training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward : zero::Residency::Stretch::kEvaluation);
+}
+
+void EngineBase::Impl::end_forward() {
+  if (!residency) return;
+  forward_call.reset();
+  if (phase != Phase::kIdle) return;  // the loss may use parameters too, and backward will
+  residency->end();
+  disarm();
+}
+
+void EngineBase::Impl::disarm() { interception.reset(); }
+
+void EngineBase::Impl::publish_staying(Range& range) {
+  std::vector<size_t> staying;
+  int64_t numel = 0;
+  for (size_t p = 0; p < range.parameters.size(); ++p)
+    if (range.parameters[p].staying.defined()) {
+      staying.push_back(p);
+      numel += range.shards[p].numel;
+    }
+  if (staying.empty()) return;
+  const int64_t ranks = comm->size();
+  const at::Tensor mine = at::empty({numel}, range.param.options()), all = at::empty({ranks, numel}, range.param.options());
+  int64_t at = 0;
+  for (const size_t p : staying) {
+    mine.narrow(0, at, range.shards[p].numel).copy_(range.param_of(range.shards[p]));
+    at += range.shards[p].numel;
+  }
+  comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
+  at = 0;
+  for (const size_t p : staying) {
+    const int64_t part = range.shards[p].numel;
+    range.parameters[p].staying.view({ranks, part}).copy_(all.narrow(1, at, part));
+    at += part;
+  }
+}
+
+namespace {
+
+struct Operators {  // seen on a thread of the program's own
+  zero::Interception interception;
+};
+
+}  // namespace
+
+std::shared_ptr<void> EngineBase::guard() { return impl_->residency ? std::make_shared<Operators>() : std::shared_ptr<void>(); }
+
+namespace zero {
+
+struct GatheredParameters::State {
+  struct Chosen {
+    Range* range;        // null: neither trained nor shared out
+    size_t parameter;
+    at::Tensor tensor;
+  };
+  EngineBase::Impl* impl;
+  std::optional<uint32_t> write_from;
+  std::vector<Chosen> chosen;
+  std::vector<size_t> residents;
+  int exceptions = std::uncaught_exceptions();
+  bool is_over = false;
+
+  void find(const std::vector<at::Tensor>& parameters);
+  void agree() const;
+  void publish(const Chosen& one);
+  void end();
+};
+
+void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) {
+  std::unordered_map<const void*, Chosen> known;
+  for (auto* ranges : {&impl->ranges, &impl->frozen})
+    for (Range& range : *ranges)
+      for (size_t p = 0; p < range.parameters.size(); ++p) known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
+  for (auto& parameter : impl->module->parameters()) known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
+  for (const at::Tensor& parameter : parameters) {
+    const auto found = known.find(parameter.unsafeGetTensorImpl());
+    if (found == known.end())
+      throw Error(ErrorCode::kArgument, "zero::GatheredParameters was given a tensor of shape " + shape_text(parameter.sizes().vec()) + " that is no parameter of the engine's module",
+                  "give the module's own tensors (module->parameters()), not views or copies of them");
+    const Chosen& one = found->second;
+    if (std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& earlier) { return earlier.tensor.is_same(one.tensor); })) continue;
+    chosen.push_back(one);
+    if (one.range && one.range->parameters[one.parameter].resident) residents.push_back(*one.range->parameters[one.parameter].resident);
+  }
+}
+
+void GatheredParameters::State::agree() const {
+  if (impl->comm->size() == 1) return;
+  std::string text = write_from ? "written from rank " + std::to_string(*write_from) : "read";
+  for (const Chosen& one : chosen) text += one.range ? " " + one.range->parameters[one.parameter].name : " " + shape_text(one.tensor.sizes().vec());
+  const auto texts = gather_texts(*impl->comm, text);
+  for (uint32_t rank = 1; rank < texts.size(); ++rank)
+    if (texts[rank] != texts[0])
+      throw Error(ErrorCode::kMismatch, "the ranks ask zero::GatheredParameters for different things: rank 0 for parameters " + texts[0].substr(0, 200) + ", rank " + std::to_string(rank) + " for parameters " + texts[rank].substr(0, 200),
+                  "make the same guards, with the same write_from, in the same order on every rank");
+  if (write_from && *write_from >= impl->comm->size())
+    throw Error(ErrorCode::kArgument, "zero::GatheredParameters: write_from is rank " + std::to_string(*write_from) + ", and there are " + std::to_string(impl->comm->size()), "ranks are counted from 0");
+}
+
+// One rank's values of a whole parameter: to every rank, its shards and masters.
+void GatheredParameters::State::publish(const Chosen& one) {
+  const at::Tensor whole = one.tensor.detach();
+  impl->broadcast(whole, *write_from);
+  if (!one.range) return;
+  Range& range = *one.range;
+  const auto& parameter = range.parameters[one.parameter];
+  for (const Part& part : range.parts) {
+    if (part.tensor != one.parameter) continue;
+    const at::Tensor mine = whole.flatten().narrow(0, part.begin, part.numel);
+    const Shard place{part.offset, part.own, part.numel};
+    if (range.shards_parameters()) range.param_of(place).copy_(mine);
+    if (range.has_master_copy()) range.master_of(place).copy_(mine);
+  }
+  static_cast<void>(parameter);
+}
+
+void GatheredParameters::State::end() {
+  for (const size_t resident : residents) impl->residency->set_writable(resident, false);
+  if (!residents.empty()) impl->residency->release(residents);
+  is_over = true;
+}
+
+GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options) : state_(std::make_unique<State>()) {
+  state_->impl = &engine.impl();
+  state_->write_from = options.write_from;
+  state_->find(parameters);
+  auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
+  state_->agree();
+  if (state_->residents.empty()) return;
+  state_->impl->residency->hold(state_->residents);
+  if (options.write_from)
+    for (const size_t resident : state_->residents) state_->impl->residency->set_writable(resident, true);
+}
+
+void GatheredParameters::publish() {
+  if (state_->is_over) return;
+  at::NoGradGuard no_grad;
+  if (state_->write_from) {
+    auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
+    for (const auto& one : state_->chosen) state_->publish(one);
+  }
+  state_->end();
+}
+
+GatheredParameters::~GatheredParameters() {
+  if (!state_ || state_->is_over) return;
+  try {
+    if (std::uncaught_exceptions() > state_->exceptions) state_->end();
+    else publish();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
+    if (!state_->is_over) state_->end();
+  }
+}
+
+}  // namespace zero
+}  // namespace gannet

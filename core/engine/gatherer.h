@@ -1,0 +1,44 @@
+// Whole parameters from the ranks' shards: what stage 3 gathers, and the check that all ranks gather the same.
+#pragma once
+
+#include "engine/range.h"
+#include "interfaces/comm.h"
+#include "zero/residency.h"
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+class Gatherer : public zero::Source {
+ public:
+  // `place`: where the program is, for errors ("forward of step 3").
+  Gatherer(CommGroup* comm, std::function<std::string()> place) : comm_(comm), place_(std::move(place)) {}
+
+  void add(const Range& range, size_t parameter);  // the next number; ranges outlive the gatherer
+
+  int64_t numel_to_gather(size_t parameter) const override;
+  void start(size_t parameter, const at::Tensor& whole) override;
+  void finish(size_t parameter) override;
+  void drop(size_t parameter) noexcept override;
+
+ private:
+  struct Entry {
+    const Range* range;
+    size_t parameter;            // of the range
+    int64_t mark = 0;            // what this rank gathers, and as its how-manyth
+    std::vector<int64_t> marks;  // of all ranks
+    Work marking, gathering;
+  };
+  void compare(const Entry& entry) const;
+  std::string name_of(int64_t mark) const;
+
+  CommGroup* comm_;
+  std::function<std::string()> place_;
+  std::deque<Entry> entries_;    // a deque: Work does not copy
+  int64_t gathers_ = 0;
+};
+
+}  // namespace gannet

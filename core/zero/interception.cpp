@@ -1,0 +1,153 @@
+#include "zero/interception.h"
+
+#include "zero/residency.h"
+
+#include <gannet/error.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <shared_mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace gannet::zero {
+namespace {
+
+constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+struct Watched {
+  Residency* residency;
+  size_t parameter;
+};
+
+struct Table {
+  std::shared_mutex mutex;
+  std::unordered_map<const c10::StorageImpl*, Watched> entries;
+};
+
+Table& table() {
+  static Table* const forever = new Table;  // operators may run while the process ends
+  return *forever;
+}
+
+// Operators that look at a tensor's shape or make a view of it, and read none of its bytes: a gather for them would be in vain.
+bool reads_no_bytes(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> kNames = {
+      "aten::t", "aten::transpose", "aten::permute", "aten::view", "aten::expand", "aten::expand_as", "aten::view_as", "aten::slice", "aten::select",
+      "aten::narrow", "aten::unsqueeze", "aten::squeeze", "aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind", "aten::as_strided",
+      "aten::detach", "aten::detach_", "aten::alias", "aten::numpy_T", "aten::mT", "aten::swapaxes", "aten::movedim", "aten::diagonal", "aten::unflatten",
+      "aten::size", "aten::sym_size", "aten::stride", "aten::sym_stride", "aten::numel", "aten::dim", "aten::is_floating_point", "aten::is_complex", "aten::is_same_size",
+      "aten::zeros_like", "aten::ones_like", "aten::empty_like", "aten::full_like", "aten::rand_like", "aten::randn_like", "aten::new_zeros", "aten::new_empty",
+      "aten::new_ones", "aten::new_full", "aten::new_empty_strided", "aten::requires_grad_", "aten::retain_grad", "aten::output_nr", "aten::_version", "aten::is_leaf",
+      "aten::set_data", "aten::data", "aten::result_type", "aten::_has_compatible_shallow_copy_type"};
+  return kNames.contains(op.operator_name().name);
+}
+
+bool is_written(const c10::OperatorHandle& op, size_t argument) {
+  const auto* alias = op.schema().arguments()[argument].alias_info();
+  return alias && alias->isWrite();
+}
+
+// What an operator uses of the table, by residency, each parameter once.
+class Uses {
+ public:
+  void look_at(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    const size_t count = op.schema().arguments().size();
+    if (stack.size() < count) return;
+    for (size_t i = 0; i < count; ++i) look_at(op, i, stack[stack.size() - count + i]);
+  }
+  bool empty() const { return all_.empty(); }
+
+  void acquire() {
+    for (; acquired_ < all_.size(); ++acquired_) all_[acquired_].first->acquire(all_[acquired_].second);
+  }
+  ~Uses() {
+    while (acquired_ > 0) {
+      --acquired_;
+      all_[acquired_].first->release(all_[acquired_].second);
+    }
+  }
+
+ private:
+  void look_at(const c10::OperatorHandle& op, size_t argument, const c10::IValue& value) {
+    if (value.isTensor()) {
+      const at::Tensor& tensor = value.toTensor();
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      const auto& entries = table().entries;
+      const auto found = entries.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      if (found != entries.end()) add(op, argument, found->second);
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) look_at(op, argument, tensor);
+    } else if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef())
+        if (element.isTensor()) look_at(op, argument, element);
+    }
+  }
+
+  void add(const c10::OperatorHandle& op, size_t argument, const Watched& watched) {
+    if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
+      throw Error(ErrorCode::kUnsupported,
+                  "operator " + op.operator_name().name + " writes into parameter '" + watched.residency->name(watched.parameter) +
+                      "', of which each rank keeps a part: what it writes would be lost",
+                  "write under a zero::GatheredParameters guard with a rank to write from");
+    auto place = std::find_if(all_.begin(), all_.end(), [&](const auto& entry) { return entry.first == watched.residency; });
+    if (place == all_.end()) place = all_.insert(all_.end(), {watched.residency, {}});
+    if (std::find(place->second.begin(), place->second.end(), watched.parameter) == place->second.end()) place->second.push_back(watched.parameter);
+  }
+
+  std::vector<std::pair<Residency*, std::vector<size_t>>> all_;
+  size_t acquired_ = 0;
+};
+
+void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  // The whole backward pass is inside this one, and takes this thread's state along.
+  static const c10::OperatorName kBackward("aten::_backward", "");
+  if (op.operator_name() == kBackward) return op.redispatchBoxed(below, stack);
+  const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  Uses uses;
+  {
+    std::shared_lock lock(table().mutex);
+    if (!table().entries.empty()) uses.look_at(op, *stack);
+  }
+  if (!uses.empty() && !reads_no_bytes(op)) uses.acquire();
+  op.redispatchBoxed(below, stack);
+}
+
+void register_once() {
+  static const c10::RegistrationHandleRAII* const forever = new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
+  static_cast<void>(forever);
+}
+
+thread_local int armed = 0;
+
+}  // namespace
+
+void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter) {
+  register_once();
+  std::unique_lock lock(table().mutex);
+  table().entries[storage] = {residency, parameter};
+}
+
+void unwatch(const Residency* residency) {
+  std::unique_lock lock(table().mutex);
+  std::erase_if(table().entries, [&](const auto& entry) { return entry.second.residency == residency; });
+}
+
+Interception::Interception() {
+  register_once();
+  if (armed++ == 0) c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+Interception::~Interception() {
+  if (--armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
+}
+
+}  // namespace gannet::zero

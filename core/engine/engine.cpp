@@ -25,6 +25,10 @@ void EngineBase::begin_forward() {
   impl_->begin_forward();
 }
 
+void EngineBase::finish_forward() {
+  if (impl_->gatherer) impl_->gatherer->meet("the end of forward");
+}
+
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
   impl.timers.forward_ms += std::chrono::duration<double, std::milli>(Timers::Clock::now() - impl.timers.forward_began).count();
@@ -81,7 +85,10 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   if (impl.residency) impl.residency->begin(zero::Residency::Stretch::kBackward);
   // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
   loss.backward(at::full(loss.sizes(), seed, loss.options().requires_grad(false)), options.retain_graph || options.create_graph, options.create_graph);
-  if (impl.residency) impl.residency->end();
+  if (impl.residency) {
+    impl.residency->end();
+    impl.gatherer->meet("the end of backward");
+  }
   impl.reducer->end_backward();
   impl.phase = Phase::kBackwarded;
 }

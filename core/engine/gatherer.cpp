@@ -7,7 +7,8 @@
 namespace gannet {
 namespace {
 
-constexpr int64_t kIds = int64_t{1} << 31;  // a mark is count * kIds + id
+// A mark is count * kIds + id; ids from the end are meetings.
+constexpr int64_t kIds = int64_t{1} << 31;
 
 }  // namespace
 
@@ -37,7 +38,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
 void Gatherer::finish(size_t parameter) {
   Entry& entry = entries_[parameter];
   entry.marking.wait();
-  compare(entry);
+  compare(entry.mark, entry.marks);
   entry.gathering.wait();
 }
 
@@ -53,17 +54,29 @@ void Gatherer::drop(size_t parameter) noexcept {
 
 std::string Gatherer::name_of(int64_t mark) const {
   const auto id = static_cast<size_t>(mark % kIds);
-  if (mark < 0 || id >= entries_.size()) return "something else";
-  return "'" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
+  for (size_t m = 0; m < meetings_.size(); ++m)
+    if (id == static_cast<size_t>(kIds) - 1 - m) return std::string("is at ") + meetings_[m];
+  if (mark < 0 || id >= entries_.size()) return "does something else";
+  return "reads '" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
 }
 
-void Gatherer::compare(const Entry& entry) const {
+void Gatherer::meet(const char* where) {
+  size_t id = 0;
+  while (id < meetings_.size() && meetings_[id] != where) ++id;
+  if (id == meetings_.size()) meetings_.push_back(where);
+  const int64_t mark = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id);
+  std::vector<int64_t> marks(comm_->size());
+  comm_->all_gather(&mark, marks.data(), 1, GANNET_INT64).wait();
+  compare(mark, marks);
+}
+
+void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
   for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
-    if (entry.marks[rank] == entry.mark) continue;
+    if (marks[rank] == mark) continue;
     comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
     throw Error(ErrorCode::kMismatch,
-                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " reads " + name_of(entry.mark) + " where rank " +
-                    std::to_string(rank) + " reads " + name_of(entry.marks[rank]),
+                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " + name_of(mark) + " where rank " +
+                    std::to_string(rank) + " " + name_of(marks[rank]),
                 "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
   }
 }

@@ -24,6 +24,9 @@ class Gatherer : public zero::Source {
   void finish(size_t parameter) override;
   void drop(size_t parameter) noexcept override;
 
+  // Where all ranks must be together: a rank that gathers meanwhile is named.
+  void meet(const char* where);
+
  private:
   struct Entry {
     const Range* range;
@@ -32,11 +35,12 @@ class Gatherer : public zero::Source {
     std::vector<int64_t> marks;  // of all ranks
     Work marking, gathering;
   };
-  void compare(const Entry& entry) const;
+  void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
   CommGroup* comm_;
   std::function<std::string()> place_;
+  std::vector<const char*> meetings_;  // known by their place here
   std::deque<Entry> entries_;    // a deque: Work does not copy
   int64_t gathers_ = 0;
 };

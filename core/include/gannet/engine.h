@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -225,7 +226,8 @@ class EngineBase {
 
  protected:
   void begin_forward();
-  void end_forward();
+  void finish_forward();  // the model's returned: are all ranks here?
+  void end_forward();     // after it, or after an exception
   std::unique_ptr<Impl> impl_;
 };
 
@@ -236,13 +238,21 @@ class Engine : public EngineBase {
 
   /// The model's own forward, any signature.
   template <class... Arguments>
-  decltype(auto) forward(Arguments&&... arguments) {
+  auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
     struct Scope {
       explicit Scope(Engine& engine) : engine(engine) { engine.begin_forward(); }
       ~Scope() { engine.end_forward(); }
       Engine& engine;
     } scope(*this);
-    return model_->forward(std::forward<Arguments>(arguments)...);
+    using Result = decltype(model_->forward(std::forward<Arguments>(arguments)...));
+    if constexpr (std::is_void_v<Result>) {
+      model_->forward(std::forward<Arguments>(arguments)...);
+      finish_forward();
+    } else {
+      Result result = model_->forward(std::forward<Arguments>(arguments)...);
+      finish_forward();
+      return std::forward<Result>(result);
+    }
   }
   template <class... Arguments>
   decltype(auto) operator()(Arguments&&... arguments) {

@@ -119,33 +119,33 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
   return bytes;
 }
 
-zero::Setup setup_of(const Arguments& arguments, const Read& read, std::optional<uint32_t> plugin_state_bytes,
-                     const std::string& dtype) {
-  zero::Setup setup;
-  setup.model.parameters = count_of("--parameters", arguments.parameters);
-  setup.model.largest =
-      arguments.largest.empty() ? guessed_largest(setup.model.parameters) : count_of("--largest", arguments.largest);
-  if (setup.model.largest > setup.model.parameters)
+zero::Plan plan_of(const Arguments& arguments, const Read& read, std::optional<uint32_t> plugin_state_bytes,
+                   const std::string& dtype) {
+  zero::Plan plan;
+  plan.model.parameters = count_of("--parameters", arguments.parameters);
+  plan.model.largest =
+      arguments.largest.empty() ? guessed_largest(plan.model.parameters) : count_of("--largest", arguments.largest);
+  if (plan.model.largest > plan.model.parameters)
     throw Error(ErrorCode::kArgument, "--largest " + arguments.largest + " is more than all parameters, " + arguments.parameters);
-  setup.model.param_bytes = size_of_dtype(dtype);
-  setup.model.master_bytes = setup.model.param_bytes == 2 ? 4 : 0;
+  plan.model.param_bytes = size_of_dtype(dtype);
+  plan.model.master_bytes = plan.model.param_bytes == 2 ? 4 : 0;
   const std::string accumulation = read.text("/data_types/grad_accum_dtype");
-  setup.model.grad_bytes = accumulation.empty() || dtype == "fp64" ? setup.model.param_bytes : size_of_dtype(accumulation);
-  setup.model.state_bytes = plugin_state_bytes.value_or(2 * std::max(4u, setup.model.param_bytes));
-  setup.ranks = arguments.ranks;
-  setup.ranks_per_host = arguments.ranks_per_host > 0 ? std::min(arguments.ranks, arguments.ranks_per_host) : arguments.ranks;
+  plan.model.grad_bytes = accumulation.empty() || dtype == "fp64" ? plan.model.param_bytes : size_of_dtype(accumulation);
+  plan.model.state_bytes = plugin_state_bytes.value_or(2 * std::max(4u, plan.model.param_bytes));
+  plan.ranks = arguments.ranks;
+  plan.ranks_per_host = arguments.ranks_per_host > 0 ? std::min(arguments.ranks, arguments.ranks_per_host) : arguments.ranks;
 
   const std::string section = "/zero_optimization/", offload = section + "offload_optimizer/";
-  auto& buffers = setup.buffers;
+  auto& buffers = plan.buffers;
   buffers.reduce_bucket_size = read.number(section + "reduce_bucket_size", buffers.reduce_bucket_size);
   buffers.prefetch_bucket_size = read.number(section + "stage3_prefetch_bucket_size", buffers.prefetch_bucket_size);
   buffers.sub_group_size = read.number(section + "sub_group_size", buffers.sub_group_size);
   buffers.buffer_count = read.number(offload + "buffer_count", buffers.buffer_count);
   buffers.pin_memory = read.is_true(offload + "pin_memory", buffers.pin_memory);
-  setup.placement.stage = static_cast<int>(read.number(section + "stage", 0));
-  if (setup.placement.stage >= 1) setup.placement.offload_optimizer = read.tier(offload + "device");
-  if (setup.placement.stage == 3) setup.placement.offload_param = read.tier(section + "offload_param/device");
-  return setup;
+  plan.placement.stage = static_cast<int>(read.number(section + "stage", 0));
+  if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(offload + "device");
+  if (plan.placement.stage == 3) plan.placement.offload_param = read.tier(section + "offload_param/device");
+  return plan;
 }
 
 // The device that ranks of this machine would train on; nullptr where there is none but the CPU, and `why_not` says so.
@@ -184,33 +184,33 @@ std::string this_machine(const MachineMemory& memory, const zero::Room& room, co
   return text + "; " + size_text(*room.checkpoint) + " of disk free here";
 }
 
-void print_table(const zero::Setup& setup, const zero::Room& room, const std::string& config) {
+void print_table(const zero::Plan& plan, const zero::Room& room, const std::string& config) {
   std::vector<std::string> header = {"stage", "offload_optimizer", "offload_param"};
   for (const char* name : {"device", "host", "of it pinned"})
-    if (!setup.device_is_host || name == std::string("host")) header.push_back(setup.device_is_host ? "memory" : name);
+    if (!plan.device_is_host || name == std::string("host")) header.push_back(plan.device_is_host ? "memory" : name);
   for (const char* name : {"NVMe", "checkpoint", "on this machine"}) header.push_back(name);
   Table table(header);
   for (const zero::Placement& placement : zero::legal_placements()) {
-    zero::Setup one = setup;
+    zero::Plan one = plan;
     one.placement = placement;
     const zero::Bytes bytes = zero::estimate(one);
     std::vector<std::string> row = {std::to_string(placement.stage), to_string(placement.offload_optimizer),
                                     to_string(placement.offload_param)};
     const auto add = [&](uint64_t size) { row.push_back(size == 0 ? "-" : size_text(size)); };
-    if (!setup.device_is_host) add(bytes.device);
+    if (!plan.device_is_host) add(bytes.device);
     add(bytes.host);
-    if (!setup.device_is_host) add(bytes.pinned);
+    if (!plan.device_is_host) add(bytes.pinned);
     add(bytes.nvme);
     add(bytes.checkpoint);
     std::vector<std::string> unknown, lacking;
-    if (!setup.device_is_host && !room.device) unknown.push_back("device");
+    if (!plan.device_is_host && !room.device) unknown.push_back("device");
     if (bytes.nvme > 0 && !room.nvme) unknown.push_back("NVMe");
     for (const zero::Lack& lack : zero::lacks(one, room))
       lacking.push_back(size_text(lack.needed - lack.free) + " of " + lack.kind);
     row.push_back(!lacking.empty()  ? "lacks " + join(lacking, ", ")
                   : unknown.empty() ? "fits"
                                     : "unknown: " + join(unknown, ", "));
-    if (!config.empty() && placement == setup.placement) row.back() += "   <- " + config;
+    if (!config.empty() && placement == plan.placement) row.back() += "   <- " + config;
     table.add(row);
   }
   std::cout << table.to_string();
@@ -227,12 +227,12 @@ void estimate(const Arguments& arguments) {
 
   const std::string dtype = training_dtype(arguments, read);
   const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);
-  zero::Setup setup = setup_of(arguments, read, states, dtype);
+  zero::Plan plan = plan_of(arguments, read, states, dtype);
   const std::string named = !arguments.accelerator.empty() ? arguments.accelerator : read.text("/accelerator/type");
   const std::string wanted = named.empty() ? "auto" : lower(named);
-  setup.device_is_host = wanted == "cpu";
+  plan.device_is_host = wanted == "cpu";
   std::string why_not;
-  const auto accelerator = setup.device_is_host ? nullptr : open_accelerator(registry, wanted, host, why_not);
+  const auto accelerator = plan.device_is_host ? nullptr : open_accelerator(registry, wanted, host, why_not);
 
   const MachineMemory memory = machine_memory();
   zero::Room room = zero::room_of(memory);
@@ -246,22 +246,22 @@ void estimate(const Arguments& arguments) {
   if (!nvme.empty()) room.nvme = free_bytes(nvme);
   room.checkpoint = free_bytes(".");
 
-  std::cout << "Bytes on each of " << setup.ranks << (setup.ranks == 1 ? " rank" : " ranks") << " (" << setup.ranks_per_host
+  std::cout << "Bytes on each of " << plan.ranks << (plan.ranks == 1 ? " rank" : " ranks") << " (" << plan.ranks_per_host
             << " on a host), for " << arguments.parameters << " parameters in " << dtype << ", the largest of "
-            << setup.model.largest << (arguments.largest.empty() ? " (a guess: --largest says it)" : "") << ", with "
-            << setup.model.state_bytes << " bytes of optimizer states for each" << (states ? "" : " (Adam)") << ":\n\n";
-  print_table(setup, room, arguments.config);
+            << plan.model.largest << (arguments.largest.empty() ? " (a guess: --largest says it)" : "") << ", with "
+            << plan.model.state_bytes << " bytes of optimizer states for each" << (states ? "" : " (Adam)") << ":\n\n";
+  print_table(plan, room, arguments.config);
   std::cout << "\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has "
-            << size_text(zero::checkpoint_bytes(setup.model)) << ", shared among the ranks.\n"
+            << size_text(zero::checkpoint_bytes(plan.model)) << ", shared among the ranks.\n"
             << this_machine(memory, room, nvme, accelerator.get()) << ".\n";
-  if (!setup.device_is_host && !accelerator)
+  if (!plan.device_is_host && !accelerator)
     std::cout << "No device is usable here (" << why_not
               << "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
   if (arguments.config.empty()) return;
   try {
-    zero::fit(setup, room);
-    std::cout << arguments.config << ": " << to_string(setup.placement) << " fits"
-              << (setup.device_is_host || room.device ? "" : ", if the device does") << ".\n";
+    zero::fit(plan, room);
+    std::cout << arguments.config << ": " << to_string(plan.placement) << " fits"
+              << (plan.device_is_host || room.device ? "" : ", if the device does") << ".\n";
   } catch (const Error& error) {
     std::cout << arguments.config << ": " << error.what() << '\n';
   }

@@ -1,9 +1,9 @@
 // Bytes that the model takes on a rank, and where they lie: parameters, gradients, fp32 masters, optimizer states, ZeRO's own
 // buffers. Pure functions of sizes. Activations, the program itself and alignment (less than 64 bytes a tensor) are not counted.
 //
-//   Setup setup{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
+//   Plan plan{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
 //               .placement = {.stage = 2, .offload_optimizer = Tier::kCpu}};
-//   Bytes bytes = estimate(setup);           // bytes.device, bytes.host, ...
+//   Bytes bytes = estimate(plan);           // bytes.device, bytes.host, ...
 //
 // With P parameters in 16 bits under Adam on N ranks: 16 P at stage 0, 4 P + 12 P/N at stage 1, 2 P + 14 P/N and two buckets at
 // stage 2, 16 P/N, the buckets and what is gathered at stage 3 (Rajbhandari et al. 2020, "ZeRO", section 5).
@@ -47,7 +47,7 @@ struct BufferSizes {
   bool pin_memory = true;
 };
 
-struct Setup {
+struct Plan {  // what is to be trained, on how many ranks, and where things are put
   ModelSize model;
   uint32_t ranks = 1, ranks_per_host = 1;
   bool device_is_host = false;  // accelerator "cpu": one memory, counted as host
@@ -62,7 +62,7 @@ struct Bytes {  // of one rank
   uint64_t nvme = 0;
   uint64_t checkpoint = 0;  // this rank's part of one checkpoint
 };
-Bytes estimate(const Setup& setup);
+Bytes estimate(const Plan& plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole one: masters and states, once
 
 // Buckets of gradients and pages of states are at most this large: the first one is on its way while the others are made.

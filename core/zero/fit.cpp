@@ -26,20 +26,20 @@ std::vector<Placement> placements_from(const Placement& now) {
   return all;
 }
 
-bool fits(const Setup& setup, Room room) {
+bool fits(const Plan& plan, Room room) {
   room.checkpoint.reset();
-  const bool uses_nvme = setup.placement.offload_optimizer == Tier::kNvme || setup.placement.offload_param == Tier::kNvme;
-  return (!uses_nvme || room.nvme) && lacks(setup, room).empty();
+  const bool uses_nvme = plan.placement.offload_optimizer == Tier::kNvme || plan.placement.offload_param == Tier::kNvme;
+  return (!uses_nvme || room.nvme) && lacks(plan, room).empty();
 }
 
 // The smallest number of ranks, on whole hosts, on which this placement fits: a rank's bytes only fall as ranks are added.
-std::optional<uint32_t> ranks_that_fit(Setup setup, const Room& room) {
-  const uint32_t per_host = setup.ranks_per_host;
+std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
+  const uint32_t per_host = plan.ranks_per_host;
   const auto fit_on = [&](uint32_t hosts) {
-    setup.ranks = hosts * per_host;
-    return fits(setup, room);
+    plan.ranks = hosts * per_host;
+    return fits(plan, room);
   };
-  uint32_t no = setup.ranks / per_host, yes = kMostRanks / per_host;
+  uint32_t no = plan.ranks / per_host, yes = kMostRanks / per_host;
   if (yes <= no || !fit_on(yes)) return std::nullopt;
   while (yes - no > 1) {
     const uint32_t middle = no + (yes - no) / 2;
@@ -48,12 +48,12 @@ std::optional<uint32_t> ranks_that_fit(Setup setup, const Room& room) {
   return yes * per_host;
 }
 
-// "11.2 GiB of 16.0 GiB of device memory": of what the setup takes most of.
-std::string use_of(const Setup& setup, const Room& room) {
-  const Bytes bytes = estimate(setup);
-  if (!setup.device_is_host && room.device)
+// "11.2 GiB of 16.0 GiB of device memory": of the memory that bounds the plan.
+std::string use_of(const Plan& plan, const Room& room) {
+  const Bytes bytes = estimate(plan);
+  if (!plan.device_is_host && room.device)
     return size_text(bytes.device) + " of " + size_text(*room.device) + " of device memory";
-  const uint64_t needed = bytes.host * std::min(setup.ranks, setup.ranks_per_host);
+  const uint64_t needed = bytes.host * std::min(plan.ranks, plan.ranks_per_host);
   return room.host ? size_text(needed) + " of " + size_text(*room.host) + " of host memory" : size_text(bytes.host) + " a rank";
 }
 
@@ -71,21 +71,21 @@ std::string keys_of(const Placement& from, const Placement& to) {
   return keys.empty() ? "" : "set " + join(keys, ", ");
 }
 
-std::string advice(const Setup& setup, const Room& room, bool memory_lacks, bool disk_lacks) {
+std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool disk_lacks) {
   std::string text;
   if (memory_lacks) {
-    const auto change = smallest_change(setup, room);
+    const auto change = smallest_change(plan, room);
     if (!change) {
       text =
           "no stage and no offload" + std::string(room.nvme ? "" : " to host memory") + " makes it fit, on any number of ranks";
       if (!room.nvme) text += "; a folder named by nvme_path could take optimizer states and parameters";
     } else {
-      const std::string keys = keys_of(setup.placement, change->placement);
-      if (change->ranks == setup.ranks) {
+      const std::string keys = keys_of(plan.placement, change->placement);
+      if (change->ranks == plan.ranks) {
         text = to_string(change->placement) + " fits: " + use_of(*change, room);
       } else {
         const uint32_t hosts = change->ranks / change->ranks_per_host;
-        text = "nothing fits on " + std::to_string(setup.ranks) + (setup.ranks == 1 ? " rank" : " ranks") + "; " +
+        text = "nothing fits on " + std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank" : " ranks") + "; " +
                to_string(change->placement) + " fits on " + std::to_string(change->ranks) + " ranks (" +
                (hosts == 1 ? "of one host" : std::to_string(hosts) + " hosts like this one") + "): " + use_of(*change, room);
       }
@@ -110,32 +110,32 @@ std::string Lack::to_string() const {
          " lack";
 }
 
-std::vector<Lack> lacks(const Setup& setup, const Room& room) {
-  const Bytes bytes = estimate(setup);
-  const uint32_t here = std::min(setup.ranks, setup.ranks_per_host);
+std::vector<Lack> lacks(const Plan& plan, const Room& room) {
+  const Bytes bytes = estimate(plan);
+  const uint32_t here = std::min(plan.ranks, plan.ranks_per_host);
   const std::string together = here == 1 ? "" : " by the " + std::to_string(here) + " ranks of a host";
   std::vector<Lack> found;
   const auto check = [&](const std::string& kind, uint64_t needed, std::optional<uint64_t> free) {
     if (free && needed > *free) found.push_back({kind, needed, *free});
   };
-  if (!setup.device_is_host) check("device memory", bytes.device, room.device);
+  if (!plan.device_is_host) check("device memory", bytes.device, room.device);
   check("host memory" + together, bytes.host * here, room.host);
   check("host memory that one process may take", bytes.host, room.process);
   check("NVMe space" + together, bytes.nvme * here, room.nvme);
-  check("disk space for a checkpoint", checkpoint_bytes(setup.model), room.checkpoint);
+  check("disk space for a checkpoint", checkpoint_bytes(plan.model), room.checkpoint);
   return found;
 }
 
-std::optional<Setup> smallest_change(const Setup& setup, const Room& room) {
-  const auto placements = placements_from(setup.placement);
-  Setup change = setup;
+std::optional<Plan> smallest_change(const Plan& plan, const Room& room) {
+  const auto placements = placements_from(plan.placement);
+  Plan change = plan;
   for (const Placement& placement : placements) {
     change.placement = placement;
     if (fits(change, room)) return change;
   }
-  std::optional<Setup> best;
+  std::optional<Plan> best;
   for (const Placement& placement : placements) {
-    change = setup;
+    change = plan;
     change.placement = placement;
     const auto ranks = ranks_that_fit(change, room);
     if (!ranks || (best && *ranks >= best->ranks)) continue;
@@ -145,17 +145,17 @@ std::optional<Setup> smallest_change(const Setup& setup, const Room& room) {
   return best;
 }
 
-void fit(const Setup& setup, const Room& room) {
-  const auto found = lacks(setup, room);
+void fit(const Plan& plan, const Room& room) {
+  const auto found = lacks(plan, room);
   if (found.empty()) return;
   std::vector<std::string> sentences;
   for (const Lack& lack : found) sentences.push_back(lack.to_string());
   const bool disk_lacks = found.back().kind == "disk space for a checkpoint";
   const bool memory_lacks = found.size() > (disk_lacks ? 1 : 0);
   throw Error(ErrorCode::kOutOfMemory,
-              "the model does not fit: at " + to_string(setup.placement) + " on " + std::to_string(setup.ranks) +
-                  (setup.ranks == 1 ? " rank " : " ranks ") + join(sentences, "; ") + " (activations are not counted)",
-              advice(setup, room, memory_lacks, disk_lacks));
+              "the model does not fit: at " + to_string(plan.placement) + " on " + std::to_string(plan.ranks) +
+                  (plan.ranks == 1 ? " rank " : " ranks ") + join(sentences, "; ") + " (activations are not counted)",
+              advice(plan, room, memory_lacks, disk_lacks));
 }
 
 }  // namespace gannet::zero

@@ -2,7 +2,7 @@
 //
 //   Room room = room_of(machine_memory());
 //   room.device = accelerator.device(0).free_bytes;
-//   fit(setup, room);     // Error(kOutOfMemory): "... needs 20.8 GiB of device memory, 16.0 GiB are free: 4.8 GiB lack"
+//   fit(plan, room);     // Error(kOutOfMemory): "... needs 20.8 GiB of device memory, 16.0 GiB are free: 4.8 GiB lack"
 //                         // next step: "stage 2 fits: 11.2 GiB of 16.0 GiB of device memory; set ..."
 //
 // A change costs more the farther data moves from the device: first a higher stage, then offload to host memory, then to NVMe,
@@ -33,13 +33,13 @@ struct Lack {
   uint64_t needed = 0, free = 0;
   std::string to_string() const;  // "20.8 GiB of device memory are needed, 16.0 GiB are free: 4.8 GiB lack"
 };
-std::vector<Lack> lacks(const Setup& setup, const Room& room);
+std::vector<Lack> lacks(const Plan& plan, const Room& room);
 
-// The cheapest setup that fits: the placement or, where none does, also the ranks changed. nullopt: not on any number of ranks.
+// The cheapest plan that fits: the placement or, where none does, also the ranks changed. nullopt: not on any number of ranks.
 // Disk for checkpoints is no part of it: no placement makes them smaller.
-std::optional<Setup> smallest_change(const Setup& setup, const Room& room);
+std::optional<Plan> smallest_change(const Plan& plan, const Room& room);
 
 // Throws Error(kOutOfMemory) where something lacks: how much of each kind, and what would fit.
-void fit(const Setup& setup, const Room& room);
+void fit(const Plan& plan, const Room& room);
 
 }  // namespace gannet::zero

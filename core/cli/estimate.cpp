@@ -27,7 +27,7 @@ using config::Document;
 using zero::Tier;
 
 struct Arguments {
-  std::string parameters, largest, dtype, config, accelerator, device_memory, nvme;
+  std::string parameters, largest, dtype, config, accelerator, device_memory, nvme, checkpoints;
   uint32_t ranks = 1, ranks_per_host = 0;
 };
 
@@ -166,8 +166,10 @@ std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const 
   return nullptr;
 }
 
+std::optional<uint64_t> known(uint64_t free) { return free == UINT64_MAX ? std::nullopt : std::optional(free); }
+
 std::string this_machine(const MachineMemory& memory, const zero::Room& room, const std::string& nvme,
-                         const Accelerator* accelerator) {
+                         const std::string& checkpoints, const Accelerator* accelerator) {
   std::string text =
       "This machine: " + size_text(memory.physical_bytes) + " of memory, " + size_text(memory.available_bytes) + " available";
   if (memory.cgroup.limit_bytes)
@@ -180,8 +182,9 @@ std::string this_machine(const MachineMemory& memory, const zero::Room& room, co
     text += "; " + std::to_string(accelerator->device_count()) + " x " + device.name + " with " + size_text(device.memory_bytes) +
             ", " + size_text(device.free_bytes) + " free";
   }
-  if (room.nvme) text += "; " + size_text(*room.nvme) + " free in " + nvme;
-  return text + "; " + size_text(*room.checkpoint) + " of disk free here";
+  if (room.nvme) text += "; " + size_text(*room.nvme) + " of disk free in " + nvme;
+  if (room.checkpoint) text += "; " + size_text(*room.checkpoint) + " in " + checkpoints;
+  return text;
 }
 
 void print_table(const zero::Plan& plan, const zero::Room& room, const std::string& config) {
@@ -233,6 +236,8 @@ void estimate(const Arguments& arguments) {
   plan.device_is_host = wanted == "cpu";
   std::string why_not;
   const auto accelerator = plan.device_is_host ? nullptr : open_accelerator(registry, wanted, host, why_not);
+  if (accelerator && accelerator->device(0).torch_device_type == static_cast<int>(c10::DeviceType::CPU))
+    plan.device_is_host = true;
 
   const MachineMemory memory = machine_memory();
   zero::Room room = zero::room_of(memory);
@@ -243,8 +248,8 @@ void estimate(const Arguments& arguments) {
   std::string nvme = arguments.nvme;
   for (const char* block : {"offload_optimizer", "offload_param"})
     if (nvme.empty()) nvme = read.text(std::string("/zero_optimization/") + block + "/nvme_path");
-  if (!nvme.empty()) room.nvme = free_bytes(nvme);
-  room.checkpoint = free_bytes(".");
+  if (!nvme.empty()) room.nvme = known(free_bytes(nvme));
+  if (!arguments.checkpoints.empty()) room.checkpoint = known(free_bytes(arguments.checkpoints));
 
   std::cout << "Bytes on each of " << plan.ranks << (plan.ranks == 1 ? " rank" : " ranks") << " (" << plan.ranks_per_host
             << " on a host), for " << arguments.parameters << " parameters in " << dtype << ", the largest of "
@@ -253,7 +258,7 @@ void estimate(const Arguments& arguments) {
   print_table(plan, room, arguments.config);
   std::cout << "\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has "
             << size_text(zero::checkpoint_bytes(plan.model)) << ", shared among the ranks.\n"
-            << this_machine(memory, room, nvme, accelerator.get()) << ".\n";
+            << this_machine(memory, room, nvme, arguments.checkpoints, accelerator.get()) << ".\n";
   if (!plan.device_is_host && !accelerator)
     std::cout << "No device is usable here (" << why_not
               << "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
@@ -286,6 +291,7 @@ void add_estimate(CLI::App& app) {
   command->add_option("--device-memory", arguments->device_memory,
                       "free memory of a device, 80GiB: for a machine that is not this one");
   command->add_option("--nvme", arguments->nvme, "a folder on the disk for offload; else the config's nvme_path");
+  command->add_option("--checkpoints", arguments->checkpoints, "the folder of checkpoints, to see whether one has room");
   command->callback([arguments] { estimate(*arguments); });
 }
 

@@ -26,10 +26,13 @@ std::vector<Placement> placements_from(const Placement& now) {
   return all;
 }
 
+bool uses_nvme(const Placement& placement) {
+  return placement.offload_optimizer == Tier::kNvme || placement.offload_param == Tier::kNvme;
+}
+
 bool fits(const Plan& plan, Room room) {
   room.checkpoint.reset();
-  const bool uses_nvme = plan.placement.offload_optimizer == Tier::kNvme || plan.placement.offload_param == Tier::kNvme;
-  return (!uses_nvme || room.nvme) && lacks(plan, room).empty();
+  return (!uses_nvme(plan.placement) || room.nvme) && lacks(plan, room).empty();
 }
 
 // The smallest number of ranks, on whole hosts, on which this placement fits: a rank's bytes only fall as ranks are added.
@@ -126,7 +129,9 @@ std::vector<Lack> lacks(const Plan& plan, const Room& room) {
   return found;
 }
 
-std::optional<Plan> smallest_change(const Plan& plan, const Room& room) {
+std::optional<Plan> smallest_change(const Plan& plan, const Room& given) {
+  Room room = given;
+  if (!room.nvme && uses_nvme(plan.placement)) room.nvme = UINT64_MAX;  // its folder is named already
   const auto placements = placements_from(plan.placement);
   Plan change = plan;
   for (const Placement& placement : placements) {

@@ -8,6 +8,7 @@
 #include "base/machine_memory.h"
 #include "plugin/support.h"
 #include "zero/fit.h"
+#include "zero/layout.h"
 
 namespace gannet::zero {
 namespace {
@@ -111,6 +112,28 @@ TEST(Estimate, ATensorThatIsLargerThanABucketIsOneOfItsOwnAndNoBufferIsLargerTha
   EXPECT_EQ(estimate(plan).host, 2 * 500 + 12 * 500u);  // gradients, and one page
 }
 
+TEST(Estimate, IsWhatTheLayoutOfTheFlatBuffersComesTo) {
+  std::vector<int64_t> numels;
+  uint64_t parameters = 0;
+  for (int64_t i = 0; i < 200; ++i) parameters += static_cast<uint64_t>(numels.emplace_back(1 + i * i * 37 % 9000));
+  for (const uint32_t ranks : {2u, 4u, 8u}) {
+    Plan plan{
+        .model = {.parameters = parameters, .largest = static_cast<uint64_t>(*std::max_element(numels.begin(), numels.end()))},
+        .ranks = ranks,
+        .placement = {.stage = 2},
+        .buffers = {.reduce_bucket_size = 20'000}};
+    const Layout layout = lay_out(numels, 20'000, ranks);
+    int64_t own = 0, largest = 0;
+    for (const Shard& shard : shards_of(layout, 0, ranks)) own += shard.numel;
+    for (const Bucket& bucket : layout.buckets) largest = std::max(largest, bucket.numel);
+    const int64_t kept = 2 * layout.numel + 14 * own + 2 * 2 * largest, estimated = static_cast<int64_t>(estimate(plan).device);
+    const int64_t padding = (2 * layout.numel + 14 * own) - static_cast<int64_t>(2 * parameters + 14 * parameters / ranks);
+    EXPECT_LE(kept, estimated + padding + 2 * 2 * kAlignment * ranks) << ranks;
+    EXPECT_GT(kept, estimated - 2 * 2 * 9000) << ranks;  // a bucket may lack up to a tensor
+    EXPECT_LT(padding, estimated / 50) << ranks;
+  }
+}
+
 TEST(Estimate, WithoutPinMemoryNothingIsPinned) {
   Plan plan = billion(2, {.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kCpu});
   const uint64_t host = estimate(plan).host;
@@ -155,6 +178,12 @@ TEST(Fit, ThenOffloadToHostMemoryThenToNvme) {
   // Masters, states and gradients of both ranks are 13.0 GiB of host memory.
   EXPECT_EQ(chosen(billion(2, {.stage = 2}), room(3, 12, 100)), (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
   EXPECT_EQ(chosen(billion(2, {.stage = 2, .offload_optimizer = Tier::kCpu}), room(3, 12, 100)),
+            (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
+}
+
+TEST(Fit, NvmeIsProposedWhereAFolderIsKnownOrNamedAlready) {
+  EXPECT_GT(smallest_change(billion(2, {.stage = 2}), room(3, 12))->ranks, 2u);
+  EXPECT_EQ(chosen(billion(2, {.stage = 1, .offload_optimizer = Tier::kNvme}), room(3, 12)),
             (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
 }
 
@@ -351,6 +380,18 @@ TEST(EstimateCommand, MarksTheConfigsRowCountsItsOptimizerAndSaysWhatWouldFit) {
                     ContainsRegex("\n2 +none +none +3.5 GiB .*lacks [0-9.]+ MiB of device memory   <- [^\n]*ds_config.json\n"),
                     HasSubstr("ds_config.json: the model does not fit: at stage 2 on 8 ranks"),
                     HasSubstr("stage 3 fits: 2.0 GiB of 3.0 GiB of device memory; set zero_optimization.stage to 3")));
+}
+
+TEST(EstimateCommand, LooksAtTheDisksThatItIsTold) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      command("--parameters 1M --accelerator cpu --nvme '" + folder.string() + "' --checkpoints '" + folder.string() + "/later'");
+  EXPECT_THAT(outcome.text,
+              AllOf(ContainsRegex("This machine: .*B of disk free in " + folder.string()),
+                    HasSubstr(" in " + folder.string() + "/later.\n"), ContainsRegex("\n1 +nvme +none +[^\n]* fits\n")));
+  EXPECT_THAT(command("--parameters 1T --accelerator cpu --checkpoints '" + folder.string() + "'").text,
+              HasSubstr("of disk space for a checkpoint"));
+  EXPECT_THAT(command("--parameters 1M --accelerator cpu").text, ContainsRegex("\n1 +nvme +none +[^\n]* unknown: NVMe\n"));
 }
 
 TEST(EstimateCommand, WhatIsNoNumberOfParametersIsSaid) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 
 namespace gannet {
 
@@ -28,6 +29,16 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
     result += part;
   }
   return result;
+}
+
+std::string size_text(uint64_t bytes) {
+  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; size >= 1024 && unit < 6; ++unit) size /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+  return text;
 }
 
 std::string shape_text(std::span<const int64_t> shape) {

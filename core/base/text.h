@@ -1,4 +1,4 @@
-// Small services on text: edit distance for "did you mean", lower case, splitting, joining, shapes.
+// Small services on text: edit distance for "did you mean", lower case, splitting, joining, sizes, shapes.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ std::string lower(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);  // empty parts dropped
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+std::string size_text(uint64_t bytes);                   // "1.5 GiB"
 std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"
 
 /// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -124,32 +123,6 @@ Kind kind_of(const std::string& path) {
     io_failed("examine", path, errno);
   }
   return {true, S_ISDIR(status.st_mode), S_ISREG(status.st_mode), static_cast<uint64_t>(status.st_size)};
-}
-
-uint64_t free_bytes(const std::string& path) {
-  struct statvfs status {};
-  std::string place = path;
-  while (::statvfs(place.c_str(), &status) != 0) {  // of the nearest folder that exists
-    const size_t slash = place.find_last_of('/');
-    if (slash == std::string::npos || slash == 0) {
-      if (errno != ENOENT || place == "." || place == "/") return UINT64_MAX;
-      place.assign(1, slash == 0 ? '/' : '.');
-    } else {
-      place.resize(slash);
-    }
-  }
-  if (status.f_blocks == 0) return UINT64_MAX;
-  return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
-}
-
-std::string size_text(uint64_t bytes) {
-  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double size = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; size >= 1024 && unit < 6; ++unit) size /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
-  return text;
 }
 
 }  // namespace gannet::checkpoint

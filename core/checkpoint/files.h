@@ -5,6 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/machine_memory.h"
+#include "base/text.h"
+
 namespace gannet::checkpoint {
 
 class Descriptor {
@@ -37,9 +40,9 @@ struct Kind {
   bool exists = false, is_folder = false, is_file = false;
   uint64_t bytes = 0;
 };
-Kind kind_of(const std::string& path);         // throws where even this cannot be told (a vanished mount)
-uint64_t free_bytes(const std::string& path);  // UINT64_MAX where the file system does not say
+Kind kind_of(const std::string& path);  // throws where even this cannot be told (a vanished mount)
 
-std::string size_text(uint64_t bytes);  // "1.5 GiB"
+using gannet::free_bytes;
+using gannet::size_text;
 
 }  // namespace gannet::checkpoint

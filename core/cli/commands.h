@@ -7,6 +7,7 @@ namespace gannet::cli {
 
 void add_checkpoint(CLI::App& app);  // checkpoint list | verify | show | export
 void add_config(CLI::App& app);      // config check | resolve | keys
+void add_estimate(CLI::App& app);    // estimate: memory for each ZeRO stage and offload
 void add_plugins(CLI::App& app);     // plugins list | info
 void add_run(CLI::App& app);         // run: starts ranks
 // Takes out the `--` that may stand between the options of run and PROGRAM: the parser would end the command there.

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "base/machine_memory.h"
+
 namespace gannet::launch {
 
 class MemoryWatch {
@@ -25,8 +27,8 @@ class MemoryWatch {
 
  private:
   std::optional<uint64_t> kills() const;
-  std::string root_, folder_, file_;
-  bool version_2_ = false;
+  MemoryCgroup cgroup_;
+  std::string file_;
   std::optional<uint64_t> before_;
 };
 

@@ -1,0 +1,71 @@
+// Bytes that the model takes on a rank, and where they lie: parameters, gradients, fp32 masters, optimizer states, ZeRO's own
+// buffers. Pure functions of sizes. Activations, the program itself and alignment (less than 64 bytes a tensor) are not counted.
+//
+//   Plan plan{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
+//               .placement = {.stage = 2, .offload_optimizer = Tier::kCpu}};
+//   Bytes bytes = estimate(plan);           // bytes.device, bytes.host, ...
+//
+// With P parameters in 16 bits under Adam on N ranks: 16 P at stage 0, 4 P + 12 P/N at stage 1, 2 P + 14 P/N and two buckets at
+// stage 2, 16 P/N, the buckets and what is gathered at stage 3 (Rajbhandari et al. 2020, "ZeRO", section 5).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::zero {
+
+enum class Tier { kNone, kCpu, kNvme };  // of offload_optimizer and offload_param, nearest first
+const char* to_string(Tier tier);        // as in the config: "none", "cpu", "nvme"
+
+struct Placement {
+  int stage = 0;
+  Tier offload_optimizer = Tier::kNone;  // stage 1 and above
+  Tier offload_param = Tier::kNone;      // stage 3
+
+  bool is_legal() const;
+  bool operator==(const Placement&) const = default;
+};
+std::vector<Placement> legal_placements();          // by stage, then offload_optimizer, then offload_param
+std::string to_string(const Placement& placement);  // "stage 3 with offload_optimizer to cpu and offload_param to nvme"
+
+struct ModelSize {
+  uint64_t parameters = 0;    // elements
+  uint64_t largest = 0;       // elements of the largest parameter
+  uint32_t param_bytes = 2;   // of the training dtype
+  uint32_t grad_bytes = 2;    // of the dtype in which gradients are added up
+  uint32_t master_bytes = 4;  // fp32 masters of 16-bit parameters; 0: parameters are their own masters
+  uint32_t state_bytes = 8;   // of an element's optimizer states together; Adam: 2 x 4
+};
+
+// As in the config, with its defaults. Sizes in elements.
+struct BufferSizes {
+  uint64_t reduce_bucket_size = 500'000'000;
+  uint64_t prefetch_bucket_size = 50'000'000;
+  uint64_t sub_group_size = 1'000'000'000;
+  uint64_t buffer_count = 4;
+  bool pin_memory = true;
+};
+
+struct Plan {  // what is to be trained, on how many ranks, and where things are put
+  ModelSize model;
+  uint32_t ranks = 1, ranks_per_host = 1;
+  bool device_is_host = false;  // accelerator "cpu": one memory, counted as host
+  Placement placement;
+  BufferSizes buffers;
+};
+
+struct Bytes {  // of one rank
+  uint64_t device = 0;
+  uint64_t host = 0;
+  uint64_t pinned = 0;  // part of host
+  uint64_t nvme = 0;
+  uint64_t checkpoint = 0;  // this rank's part of one checkpoint
+};
+Bytes estimate(const Plan& plan);
+uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole one: masters and states, once
+
+// Buckets of gradients and pages of states are at most this large: the first one is on its way while the others are made.
+inline constexpr uint64_t kOverlapNumel = 8 << 20;
+
+}  // namespace gannet::zero

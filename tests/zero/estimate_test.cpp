@@ -1,0 +1,408 @@
+// What a rank keeps against an obvious count of it, the choice of the smallest change, what a machine says of itself, the
+// command.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+
+#include "base/machine_memory.h"
+#include "plugin/support.h"
+#include "zero/fit.h"
+#include "zero/layout.h"
+
+namespace gannet::zero {
+namespace {
+
+using test::error_of;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// ---- Bytes
+
+// Every kind of bytes apart: how many elements a rank has of it, and in which memory they lie.
+Bytes counted(const Plan& plan) {
+  const auto& m = plan.model;
+  const auto& at = plan.placement;
+  std::map<std::string, uint64_t> in;  // "device" | "pinned" | "nvme"
+  const std::map<Tier, std::string> memory = {{Tier::kNone, "device"}, {Tier::kCpu, "pinned"}, {Tier::kNvme, "nvme"}};
+  const auto mine = [&](int stage_that_shards) {
+    uint64_t numel = 0;  // rank 0 has every ranks-th element
+    for (uint64_t i = 0; i < m.parameters; ++i) numel += at.stage < stage_that_shards || i % plan.ranks == 0;
+    return numel;
+  };
+  const bool apart = at.offload_optimizer != Tier::kNone && !plan.device_is_host;
+  const uint64_t master = apart && m.master_bytes == 0 ? m.param_bytes : m.master_bytes;
+  in[memory.at(at.offload_param)] += mine(3) * m.param_bytes;
+  in[memory.at(at.offload_optimizer)] += mine(1) * master + mine(1) * m.state_bytes;
+  in[at.stage >= 2 && apart ? "pinned" : "device"] += mine(2) * m.grad_bytes;
+  if (at.stage >= 2 && (plan.ranks > 1 || apart))
+    for (int bucket = 0; bucket < 2; ++bucket)
+      in["device"] += std::max<uint64_t>(plan.buffers.reduce_bucket_size, m.largest) * m.grad_bytes;
+  if (at.stage == 3 && (plan.ranks > 1 || at.offload_param != Tier::kNone))
+    in["device"] += (m.largest + m.largest + plan.buffers.prefetch_bucket_size) * m.param_bytes;
+  if (at.offload_optimizer == Tier::kNvme)
+    for (uint64_t page = 0; page < plan.buffers.buffer_count; ++page)
+      in["pinned"] += plan.buffers.sub_group_size * (master + m.state_bytes);
+
+  Bytes bytes{.device = in["device"], .host = in["pinned"], .pinned = in["pinned"], .nvme = in["nvme"]};
+  if (plan.device_is_host) bytes = {.device = 0, .host = in["device"] + in["pinned"], .pinned = 0, .nvme = in["nvme"]};
+  bytes.checkpoint = m.parameters * (m.param_bytes == 2 ? 4 + m.state_bytes : m.param_bytes + m.state_bytes) / plan.ranks;
+  return bytes;
+}
+
+TEST(Estimate, CountsEveryElementOfEveryStageTierDtypeAndNumberOfRanks) {
+  for (const Placement& placement : legal_placements())
+    for (const uint32_t ranks : {1u, 2u, 4u, 8u})
+      for (const uint32_t param_bytes : {2u, 4u, 8u})
+        for (const bool device_is_host : {false, true}) {
+          Plan plan{
+              .model = {.parameters = 80'000,
+                        .largest = 3'000,
+                        .param_bytes = param_bytes,
+                        .grad_bytes = param_bytes == 2 ? 4 : param_bytes,
+                        .master_bytes = param_bytes == 2 ? 4u : 0u,
+                        .state_bytes = 2 * std::max(4u, param_bytes)},
+              .ranks = ranks,
+              .ranks_per_host = 2,
+              .device_is_host = device_is_host,
+              .placement = placement,
+              .buffers = {.reduce_bucket_size = 5'000, .prefetch_bucket_size = 1'000, .sub_group_size = 700, .buffer_count = 3}};
+          const Bytes found = estimate(plan), expected = counted(plan);
+          const std::string where = to_string(placement) + " on " + std::to_string(ranks) + " ranks, " +
+                                    std::to_string(param_bytes) + " bytes, device_is_host " + std::to_string(device_is_host);
+          EXPECT_EQ(found.device, expected.device) << where;
+          EXPECT_EQ(found.host, expected.host) << where;
+          EXPECT_EQ(found.pinned, expected.pinned) << where;
+          EXPECT_EQ(found.nvme, expected.nvme) << where;
+          EXPECT_EQ(found.checkpoint, expected.checkpoint) << where;
+        }
+}
+
+Plan billion(uint32_t ranks, Placement placement) {
+  return {.model = {.parameters = 1'000'000'000, .largest = 1'000'000},
+          .ranks = ranks,
+          .ranks_per_host = ranks,
+          .placement = placement};
+}
+
+TEST(Estimate, IsTheZeroPapersTable) {
+  const uint64_t p = 1'000'000'000, bucket = 8 << 20;
+  EXPECT_EQ(estimate(billion(64, {.stage = 0})).device, 16 * p);
+  EXPECT_EQ(estimate(billion(64, {.stage = 1})).device, 4 * p + 12 * p / 64);
+  EXPECT_EQ(estimate(billion(64, {.stage = 2})).device, 2 * p + 14 * p / 64 + 2 * 2 * bucket);
+  EXPECT_EQ(estimate(billion(64, {.stage = 3})).device, 16 * p / 64 + 2 * 2 * bucket + 2 * (2 * 1'000'000 + 50'000'000));
+  EXPECT_EQ(checkpoint_bytes(billion(1, {}).model), 12 * p);
+  for (int stage = 0; stage <= 3; ++stage)  // one rank has nothing to share
+    EXPECT_EQ(estimate(billion(1, {.stage = stage})).device, 16 * p) << stage;
+}
+
+TEST(Estimate, ATensorThatIsLargerThanABucketIsOneOfItsOwnAndNoBufferIsLargerThanTheModel) {
+  Plan plan = billion(2, {.stage = 2});
+  plan.model.largest = 50'000'000;
+  EXPECT_EQ(estimate(plan).device, 2'000'000'000 + 7'000'000'000 + 2 * 2 * 50'000'000ull);
+  plan.model.parameters = plan.model.largest = 1000;
+  EXPECT_EQ(estimate(plan).device, 2 * 1000 + 14 * 500 + 2 * 2 * 1000u);
+  plan.placement = {.stage = 3, .offload_optimizer = Tier::kNvme};
+  EXPECT_EQ(estimate(plan).device, 2 * 500 + 2 * 2 * 1000 + 2 * 1000u);
+  EXPECT_EQ(estimate(plan).host, 2 * 500 + 12 * 500u);  // gradients, and one page
+}
+
+TEST(Estimate, IsWhatTheLayoutOfTheFlatBuffersComesTo) {
+  std::vector<int64_t> numels;
+  uint64_t parameters = 0;
+  for (int64_t i = 0; i < 200; ++i) parameters += static_cast<uint64_t>(numels.emplace_back(1 + i * i * 37 % 9000));
+  for (const uint32_t ranks : {2u, 4u, 8u}) {
+    Plan plan{
+        .model = {.parameters = parameters, .largest = static_cast<uint64_t>(*std::max_element(numels.begin(), numels.end()))},
+        .ranks = ranks,
+        .placement = {.stage = 2},
+        .buffers = {.reduce_bucket_size = 20'000}};
+    const Layout layout = lay_out(numels, 20'000, ranks);
+    int64_t own = 0, largest = 0;
+    for (const Shard& shard : shards_of(layout, 0, ranks)) own += shard.numel;
+    for (const Bucket& bucket : layout.buckets) largest = std::max(largest, bucket.numel);
+    const int64_t kept = 2 * layout.numel + 14 * own + 2 * 2 * largest, estimated = static_cast<int64_t>(estimate(plan).device);
+    const int64_t padding = (2 * layout.numel + 14 * own) - static_cast<int64_t>(2 * parameters + 14 * parameters / ranks);
+    EXPECT_LE(kept, estimated + padding + 2 * 2 * kAlignment * ranks) << ranks;
+    EXPECT_GT(kept, estimated - 2 * 2 * 9000) << ranks;  // a bucket may lack up to a tensor
+    EXPECT_LT(padding, estimated / 50) << ranks;
+  }
+}
+
+TEST(Estimate, WithoutPinMemoryNothingIsPinned) {
+  Plan plan = billion(2, {.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kCpu});
+  const uint64_t host = estimate(plan).host;
+  EXPECT_EQ(estimate(plan).pinned, host);
+  plan.buffers.pin_memory = false;
+  EXPECT_EQ(estimate(plan).pinned, 0u);
+  EXPECT_EQ(estimate(plan).host, host);
+}
+
+TEST(Estimate, KnowsSixteenLegalPlacements) {
+  EXPECT_EQ(legal_placements().size(), 1u + 3 + 3 + 9);
+  EXPECT_FALSE((Placement{.stage = 0, .offload_optimizer = Tier::kCpu}.is_legal()));
+  EXPECT_FALSE((Placement{.stage = 2, .offload_param = Tier::kCpu}.is_legal()));
+  EXPECT_FALSE((Placement{.stage = 4}.is_legal()));
+}
+
+// ---- Fit
+
+Room room(uint64_t device_gib, uint64_t host_gib, std::optional<uint64_t> nvme_gib = {}) {
+  Room room{.device = device_gib * kGiB, .host = host_gib * kGiB};
+  if (nvme_gib) room.nvme = *nvme_gib * kGiB;
+  return room;
+}
+
+Placement chosen(const Plan& plan, const Room& room) {
+  const auto change = smallest_change(plan, room);
+  if (!change || change->ranks != plan.ranks) ADD_FAILURE() << "no placement on " << plan.ranks << " ranks";
+  return change ? change->placement : Placement{};
+}
+
+TEST(Fit, WhatFitsIsNoError) { EXPECT_NO_THROW(fit(billion(8, {.stage = 2}), room(4, 0))); }
+
+TEST(Fit, ChoosesTheLowestStageFirst) {  // on 8 ranks: 14.9, 5.1, 3.6, 2.0 GiB
+  EXPECT_EQ(chosen(billion(8, {}), room(6, 100, 100)), (Placement{.stage = 1}));
+  EXPECT_EQ(chosen(billion(8, {}), room(4, 100, 100)), (Placement{.stage = 2}));
+  EXPECT_EQ(chosen(billion(8, {}), room(3, 100, 100)), (Placement{.stage = 3}));
+}
+
+TEST(Fit, ThenOffloadToHostMemoryThenToNvme) {
+  EXPECT_EQ(chosen(billion(2, {.stage = 2}), room(3, 100, 100)), (Placement{.stage = 2, .offload_optimizer = Tier::kCpu}));
+  EXPECT_EQ(chosen(billion(4, {.stage = 2}), room(1, 100, 100)), (Placement{.stage = 3, .offload_optimizer = Tier::kCpu}));
+  // Masters, states and gradients of both ranks are 13.0 GiB of host memory.
+  EXPECT_EQ(chosen(billion(2, {.stage = 2}), room(3, 12, 100)), (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
+  EXPECT_EQ(chosen(billion(2, {.stage = 2, .offload_optimizer = Tier::kCpu}), room(3, 12, 100)),
+            (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
+}
+
+TEST(Fit, NvmeIsProposedWhereAFolderIsKnownOrNamedAlready) {
+  EXPECT_GT(smallest_change(billion(2, {.stage = 2}), room(3, 12))->ranks, 2u);
+  EXPECT_EQ(chosen(billion(2, {.stage = 1, .offload_optimizer = Tier::kNvme}), room(3, 12)),
+            (Placement{.stage = 2, .offload_optimizer = Tier::kNvme}));
+}
+
+TEST(Fit, OneGraphicsCardTakesTheModelByOffload) {
+  EXPECT_EQ(chosen(billion(1, {}), room(6, 100)), (Placement{.stage = 1, .offload_optimizer = Tier::kCpu}));
+  EXPECT_EQ(chosen(billion(1, {}), room(1, 100)),
+            (Placement{.stage = 3, .offload_optimizer = Tier::kCpu, .offload_param = Tier::kCpu}));
+}
+
+TEST(Fit, ThenTheSmallestNumberOfRanksOnWholeHosts) {
+  const Plan plan = billion(2, {});
+  const Room small = room(2, 1);
+  const auto change = smallest_change(plan, small);
+  ASSERT_TRUE(change);
+  EXPECT_GT(change->ranks, 2u);
+  EXPECT_EQ(change->ranks % 2, 0u);
+  EXPECT_TRUE(lacks(*change, small).empty());
+  for (uint32_t ranks = 4; ranks < change->ranks; ranks += 2)  // on fewer no placement fits that needs no NVMe
+    for (Placement placement : legal_placements()) {
+      if (placement.offload_optimizer == Tier::kNvme || placement.offload_param == Tier::kNvme) continue;
+      Plan fewer = plan;
+      fewer.ranks = ranks;
+      fewer.placement = placement;
+      EXPECT_FALSE(lacks(fewer, small).empty()) << to_string(placement) << " on " << ranks;
+    }
+  const Error error = error_of([&] { fit(plan, small); });
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("nothing fits on 2 ranks; " + to_string(change->placement) + " fits on " +
+                                            std::to_string(change->ranks) + " ranks (" + std::to_string(change->ranks / 2) +
+                                            " hosts like this one)"),
+                                  HasSubstr("set zero_optimization.stage to 3")));
+}
+
+TEST(Fit, SaysWhatLacksOfEachMemoryAndWhatToSet) {
+  Room small = room(8, 1);
+  small.checkpoint = kGiB;
+  const Error error = error_of([&] { fit(billion(2, {.stage = 1, .offload_optimizer = Tier::kCpu}), small); });
+  EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("at stage 1 with offload_optimizer to cpu on 2 ranks"), Not(HasSubstr("device memory")),
+                    HasSubstr("11.2 GiB of host memory by the 2 ranks of a host are needed, 1.0 GiB are free: 10.2 GiB lack"),
+                    HasSubstr("11.2 GiB of disk space for a checkpoint are needed"), HasSubstr("activations are not counted")));
+  EXPECT_THAT(error.next_step(), HasSubstr("free disk space"));
+
+  const Error stage = error_of([&] { fit(billion(8, {}), room(4, 1)); });
+  EXPECT_THAT(stage.message(), HasSubstr("14.9 GiB of device memory are needed, 4.0 GiB are free: 10.9 GiB lack"));
+  EXPECT_EQ(stage.next_step(), "stage 2 fits: 3.5 GiB of 4.0 GiB of device memory; set zero_optimization.stage to 2");
+  const Error nvme = error_of([&] { fit(billion(2, {.stage = 2}), room(3, 12, 100)); });
+  EXPECT_THAT(nvme.next_step(), HasSubstr("set zero_optimization.offload_optimizer.device to \"nvme\" and its nvme_path"));
+}
+
+TEST(Fit, SaysWhereNoNumberOfRanksWouldDo) {  // the largest parameter alone is larger than the device
+  Plan plan = billion(2, {});
+  plan.model.largest = plan.model.parameters;
+  EXPECT_FALSE(smallest_change(plan, room(1, 100, 100)));
+  EXPECT_THAT(error_of([&] { fit(plan, room(1, 100)); }).next_step(), HasSubstr("on any number of ranks"));
+}
+
+TEST(Fit, WhereTheDeviceIsTheHostOffloadToHostMemoryIsNoWayOut) {
+  Plan plan = billion(2, {});
+  plan.device_is_host = true;
+  EXPECT_EQ(chosen(plan, {.host = 19 * kGiB}), (Placement{.stage = 1}));  // both ranks: 29.8, 18.6, 16.8, 15.3 GiB
+  EXPECT_EQ(chosen(plan, {.host = 10 * kGiB, .nvme = 100 * kGiB}), (Placement{.stage = 1, .offload_optimizer = Tier::kNvme}));
+  EXPECT_EQ(chosen(plan, {.host = 100 * kGiB, .process = 9 * kGiB}), (Placement{.stage = 2}));
+}
+
+// ---- What the machine has
+
+class MachineMemoryTest : public testing::Test {
+ protected:
+  void write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((folder_ / file).parent_path());
+    test::write_file(folder_ / file, text);
+  }
+  MachineMemory memory() const { return machine_memory(folder_.string() + "/proc", folder_.string() + "/cgroup"); }
+  void meminfo() { write("proc/meminfo", "MemTotal:       16384 kB\nMemFree:         4096 kB\nMemAvailable:   8192 kB\n"); }
+  TemporaryFolder folder_;
+};
+
+TEST_F(MachineMemoryTest, WithoutACgroupItIsWhatTheKernelHas) {
+  meminfo();
+  const MachineMemory found = memory();
+  EXPECT_EQ(found.physical_bytes, 16384u * 1024);
+  EXPECT_EQ(found.available_bytes, 8192u * 1024);
+  EXPECT_EQ(found.cgroup.limit_bytes, std::nullopt);
+  EXPECT_EQ(found.host_free_bytes(), 8192u * 1024);
+}
+
+TEST_F(MachineMemoryTest, TheNearestLimitOfNestedGroupsCounts) {
+  meminfo();
+  write("proc/self/cgroup", "0::/slice/job\n");
+  write("cgroup/slice/job/memory.max", "max\n");
+  write("cgroup/slice/memory.max", "4000000\n");
+  write("cgroup/slice/memory.current", "3500000\n");
+  write("cgroup/slice/memory.stat", "anon 1\ninactive_file 400000\nactive_file 100000\n");
+  write("cgroup/memory.max", "3900000\n");  // smaller, and less used
+  write("cgroup/memory.current", "1000000\n");
+  const MachineMemory found = memory();
+  EXPECT_EQ(found.cgroup.limit_bytes, 3900000u);
+  EXPECT_EQ(found.cgroup.free_bytes, 1000000u);
+  EXPECT_EQ(found.host_free_bytes(), 1000000u);
+}
+
+TEST_F(MachineMemoryTest, ReadsTheFirstVersionToo) {
+  meminfo();
+  write("proc/self/cgroup", "9:pids:/other\n4:cpu,memory:/a/job\n0::/\n");
+  write("cgroup/memory/a/job/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  write("cgroup/memory/a/memory.limit_in_bytes", "6000000\n");
+  write("cgroup/memory/a/memory.usage_in_bytes", "5000000\n");
+  write("cgroup/memory/a/memory.stat", "inactive_file 7\ntotal_inactive_file 1000000\nhierarchical_memory_limit 5500000\n");
+  const MachineMemory found = memory();
+  EXPECT_EQ(found.cgroup.limit_bytes, 5500000u);  // a group above that is not mounted here
+  EXPECT_EQ(found.cgroup.free_bytes, 1500000u);
+}
+
+TEST_F(MachineMemoryTest, InAContainerThePathIsTheHostsAndTheMountIsTheGroup) {
+  meminfo();
+  write("proc/self/cgroup", "0::/a/path/of/the/host\n");
+  write("cgroup/memory.max", "1048576\n");
+  EXPECT_EQ(memory().cgroup.limit_bytes, 1048576u);
+  EXPECT_EQ(memory().host_free_bytes(), 1048576u);  // nothing says how much of it is used
+  write("proc/self/cgroup", "garbage\n:\n");
+  EXPECT_EQ(memory().cgroup.limit_bytes, std::nullopt);
+}
+
+TEST_F(MachineMemoryTest, KnowsWhatUlimitLeavesToThisProcess) {
+  meminfo();
+  write("proc/self/status", "Name:\tx\nVmSize:\t  1024 kB\nVmData:\t   512 kB\n");
+  EXPECT_EQ(memory().process_free_bytes(), std::nullopt);
+  rlimit before{};
+  getrlimit(RLIMIT_DATA, &before);
+  rlimit limit = before;
+  limit.rlim_cur = rlim_t{1} << 40;
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+  const auto found = memory();
+  setrlimit(RLIMIT_DATA, &before);
+  EXPECT_EQ(found.data_limit_bytes, uint64_t{1} << 40);
+  EXPECT_EQ(found.process_free_bytes(), (uint64_t{1} << 40) - 512 * 1024);
+}
+
+TEST_F(MachineMemoryTest, TheRealMachineHasMemoryAndADisk) {
+  const MachineMemory found = machine_memory();
+  EXPECT_GT(found.physical_bytes, found.available_bytes);
+  EXPECT_GT(found.host_free_bytes(), 0u);
+  EXPECT_EQ(free_bytes(folder_.string() + "/not/there/yet") >> 40, free_bytes(folder_.string()) >> 40);
+}
+
+// ---- The command
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;  // stdout and stderr
+};
+
+Outcome command(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe = popen((GANNET_BINARY_DIR "/bin/gannet estimate " + arguments + " 2>&1").c_str(), "r");
+  for (int letter; (letter = fgetc(pipe)) != EOF;) outcome.text += static_cast<char>(letter);
+  outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+TEST(EstimateCommand, PrintsATableOfEveryStageAndOffload) {
+  const auto outcome = command("--parameters 1.3B --largest 50M --ranks 8 --dtype bf16 --accelerator cuda --device-memory 16GiB");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("Bytes on each of 8 ranks (8 on a host), for 1.3B parameters in bf16"),
+                    ContainsRegex("stage +offload_optimizer +offload_param +device +host +of it pinned +NVMe +checkpoint"),
+                    ContainsRegex("\n0 +none +none +19.4 GiB +- +- +- +1.8 GiB +lacks 3.4 GiB of device memory\n"),
+                    ContainsRegex("\n1 +none +none +6.7 GiB +- +- +- +1.8 GiB +fits\n"),
+                    ContainsRegex("\n1 +nvme +none +4.8 GiB +384.0 MiB +384.0 MiB +1.8 GiB +1.8 GiB +"),
+                    ContainsRegex("\n3 +nvme +nvme +")));
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("Not counted: activations"), HasSubstr("This machine: "), HasSubstr("A checkpoint has 14.5 GiB")));
+}
+
+TEST(EstimateCommand, OnTheCpuThereIsOneMemory) {
+  const auto outcome = command("--parameters 1M --largest 1k --accelerator cpu --dtype fp32 --ranks 4");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, AllOf(ContainsRegex("offload_param +memory +NVMe +checkpoint"), Not(HasSubstr("pinned")),
+                                  ContainsRegex("\n0 +none +none +15.3 MiB +- +2.9 MiB +fits\n"),
+                                  ContainsRegex("\n1 +none +none +9.5 MiB +- +2.9 MiB +fits\n")));
+}
+
+TEST(EstimateCommand, MarksTheConfigsRowCountsItsOptimizerAndSaysWhatWouldFit) {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  test::write_file(file, R"({"train_batch_size": 8, "fp16": {"enabled": true}, "accelerator": {"type": "cuda"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}})");
+  const auto outcome = command("--parameters 1B --ranks 8 --largest 1M --device-memory 3GiB --config '" + file + "'");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("parameters in fp16"), HasSubstr("with 8 bytes of optimizer states for each:"),
+                    ContainsRegex("\n2 +none +none +3.5 GiB .*lacks [0-9.]+ MiB of device memory   <- [^\n]*ds_config.json\n"),
+                    HasSubstr("ds_config.json: the model does not fit: at stage 2 on 8 ranks"),
+                    HasSubstr("stage 3 fits: 2.0 GiB of 3.0 GiB of device memory; set zero_optimization.stage to 3")));
+}
+
+TEST(EstimateCommand, LooksAtTheDisksThatItIsTold) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      command("--parameters 1M --accelerator cpu --nvme '" + folder.string() + "' --checkpoints '" + folder.string() + "/later'");
+  EXPECT_THAT(outcome.text,
+              AllOf(ContainsRegex("This machine: .*B of disk free in " + folder.string()),
+                    HasSubstr(" in " + folder.string() + "/later.\n"), ContainsRegex("\n1 +nvme +none +[^\n]* fits\n")));
+  EXPECT_THAT(command("--parameters 1T --accelerator cpu --checkpoints '" + folder.string() + "'").text,
+              HasSubstr("of disk space for a checkpoint"));
+  EXPECT_THAT(command("--parameters 1M --accelerator cpu").text, ContainsRegex("\n1 +nvme +none +[^\n]* unknown: NVMe\n"));
+}
+
+TEST(EstimateCommand, WhatIsNoNumberOfParametersIsSaid) {
+  for (const char* wrong : {"many", "1.3X", "-5", "0", "1e30", "1.3B extra"}) {
+    const auto outcome = command("--parameters='" + std::string(wrong) + "'");
+    EXPECT_EQ(outcome.exit_code, 2) << wrong;
+    EXPECT_THAT(outcome.text, HasSubstr("is not a number of parameters"));
+  }
+  EXPECT_THAT(command("--parameters 1M --largest 2M").text, HasSubstr("--largest 2M is more than all parameters, 1M"));
+  EXPECT_EQ(command("").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace gannet::zero

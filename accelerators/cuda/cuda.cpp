@@ -1,14 +1,14 @@
 // NVIDIA GPUs. Creating it checks the driver, counts the devices, and joins LibTorch's CUDA half to the process.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cstring>
 #include <gannet/sdk_accelerator.hpp>
 
+#include "queue.h"
+#include "runtime.h"
 #include "torch_half.h"
 
 namespace gannet::accelerators {
@@ -17,10 +17,6 @@ namespace {
 using sdk::Failure;
 
 constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
-
-void check(cudaError_t status, const std::string& doing) {
-  if (status != cudaSuccess) throw Failure(GANNET_INTERNAL, doing + " failed: " + cudaGetErrorString(status));
-}
 
 // The sentences a machine without a GPU gets. The driver's library comes first: without it the runtime only says that the
 // driver's version is insufficient.
@@ -54,7 +50,8 @@ class Cuda : public sdk::AcceleratorBase {
 
   Cuda(const gannet_host& host, const sdk::Params& params) : AcceleratorBase(host, params), count_(count_devices()) {
     open_torch_half();
-    capabilities_ = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY | GANNET_ACCELERATOR_STREAMS;
+    capabilities_ = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY | GANNET_ACCELERATOR_STREAMS |
+                    GANNET_ACCELERATOR_SEPARATE_MEMORY;
     for (uint32_t device = 0; device < count_; ++device)
       if (attribute(cudaDevAttrComputeCapabilityMajor, device) < 8) capabilities_ &= ~uint64_t{GANNET_ACCELERATOR_BF16};
   }
@@ -89,19 +86,20 @@ class Cuda : public sdk::AcceleratorBase {
 
   const char* default_comm() const { return "nccl"; }
 
- private:
-  static c10::impl::VirtualGuardImpl guard() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
-  static c10::Device device_of(uint32_t device) { return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)); }
+  using Queue = CudaQueue;
+  using Event = CudaEvent;
+  std::unique_ptr<Queue> make_queue(uint32_t device, const char* name) { return std::make_unique<Queue>(*this, device, name); }
+  void pin(void* address, uint64_t bytes) { pin_memory(address, bytes); }
+  void unpin(void* address) { unpin_memory(address); }
 
+ private:
   // Asking makes a context, some hundred megabytes on the device, so only where there is one: else every rank would put one on
   // every device that it looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
-    const c10::Device before = guard().exchangeDevice(device_of(device));
+    const OnDevice current(device);
     size_t free = 0, total = 0;
-    const cudaError_t status = cudaMemGetInfo(&free, &total);
-    guard().setDevice(before);
-    check(status, "asking for the free memory of CUDA device " + std::to_string(device));
+    check(cudaMemGetInfo(&free, &total), "asking for the free memory of CUDA device " + std::to_string(device));
     return free;
   }
 

@@ -152,7 +152,7 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   if (device_type == c10::DeviceType::CPU) return;
   // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
   const plugin::Plugin& carrier = comm->comm().plugin();
-  if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->name()))
+  if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->plugin_device()))
     throw Error(ErrorCode::kUnsupported, "comm plugin '" + carrier.name() + "' moves memory of device '" + carrier.device() + "', and accelerator '" + accelerator->name() + "' trains on its own",
                 "set \"comm\": {\"type\": \"" + accelerator->default_comm() + "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
   if (index >= count)
@@ -180,7 +180,7 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
     user_lr_seen.resize(groups.size());
     for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
   } else if (!settings().optimizer.type.empty()) {
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->name(), document, "optimizer");
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->plugin_device(), document, "optimizer");
     for (size_t g = 0; g < groups.size(); ++g) {
       Dict params = settings().optimizer.params;
       if (g < options.model_parameters.size())
@@ -240,7 +240,7 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
   user_schedule = options.lr_scheduler;
   schedule_is_by_hand = options.lr_scheduler.by_hand;
   if (!user_schedule.function && !settings().scheduler.type.empty() && reducer) {
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->name(), document, "scheduler");
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->plugin_device(), document, "scheduler");
     scheduler = std::make_unique<Scheduler>(plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
                                             static_cast<uint32_t>(groups.size()));
     const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);

@@ -9,6 +9,11 @@ namespace gannet {
 Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host)
     : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_accelerator_api>(plugin)) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
+  if (has(GANNET_ACCELERATOR_QUEUES) == (api_->queue_create != nullptr)) return;
+  api_->destroy(self_);
+  throw Error(ErrorCode::kPlugin,
+              interfaces::who(plugin_) + " says that it has queues and has no functions for them, or the other way round",
+              "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are not null");
 }
 
 Accelerator::~Accelerator() { api_->destroy(self_); }
@@ -40,6 +45,11 @@ void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const { retu
 std::string Accelerator::default_comm() const {
   const char* name = api_->default_comm(self_);
   return name ? name : "";
+}
+
+std::string Accelerator::plugin_device() const {
+  const char* device = api_->plugin_device(self_);
+  return device ? device : name();
 }
 
 }  // namespace gannet

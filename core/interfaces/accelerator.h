@@ -1,5 +1,5 @@
-// A device family, as the engine sees it: what it can do, which devices there are. Memory, streams and events come from
-// LibTorch's own dispatch on torch_device_type().
+// A device family, as the engine sees it: what it can do, which devices there are. Memory and the compute streams come from
+// LibTorch's own dispatch on torch_device_type; copies that overlap compute run on queues (interfaces/queue.h).
 #pragma once
 
 #include "interfaces/host.h"
@@ -9,6 +9,9 @@
 #include <string>
 
 namespace gannet {
+
+class Pin;
+class Queue;
 
 class Accelerator {
  public:
@@ -34,6 +37,16 @@ class Accelerator {
   // Of a c10::Stream, by its id. Null for CUDA's default stream, and on a device without streams.
   void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
+  // The device whose optimizer and comm plugins work on this one's memory: name(), but for a device made of another's memory.
+  std::string plugin_device() const;
+
+  // The name is for messages.
+  Queue make_queue(const std::string& name, uint32_t index = 0);
+  // Page-locks host memory for copies beside the host; where there are no queues there is nothing to do.
+  Pin pin(void* address, uint64_t bytes);
+
+  const gannet_accelerator_api* api() const { return api_; }
+  void* self() const { return self_; }
 
  private:
   const plugin::Plugin& plugin_;

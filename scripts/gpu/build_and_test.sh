@@ -20,7 +20,7 @@ if [ -d .carry/prefix ]; then
 fi
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLIBTORCH_ROOT="$torch" -DGANNET_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
   -DGANNET_BUILD_EXAMPLES=OFF >"$build.log" 2>&1 || { tail -n 30 "$build.log" >&2; fail "cmake could not configure (its words are above)"; }
-cmake --build "$build" --target gpu_test gpu_speed gannet plugins >"$build.log" 2>&1 || { grep -E -A 5 'error|FAILED' "$build.log" >&2; fail "the build failed"; }
+cmake --build "$build" --target gpu_test accelerators_test gpu_speed gannet plugins >"$build.log" 2>&1 || { grep -E -A 5 'error|FAILED' "$build.log" >&2; fail "the build failed"; }
 "$build/bin/gannet" plugins list
 ctest --test-dir "$build" -L gpu --output-on-failure --no-tests=error
 "$build/tests/gpu_speed" 100

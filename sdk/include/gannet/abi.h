@@ -30,7 +30,7 @@ extern "C" {
 #define GANNET_ABI_MAJOR 1
 #define GANNET_ABI_MINOR 0
 /* Version of the three kinds that are not frozen yet (Accelerator, Offload, Comm). */
-#define GANNET_VOLATILE_VERSION 1
+#define GANNET_VOLATILE_VERSION 2
 
 /* ---- Codes ---------------------------------------------------------------------------------------------------------*/
 
@@ -312,11 +312,15 @@ enum gannet_accelerator_capability {
   GANNET_ACCELERATOR_FP16 = 1u << 0,
   GANNET_ACCELERATOR_BF16 = 1u << 1,
   GANNET_ACCELERATOR_PINNED_MEMORY = 1u << 2, /* at::empty with pinned_memory gives memory that the device copies from */
-  GANNET_ACCELERATOR_STREAMS = 1u << 3        /* work is asynchronous and ordered by streams */
+  GANNET_ACCELERATOR_STREAMS = 1u << 3,       /* compute is asynchronous and ordered by streams */
+  GANNET_ACCELERATOR_QUEUES = 1u << 4,        /* the queue functions of the table are there */
+  /* Device memory is apart from host memory, so that moving a buffer to the host frees memory of the device. */
+  GANNET_ACCELERATOR_SEPARATE_MEMORY = 1u << 5
 };
 
 /* No tensor and no allocator crosses: the plugin joins the vendor's half of LibTorch to the process (open), and tells which
- * DeviceType it is; the host then uses LibTorch's own dispatch for memory, streams and events. */
+ * DeviceType it is; the host then uses LibTorch's own dispatch for memory and for compute, on LibTorch's streams. Beside them
+ * run the plugin's own queues, for copies that overlap compute. */
 typedef struct gannet_accelerator_api {
   uint32_t struct_size;
   uint32_t version; /* GANNET_VOLATILE_VERSION */
@@ -334,6 +338,35 @@ typedef struct gannet_accelerator_api {
   void* (*native_stream)(void* self, uint32_t device, int64_t stream_id);
   /* The Comm plugin that "auto" means on this accelerator, for several processes. */
   const char* (*default_comm)(void* self);
+  /* The device whose optimizer and comm plugins work on this accelerator's memory; null: the accelerator's own name. */
+  const char* (*plugin_device)(void* self);
+
+  /* Queues: GANNET_ACCELERATOR_QUEUES, and all of the following, or none of it and all null.
+   *
+   * A queue does what it is given in that order, while the caller goes on. Nothing orders two queues, or a queue and a compute
+   * stream, but events. One thread at a time uses a queue; different queues and any event may be used from any thread. Work that
+   * fails later is told by every event recorded behind it; the queue skips the rest, and so does a queue that waits for such an
+   * event. */
+  int32_t (*queue_create)(void* self, uint32_t device, const char* name, void** queue, gannet_error* error);
+  void (*queue_destroy)(void* self, void* queue); /* returns when its work is over */
+  /* Between any two of host and device memory. Both buffers stay as they are until the copy is over. Host memory that is not
+   * pinned may make the caller wait. */
+  int32_t (*queue_copy)(void* self, void* queue, void* to, const void* from, uint64_t bytes, gannet_error* error);
+  /* An event that is over when the queue has done all that it was given so far. It may outlive the queue. */
+  int32_t (*event_record)(void* self, void* queue, void** event, gannet_error* error);
+  void (*event_destroy)(void* self, void* event);
+  int32_t (*event_query)(void* self, void* event, int32_t* is_over, gannet_error* error);
+  int32_t (*event_wait)(void* self, void* event, gannet_error* error); /* blocks the calling thread */
+  /* What the queue is given from now on begins after the event is over. */
+  int32_t (*queue_wait_event)(void* self, void* queue, void* event, gannet_error* error);
+  /* Likewise after what a compute stream of the queue's device (its native handle) has been given so far, and the other way
+   * round. Nothing to do where compute is synchronous. */
+  int32_t (*queue_wait_stream)(void* self, void* queue, void* stream, gannet_error* error);
+  int32_t (*stream_wait_event)(void* self, void* stream, void* event, gannet_error* error);
+  /* Page-locks host memory, so that copies from and to it run beside the host. unpin takes the address that pin was given, once
+   * no copy uses the memory. */
+  int32_t (*pin)(void* self, void* address, uint64_t bytes, gannet_error* error);
+  int32_t (*unpin)(void* self, void* address, gannet_error* error);
 } gannet_accelerator_api;
 
 /* ---- Comm (version 0) ------------------------------------------------------------------------------------------------*/

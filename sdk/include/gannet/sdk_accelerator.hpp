@@ -9,13 +9,32 @@
 ///   };
 ///   GANNET_PLUGINS("accelerator/cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::accelerator<Cpu>("cpu", GANNET_TIER_STABLE, "", "1.0", "the host's processor"))
+///
+/// One with queues beside the compute streams (see gannet/abi.h for what they promise) has these as well; capabilities() need
+/// not tell:
+///   class Event {                                            movable
+///     bool is_over();
+///     void wait();
+///     void block(void* stream);                              later work of this compute stream waits
+///   };
+///   class Queue {                                            its destructor returns when its work is over
+///     void copy(void* to, const void* from, uint64_t bytes);
+///     Event record();
+///     void wait(Event& event);
+///     void wait_stream(void* stream);
+///   };
+///   std::unique_ptr<Queue> make_queue(uint32_t device, const char* name);
+///   void pin(void* address, uint64_t bytes);
+///   void unpin(void* address);
 #pragma once
 
 #include <gannet/sdk.hpp>
+#include <memory>
 
 namespace gannet::sdk {
 
-/// A derived class may also have set_device, synchronize, native_stream and default_comm; these are a host without streams.
+/// A derived class may also have set_device, synchronize, native_stream, default_comm and plugin_device; these are a host without
+/// streams.
 class AcceleratorBase : public HostServices {
  public:
   AcceleratorBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -23,9 +42,64 @@ class AcceleratorBase : public HostServices {
   void synchronize(uint32_t) {}
   void* native_stream(uint32_t, int64_t) { return nullptr; }
   const char* default_comm() const { return "gloo"; }
+  const char* plugin_device() const { return nullptr; }  // its own name
 };
 
 namespace detail {
+
+template <class Derived, class = void>
+inline constexpr bool kHasQueues = false;
+template <class Derived>
+inline constexpr bool kHasQueues<Derived, std::void_t<typename Derived::Queue>> = true;
+
+template <class Derived>
+void require_device(const Derived& accelerator, uint32_t device) {
+  if (device >= accelerator.device_count())
+    throw Failure(GANNET_INVALID_ARGUMENT,
+                  "there is no device " + std::to_string(device) + ", only " + std::to_string(accelerator.device_count()));
+}
+
+template <class Derived>
+constexpr void add_queues(gannet_accelerator_api& api) {
+  using Queue = typename Derived::Queue;
+  using Event = typename Derived::Event;
+  api.queue_create = [](void* self, uint32_t device, const char* name, void** queue, gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      auto& accelerator = *static_cast<Derived*>(self);
+      require_device(accelerator, device);
+      *queue = accelerator.make_queue(device, name).release();
+    });
+  };
+  api.queue_destroy = [](void*, void* queue) { delete static_cast<Queue*>(queue); };
+  api.queue_copy = [](void*, void* queue, void* to, const void* from, uint64_t bytes, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Queue*>(queue)->copy(to, from, bytes); });
+  };
+  api.event_record = [](void*, void* queue, void** event, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { *event = new Event(static_cast<Queue*>(queue)->record()); });
+  };
+  api.event_destroy = [](void*, void* event) { delete static_cast<Event*>(event); };
+  api.event_query = [](void*, void* event, int32_t* is_over, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { *is_over = static_cast<Event*>(event)->is_over(); });
+  };
+  api.event_wait = [](void*, void* event, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Event*>(event)->wait(); });
+  };
+  api.queue_wait_event = [](void*, void* queue, void* event, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Queue*>(queue)->wait(*static_cast<Event*>(event)); });
+  };
+  api.queue_wait_stream = [](void*, void* queue, void* stream, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Queue*>(queue)->wait_stream(stream); });
+  };
+  api.stream_wait_event = [](void*, void* stream, void* event, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Event*>(event)->block(stream); });
+  };
+  api.pin = [](void* self, void* address, uint64_t bytes, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Derived*>(self)->pin(address, bytes); });
+  };
+  api.unpin = [](void* self, void* address, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Derived*>(self)->unpin(address); });
+  };
+}
 
 template <class Derived>
 inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
@@ -36,14 +110,14 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
     return guarded(error, [&] { *self = new Derived(*host, Params(*params)); });
   };
   api.destroy = [](void* self) { delete static_cast<Derived*>(self); };
-  api.capabilities = [](void* self) -> uint64_t { return static_cast<Derived*>(self)->capabilities(); };
+  api.capabilities = [](void* self) -> uint64_t {
+    return static_cast<Derived*>(self)->capabilities() | (kHasQueues<Derived> ? uint64_t{GANNET_ACCELERATOR_QUEUES} : 0);
+  };
   api.device_count = [](void* self) -> uint32_t { return static_cast<Derived*>(self)->device_count(); };
   api.device_info = [](void* self, uint32_t device, gannet_device_info* info, gannet_error* error) -> int32_t {
     return guarded(error, [&] {
       auto& accelerator = *static_cast<Derived*>(self);
-      if (device >= accelerator.device_count())
-        throw Failure(GANNET_INVALID_ARGUMENT,
-                      "there is no device " + std::to_string(device) + ", only " + std::to_string(accelerator.device_count()));
+      require_device(accelerator, device);
       accelerator.device_info(device, *info);
     });
   };
@@ -57,6 +131,8 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
     return static_cast<Derived*>(self)->native_stream(device, stream_id);
   };
   api.default_comm = [](void* self) -> const char* { return static_cast<Derived*>(self)->default_comm(); };
+  api.plugin_device = [](void* self) -> const char* { return static_cast<Derived*>(self)->plugin_device(); };
+  if constexpr (kHasQueues<Derived>) add_queues<Derived>(api);
   return api;
 }();
 

@@ -1,0 +1,79 @@
+#include "queue.h"
+
+#include "runtime.h"
+
+namespace gannet::accelerators {
+
+// ---- CudaEvent -------------------------------------------------------------------------------------------------------
+
+// An event is of the device that is current when it is made, and is recorded on that device's streams alone.
+CudaEvent::CudaEvent(uint32_t device, cudaStream_t stream) : device_(device) {
+  const OnDevice current(device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event on CUDA device " + std::to_string(device));
+  event_.reset(event);
+  check(cudaEventRecord(event, stream), "recording an event on CUDA device " + std::to_string(device));
+}
+
+bool CudaEvent::is_over() {
+  const cudaError_t status = cudaEventQuery(event_.get());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // else the next call that asks for errors finds it
+    return false;
+  }
+  check(status, "work in a queue of CUDA device " + std::to_string(device_));
+  return true;
+}
+
+void CudaEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of CUDA device " + std::to_string(device_)); }
+
+void CudaEvent::block(void* stream) {
+  const OnDevice current(device_);  // a null stream is the current device's default one
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0),
+        "letting a stream of CUDA device " + std::to_string(device_) + " wait for a queue");
+}
+
+// ---- CudaQueue -------------------------------------------------------------------------------------------------------
+
+CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
+    : host_(host), device_(device), name_(name) {
+  const OnDevice current(device);
+  // Non-blocking: the legacy default stream, which LibTorch computes on, would else wait for every copy, and every copy for it.
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+        "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
+}
+
+CudaQueue::~CudaQueue() {
+  const cudaError_t status = cudaStreamSynchronize(stream_);
+  if (status != cudaSuccess)
+    host_.warn("queue '" + name_ + "' of CUDA device " + std::to_string(device_) +
+               " ended with a failure: " + cudaGetErrorString(status));
+  cudaStreamDestroy(stream_);
+}
+
+// The addresses say which memory they are of (unified addressing, on every 64-bit system).
+void CudaQueue::copy(void* to, const void* from, uint64_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
+        "a copy of " + std::to_string(bytes) + " bytes in queue '" + name_ + "' of CUDA device " + std::to_string(device_));
+}
+
+void CudaQueue::wait(CudaEvent& event) {
+  check(cudaStreamWaitEvent(stream_, event.handle(), 0),
+        "letting queue '" + name_ + "' of CUDA device " + std::to_string(device_) + " wait for an event");
+}
+
+void CudaQueue::wait_stream(void* stream) {
+  CudaEvent event(device_, static_cast<cudaStream_t>(stream));
+  wait(event);
+}
+
+// ---- Pinned memory ---------------------------------------------------------------------------------------------------
+
+void pin_memory(void* address, uint64_t bytes) {
+  check(cudaHostRegister(address, bytes, cudaHostRegisterPortable),
+        "page-locking " + std::to_string(bytes) + " bytes of host memory");
+}
+
+void unpin_memory(void* address) { check(cudaHostUnregister(address), "unlocking host memory"); }
+
+}  // namespace gannet::accelerators

@@ -7,23 +7,28 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <utility>
+
+#include "tensor/stored_bytes.h"
 
 namespace gannet::checkpoint {
 
 class BytesOf {
  public:
   // The current stream of the tensor's device is remembered: copies made by other threads come after what is queued there.
-  explicit BytesOf(const at::Tensor& tensor) : tensor_(tensor) {
-    if (tensor.is_cpu() || tensor.numel() == 0) return;
+  explicit BytesOf(const at::Tensor& tensor, std::shared_ptr<StoredBytes> stored = nullptr) : tensor_(tensor), stored_(std::move(stored)) {
+    if (stored_ || tensor.is_cpu() || tensor.numel() == 0) return;
     stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
     bytes_ = tensor.detach().view({-1}).view(at::kByte);
   }
 
   // The bytes themselves where this thread can write to them; null on a device.
-  char* memory() const { return stream_ ? nullptr : static_cast<char*>(tensor_.mutable_data_ptr()); }
+  char* memory() const { return stream_ || stored_ ? nullptr : static_cast<char*>(tensor_.mutable_data_ptr()); }
 
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const {
+    if (stored_) return stored_->copy_out(begin, bytes, to);
     if (!stream_) {
       std::memcpy(to, static_cast<const char*>(tensor_.const_data_ptr()) + begin, bytes);
       return;
@@ -33,6 +38,7 @@ class BytesOf {
   }
 
   void copy_in(uint64_t begin, uint64_t bytes, const char* from) const {
+    if (stored_) return stored_->copy_in(begin, bytes, from);
     if (!stream_) {
       std::memcpy(static_cast<char*>(tensor_.mutable_data_ptr()) + begin, from, bytes);
       return;
@@ -45,6 +51,7 @@ class BytesOf {
   static at::Tensor host(char* memory, uint64_t bytes) { return at::from_blob(memory, {static_cast<int64_t>(bytes)}, at::kByte); }
 
   at::Tensor tensor_, bytes_;
+  std::shared_ptr<StoredBytes> stored_;
   std::optional<c10::Stream> stream_;  // of a device
 };
 

@@ -13,6 +13,8 @@
 // Names of tensors belong to the caller: what they mean is the engine's (core/engine/checkpoint.cpp).
 #pragma once
 
+#include "tensor/stored_bytes.h"
+
 #include <ATen/core/Tensor.h>
 #include <gannet/value.h>
 
@@ -38,6 +40,7 @@ struct Slice {
   std::vector<int64_t> shape;  // of the whole
   int64_t begin = 0;
   at::Tensor data;             // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
+  std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes lie, when `data` is on the "meta" device
 };
 
 struct Content {
@@ -89,6 +92,7 @@ struct Target {
   std::string name;
   int64_t begin = 0;
   at::Tensor into;
+  std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes go, when `into` is on the "meta" device
 };
 
 class Opened {

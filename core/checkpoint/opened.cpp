@@ -128,7 +128,7 @@ void Opened::read(const std::vector<Target>& targets) const {
     const auto found = state_->index.find(target.name);
     const TensorEntry* tensor = found == state_->index.end() ? nullptr : &manifest.tensors[found->second];
     check_target(target, tensor, state_->path);
-    const BytesOf* into = &destinations.emplace_back(target.into);
+    const BytesOf* into = &destinations.emplace_back(target.into, target.stored);
     const int64_t item = static_cast<int64_t>(c10::elementSize(tensor->info.dtype)),
                   target_end = target.begin + target.into.numel();
     for (const SliceEntry& slice : tensor->slices) {

@@ -100,6 +100,8 @@ const char* to_string(Status status) {
       return "active at ZeRO stage 1 and above";
     case Status::kAtStage3:
       return "active at ZeRO stage 3";
+    case Status::kWithNvme:
+      return "active with offload to nvme";
     case Status::kNoEffect:
       return "no effect";
     case Status::kNotAtStage3:

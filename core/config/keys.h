@@ -35,6 +35,7 @@ enum class Status {
   kActive,       // Gannet acts on it
   kAtZero,       // at ZeRO stage 1 and above; elsewhere it has no effect
   kAtStage3,     // at ZeRO stage 3; elsewhere it has no effect
+  kWithNvme,     // where ZeRO offloads to nvme; elsewhere it has no effect
   kNoEffect,     // legal; does nothing here, which is said once
   kNotAtStage3,  // kUnsupported at ZeRO stage 3; elsewhere it has no effect
   kUnsupported,  // known to DeepSpeed, not done by Gannet: an error unless the value is the default or switches it off
@@ -75,7 +76,7 @@ std::vector<const Key*> members_of(std::string_view section);
 // The rows anywhere whose name or alias is `name`.
 std::vector<const Key*> keys_named(std::string_view name);
 
-inline bool is_read(Status status) { return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3; }
+inline bool is_read(Status status) { return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3 || status == Status::kWithNvme; }
 const Value& default_of(const Key& key);
 const char* to_string(Type type);      // "integer"
 const char* to_string(Status status);  // "active"

@@ -8,7 +8,6 @@ using enum Type;
 using enum Status;
 
 constexpr const char* kCheckpoint = "checkpoints are in Gannet's own format";
-constexpr const char* kNvme = "it belongs to the nvme offload of ZeRO";
 constexpr const char* kActivations = "activation checkpointing";
 constexpr const char* kPipeline = "no model is a pipeline here";
 
@@ -42,13 +41,13 @@ constexpr Key kRows[] = {
     {"nebula/nebula_load_path", kString, "null", kUnsupported, "", "folder to load from", "checkpoints by Nebula"},
     {"datastates_ckpt", kAny, "false", kUnsupported, "", "asynchronous checkpoints by DataStates", "checkpoints by DataStates"},
 
-    {"aio", kSection, "{}", kNoEffect, "", "asynchronous I/O of the nvme offload"},
-    {"aio/block_size", kInt, "1048576", kNoEffect, ">=1", "bytes of a request", kNvme},
-    {"aio/queue_depth", kInt, "8", kNoEffect, ">=1", "requests in flight", kNvme},
-    {"aio/intra_op_parallelism", kInt, "1", kNoEffect, ">=1", "threads of one transfer", kNvme},
-    {"aio/single_submit", kBool, "false", kNoEffect, "", "submit requests one by one", kNvme},
-    {"aio/overlap_events", kBool, "true", kNoEffect, "", "submit while completions arrive", kNvme},
-    {"aio/use_gds", kBool, "false", kNoEffect, "", "GPUDirect storage", kNvme},
+    {"aio", kSection, "{}", kActive, "", "asynchronous I/O of the nvme offload"},
+    {"aio/block_size", kInt, "1048576", kWithNvme, ">=1", "bytes of a request"},
+    {"aio/queue_depth", kInt, "8", kWithNvme, ">=1", "requests in flight"},
+    {"aio/intra_op_parallelism", kInt, "1", kWithNvme, ">=1", "threads of one transfer"},
+    {"aio/single_submit", kBool, "false", kWithNvme, "", "submit requests one by one"},
+    {"aio/overlap_events", kBool, "true", kWithNvme, "", "submit while completions arrive"},
+    {"aio/use_gds", kBool, "false", kUnsupported, "", "GPUDirect storage", "GPUDirect storage"},
     {"aio/thread_count", kInt, "1", kNoEffect, "", "old name of intra_op_parallelism",
      "DeepSpeed does not use it either; write intra_op_parallelism"},
 

@@ -178,25 +178,34 @@ void check_precision(const Settings& settings, const Reader& read) {
 void check_zero(const Settings& settings, const Document& document, const Reader& read) {
   const auto refuse = [&](const char* path, const std::string& what, const std::string& next) { throw Error(ErrorCode::kUnsupported, read.where(path) + what, next); };
   const int64_t stage = settings.zero.stage;
-  const auto device = [&](const char* path) {
+  const auto given = [&](const char* path) {
     const Value* value = document.find(path);
-    return value && value->is_string() && value->as_string() != "none" && value->as_string() != "auto" ? value->as_string() : std::string();
+    return value && value->is_string() && value->as_string() != "none" && value->as_string() != "auto";
   };
   if (stage > 0) {
-    if (const auto name = device("/zero_optimization/offload_optimizer/device"); !name.empty())
-      refuse("/zero_optimization/offload_optimizer/device", "offload of the optimizer to '" + name + "' is not built yet", "leave offload_optimizer out: its states are sharded among the ranks");
-    if (const auto name = device("/zero_optimization/offload_param/device"); !name.empty())
+    if (stage < 3 && given("/zero_optimization/offload_param/device"))
       refuse("/zero_optimization/offload_param/device", "offload_param belongs to ZeRO stage 3, and the stage is " + std::to_string(stage), "leave it out");
     if (const Value* zenflow = document.find("/zero_optimization/zenflow"); zenflow && zenflow->is_dict())
       refuse("/zero_optimization/zenflow", "ZenFlow is not done by Gannet", "leave zenflow out");
   }
   const Value* ratio = document.find("/zero_optimization/offload_optimizer/ratio");
-  if (ratio && ratio->is_number() && ratio->as_number() < 1)
+  if (ratio && ratio->is_number() && ratio->as_number() < 1 && stage < 3)
     throw Error(ErrorCode::kConfig,
                 read.where("/zero_optimization/offload_optimizer/ratio") +
                     "offload_optimizer.ratio below 1 belongs to ZeRO stage 3, and the stage is " +
                     std::to_string(settings.zero.stage),
                 "leave ratio out");
+}
+
+OffloadTo offload_to(const Reader& read, const std::string& block, bool applies) {
+  OffloadTo to;
+  const std::string path = "/zero_optimization/" + block;
+  const std::string device = read.at(path + "/device").is_null() ? "none" : read.at(path + "/device").as_string();
+  if (!applies || device == "none") return to;
+  to.device = device;
+  if (const Value& folder = read.at(path + "/nvme_path"); !folder.is_null()) to.params["nvme_path"] = folder;
+  for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events"}) to.params[key] = read.at(std::string("/aio/") + key);
+  return to;
 }
 
 }  // namespace
@@ -224,6 +233,10 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
                    .max_live_parameters = read.at("/zero_optimization/stage3_max_live_parameters").as_int(),
                    .max_reuse_distance = read.at("/zero_optimization/stage3_max_reuse_distance").as_int()};
   check_zero(settings, document, read);
+  settings.zero.offload_optimizer = offload_to(read, "offload_optimizer", settings.zero.stage > 0);
+  settings.zero.offload_optimizer.buffer_count = read.at("/zero_optimization/offload_optimizer/buffer_count").as_int();
+  settings.zero.offload_param = offload_to(read, "offload_param", settings.zero.stage == 3);
+  settings.zero.offload_param.max_in_cpu = read.at("/zero_optimization/offload_param/max_in_cpu").as_int();
   result.notices = document.notices();
   for (std::string& notice : check_status(document)) result.notices.push_back(std::move(notice));
 

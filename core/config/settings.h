@@ -29,6 +29,15 @@ struct Bf16 {
   bool check_grad_overflow = true;
 };
 
+// Where ZeRO puts what is not in use: an Offload plugin by name, and what its schema may ask for.
+struct OffloadTo {
+  std::string device;   // "": nowhere
+  Dict params;          // the block's and the aio section's
+  int64_t buffer_count = 4;
+  int64_t max_in_cpu = 1'000'000'000;  // of parameters: elements that stay in memory
+  explicit operator bool() const { return !device.empty(); }
+};
+
 struct Zero {
   int64_t stage = 0;
   // All in elements.
@@ -39,6 +48,7 @@ struct Zero {
   int64_t model_persistence_threshold = INT64_MAX;  // ... as far as all of them together have no more than this
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
+  OffloadTo offload_optimizer, offload_param;
 };
 
 // A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`

@@ -17,6 +17,8 @@ class StatusCheck {
  public:
   explicit StatusCheck(const Document& document) : document_(document) {
     if (const Value* stage = document.find("/zero_optimization/stage"); stage && stage->is_int()) stage_ = stage->as_int();
+    for (const char* path : {"/zero_optimization/offload_optimizer/device", "/zero_optimization/offload_param/device"})
+      if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme") has_nvme_ = stage_ > 0;
   }
 
   std::vector<std::string> run() {
@@ -34,6 +36,7 @@ class StatusCheck {
 
   const Document& document_;
   int64_t stage_ = 0;
+  bool has_nvme_ = false;
   std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in the order of the file
 };
 
@@ -80,6 +83,7 @@ void StatusCheck::member(const Key& row, const Value& value) {
   const std::string path = "/" + std::string(row.path);
   if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
   if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", path);
+  if (row.status == Status::kWithNvme) return has_nvme_ ? void() : note("it belongs to the nvme offload of ZeRO", path);
   if (row.status == Status::kAtStage3 || row.status == Status::kNotAtStage3) {
     if (stage_ < 3) return note("it acts at ZeRO stage 3", path);
     if (row.status == Status::kAtStage3) return;

@@ -189,11 +189,11 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       continue;
     }
     if (!call) call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "", control::Watch::Call::kTogether);
-    at::Tensor whole = at::empty({range.numel}, range.param.options().dtype(range.master_dtype));
+    at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
-      const auto& shard = range.shards[b];
       const auto& bucket = range.layout.buckets[b];
-      impl_->comm->all_gather(range.master_of(shard).const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(), static_cast<uint64_t>(shard.numel), to_dtype(range.master_dtype)).wait();
+      const at::Tensor mine = range.master_of(range.shards[b]);
+      impl_->comm->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(), static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype)).wait();
     }
     for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(whole, parameter));
   }
@@ -201,13 +201,6 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
 }
 
 void EngineBase::refresh_masters() { impl_->refresh_masters(); }
-
-void EngineBase::Impl::refresh_masters() {
-  at::NoGradGuard no_grad;
-  for (auto& range : ranges)
-    for (const auto& shard : range.shards)
-      if (range.has_master_copy()) range.master_of(shard).copy_(range.param_of(shard));
-}
 
 LoaderOptions EngineBase::loader_options() const {
   const auto& settings = impl_->settings();

@@ -41,25 +41,26 @@ void EngineBase::Impl::disarm() { interception.reset(); }
 void EngineBase::Impl::publish_staying(Range& range) {
   std::vector<size_t> staying;
   int64_t numel = 0;
+  const int64_t ranks = comm->size();
+  const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
   for (size_t p = 0; p < range.parameters.size(); ++p)
     if (range.parameters[p].staying.defined()) {
       staying.push_back(p);
-      numel += range.shards[p].numel;
+      numel += part(p);
     }
   if (staying.empty()) return;
-  const int64_t ranks = comm->size();
-  const at::Tensor mine = at::empty({numel}, range.param.options()), all = at::empty({ranks, numel}, range.param.options());
+  const auto options = at::TensorOptions().dtype(range.dtype).device(device);
+  const at::Tensor mine = at::empty({numel}, options), all = at::empty({ranks, numel}, options);
   int64_t at = 0;
   for (const size_t p : staying) {
-    mine.narrow(0, at, range.shards[p].numel).copy_(range.param_of(range.shards[p]));
-    at += range.shards[p].numel;
+    mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
+    at += part(p);
   }
   comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
   at = 0;
   for (const size_t p : staying) {
-    const int64_t part = range.shards[p].numel;
-    range.parameters[p].staying.view({ranks, part}).copy_(all.narrow(1, at, part));
-    at += part;
+    range.parameters[p].staying.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
+    at += part(p);
   }
 }
 
@@ -131,15 +132,13 @@ void GatheredParameters::State::publish(const Chosen& one) {
   impl->broadcast(whole, *write_from);
   if (!one.range) return;
   Range& range = *one.range;
-  const auto& parameter = range.parameters[one.parameter];
   for (const Part& part : range.parts) {
     if (part.tensor != one.parameter) continue;
     const at::Tensor mine = whole.flatten().narrow(0, part.begin, part.numel);
     const Shard place{part.offset, part.own, part.numel};
-    if (range.shards_parameters()) range.param_of(place).copy_(mine);
-    if (range.has_master_copy()) range.master_of(place).copy_(mine);
+    if (range.comes_and_goes) range.set_param(place, mine);
+    if (range.has_master_copy()) range.set_master(place, mine);
   }
-  static_cast<void>(parameter);
 }
 
 void GatheredParameters::State::end() {

@@ -24,32 +24,51 @@ int64_t Gatherer::numel_to_gather(size_t parameter) const {
   return entry.range->layout.buckets[entry.parameter].numel;
 }
 
-// The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
-// the same size, and nobody would know.
 void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   Entry& entry = entries_[parameter];
   const Range& range = *entry.range;
-  const zero::Shard& shard = range.shards[entry.parameter];
+  const int64_t numel = whole.numel() / comm_->size(), place = range.layout.buckets[entry.parameter].offset / comm_->size();
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
+  entry.whole = whole;
+  if (range.param.is_here()) return gather(entry, range.param.get(place, numel).const_data_ptr());
+  // A rank's shard is read to its place in the whole, and gathered from there when it has come.
+  entry.reading = range.param.start_read(place, numel, whole.narrow(0, comm_->rank() * numel, numel).data_ptr());
+}
+
+// The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
+// the same size, and nobody would know.
+void Gatherer::gather(Entry& entry, const void* shard) {
+  if (comm_->size() == 1 && shard == entry.whole.const_data_ptr()) return;
   entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(range.param_of(shard).const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(shard.numel), to_dtype(range.dtype));
+  entry.gathering = comm_->all_gather(shard, entry.whole.data_ptr(), static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
 }
 
 void Gatherer::finish(size_t parameter) {
   Entry& entry = entries_[parameter];
+  if (!entry.range->param.is_here()) {
+    entry.reading.wait();
+    const int64_t numel = entry.whole.numel() / comm_->size();
+    entry.marks.assign(comm_->size(), entry.mark);
+    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel).const_data_ptr());
+  }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
   entry.gathering.wait();
+  entry.whole.reset();
 }
 
 void Gatherer::drop(size_t parameter) noexcept {
   Entry& entry = entries_[parameter];
-  for (Work* work : {&entry.marking, &entry.gathering}) {
+  const auto quietly = [](auto& pending) {
     try {
-      work->wait();
-    } catch (const std::exception&) {  // a lost peer is told where it matters
+      pending.wait();
+    } catch (const std::exception&) {  // what was lost is told where it matters
     }
-  }
+  };
+  quietly(entry.reading);
+  quietly(entry.marking);
+  quietly(entry.gathering);
+  entry.whole.reset();
 }
 
 std::string Gatherer::name_of(int64_t mark) const {
@@ -61,6 +80,7 @@ std::string Gatherer::name_of(int64_t mark) const {
 }
 
 void Gatherer::meet(const char* where) {
+  if (comm_->size() == 1) return;
   size_t id = 0;
   while (id < meetings_.size() && meetings_[id] != where) ++id;
   if (id == meetings_.size()) meetings_.push_back(where);

@@ -1,4 +1,5 @@
-// Whole parameters from the ranks' shards: what stage 3 gathers, and the check that all ranks gather the same.
+// Whole parameters from the ranks' shards, which lie in memory or on a tier: what stage 3 gathers, and the check that all ranks
+// gather the same.
 #pragma once
 
 #include "engine/range.h"
@@ -33,8 +34,11 @@ class Gatherer : public zero::Source {
     size_t parameter;            // of the range
     int64_t mark = 0;            // what this rank gathers, and as its how-manyth
     std::vector<int64_t> marks;  // of all ranks
+    at::Tensor whole;            // where it comes to
+    Transfer reading;            // of this rank's shard, from a tier
     Work marking, gathering;
   };
+  void gather(Entry& entry, const void* shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 

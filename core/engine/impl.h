@@ -53,6 +53,8 @@ struct EngineBase::Impl {
   CommGroup* comm = nullptr;  // process_group's
   at::Device device{at::kCPU};
 
+  std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
+  std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
   std::vector<Range> ranges;
   std::vector<Range> frozen;         // parameters that are not trained and are sharded all the same: no masters, no gradients
@@ -113,13 +115,17 @@ struct EngineBase::Impl {
   // ---- initialize.cpp, parameters.cpp: construction, in this order
   void open_accelerator(const config::Document& document);
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
+  void open_tiers(const config::Document& document);
   void collect_parameters(const EngineOptions& options);
   void place_module();         // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
   void collect_frozen(const std::unordered_map<const void*, size_t>& trained);
   int64_t bucket_numel() const;
   void cut_range(Range& range);
   void place_range(Range& range);
-  void keep_shard(Range& range, size_t bucket, const at::Tensor& whole);
+  static bool is_memory(Offload& tier);
+  bool parameters_come_and_go() const;
+  Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;
+  void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
   void share_out(Range& range, size_t parameter, const at::Tensor& whole);
   void broadcast(const at::Tensor& tensor, uint32_t root = 0);
   void create_optimizer(const config::Document& document, const EngineOptions& options);
@@ -143,6 +149,8 @@ struct EngineBase::Impl {
   StepResult skip(const std::string& why);
   void update(double grad_scale);
   void update(Range& range, double grad_scale);
+  int64_t page_numel() const;
+  std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
   void publish_staying(Range& range);  // the small parameters that every rank has whole, where the others are shared out
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();

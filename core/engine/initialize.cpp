@@ -4,6 +4,7 @@
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/vector_math.h"
 
@@ -52,11 +53,11 @@ auto position_in(const config::Document& document, const std::string& block) {
 
 // The plugin that a block's `type` names; where none has that name, the error says where the type stands.
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
-                              const config::Document& document, const std::string& block) {
+                              const config::Document& document, const std::string& block, const char* key = "type") {
   try {
     return registry.require(kind, type, device);
   } catch (const Error& error) {
-    throw Error(error.code(), document.origin_of("/" + block + "/type").to_string() + ": " + error.message(), error.next_step());
+    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(), error.next_step());
   }
 }
 
@@ -92,6 +93,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
     throw Error(ErrorCode::kUnsupported, "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " + std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
                 "set zero_optimization.stage to 0, or name an optimizer in the config");
+  impl.open_tiers(document);
   impl.collect_parameters(options);
   impl.agree_on_model();
   impl.place_module();
@@ -162,6 +164,25 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   accelerator->set_device(index);
 }
 
+void EngineBase::Impl::open_tiers(const config::Document& document) {
+  const auto open = [&](const config::OffloadTo& to, const std::string& block) {
+    if (!to) return std::shared_ptr<Offload>();
+    const std::string place = "zero_optimization/" + block;
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, accelerator->plugin_device(), document, place, "device");
+    Dict params;  // of all that the config says of offload, what this tier knows
+    for (const auto& [key, value] : to.params.entries())
+      for (const auto* spec : plugin::specs_of(*plugin.descriptor))
+        if (key == spec->name) params[key] = value;
+    const auto position = [&](const std::string& member) {
+      const std::string path = "/" + place + (member.empty() ? "" : "/" + member);
+      return document.origin_of(document.find(path) ? path : document.find("/aio/" + member) ? "/aio/" + member : "/" + place).to_string();
+    };
+    return std::make_shared<Offload>(plugin, plugin::parse_params(plugin, params, position), host, comm->rank());
+  };
+  state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");
+  param_tier = open(settings().zero.offload_param, "offload_param");
+}
+
 void EngineBase::Impl::create_optimizer(const config::Document& document, const EngineOptions& options) {
   is_fp16 = settings().fp16.enabled;
   skips_non_finite = is_fp16 || (settings().bf16.enabled && settings().bf16.check_grad_overflow);
@@ -213,9 +234,9 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
       const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.own_numel
                             : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-      at::Tensor flat = allocate_flat(numel, dtype, device);
-      if (state.initial_value != 0) flat.fill_(state.initial_value);
-      range.states.push_back(std::move(flat));
+      Array array = state.extent == GANNET_STATE_PER_ELEMENT ? make_array(state_tier, numel, dtype, state.name) : Array::in_memory(allocate_flat(numel, dtype, device));
+      if (state.initial_value != 0) array.fill(state.initial_value);
+      range.states.push_back(std::move(array));
     }
   }
 

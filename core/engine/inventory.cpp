@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include <unordered_set>
@@ -12,6 +13,19 @@ namespace {
 
 Kept whole_of(Kept::Kind kind, const std::string& name, const at::Tensor& tensor) {
   return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
+}
+
+// Elements of an array, from `place` on, that are a part of a tensor.
+Kept part_of(Kept::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array, int64_t place, const zero::Part& part) {
+  Kept kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
+  if (part.numel == 0) return kept;
+  if (array.is_here()) {
+    kept.part = array.get(place, part.numel);
+  } else {
+    kept.part = at::empty({part.numel}, at::TensorOptions().dtype(array.dtype()).device(at::kMeta));
+    kept.stored = array.stored(place);
+  }
+  return kept;
 }
 
 // Of each parameter the part that lies on this rank, and an empty one where none does.
@@ -31,13 +45,13 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto& parameter = range.parameters[p];
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
-      if (!range.is_sharded()) {
+      const Array& masters = range.has_master_copy() ? range.master : range.param;
+      if (!range.is_sharded() && masters.is_here()) {
         all.push_back(whole_of(kind, parameter.name, range.whole_master(parameter)));
         continue;
       }
-      Kept kept{kind, parameter.name, parameter.shape, range.master_dtype, {}, {}, parts[p].begin};
-      if (parts[p].numel > 0) kept.part = range.master_of({parts[p].offset, parts[p].own, parts[p].numel});
-      all.push_back(std::move(kept));
+      const zero::Shard place{parts[p].offset, parts[p].own, parts[p].numel};
+      all.push_back(part_of(kind, parameter.name, parameter, masters, range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
     }
   };
   for (const auto& range : impl.ranges) add(range, Kept::Kind::kTrained);
@@ -54,26 +68,24 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
     const auto& specs = group.optimizer->states();
     for (size_t s = 0; s < specs.size(); ++s) {
       const std::string state = std::string(specs[s].name) + "/";
-      const at::Tensor& values = range.states[s];
+      const Array& values = range.states[s];
       if (specs[s].extent == GANNET_STATE_SCALAR) {
-        all.push_back(whole_of(Kept::Kind::kState, state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype), values.view({})));
+        all.push_back(whole_of(Kept::Kind::kState, state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype), values.here().view({})));
         continue;
       }
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
-        if (!range.is_sharded()) {
-          all.push_back(whole_of(Kept::Kind::kState, state + parameter.name,
-                                 specs[s].extent == GANNET_STATE_PER_TENSOR ? values.select(0, static_cast<int64_t>(p)) : range.slice(values, parameter)));
+        const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
+        if (!range.is_sharded() && values.is_here()) {
+          all.push_back(whole_of(Kept::Kind::kState, state + parameter.name, is_per_tensor ? values.here().select(0, static_cast<int64_t>(p)) : range.slice(values.here(), parameter)));
           continue;
         }
-        Kept kept{Kept::Kind::kState, state + parameter.name, parameter.shape, values.scalar_type(), {}, {}, parts[p].begin};
-        if (specs[s].extent == GANNET_STATE_PER_TENSOR) {  // on every rank; right on those that updated a part of the tensor
+        Kept kept = part_of(Kept::Kind::kState, state + parameter.name, parameter, values, parts[p].own, is_per_tensor ? zero::Part() : parts[p]);
+        if (is_per_tensor) {  // on every rank; right on those that updated a part of the tensor
           kept.shape = {};
           kept.begin = 0;
-          kept.part = values.narrow(0, static_cast<int64_t>(p), 1);
+          kept.part = values.here().narrow(0, static_cast<int64_t>(p), 1);
           kept.is_given_here = parts[p].numel > 0 && parts[p].begin == 0;
-        } else if (parts[p].numel > 0) {
-          kept.part = values.narrow(0, parts[p].own, parts[p].numel);
         }
         all.push_back(std::move(kept));
       }

@@ -26,6 +26,7 @@ struct Kept {
   at::Tensor whole;    // where it lives, in its logical shape; undefined where the ranks have parts of it
   at::Tensor part;     // [n] its elements from `begin` on, where this rank has any
   int64_t begin = 0;
+  std::shared_ptr<StoredBytes> stored;  // where they lie on a tier; `part` is then on the "meta" device
   bool is_given_here = true;  // by this rank to a checkpoint, where the ranks have parts
 };
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <sstream>
@@ -122,6 +123,7 @@ class Loading {
 
   void read() {
     std::vector<Target> targets;
+    std::deque<std::pair<at::Tensor, std::shared_ptr<StoredBytes>>> stored_copies;  // and from here to a tier
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // read here, then copied there: another dtype, or not contiguous
     auto want_part = [&](const std::string& name, int64_t begin, const at::Tensor& into, at::ScalarType saved) {
       at::Tensor direct = into;
@@ -145,6 +147,8 @@ class Loading {
     for (const auto& [kept, saved] : wanted_) {
       if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
       if (kept.whole.defined()) want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
+      else if (kept.stored && saved->dtype == kept.dtype) targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part, kept.stored});
+      else if (kept.stored) want_part(stored_name(kept, source_rank_), kept.begin, stored_copies.emplace_back(at::empty({kept.part.numel()}, kept.dtype), kept.stored).first, saved->dtype);
       else if (kept.part.defined()) want_part(stored_name(kept, source_rank_), kept.begin, kept.part, saved->dtype);
     }
     if (options_.custom_load_fn) {
@@ -171,6 +175,7 @@ class Loading {
       if (saved.name.starts_with("client/")) receipt_.client_state.tensors.emplace_back(saved.name.substr(7), bytes(saved.name));
     found_.read(targets);
     for (auto& [from, into] : copies) into.copy_(from);
+    for (auto& [from, into] : stored_copies) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
   }
 
   void hand_to_program() {

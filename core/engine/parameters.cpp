@@ -30,6 +30,11 @@ std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
 // Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
 constexpr int64_t kOverlapBucketNumel = 8 << 20;
 
+constexpr const char* kHowToRead = "read it in forward or backward, or under a zero::GatheredParameters guard";
+
+// Elements: a page of direct I/O, of the smallest dtype.
+constexpr int64_t kDriveAlignment = 2048;
+
 bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
@@ -96,10 +101,101 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       ranges[slot->second].parameters.push_back(std::move(parameter));
     }
   }
-  if (comm->size() > 1 && settings().zero.stage == 3) collect_frozen(group_of);
+  if (parameters_come_and_go()) collect_frozen(group_of);
   if (ranges.empty())
     throw Error(ErrorCode::kArgument, "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
                 "call requires_grad_(true) on those to train");
+}
+
+// Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
+void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained) {
+  std::map<at::ScalarType, size_t> range_of;
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : module->named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    const void* identity = tensor.unsafeGetTensorImpl();
+    if (trained.contains(identity) || !tensor.is_floating_point() || tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second) continue;
+    const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
+    const auto [slot, is_new] = range_of.emplace(dtype, frozen.size());
+    if (is_new) {
+      Range& range = frozen.emplace_back();
+      range.dtype = range.master_dtype = dtype;
+      range.grad_dtype = at::ScalarType::Undefined;
+    }
+    TrainedParameter parameter;
+    parameter.name = entry.key();
+    parameter.tensor = tensor;
+    parameter.shape = tensor.sizes().vec();
+    parameter.numel = tensor.numel();
+    frozen[slot->second].parameters.push_back(std::move(parameter));
+  }
+}
+
+bool EngineBase::Impl::is_memory(Offload& tier) {
+  void* const region = tier.allocate(tier.alignment_bytes(), "probe");
+  const bool has_address = tier.address(region) != nullptr;
+  tier.release(region);
+  return has_address;
+}
+
+// Parameters are shared out among several ranks, or kept on a drive.
+bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && !is_memory(*param_tier))); }
+
+Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const {
+  return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, device));
+}
+
+int64_t EngineBase::Impl::bucket_numel() const { return std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel); }
+
+void EngineBase::Impl::cut_range(Range& range) {
+  std::vector<int64_t> numels;
+  for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
+  if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
+  range.comes_and_goes = parameters_come_and_go();
+  const bool on_drive = range.comes_and_goes && param_tier && !is_memory(*param_tier);
+  // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
+  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, on_drive ? kDriveAlignment : zero::kAlignment);
+  range.numel = range.layout.numel;
+  for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
+  if (range.is_sharded()) {
+    range.shards = zero::shards_of(range.layout, comm->rank(), comm->size());
+    range.parts = zero::parts_of(range.layout, range.shards);
+    for (const auto& shard : range.shards) range.own_numel += shard.numel;
+  } else {
+    range.shards = {{0, 0, range.numel}};
+    for (size_t p = 0; p < numels.size(); ++p) range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
+    range.own_numel = range.numel;
+  }
+
+  for (const auto& shard : range.shards) {
+    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, kOverlapBucketNumel);
+    if (joins) range.stretches.back().numel += shard.numel;
+    else range.stretches.push_back(shard);
+  }
+  for (const auto& stretch : range.stretches) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
+  for (const auto& part : range.parts)
+    if (!range.is_sharded()) range.own_segments.push_back(segments_in(range, part.own, part.numel).front());
+}
+
+std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel) {
+  std::vector<gannet_segment> segments;
+  const auto& parts = range.parts;  // in the order of their places
+  auto part = std::partition_point(parts.begin(), parts.end(), [&](const zero::Part& one) { return one.own + one.numel <= own; });
+  for (; part != parts.end() && part->own < own + numel; ++part) {
+    const auto& parameter = range.parameters[part->tensor];
+    const int64_t first = std::max(part->own, own), last = std::min(part->own + part->numel, own + numel);
+    gannet_segment segment{};
+    segment.struct_size = sizeof(segment);
+    segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
+    segment.tensor_id = part->tensor;
+    segment.offset = static_cast<uint64_t>(first - own);
+    segment.numel = static_cast<uint64_t>(last - first);
+    segment.tensor_offset = static_cast<uint64_t>(part->begin + first - part->own);
+    segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
+    segment.shape = parameter.shape.data();
+    segments.push_back(segment);
+  }
+  return segments;
 }
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
@@ -132,8 +228,10 @@ void EngineBase::Impl::cut_range(Range& range) {
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
-  // A parameter that is gathered alone is a cut of its own.
-  range.layout = zero::lay_out(numels, range.shards_parameters() ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1);
+  range.comes_and_goes = parameters_come_and_go();
+  const bool on_drive = range.comes_and_goes && param_tier && !is_memory(*param_tier);
+  // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
+  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, on_drive ? kDriveAlignment : zero::kAlignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -183,40 +281,41 @@ void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {
 void EngineBase::Impl::place_range(Range& range) {
   cut_range(range);
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
-  range.param = allocate_flat(range.shards_parameters() ? range.own_numel : range.numel, range.dtype, device);
-  if (range.has_master_copy()) range.master = allocate_flat(range.own_numel, range.master_dtype, device);
+  range.param = make_array(param_tier, range.comes_and_goes ? range.own_numel : range.numel, range.dtype, "parameters");
+  if (range.has_master_copy()) range.master = make_array(state_tier, range.own_numel, range.master_dtype, "masters");
   if (is_trained) range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
-    at::Tensor whole = range.is_sharded() && (range.has_master_copy() || range.shards_parameters()) ? at::zeros({bucket.numel}, range.param.options().dtype(range.master_dtype))
-                       : range.has_master_copy() ? range.master.narrow(0, bucket.offset, bucket.numel)
-                                                 : range.param.narrow(0, bucket.offset, bucket.numel);
+    const Array& masters = range.has_master_copy() ? range.master : range.param;
+    const bool is_direct = !range.comes_and_goes && masters.is_here() && (!range.is_sharded() || !range.has_master_copy());
+    at::Tensor whole = is_direct ? masters.get(bucket.offset, bucket.numel) : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
     for (size_t p = bucket.first; p < bucket.last; ++p) {
       auto& parameter = range.parameters[p];
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
       parameter.tensor.mutable_grad().reset();
-      if (!range.shards_parameters()) parameter.tensor.set_data(range.slice(range.param, parameter));
+      if (!range.comes_and_goes) parameter.tensor.set_data(range.slice(range.param.here(), parameter));
     }
     broadcast(whole);
-    if (range.shards_parameters()) {
-      keep_shard(range, b, whole);
+    if (range.comes_and_goes) {
+      keep_part(range, b, whole);
       share_out(range, b, whole);
-    } else if (range.has_master_copy()) {
-      range.param.narrow(0, bucket.offset, bucket.numel).copy_(whole);
-      if (range.is_sharded()) keep_shard(range, b, whole);
+      continue;
     }
+    if (range.has_master_copy()) range.param.set(bucket.offset, whole);
+    if (!is_direct) keep_part(range, b, whole);
   }
   if (is_trained && !range.shards_gradients())
     for (auto& parameter : range.parameters) parameter.flat_grad = range.slice(range.grad, parameter);
 }
 
 // This rank's part of a bucket whose values, masters' or parameters', are in `whole`.
-void EngineBase::Impl::keep_shard(Range& range, size_t bucket, const at::Tensor& whole) {
-  const zero::Shard& shard = range.shards[bucket];
-  const at::Tensor mine = whole.narrow(0, shard.offset - range.layout.buckets[bucket].offset, shard.numel);
-  if (range.shards_parameters()) range.param_of(shard).copy_(mine);
-  if (range.has_master_copy()) range.master_of(shard).copy_(mine);
+void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
+  const int64_t begin = range.layout.buckets[bucket].offset;
+  const zero::Shard part = range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
+  const at::Tensor mine = whole.narrow(0, part.offset - begin, part.numel);
+  if (range.comes_and_goes) range.set_param(part, mine);
+  if (range.has_master_copy()) range.set_master(part, mine);
 }
 
 // The module's parameter, which is bucket `p`, gives up its bytes; a small one stays whole on every rank.
@@ -229,15 +328,15 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
     parameter.tensor.set_data(parameter.staying.narrow(0, 0, parameter.numel).view(parameter.shape));
     return;
   }
-  parameter.tensor.set_data(at::empty(parameter.shape, range.param.options()));
+  parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(device)));
   gatherer->add(range, p);
-  parameter.resident = residency->add(parameter.name, parameter.tensor, "is shared out among the ranks (ZeRO stage 3): read it in forward or backward, or under a zero::GatheredParameters guard");
+  parameter.resident = residency->add(parameter.name, parameter.tensor, comm->size() > 1 ? "is shared out among the ranks (ZeRO stage 3): " + std::string(kHowToRead) : "is offloaded to " + settings().zero.offload_param.device + ": " + kHowToRead);
   zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency.get(), *parameter.resident);
 }
 
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
-  if (comm->size() > 1 && settings().zero.stage == 3) {
+  if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
     gatherer = std::make_unique<Gatherer>(comm, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
     residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});

@@ -1,6 +1,7 @@
 // The parameters of one group in one dtype, laid out flat: what the optimizer, the reduction and the norm work on.
 #pragma once
 
+#include "engine/array.h"
 #include "interfaces/optimizer.h"
 #include "tensor/flat_buffer.h"
 #include "zero/layout.h"
@@ -50,10 +51,12 @@ struct Range {
   int64_t numel = 0;            // of the flat buffers, padding included
   int64_t own_numel = 0;        // of this rank's shards
 
-  at::Tensor param;             // [numel] dtype, [own_numel] where parameters are sharded
-  at::Tensor master;            // [own_numel] master_dtype; undefined where the parameters are their own masters
+  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go (zero/residency.h).
+  bool comes_and_goes = false;
+  Array param;                  // [numel] dtype, [own_numel] where parameters come and go
+  Array master;                 // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; not touched, so not backed by memory, while gradients are taken over
-  std::vector<at::Tensor> states;                // as the optimizer's specs say; per element: [own_numel]
+  std::vector<Array> states;                     // as the optimizer's specs say; per element: [own_numel]
   std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
   std::vector<gannet_segment> own_segments;      // of each tensor alone and whole: offset 0
 
@@ -66,13 +69,19 @@ struct Range {
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
     return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
   }
-  // A stretch of this rank's masters and gradients.
-  at::Tensor master_of(const zero::Shard& shard) const { return has_master_copy() ? master.narrow(0, shard.own, shard.numel) : param_of(shard); }
-  at::Tensor param_of(const zero::Shard& shard) const { return param.narrow(0, shards_parameters() ? shard.own : shard.offset, shard.numel); }
+  // A stretch of this rank's masters, parameters and gradients: views, or copies of what is on a tier; set_ writes to either.
+  at::Tensor master_of(const zero::Shard& shard) const { return has_master_copy() ? master.get(shard.own, shard.numel) : param_of(shard); }
+  at::Tensor param_of(const zero::Shard& shard) const { return param.get(param_place(shard), shard.numel); }
   at::Tensor grad_of(const zero::Shard& shard) const { return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel); }
+  void set_master(const zero::Shard& shard, const at::Tensor& values) const { has_master_copy() ? master.set(shard.own, values) : set_param(shard, values); }
+  void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
+  int64_t param_place(const zero::Shard& shard) const { return comes_and_goes ? shard.own : shard.offset; }
   // Without sharding: the master of a whole parameter.
-  at::Tensor whole_master(const TrainedParameter& parameter) const { return slice(has_master_copy() ? master : param, parameter); }
+  at::Tensor whole_master(const TrainedParameter& parameter) const { return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape); }
 };
+
+// The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.
+std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel);
 
 // Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.
 struct Group {

@@ -114,7 +114,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
     if (kept.kind == Kept::Kind::kBuffer) content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
     else if (kept.whole.defined()) shared.emplace_back(stored_name(kept, rank), kept.whole);
-    else if (kept.part.defined() && kept.is_given_here) content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part});
+    else if (kept.part.defined() && kept.is_given_here) content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part, kept.stored});
   }
   for (auto& slice : share_of(shared, rank, comm->size())) content.slices.push_back(std::move(slice));
 

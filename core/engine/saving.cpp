@@ -49,7 +49,8 @@ void Saving::take_copy(std::vector<checkpoint::Slice>& slices) {
     const at::Tensor& data = slices[i].data;
     if (!copy.defined() || copy.numel() != data.numel() || copy.scalar_type() != data.scalar_type())
       copy = allocate_flat(data.numel(), data.scalar_type(), at::kCPU);
-    if (data.is_cpu() && data.is_contiguous()) stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
+    if (auto stored = std::exchange(slices[i].stored, nullptr)) stored->copy_out(0, data.nbytes(), static_cast<char*>(copy.data_ptr()));
+    else if (data.is_cpu() && data.is_contiguous()) stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
     else copy.copy_(data);
     slices[i].data = copy;
   }

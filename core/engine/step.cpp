@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "engine/pieces.h"
 #include "precision/grad_norm.h"
 #include "tensor/dtype.h"
 
@@ -26,42 +27,6 @@ std::string short_number(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", number);
   return text;
-}
-
-void* at_element(const at::Tensor& flat, int64_t element) {
-  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
-}
-
-// A stretch of a range that the optimizer takes at once: a shard of it; without sharding the whole, or one tensor each where
-// gradients are as autograd made them.
-struct Piece {
-  at::Tensor master, grad, out;  // [numel]; out is undefined where parameters are their own masters
-  int64_t own;                   // elements into this rank's states
-  size_t first;                  // its first tensor
-  const gannet_segment* segments;
-  size_t segment_count;
-};
-
-std::vector<Piece> pieces_of(const Range& range) {
-  std::vector<Piece> pieces;
-  bool is_flat = true;
-  if (!range.is_sharded())
-    for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
-  if (is_flat) {
-    for (size_t s = 0; s < range.stretches.size(); ++s) {
-      const auto& stretch = range.stretches[s];
-      const auto& segments = range.segments[s];
-      pieces.push_back({range.master_of(stretch), range.grad_of(stretch), range.has_master_copy() ? range.param_of(stretch) : at::Tensor(), stretch.own,
-                        segments.empty() ? 0 : segments[0].tensor_id, segments.data(), segments.size()});
-    }
-    return pieces;
-  }
-  for (size_t p = 0; p < range.parameters.size(); ++p) {
-    const auto& parameter = range.parameters[p];
-    const zero::Shard whole{parameter.offset, parameter.offset, parameter.numel};
-    pieces.push_back({range.master_of(whole), parameter.held, range.has_master_copy() ? range.param_of(whole) : at::Tensor(), parameter.offset, p, &range.own_segments[p], 1});
-  }
-  return pieces;
 }
 
 // The sum of squares in fp64. LibTorch's norm works on a copy in fp64, so it is taken by parts.
@@ -134,7 +99,7 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
   for (auto& range : ranges) {
     is_sharded = is_sharded || range.is_sharded();
-    for (const Piece& piece : pieces_of(range)) {
+    for (const Piece& piece : pieces_of(range, kNoPages)) {
       if (device.is_cpu()) {
         const NormResult part = sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
         squares += part.sum_of_squares;
@@ -175,98 +140,6 @@ void* EngineBase::Impl::current_stream() const {
   if (!accelerator->has(GANNET_ACCELERATOR_STREAMS)) return nullptr;
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   return accelerator->native_stream(static_cast<uint32_t>(device.index()), stream.id());
-}
-
-void EngineBase::Impl::update(double grad_scale) {
-  if (user_optimizer) return update_with_user_optimizer(grad_scale);
-  if (residency) residency->forget();
-  for (auto& range : ranges) {
-    update(range, grad_scale);
-    if (range.shards_parameters()) publish_staying(range);
-  }
-  finish_publishing();
-}
-
-void EngineBase::Impl::update(Range& range, double grad_scale) {
-  Group& group = groups[range.group];
-  Optimizer& optimizer = *group.optimizer;
-  std::vector<void*> states(range.states.size());
-  const auto arguments = [&](const Piece& piece) {
-    gannet_update_args args{};
-    args.struct_size = sizeof(args);
-    args.param_dtype = to_dtype(range.master_dtype);
-    args.grad_dtype = to_dtype(range.grad_dtype);
-    args.out_dtype = piece.out.defined() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
-    args.numel = static_cast<uint64_t>(piece.master.numel());
-    args.param = piece.master.data_ptr();
-    args.grad = piece.grad.const_data_ptr();
-    args.out = piece.out.defined() ? piece.out.data_ptr() : nullptr;
-    for (size_t s = 0; s < states.size(); ++s) {
-      const auto extent = optimizer.states()[s].extent;
-      states[s] = at_element(range.states[s], extent == GANNET_STATE_PER_ELEMENT ? piece.own : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first) : 0);
-    }
-    args.states = states.data();
-    args.state_count = states.size();
-    args.grad_scale = grad_scale;
-    args.step = static_cast<uint64_t>(applied_steps) + 1;
-    args.hyper = group.hyper.data();
-    args.hyper_count = group.hyper.size();
-    args.segments = piece.segments;
-    args.segment_count = piece.segment_count;
-    args.segment_stride = sizeof(gannet_segment);
-    args.stream = current_stream();
-    return args;
-  };
-
-  const std::vector<Piece> pieces = pieces_of(range);
-  if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      optimizer.update(arguments(pieces[i]));
-      if (range.is_sharded() && !range.shards_parameters()) publish(range, i);  // goes out while the next shard is updated
-    }
-    return;
-  }
-  // Sums of whole tensors, parts of which may lie on other ranks.
-  const size_t width = optimizer.sums_per_tensor();
-  std::vector<double> sums(range.parameters.size() * width, 0.0);
-  for (const Piece& piece : pieces) {
-    std::vector<double> partials(piece.segment_count * width, 0.0);
-    optimizer.partials(arguments(piece), partials.data());
-    for (size_t i = 0; i < partials.size(); ++i) sums[piece.segments[i / width].tensor_id * width + i % width] += partials[i];
-  }
-  if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    std::vector<double> of_piece;
-    for (size_t s = 0; s < pieces[i].segment_count; ++s) {
-      const double* of_tensor = &sums[pieces[i].segments[s].tensor_id * width];
-      of_piece.insert(of_piece.end(), of_tensor, of_tensor + width);
-    }
-    optimizer.apply(arguments(pieces[i]), of_piece.data());
-    if (range.is_sharded() && !range.shards_parameters()) publish(range, i);
-  }
-}
-
-void EngineBase::Impl::publish(Range& range, size_t shard) {
-  const auto& bucket = range.layout.buckets[shard];
-  const at::Tensor mine = range.param_of(range.shards[shard]);
-  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param, bucket.offset), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
-}
-
-void EngineBase::Impl::finish_publishing() {
-  for (auto& work : publishing) work.wait();
-  publishing.clear();
-}
-
-void EngineBase::Impl::publish_all() {
-  if (residency) residency->forget();
-  for (auto& range : ranges) {
-    for (size_t s = 0; s < range.shards.size(); ++s) {
-      if (range.has_master_copy()) range.param_of(range.shards[s]).copy_(range.master_of(range.shards[s]));
-      if (range.is_sharded() && !range.shards_parameters()) publish(range, s);
-    }
-    if (range.shards_parameters()) publish_staying(range);
-  }
-  finish_publishing();
 }
 
 StepResult EngineBase::Impl::skip(const std::string& why) {

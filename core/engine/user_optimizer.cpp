@@ -61,7 +61,7 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
   for (auto& group : user_optimizer->param_groups())
     for (auto& tensor : group.params()) tensor.mutable_grad().reset();
   for (auto& range : ranges)
-    if (range.has_master_copy()) range.param.copy_(range.master);
+    if (range.has_master_copy()) range.param.here().copy_(range.master.here());
 }
 
 }  // namespace gannet

@@ -9,7 +9,7 @@ int64_t rounded_up(int64_t number, int64_t multiple) { return (number + multiple
 
 }  // namespace
 
-Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks) {
+Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment) {
   Layout layout;
   layout.numels = numels;
   layout.offsets.resize(numels.size());
@@ -17,14 +17,14 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
     Bucket bucket;
     bucket.last = last;
     bucket.first = last - 1;
-    bucket.numel = rounded_up(numels[bucket.first], kAlignment);
+    bucket.numel = rounded_up(numels[bucket.first], alignment);
     while (bucket.first > 0) {
-      const int64_t more = bucket.numel + rounded_up(numels[bucket.first - 1], kAlignment);
+      const int64_t more = bucket.numel + rounded_up(numels[bucket.first - 1], alignment);
       if (more > bucket_numel) break;
       bucket.numel = more;
       --bucket.first;
     }
-    bucket.numel = rounded_up(bucket.numel, kAlignment * static_cast<int64_t>(ranks));
+    bucket.numel = rounded_up(bucket.numel, alignment * static_cast<int64_t>(ranks));
     last = bucket.first;
     layout.buckets.push_back(bucket);
   }
@@ -34,7 +34,7 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
     int64_t offset = bucket.offset;
     for (size_t t = bucket.first; t < bucket.last; ++t) {
       layout.offsets[t] = offset;
-      offset += rounded_up(numels[t], kAlignment);
+      offset += rounded_up(numels[t], alignment);
     }
     layout.numel += bucket.numel;
   }

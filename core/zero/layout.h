@@ -14,7 +14,7 @@
 
 namespace gannet::zero {
 
-// Every tensor begins at a multiple of it, in elements: a cache line of the smallest dtype. So does every shard.
+// Every tensor begins at a multiple of it, in elements, so does every shard: a cache line of the smallest dtype.
 inline constexpr int64_t kAlignment = 32;
 
 struct Bucket {
@@ -30,7 +30,7 @@ struct Layout {
 
 // Buckets are filled from the last tensor on, since backward makes the last gradients first: tensors are added while a bucket
 // has no more than `bucket_numel` elements; a larger tensor is one of its own. Each is padded to `ranks` aligned shards.
-Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks);
+Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment = kAlignment);
 
 // A rank's part of a bucket.
 struct Shard {

@@ -1,0 +1,27 @@
+// What the norm and the update take at once: a stretch of a range whose gradients lie one after another.
+#pragma once
+
+#include "engine/range.h"
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace gannet {
+
+inline constexpr int64_t kNoPages = std::numeric_limits<int64_t>::max();
+
+struct Piece {
+  at::Tensor grad;       // [numel]
+  zero::Shard place;     // where it lies: in the whole range, in this rank's arrays
+  size_t stretch;        // of range.stretches, that it belongs to
+  size_t first;          // its first tensor
+  const gannet_segment* segments;
+  size_t segment_count;
+  std::vector<gannet_segment> own_segments;  // behind `segments`, where they are no one's else
+};
+
+// In the order of their places. No piece goes past the end of a page of `page_numel` elements of this rank's arrays.
+std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
+
+}  // namespace gannet

@@ -1,0 +1,200 @@
+// The phase update of a step, and publish: new parameters from masters, gradients and states, and to whoever needs them.
+#include "engine/impl.h"
+#include "engine/pages.h"
+#include "engine/pieces.h"
+#include "tensor/dtype.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace gannet {
+namespace {
+
+// Pages are at most this large, so that one is updated while others are read and written.
+constexpr int64_t kPageNumel = 8 << 20;
+constexpr int64_t kPageGranularity = 4096;  // elements, at least a page of direct I/O in every dtype
+
+void* at_element(const at::Tensor& flat, int64_t element) {
+  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+}
+
+// The arrays that an update reads and writes, wherever they lie.
+class Arrays {
+ public:
+  Arrays(const Range& range, const Optimizer& optimizer) : range_(range), optimizer_(optimizer) {
+    const Array& master = range.has_master_copy() ? range.master : range.param;
+    master_ = add(master, true);
+    out_ = range.has_master_copy() ? add(range.param, false) : kHere;
+    for (const Array& state : range.states) states_.push_back(add(state, true));
+  }
+
+  bool is_paged() const { return !uses_.empty(); }
+  const std::vector<Pages::Use>& uses() const { return uses_; }
+
+  void* master(const Pages& pages, const Piece& piece) const {
+    if (master_ != kHere) return pages.at(master_, piece.place.own);
+    return range_.has_master_copy() ? at_element(range_.master.here(), piece.place.own) : at_element(range_.param.here(), range_.param_place(piece.place));
+  }
+  void* out(const Pages& pages, const Piece& piece) const {
+    if (!range_.has_master_copy()) return nullptr;
+    return out_ != kHere ? pages.at(out_, piece.place.own) : at_element(range_.param.here(), range_.param_place(piece.place));
+  }
+  void states(const Pages& pages, const Piece& piece, std::vector<void*>& into) const {
+    into.resize(states_.size());
+    for (size_t s = 0; s < into.size(); ++s) {
+      const auto extent = optimizer_.states()[s].extent;
+      const int64_t element = extent == GANNET_STATE_PER_ELEMENT ? piece.place.own : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first) : 0;
+      into[s] = states_[s] != kHere ? pages.at(states_[s], element) : at_element(range_.states[s].here(), element);
+    }
+  }
+
+ private:
+  static constexpr size_t kHere = static_cast<size_t>(-1);
+  size_t add(const Array& array, bool reads) {
+    if (array.is_here()) return kHere;
+    uses_.push_back({&array, reads});
+    return uses_.size() - 1;
+  }
+
+  const Range& range_;
+  const Optimizer& optimizer_;
+  std::vector<Pages::Use> uses_;
+  size_t master_, out_;
+  std::vector<size_t> states_;
+};
+
+}  // namespace
+
+int64_t EngineBase::Impl::page_numel() const {
+  return std::max(std::min(settings().zero.sub_group_size, kPageNumel) / kPageGranularity, int64_t{1}) * kPageGranularity;
+}
+
+// As much of a shard at a time as there is always memory for: it may lie on a drive.
+std::vector<zero::Shard> EngineBase::Impl::in_parts(const zero::Shard& shard) const {
+  std::vector<zero::Shard> parts;
+  for (int64_t done = 0; done < shard.numel; done += page_numel())
+    parts.push_back({shard.offset + done, shard.own + done, std::min(page_numel(), shard.numel - done)});
+  return parts;
+}
+
+void EngineBase::Impl::refresh_masters() {
+  at::NoGradGuard no_grad;
+  for (auto& range : ranges)
+    for (const auto& shard : range.shards)
+      if (range.has_master_copy())
+        for (const auto& part : in_parts(shard)) range.set_master(part, range.param_of(part));
+}
+
+void EngineBase::Impl::update(double grad_scale) {
+  if (user_optimizer) return update_with_user_optimizer(grad_scale);
+  if (residency) residency->forget();
+  for (auto& range : ranges) {
+    update(range, grad_scale);
+    if (range.comes_and_goes) publish_staying(range);
+  }
+  finish_publishing();
+}
+
+void EngineBase::Impl::update(Range& range, double grad_scale) {
+  Group& group = groups[range.group];
+  Optimizer& optimizer = *group.optimizer;
+  const Arrays arrays(range, optimizer);
+  const std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() ? page_numel() : kNoPages);
+  std::vector<void*> states;
+  const auto arguments = [&](const Pages& pages, const Piece& piece) {
+    gannet_update_args args{};
+    args.struct_size = sizeof(args);
+    args.param_dtype = to_dtype(range.master_dtype);
+    args.grad_dtype = to_dtype(range.grad_dtype);
+    args.out_dtype = range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE;
+    args.numel = static_cast<uint64_t>(piece.place.numel);
+    args.param = arrays.master(pages, piece);
+    args.grad = piece.grad.const_data_ptr();
+    args.out = arrays.out(pages, piece);
+    arrays.states(pages, piece, states);
+    args.states = states.data();
+    args.state_count = states.size();
+    args.grad_scale = grad_scale;
+    args.step = static_cast<uint64_t>(applied_steps) + 1;
+    args.hyper = group.hyper.data();
+    args.hyper_count = group.hyper.size();
+    args.segments = piece.segments;
+    args.segment_count = piece.segment_count;
+    args.segment_stride = sizeof(gannet_segment);
+    args.stream = current_stream();
+    return args;
+  };
+  // Each piece while its page is here.
+  const auto for_each = [&](const std::function<void(size_t, const gannet_update_args&)>& body) {
+    Pages pages(arrays.uses(), range.own_numel, {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))}, spare_pages);
+    size_t i = 0;
+    for (size_t page = 0; page < pages.count(); ++page) {
+      pages.open(page);
+      for (; i < pieces.size() && pieces[i].place.own < pages.end(page); ++i) body(i, arguments(pages, pieces[i]));
+      pages.close(page);
+    }
+    pages.finish();
+  };
+  // A shard goes out while the next one is updated.
+  const auto send = [&](size_t i) {
+    const bool is_last = i + 1 == pieces.size() || pieces[i + 1].stretch != pieces[i].stretch;
+    if (range.is_sharded() && !range.comes_and_goes && is_last) publish(range, pieces[i].stretch);
+  };
+
+  if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
+    for_each([&](size_t i, const gannet_update_args& args) {
+      optimizer.update(args);
+      send(i);
+    });
+    return;
+  }
+  // Sums of whole tensors, parts of which may lie on other ranks.
+  const size_t width = optimizer.sums_per_tensor();
+  std::vector<double> sums(range.parameters.size() * width, 0.0);
+  for_each([&](size_t i, const gannet_update_args& args) {
+    const Piece& piece = pieces[i];
+    std::vector<double> partials(piece.segment_count * width, 0.0);
+    optimizer.partials(args, partials.data());
+    for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
+  });
+  if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
+  for_each([&](size_t i, const gannet_update_args& args) {
+    const Piece& piece = pieces[i];
+    std::vector<double> of_piece;
+    for (size_t s = 0; s < piece.segment_count; ++s) {
+      const double* of_tensor = &sums[piece.segments[s].tensor_id * width];
+      of_piece.insert(of_piece.end(), of_tensor, of_tensor + width);
+    }
+    optimizer.apply(args, of_piece.data());
+    send(i);
+  });
+}
+
+void EngineBase::Impl::publish(Range& range, size_t shard) {
+  const auto& bucket = range.layout.buckets[shard];
+  const at::Tensor mine = range.param_of(range.shards[shard]);
+  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param.here(), bucket.offset), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+}
+
+void EngineBase::Impl::finish_publishing() {
+  for (auto& work : publishing) work.wait();
+  publishing.clear();
+}
+
+void EngineBase::Impl::publish_all() {
+  if (residency) residency->forget();
+  for (auto& range : ranges) {
+    for (size_t s = 0; s < range.shards.size(); ++s) {
+      if (range.has_master_copy())
+        for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
+      if (range.is_sharded() && !range.comes_and_goes) publish(range, s);
+    }
+    if (range.comes_and_goes) publish_staying(range);
+  }
+  finish_publishing();
+}
+
+}  // namespace gannet

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +22,10 @@ class Bytes {
   explicit Bytes(uint64_t count, uint64_t seed = 0)
       : count_(count), data_(static_cast<char*>(std::aligned_alloc(4096, (count + 4095) / 4096 * 4096))) {
     std::mt19937_64 random(seed);
-    for (uint64_t i = 0; i < count; ++i) data_[i] = static_cast<char>(random());
+    for (uint64_t i = 0; i < count; i += sizeof(uint64_t)) {
+      const uint64_t word = random();
+      std::memcpy(data_ + i, &word, std::min<uint64_t>(sizeof(word), count - i));
+    }
   }
   Bytes(Bytes&& other) noexcept : count_(other.count_), data_(std::exchange(other.data_, nullptr)) {}
   ~Bytes() { std::free(data_); }

@@ -1,9 +1,11 @@
 // Offload plugin "cpu": regions are host memory that the core works on in place; read and write are copies, done when the call
 // returns.
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <gannet/sdk_offload.hpp>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
 
 #include "memory.h"
 
@@ -29,13 +31,20 @@ struct Cpu : gannet::sdk::OffloadBase {
 
   Region* allocate(uint64_t bytes, const std::string& name) {
     try {
-      return new Region{name, bytes, Memory(bytes, allocated_.fetch_add(1, std::memory_order_relaxed))};
+      const std::lock_guard lock(mutex_);
+      std::unique_ptr<Region> region(new Region{name, bytes, Memory(bytes, allocated_++)});
+      Region* handle = region.get();
+      regions_.emplace(handle, std::move(region));
+      return handle;
     } catch (const std::bad_alloc&) {
       throw Failure(GANNET_OUT_OF_MEMORY, "no host memory for region '" + name + "' of " + std::to_string(bytes) +
                                               " bytes: use more ranks, a smaller model, or offload to \"nvme\"");
     }
   }
-  void release(Region* region) { delete region; }
+  void release(Region* region) {
+    const std::lock_guard lock(mutex_);
+    regions_.erase(region);
+  }
   void* address(Region& region) { return region.memory.data(); }
 
   Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes) {
@@ -55,7 +64,9 @@ struct Cpu : gannet::sdk::OffloadBase {
     return &done_;
   }
 
-  std::atomic<uint64_t> allocated_{0};
+  std::mutex mutex_;
+  std::unordered_map<Region*, std::unique_ptr<Region>> regions_;  // guarded by mutex_
+  uint64_t allocated_ = 0;                                        // guarded by mutex_
   Work done_;  // every call's work: it is over before there is anything to wait for
 };
 

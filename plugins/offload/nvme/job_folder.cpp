@@ -75,9 +75,10 @@ uint64_t remove_left_overs(const std::string& nvme_path) {
   for (const auto& entry : fs::directory_iterator(nvme_path, ignored)) {
     if (!is_job_folder(entry.path().filename()) || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
     const FileHandle lock = take_lock(entry.path(), 0);
-    // Without a lock file it is being made or unmade; rmdir takes it if it is empty, and who was making it begins anew.
-    if (lock.is_open() ? fs::remove_all(entry.path(), ignored) > 0 : errno == ENOENT && ::rmdir(entry.path().c_str()) == 0)
-      ++removed;
+    if (lock.is_open())
+      removed += fs::remove_all(entry.path(), ignored) > 0;
+    else if (errno == ENOENT)  // being made or unmade, or whoever made it died at once: only if empty, and a maker begins anew
+      ::rmdir(entry.path().c_str());
   }
   return removed;
 }

@@ -7,7 +7,7 @@
 ///     Tape(const gannet_host&, const gannet::sdk::Params&, uint32_t rank);
 ///     uint64_t alignment_bytes() const;                                 of buffers, offsets and sizes
 ///     Region* allocate(uint64_t bytes, const std::string& name);        reads as zeros until it is written
-///     void release(Region* region);                                     once nothing is in flight on it
+///     void release(Region* region);                                     waits for what is in flight on it
 ///     void* address(Region& region);                                    null where the tier cannot be addressed
 ///     Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes);
 ///     Work* write(Region& region, uint64_t offset, const void* buffer, uint64_t bytes);

@@ -5,6 +5,7 @@
 
 namespace gannet::cli {
 
+void add_bench(CLI::App& app);       // bench nvme
 void add_checkpoint(CLI::App& app);  // checkpoint list | verify | show | export
 void add_config(CLI::App& app);      // config check | resolve | keys
 void add_estimate(CLI::App& app);    // estimate: memory for each ZeRO stage and offload

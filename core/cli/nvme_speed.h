@@ -1,0 +1,44 @@
+// How fast the offload plugin "nvme" writes and reads a folder's drive with given settings, and what that costs the processor.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
+
+namespace gannet::cli {
+
+struct NvmePoint {
+  uint64_t block_size = 1u << 20;
+  int64_t queue_depth = 8;
+  int64_t parallelism = 1;
+
+  Dict aio() const;  // the section of the config that says this
+  uint64_t bytes_in_flight() const { return block_size * static_cast<uint64_t>(queue_depth * parallelism); }
+};
+
+struct NvmeSpeed {
+  NvmePoint point;
+  double write_gb_s = 0, read_gb_s = 0;                      // 10^9 bytes
+  double write_cpu_ms_per_gib = 0, read_cpu_ms_per_gib = 0;  // of this process, user and system
+};
+
+struct NvmeRun {
+  std::string folder;
+  uint64_t bytes = 1u << 30;
+  bool checksum = true;
+  int rounds = 1;  // of writing all and reading all; the median counts
+};
+
+// As the engine uses it: the plugin is opened through the registry, and two requests of up to 64 MiB are in flight at a time.
+// A first pass, which does not count, has the drive's blocks written once.
+NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point);
+
+// The fastest in reading and writing together; among those within 3% of it the one with the fewest bytes in flight.
+const NvmeSpeed& best_of(const std::vector<NvmeSpeed>& speeds);
+
+}  // namespace gannet::cli

@@ -1,0 +1,21 @@
+// The sentences of this plugin's failures: what was attempted, where, what the system said, what to do next.
+#pragma once
+
+#include <cstdint>
+#include <gannet/sdk.hpp>
+#include <string>
+
+namespace nvme {
+
+using gannet::sdk::Failure;
+
+std::string bytes_text(uint64_t bytes);               // "1.5 GB"
+std::string errno_text(int code);                     // "No space left on device (errno 28)"
+uint64_t free_bytes(const std::string& path);         // 0 where it cannot be told
+std::string free_text(const std::string& nvme_path);  // "12.3 GB are free in '/local/nvme'"
+
+// A system call failed: GANNET_IO_ERROR (GANNET_OUT_OF_MEMORY for ENOMEM) of "<attempt> failed: <errno>; <free space>: <next
+// step>".
+Failure system_failure(const std::string& attempt, int code, const std::string& nvme_path);
+
+}  // namespace nvme

@@ -1,0 +1,50 @@
+// A region: a file of reserved length, and the checksums of what was written into it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "file_handle.h"
+#include "job_folder.h"
+#include "options.h"
+
+namespace nvme {
+
+// One checksum for each block that was last written whole; none for the others. Workers touch different blocks at once.
+class BlockSums {
+ public:
+  explicit BlockSums(uint64_t blocks) : sums_(new std::atomic<uint64_t>[blocks]()) {}
+  void set(uint64_t block, uint64_t sum) { sums_[block].store(sum, std::memory_order_relaxed); }
+  void forget(uint64_t block) { set(block, kNone); }
+  uint64_t get(uint64_t block) const { return sums_[block].load(std::memory_order_relaxed); }
+
+  static constexpr uint64_t kNone = 0;
+  static uint64_t of(const void* bytes, uint64_t count);  // XXH3-64, never kNone
+
+ private:
+  std::unique_ptr<std::atomic<uint64_t>[]> sums_;
+};
+
+struct Region {
+  // Reserves the space: throws GANNET_IO_ERROR with the free space where there is too little.
+  // `direct`: O_DIRECT. Workers read block_size and checksum of `options`.
+  Region(const JobFolder& folder, const Options& options, const std::string& name, uint64_t wanted_bytes, uint64_t number,
+         bool direct);
+
+  // Index of the block that [offset, offset + count) is all of, else -1 (or where checksums are off).
+  int64_t whole_block(uint64_t offset, uint64_t count) const;
+
+  std::string name;
+  uint64_t bytes;  // rounded up to the alignment
+  std::string nvme_path;
+  std::string path;  // where the file was until it was unlinked
+  FileHandle file;
+  uint64_t block_size;
+  bool checksum;
+  BlockSums sums;
+  uint64_t requests_open = 0;  // requests not done yet; guarded by Requests
+};
+
+}  // namespace nvme

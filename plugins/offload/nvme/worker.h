@@ -1,0 +1,60 @@
+// A worker: one thread with one kernel I/O context and up to queue_depth pieces in it.
+//
+// The thread sleeps in the kernel (for a completion) or on Requests (for a request), and never polls. While pieces are in flight
+// it computes checksums: of the writes just begun, of the reads just done after others have taken their place.
+#pragma once
+
+#include <libaio.h>
+
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "options.h"
+#include "requests.h"
+
+namespace nvme {
+
+class Worker {
+ public:
+  Worker(Requests& requests, const Options& options);  // sets the context up; start() starts the thread
+  void start();
+  ~Worker();  // after Requests::close(): what was asked for is finished first
+  Worker(const Worker&) = delete;
+
+ private:
+  struct Slot {
+    iocb control{};
+    Piece piece;
+    uint64_t bytes_done = 0;
+    uint64_t sum = BlockSums::kNone;  // of a whole block that is written
+    bool in_flight = false;
+  };
+
+  void run();
+  void fill();
+  void submit();
+  void settle();
+  void reap();
+
+  void prepare(Slot& slot);
+  void advance(Slot& slot, long result);
+  void complete(Slot& slot, std::optional<Failure> failure);
+  void lose_context(int code);
+
+  Requests& requests_;
+  const Options& options_;
+  io_context_t context_ = nullptr;
+  std::vector<Slot> slots_;        // [queue_depth]
+  std::vector<Slot*> idle_;        // hold no piece
+  std::vector<Slot*> ready_;       // to be submitted
+  std::vector<Slot*> unsummed_;    // writes of this round whose checksum is to be computed
+  std::vector<Outcome> finished_;  // to be verified and told
+  size_t in_flight_ = 0;
+  std::vector<Piece> taken_;
+  std::vector<iocb*> batch_;
+  std::vector<io_event> events_;
+  std::thread thread_;
+};
+
+}  // namespace nvme

@@ -54,6 +54,7 @@ struct EngineBase::Impl {
   at::Device device{at::kCPU};
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
+  bool param_tier_is_drive = false;
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
   std::vector<Range> ranges;
@@ -122,7 +123,6 @@ struct EngineBase::Impl {
   int64_t bucket_numel() const;
   void cut_range(Range& range);
   void place_range(Range& range);
-  static bool is_memory(Offload& tier);
   bool parameters_come_and_go() const;
   Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);

@@ -181,6 +181,17 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   };
   state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");
   param_tier = open(settings().zero.offload_param, "offload_param");
+  if (!param_tier) return;
+  void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
+  param_tier_is_drive = param_tier->address(region) == nullptr;
+  param_tier->release(region);
+  int64_t numel = 0;
+  for (const auto& parameter : module->parameters()) numel += parameter.numel();
+  if (!param_tier_is_drive || numel / comm->size() > settings().zero.offload_param.max_in_cpu) return;
+  param_tier_is_drive = false;
+  param_tier.reset();
+  if (comm->rank() == 0)
+    log_info("offload_param: the parameters of a rank are no more than max_in_cpu (" + std::to_string(settings().zero.offload_param.max_in_cpu) + " elements) and stay in memory");
 }
 
 void EngineBase::Impl::create_optimizer(const config::Document& document, const EngineOptions& options) {

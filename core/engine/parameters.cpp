@@ -131,15 +131,8 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   }
 }
 
-bool EngineBase::Impl::is_memory(Offload& tier) {
-  void* const region = tier.allocate(tier.alignment_bytes(), "probe");
-  const bool has_address = tier.address(region) != nullptr;
-  tier.release(region);
-  return has_address;
-}
-
 // Parameters are shared out among several ranks, or kept on a drive.
-bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && !is_memory(*param_tier))); }
+bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || param_tier_is_drive); }
 
 Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const {
   return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, device));
@@ -152,9 +145,8 @@ void EngineBase::Impl::cut_range(Range& range) {
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
   range.comes_and_goes = parameters_come_and_go();
-  const bool on_drive = range.comes_and_goes && param_tier && !is_memory(*param_tier);
   // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
-  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, on_drive ? kDriveAlignment : zero::kAlignment);
+  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, param_tier_is_drive ? kDriveAlignment : zero::kAlignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -196,78 +188,6 @@ std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t
     segments.push_back(segment);
   }
   return segments;
-}
-
-// Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
-void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained) {
-  std::map<at::ScalarType, size_t> range_of;
-  std::unordered_set<const void*> seen;
-  for (const auto& entry : module->named_parameters()) {
-    const at::Tensor& tensor = entry.value();
-    const void* identity = tensor.unsafeGetTensorImpl();
-    if (trained.contains(identity) || !tensor.is_floating_point() || tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second) continue;
-    const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-    const auto [slot, is_new] = range_of.emplace(dtype, frozen.size());
-    if (is_new) {
-      Range& range = frozen.emplace_back();
-      range.dtype = range.master_dtype = dtype;
-      range.grad_dtype = at::ScalarType::Undefined;
-    }
-    TrainedParameter parameter;
-    parameter.name = entry.key();
-    parameter.tensor = tensor;
-    parameter.shape = tensor.sizes().vec();
-    parameter.numel = tensor.numel();
-    frozen[slot->second].parameters.push_back(std::move(parameter));
-  }
-}
-
-int64_t EngineBase::Impl::bucket_numel() const { return std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel); }
-
-void EngineBase::Impl::cut_range(Range& range) {
-  std::vector<int64_t> numels;
-  for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-  if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
-  range.comes_and_goes = parameters_come_and_go();
-  const bool on_drive = range.comes_and_goes && param_tier && !is_memory(*param_tier);
-  // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
-  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, on_drive ? kDriveAlignment : zero::kAlignment);
-  range.numel = range.layout.numel;
-  for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
-  if (range.is_sharded()) {
-    range.shards = zero::shards_of(range.layout, comm->rank(), comm->size());
-    range.parts = zero::parts_of(range.layout, range.shards);
-    for (const auto& shard : range.shards) range.own_numel += shard.numel;
-  } else {
-    range.shards = {{0, 0, range.numel}};
-    for (size_t p = 0; p < numels.size(); ++p) range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
-    range.own_numel = range.numel;
-  }
-
-  const auto segment_of = [&](const zero::Part& part, int64_t offset) {
-    const auto& parameter = range.parameters[part.tensor];
-    gannet_segment segment{};
-    segment.struct_size = sizeof(segment);
-    segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
-    segment.tensor_id = part.tensor;
-    segment.offset = static_cast<uint64_t>(offset);
-    segment.numel = static_cast<uint64_t>(part.numel);
-    segment.tensor_offset = static_cast<uint64_t>(part.begin);
-    segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
-    segment.shape = parameter.shape.data();
-    return segment;
-  };
-  for (const auto& shard : range.shards) {
-    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, kOverlapBucketNumel);
-    if (joins) range.stretches.back().numel += shard.numel;
-    else range.stretches.push_back(shard);
-  }
-  size_t at = 0;
-  for (const auto& stretch : range.stretches) {
-    auto& segments = range.segments.emplace_back();
-    for (; at < range.parts.size() && range.parts[at].own < stretch.own + stretch.numel; ++at) segments.push_back(segment_of(range.parts[at], range.parts[at].own - stretch.own));
-  }
-  for (size_t p = 0; p < numels.size(); ++p) range.own_segments.push_back(segment_of({p, 0, 0, 0, numels[p]}, 0));
 }
 
 void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {

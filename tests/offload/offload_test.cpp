@@ -19,6 +19,8 @@ struct Setting {
   Dict params;
 };
 
+void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.label; }
+
 class OffloadTier : public testing::TestWithParam<Setting> {
  protected:
   OffloadTier() {

@@ -7,6 +7,9 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 
 namespace gannet {
 namespace {
@@ -26,7 +29,13 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
   const size_t shift = (made.fetch_add(1) % 16) * 7 * kPage;
   const size_t mapped = (bytes + shift + kHugePage - 1) / kHugePage * kHugePage;
-  if (bytes < kHugePage) return at::zeros({numel}, options);
+  if (bytes < kHugePage) {
+    const size_t whole = (bytes + kPage - 1) / kPage * kPage;
+    void* memory = std::aligned_alloc(kPage, whole);
+    if (!memory) throw std::bad_alloc();
+    std::memset(memory, 0, whole);
+    return at::from_blob(memory, {numel}, [](void* pointer) { std::free(pointer); }, options);
+  }
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
     throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of " + std::to_string(bytes) + " bytes",

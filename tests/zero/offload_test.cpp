@@ -1,0 +1,219 @@
+// Offload: masters, states and parameters on a tier train as those in memory do, bit by bit, and their checkpoints load anywhere.
+#include <gannet/gannet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/ranks.h"
+#include "engine/impl.h"
+#include "engine/models.h"
+
+namespace {
+
+using namespace gannet::test;
+using gannet::Dict;
+using gannet::Value;
+using ranks::expect;
+using ranks::run_ranks;
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+// Sizes of several pages and of less than one block; tied, frozen and small parameters.
+struct WideImpl : torch::nn::Module {
+  WideImpl() {
+    first = register_module("first", torch::nn::Linear(8, 301));
+    middle = register_module("middle", torch::nn::Linear(torch::nn::LinearOptions(301, 301).bias(false)));
+    last = register_module("last", torch::nn::Linear(301, 4));
+    tied = register_parameter("tied", middle->weight);
+    frozen = register_parameter("frozen", torch::ones({301, 7}) / 301, /*requires_grad=*/false);
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    at::Tensor h = torch::tanh(first(x.to(first->weight.scalar_type())));
+    h = torch::tanh(middle(h)) + 0.1 * torch::matmul(h, tied.t());
+    return torch::mse_loss(last(h).to(torch::kFloat), y) + 0 * torch::matmul(h, frozen).sum().to(torch::kFloat);
+  }
+  torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
+  at::Tensor tied, frozen;
+};
+
+Dict config_of(int64_t stage, const std::string& states, const std::string& parameters, const std::string& dtype) {
+  Dict config = config_with({{"gradient_clipping", 0.5}});
+  config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}, {"eps", 1e-6}, {"weight_decay", 0.1}}}};
+  Dict zero{{"stage", stage}, {"sub_group_size", 8192}, {"stage3_param_persistence_threshold", 400}, {"reduce_bucket_size", 40'000}};
+  if (states != "none") zero["offload_optimizer"] = Dict{{"device", states}, {"nvme_path", variable("FOLDER")}};
+  if (parameters != "none") zero["offload_param"] = Dict{{"device", parameters}, {"nvme_path", variable("FOLDER")}, {"max_in_cpu", 0}};
+  config["zero_optimization"] = zero;
+  config["aio"] = Dict{{"block_size", 16384}};
+  if (dtype != "fp32") config[dtype] = Dict{{"enabled", true}};
+  return config;
+}
+
+struct Run {
+  std::shared_ptr<gannet::Engine<WideImpl>> engine;
+  std::vector<double> losses;
+  Run(int64_t stage, const std::string& states, const std::string& parameters, const std::string& dtype) {
+    torch::manual_seed(1);
+    engine = gannet::initialize(std::make_shared<WideImpl>(), {.config = config_of(stage, states, parameters, dtype)}).engine;
+  }
+  void train(int64_t first, int64_t steps) {
+    for (int64_t step = first; step < first + steps; ++step) {
+      auto [x, y] = make_batch(step * engine->world_size() + engine->rank(), 4);
+      const auto loss = engine->forward(x, y);
+      losses.push_back(loss.item<double>());
+      engine->backward(loss);
+      engine->step();
+    }
+  }
+  at::Tensor parameters() {
+    std::vector<at::Tensor> parts;
+    for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().clone());
+    return torch::cat(parts);
+  }
+};
+
+struct Case {
+  int64_t stage;
+  const char* states;
+  const char* parameters;
+};
+constexpr Case kCases[] = {{1, "nvme", "none"}, {2, "cpu", "none"}, {2, "nvme", "none"}, {3, "cpu", "cpu"}, {3, "nvme", "none"}, {3, "none", "nvme"}, {3, "nvme", "nvme"}, {3, "nvme", "cpu"}};
+
+RANK_BODY(agree) {
+  gannet::init_distributed({.timeout_seconds = 60});
+  for (const char* dtype : {"fp32", "bf16"})
+    for (const Case& one : kCases) {
+      Run plain(one.stage, "none", "none", dtype), offloaded(one.stage, one.states, one.parameters, dtype);
+      for (Run* run : {&plain, &offloaded}) run->train(0, 5);
+      const std::string what = "stage " + std::to_string(one.stage) + ", states on " + one.states + ", parameters on " + one.parameters + ", " + dtype;
+      expect(plain.losses == offloaded.losses, what + ": losses");
+      expect(torch::equal(plain.parameters(), offloaded.parameters()), what + ": parameters, bitwise");
+      for (const auto& range : offloaded.engine->impl().ranges) {
+        const bool paged = std::string(one.states) == "nvme";
+        expect(range.states[0].is_here() == !paged, what + ": where the states are");
+        if (range.has_master_copy()) expect(range.master.is_here() == !paged, what + ": where the masters are");
+        expect(range.param.is_here() == (std::string(one.parameters) != "nvme"), what + ": where the parameters are");
+      }
+      // What was written under a guard, and masters refreshed from parameters, go through the tier too.
+      for (Run* run : {&plain, &offloaded}) {
+        gannet::zero::GatheredParameters whole(*run->engine, run->engine->module()->parameters(), {.write_from = 0});
+        torch::NoGradGuard no_grad;
+        for (auto& parameter : run->engine->module()->parameters()) parameter.mul_(0.75);
+      }
+      for (Run* run : {&plain, &offloaded}) {
+        run->engine->refresh_masters();
+        run->train(5, 2);
+      }
+      expect(torch::equal(plain.parameters(), offloaded.parameters()), what + ": after a write guard");
+    }
+}
+
+class Offload : public testing::Test {
+ protected:
+  Offload() : folder_(std::filesystem::current_path() / ("offload-" + std::to_string(::getpid()))) { std::filesystem::create_directories(folder_); }
+  ~Offload() override { std::filesystem::remove_all(folder_); }
+  ranks::Options with(std::map<std::string, std::string> variables = {}) const {
+    variables["FOLDER"] = folder_;
+    return {.environment = variables, .limit = std::chrono::seconds(120)};
+  }
+  std::string folder_;
+};
+
+TEST_F(Offload, ChangesNoBit) {
+  for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("agree", count, with()));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "nothing is left on the drive";
+}
+
+// ---- Checkpoints from any tier to any tier -------------------------------------------------------------------------------
+
+RANK_BODY(saves) {
+  Run run(std::atoll(variable("STAGE").c_str()), variable("STATES"), variable("PARAMETERS"), variable("DTYPE"));
+  run.train(0, 4);
+  run.engine->save_checkpoint(variable("FOLDER") + "/saved", {.tag = "saved"});
+  run.train(4, 2);
+  if (run.engine->rank() == 0) std::printf("loss %.9g\n", run.losses.back());
+  run.engine->save_checkpoint(variable("FOLDER") + "/saved", {.tag = "after"});
+}
+RANK_BODY(loads) {
+  Run run(std::atoll(variable("STAGE").c_str()), variable("STATES"), variable("PARAMETERS"), variable("DTYPE"));
+  run.train(0, 1);
+  run.engine->load_checkpoint(variable("FOLDER") + "/saved", {.tag = "saved"});
+  run.engine->save_checkpoint(variable("FOLDER") + "/saved", {.tag = "again", .save_latest = false});
+  run.train(4, 2);
+  run.engine->save_checkpoint(variable("FOLDER") + "/saved", {.tag = "went-on", .save_latest = false});
+}
+
+std::map<std::string, at::Tensor> tensors_of(const std::string& folder, const std::string& tag) {
+  const auto opened = gannet::checkpoint::open(folder, {.tag = tag});
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<gannet::checkpoint::Target> targets;
+  for (const auto& info : opened.tensors()) {
+    if (!info.name.starts_with("parameter/") && !info.name.starts_with("state/")) continue;
+    at::Tensor tensor = at::empty(info.shape, info.dtype);
+    targets.push_back({info.name, 0, tensor.view({-1})});
+    tensors.emplace(info.name, tensor);
+  }
+  opened.read(targets);
+  return tensors;
+}
+
+TEST_F(Offload, ACheckpointLoadsAtEveryTier) {
+  struct Place {
+    int stage;
+    const char *states, *parameters;
+    int ranks;
+  };
+  const Place places[] = {{0, "none", "none", 1}, {1, "nvme", "none", 2}, {2, "cpu", "none", 1}, {3, "nvme", "nvme", 2}, {3, "none", "cpu", 3}, {3, "nvme", "nvme", 1}};
+  const auto at = [&](const Place& place, const char* dtype) {
+    return with({{"STAGE", std::to_string(place.stage)}, {"STATES", place.states}, {"PARAMETERS", place.parameters}, {"DTYPE", dtype}});
+  };
+  for (size_t from = 0; from < std::size(places); ++from) {
+    const char* dtype = from % 2 == 0 ? "bf16" : "fp32";
+    std::filesystem::remove_all(folder_ + "/saved");
+    ranks::expect_all_succeed(run_ranks("saves", places[from].ranks, at(places[from], dtype)));
+    const auto saved = tensors_of(folder_ + "/saved", "saved"), after = tensors_of(folder_ + "/saved", "after");
+    for (size_t step : {1, 2, 3}) {
+      const Place& to = places[(from + step) % std::size(places)];
+      SCOPED_TRACE("from place " + std::to_string(from) + " to " + std::to_string((from + step) % std::size(places)));
+      ranks::expect_all_succeed(run_ranks("loads", to.ranks, at(to, dtype)));
+      const auto again = tensors_of(folder_ + "/saved", "again"), went_on = tensors_of(folder_ + "/saved", "went-on");
+      ASSERT_EQ(again.size(), saved.size());
+      for (const auto& [name, values] : saved) EXPECT_TRUE(at::equal(again.at(name), values)) << name;
+      // Other ranks have other batches: then only the same number of ranks can be compared.
+      if (to.ranks != places[from].ranks) continue;
+      for (const auto& [name, values] : after)
+        if (name.starts_with("parameter/")) {
+          const double apart = (went_on.at(name).to(at::kDouble) - values.to(at::kDouble)).norm().item<double>() / std::max(values.to(at::kDouble).norm().item<double>(), 1e-9);
+          EXPECT_LT(apart, std::string(dtype) == "fp32" ? 1e-5 : 2e-2) << name;
+        }
+    }
+  }
+}
+
+// ---- What cannot be -------------------------------------------------------------------------------------------------------
+
+TEST_F(Offload, WhatCannotBeIsToldWithItsPlace) {
+  const auto told = [&](const std::string& zero) -> std::string {
+    try {
+      gannet::initialize(make_net(), {.config = R"({"train_batch_size": 4, "accelerator": {"type": "cpu"}, "optimizer": {"type": "AdamW"}, "zero_optimization": )" + zero + "}"});
+    } catch (const gannet::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  using testing::AllOf;
+  using testing::HasSubstr;
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme"}})"), AllOf(HasSubstr("nvme_path"), HasSubstr("offload plugin nvme")));
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "scratch"}})"), HasSubstr("scratch"));
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/no/such/folder"}})"), HasSubstr("/no/such/folder"));
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "tape"}})"), AllOf(HasSubstr("tape"), HasSubstr("offload")));
+  EXPECT_THAT(told(R"({"stage": 2, "offload_param": {"device": "cpu"}})"), HasSubstr("offload_param belongs to ZeRO stage 3"));
+  EXPECT_THAT(told(R"({"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})"), HasSubstr("states that are offloaded in part"));
+}
+
+}  // namespace

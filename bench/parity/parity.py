@@ -50,10 +50,22 @@ def cases():
         yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": True, "stage": 0}
     for stage, bf16, ranks, accumulation in itertools.product((1, 2), (False, True), (1, 2), (1, 4)):
         yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": accumulation, "bf16": bf16, "stage": stage}
+    for (stage, offload), bf16, ranks in itertools.product(((3, ""), (2, "cpu"), (3, "cpu"), (3, "nvme")), (False, True), (1, 2)):
+        yield {"optimizer": "AdamW", "scheduler": "WarmupLR", "ranks": ranks, "accumulation": 1, "bf16": bf16, "stage": stage, "offload": offload}
+
+
+def zero_section(case, folder):
+    section, tier = {"stage": case["stage"]}, case.get("offload")
+    if tier:
+        place = {"device": tier} if tier == "cpu" else {"device": tier, "nvme_path": str(folder.resolve())}
+        section["offload_optimizer"] = dict(place)
+        if case["stage"] == 3:
+            section["offload_param"] = dict(place)
+    return section
 
 
 def name_of(case):
-    return f"{case['optimizer']}-{case['scheduler']}-r{case['ranks']}-a{case['accumulation']}-{'bf16' if case['bf16'] else 'fp32'}{'-s' + str(case['stage']) if case['stage'] else ''}"
+    return f"{case['optimizer']}-{case['scheduler']}-r{case['ranks']}-a{case['accumulation']}-{'bf16' if case['bf16'] else 'fp32'}{'-s' + str(case['stage']) if case['stage'] else ''}{'-' + case['offload'] if case.get('offload') else ''}"
 
 
 def run(command, folder, log):
@@ -68,7 +80,9 @@ def train(args, case, side, folder):
     if (model / "model.safetensors").exists():
         return metrics, model
     settings = config(case["optimizer"], case["scheduler"], case["accumulation"], case["bf16"])
-    settings["zero_optimization"] = {"stage": case["stage"]}
+    settings["zero_optimization"] = zero_section(case, folder)
+    if side == "gannet" and case.get("offload") == "nvme":
+        settings["zero_optimization"]["offload_param"]["max_in_cpu"] = 0  # on the drive, small as it is
     if side == "deepspeed" and case["stage"] == 0:  # its stage 0 has no fp32 norm, and its bf16 takes a step with zero gradients while it is built
         settings["zero_optimization"] = {"stage": 1}
     file = folder / f"{side}.json"
@@ -136,7 +150,7 @@ def main():
         weights = weights_apart(args.peer_python, sides["deepspeed"][1], sides["gannet"][1])
         good = loss <= 5e-3 if case["bf16"] else max(loss, lr, norm) <= 2e-5 and weights <= 1e-5
         failed |= not good
-        rows.append(f"| {case['stage']} | {case['optimizer']} | {case['scheduler']} | {'bf16' if case['bf16'] else 'fp32'} | {case['ranks']} | {case['accumulation']} "
+        rows.append(f"| {case['stage']}{' ' + case['offload'] if case.get('offload') else ''} | {case['optimizer']} | {case['scheduler']} | {'bf16' if case['bf16'] else 'fp32'} | {case['ranks']} | {case['accumulation']} "
                     f"| {loss:.1e} | {lr:.1e} | {norm:.1e} | {weights:.1e} | {'yes' if good else '**no**'} |")
         print(rows[-1], flush=True)
     if args.table and rows:

@@ -73,6 +73,7 @@ constexpr Key kRows[] = {
     {"gannet/seed", kInt, "0", kActive, "", "seed of the loader's shuffling"},
     {"gannet/shuffle", kBool, "true", kActive, "", "the loader shuffles the samples, anew in each epoch"},
     {"gannet/data_workers", kInt, "1", kActive, "0..1024", "threads that prepare batches; 0: on the caller's"},
+    {"gannet/check_memory", kBool, "true", kActive, "", "refuse a run that needs more memory than the machine has, before it begins"},
     {"gannet/max_consecutive_skips", kInt, "25", kActive, ">=1", "so many skipped steps in a row, and one more, are an error"},
     {"gannet/checkpoint", kSection, "{}", kActive, "", "how save_checkpoint works"},
     {"gannet/checkpoint/async", kBool, "false", kActive, "", "write in the background, from a copy, while training goes on"},

@@ -266,6 +266,7 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   settings.shuffle = read.at("/gannet/shuffle").as_bool();
   settings.data_workers = read.at("/gannet/data_workers").as_int();
   settings.max_consecutive_skips = read.at("/gannet/max_consecutive_skips").as_int();
+  settings.check_memory = read.at("/gannet/check_memory").as_bool();
   settings.checkpoint_async = read.at("/gannet/checkpoint/async").as_bool();
   settings.checkpoint_keep = read.at("/gannet/checkpoint/keep").as_int();
   settings.tag_validation = read.at("/checkpoint/tag_validation").as_string();

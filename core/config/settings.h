@@ -93,6 +93,7 @@ struct Settings {
   bool shuffle = true;
   int64_t data_workers = 1;                      // threads that prepare batches; 0: on the caller's
   int64_t max_consecutive_skips = 25;            // more skipped steps in a row (without a dynamic loss scale) are an error
+  bool check_memory = true;                      // refuse what cannot fit, before it is allocated
   bool checkpoint_async = false;
   int64_t checkpoint_keep = 0;                   // 0: all
   std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)

@@ -33,7 +33,7 @@ void EngineBase::end_forward() {
   Impl& impl = *impl_;
   impl.timers.forward_ms += std::chrono::duration<double, std::milli>(Timers::Clock::now() - impl.timers.forward_began).count();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
-  if (impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
+  if (impl.reducer && impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
   impl.end_forward();
 }
 

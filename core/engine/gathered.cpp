@@ -25,7 +25,7 @@ void EngineBase::Impl::begin_forward() {
   if (!residency) return;
   if (!forward_call) forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
   if (!interception) interception = std::make_unique<zero::Interception>();
-  residency->begin(training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward : zero::Residency::Stretch::kEvaluation);
+  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward : zero::Residency::Stretch::kEvaluation);
 }
 
 void EngineBase::Impl::end_forward() {
@@ -177,6 +177,35 @@ GatheredParameters::~GatheredParameters() {
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
     if (!state_->is_over) state_->end();
+  }
+}
+
+struct AnswerUntilAllAreDone::State {
+  EngineBase::Impl* impl;
+  std::optional<control::Watch::Call> call;  // the forwards within are this one call: no rank counts another's
+  int exceptions = std::uncaught_exceptions();
+  bool is_over = false;
+};
+
+AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::make_unique<State>()) {
+  state_->impl = &engine.impl();
+  if (!state_->impl->gatherer || state_->impl->comm->size() == 1) state_->is_over = true;
+  else state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "", control::Watch::Call::kAtOnce);
+}
+
+void AnswerUntilAllAreDone::wait() {
+  if (std::exchange(state_->is_over, true)) return;
+  at::NoGradGuard no_grad;
+  state_->impl->residency->end();
+  state_->impl->gatherer->answer();
+}
+
+AnswerUntilAllAreDone::~AnswerUntilAllAreDone() {
+  if (std::uncaught_exceptions() > state_->exceptions) return;  // the others learn that this rank failed when it ends
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("while answering the other ranks: ") + error.what());
   }
 }
 

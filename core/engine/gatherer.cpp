@@ -4,11 +4,16 @@
 
 #include <gannet/error.h>
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
 namespace gannet {
 namespace {
 
 // A mark is count * kIds + id; ids from the end are meetings.
 constexpr int64_t kIds = int64_t{1} << 31;
+constexpr int64_t kDone = -1;  // the mark of a rank that only answers
 
 }  // namespace
 
@@ -79,6 +84,23 @@ std::string Gatherer::name_of(int64_t mark) const {
   return "reads '" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
 }
 
+// Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they check.
+void Gatherer::answer() {
+  std::vector<int64_t> marks(comm_->size());
+  for (;;) {
+    comm_->all_gather(&kDone, marks.data(), 1, GANNET_INT64).wait();
+    const auto asked = std::find_if(marks.begin(), marks.end(), [](int64_t mark) { return mark != kDone; });
+    if (asked == marks.end()) break;
+    const auto id = static_cast<size_t>(*asked % kIds);
+    if (id >= entries_.size()) continue;  // a meeting
+    const Entry& entry = entries_[id];
+    const int64_t numel = numel_to_gather(id) / comm_->size(), place = entry.range->layout.buckets[entry.parameter].offset / comm_->size();
+    const at::Tensor shard = entry.range->param.get(place, numel), whole = at::empty({numel_to_gather(id)}, shard.options());
+    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(numel), to_dtype(entry.range->dtype)).wait();
+  }
+  gathers_ = 0;  // the ranks have counted differently
+}
+
 void Gatherer::meet(const char* where) {
   if (comm_->size() == 1) return;
   size_t id = 0;
@@ -92,7 +114,7 @@ void Gatherer::meet(const char* where) {
 
 void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
   for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
-    if (marks[rank] == mark) continue;
+    if (marks[rank] == mark || marks[rank] == kDone) continue;
     comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
     throw Error(ErrorCode::kMismatch,
                 "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " + name_of(mark) + " where rank " +

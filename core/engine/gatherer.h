@@ -25,6 +25,8 @@ class Gatherer : public zero::Source {
   void finish(size_t parameter) override;
   void drop(size_t parameter) noexcept override;
 
+  // This rank needs nothing more: it gives its part of what the others gather, until none gathers.
+  void answer();
   // Where all ranks must be together: a rank that gathers meanwhile is named.
   void meet(const char* where);
 

@@ -128,7 +128,9 @@ struct EngineBase::Impl {
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
   void share_out(Range& range, size_t parameter, const at::Tensor& whole);
   void broadcast(const at::Tensor& tensor, uint32_t root = 0);
-  void create_optimizer(const config::Document& document, const EngineOptions& options);
+  void open_optimizer(const config::Document& document, const EngineOptions& options);
+  void check_fit();
+  void create_states();        // the optimizer's, and the reducer
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
   void agree_on_model();

@@ -1,5 +1,6 @@
 // Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
 #include "base/check.h"
+#include "base/machine_memory.h"
 #include "base/text.h"
 #include "control/environment.h"
 #include "control/world.h"
@@ -7,6 +8,7 @@
 #include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/vector_math.h"
+#include "zero/fit.h"
 
 #include <gannet/log.h>
 
@@ -89,15 +91,20 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.comm->rank() == 0)
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
-  impl.user_optimizer = options.optimizer;
+  if (options.inference && impl.comm->rank() == 0)
+    for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
+      if (!choice->type.empty()) log_info("no effect: /" + std::string(choice == &impl.settings().optimizer ? "optimizer" : "scheduler") + " (the engine was made for inference)");
+  impl.user_optimizer = options.inference ? nullptr : options.optimizer;
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
     throw Error(ErrorCode::kUnsupported, "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " + std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
                 "set zero_optimization.stage to 0, or name an optimizer in the config");
   impl.open_tiers(document);
   impl.collect_parameters(options);
+  if (!options.inference) impl.open_optimizer(document, options);
+  impl.check_fit();
   impl.agree_on_model();
   impl.place_module();
-  impl.create_optimizer(document, options);
+  if (!options.inference) impl.create_states();
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
@@ -194,7 +201,7 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
     log_info("offload_param: the parameters of a rank are no more than max_in_cpu (" + std::to_string(settings().zero.offload_param.max_in_cpu) + " elements) and stay in memory");
 }
 
-void EngineBase::Impl::create_optimizer(const config::Document& document, const EngineOptions& options) {
+void EngineBase::Impl::open_optimizer(const config::Document& document, const EngineOptions& options) {
   is_fp16 = settings().fp16.enabled;
   skips_non_finite = is_fp16 || (settings().bf16.enabled && settings().bf16.check_grad_overflow);
   const auto& fp16 = settings().fp16;
@@ -207,11 +214,7 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
                                                .min_scale = static_cast<double>(fp16.min_loss_scale)});
   }
 
-  if (user_optimizer) {
-    adopt_user_optimizer();
-    user_lr_seen.resize(groups.size());
-    for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
-  } else if (!settings().optimizer.type.empty()) {
+  if (!user_optimizer && !settings().optimizer.type.empty()) {
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->plugin_device(), document, "optimizer");
     for (size_t g = 0; g < groups.size(); ++g) {
       Dict params = settings().optimizer.params;
@@ -229,7 +232,62 @@ void EngineBase::Impl::create_optimizer(const config::Document& document, const 
         throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " + std::to_string(settings().zero.stage) + " cuts them among the ranks",
                     "set zero_optimization.stage to 0, or choose another optimizer");
     }
-  } else {
+  }
+}
+
+// Needs more than the machine has: said before anything is allocated, with what would fit.
+void EngineBase::Impl::check_fit() {
+  if (!settings().check_memory || ranges.empty()) return;
+  const auto tier = [](const config::OffloadTo& to) { return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone; };
+  zero::Plan plan;
+  uint64_t held_now = 0;
+  for (const Range& range : ranges) {
+    for (const auto& parameter : range.parameters) {
+      plan.model.parameters += static_cast<uint64_t>(parameter.numel);
+      plan.model.largest = std::max(plan.model.largest, static_cast<uint64_t>(parameter.numel));
+      if (parameter.tensor.is_cpu()) held_now += parameter.tensor.nbytes();
+    }
+    plan.model.param_bytes = static_cast<uint32_t>(c10::elementSize(range.dtype));
+    plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
+    plan.model.master_bytes = range.has_master_copy() ? static_cast<uint32_t>(c10::elementSize(range.master_dtype)) : 0;
+    plan.model.state_bytes = 0;
+    if (const auto& optimizer = groups[range.group].optimizer)
+      for (const auto& state : optimizer->states())
+        if (state.extent == GANNET_STATE_PER_ELEMENT)
+          plan.model.state_bytes += static_cast<uint32_t>(c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
+  }
+  const auto variables = control::variables_of_this_process();
+  const auto here = variables.find("LOCAL_WORLD_SIZE");
+  plan.ranks = comm->size();
+  plan.ranks_per_host = here == variables.end() ? 1 : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
+  plan.device_is_host = device.is_cpu();
+  const auto& sizes = settings().zero;
+  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), param_tier ? tier(sizes.offload_param) : zero::Tier::kNone};
+  plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
+  plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
+  plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);
+  plan.buffers.buffer_count = static_cast<uint64_t>(sizes.offload_optimizer.buffer_count);
+  zero::Room room = zero::room_of(machine_memory());
+  // The model as the program made it goes when its parameters are placed.
+  if (room.host) *room.host += held_now * plan.ranks_per_host;
+  if (room.process) *room.process += held_now;
+  if (!plan.device_is_host)
+    if (const auto info = accelerator->device(static_cast<uint32_t>(device.index())); info.free_bytes > 0) room.device = info.free_bytes;
+  for (const config::OffloadTo* to : {&sizes.offload_optimizer, &sizes.offload_param})
+    if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr) room.nvme = free_bytes(folder->as_string());
+  try {
+    zero::fit(plan, room);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.message(), error.next_step() + (error.next_step().empty() ? "" : "; ") + "\"gannet\": {\"check_memory\": false} tries anyway");
+  }
+}
+
+void EngineBase::Impl::create_states() {
+  if (user_optimizer) {
+    adopt_user_optimizer();
+    user_lr_seen.resize(groups.size());
+    for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
+  } else if (settings().optimizer.type.empty()) {
     return;  // an engine to evaluate with: backward and step say that there is no optimizer
   }
 

@@ -60,6 +60,10 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
                 "register them with register_parameter or register_module; a plain member is not seen by LibTorch");
 
   std::unordered_map<const void*, size_t> group_of;
+  if (options.inference) {
+    if (parameters_come_and_go()) collect_frozen(group_of);
+    return;
+  }
   for (auto& given : groups_of(options, *module)) {
     const size_t index = groups.size();
     Group& group = groups.emplace_back();

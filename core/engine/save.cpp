@@ -233,31 +233,37 @@ void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLo
 
 namespace {
 
-// The module's parameter, on rank 0; where it is shared out every rank calls it.
-at::Tensor whole_on_rank_0(const EngineBase::Impl& impl, const TrainedParameter& parameter) {
+// The module's parameter; where it is shared out every rank calls it, and those that do not keep it get an undefined one.
+at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& parameter, bool keeps) {
   if (!parameter.resident) return parameter.tensor.detach();
   impl.residency->hold({*parameter.resident});
-  at::Tensor copy = impl.comm->rank() == 0 ? parameter.tensor.detach().clone() : at::Tensor();
+  at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
   impl.residency->release({*parameter.resident});
   return copy;
+}
+
+// Frozen parameters and buffers.
+void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
+  if (!exclude_frozen)
+    for (const auto& range : impl.frozen)
+      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+  for (const Kept& kept : inventory(impl))
+    if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
 }
 
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
   auto call = impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
   at::NoGradGuard no_grad;
+  const bool keeps = impl.comm->rank() == 0;
   NamedTensors tensors;
   if (masters) tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   else
     for (const auto& range : impl.ranges)
-      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_on_rank_0(impl, parameter));
-  if (!exclude_frozen)
-    for (const auto& range : impl.frozen)
-      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_on_rank_0(impl, parameter));
+      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+  add_untrained(impl, tensors, exclude_frozen, keeps);
   std::string problem;
   if (impl.comm->rank() == 0) {
     try {
-      for (const Kept& kept : inventory(impl))
-        if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
       if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
@@ -274,6 +280,14 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
+  auto call = impl_->process_group->world()->enter(*impl_->comm, "fp32_state", impl_->global_steps);
+  at::NoGradGuard no_grad;
+  NamedTensors tensors = fp32_parameters();
+  add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);
+  return tensors;
+}
 
 void EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);

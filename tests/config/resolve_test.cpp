@@ -107,7 +107,7 @@ TEST(Resolve, EveryActiveKeyOfTheTableIsALineOnceWithAnOrigin) {
   }
   EXPECT_TRUE(paths.count("/optimizer/params/lr") && paths.count("/optimizer/params/eps"));
   for (const Key* key : all_keys()) {
-    if (key->status == Status::kActive && !key->is_section() && key->path != "optimizer/params") {
+    if (is_read(key->status) && !key->is_section() && key->path != "optimizer/params") {
       EXPECT_TRUE(paths.count("/" + std::string(key->path))) << key->path;
     }
   }
@@ -246,10 +246,34 @@ TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
                                    "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
 }
 
-TEST(Resolve, WhatOfZeroIsNotBuiltYetSaysSo) {
+TEST(Resolve, WhereZeroPutsThingsReachesTheSettings) {
+  const auto zero = with(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 7, "param_persistence_threshold": 8,
+    "offload_optimizer": {"device": "nvme", "nvme_path": "/fast", "buffer_count": 6}, "offload_param": {"device": "cpu", "max_in_cpu": 5}},
+    "aio": {"queue_depth": 32})").settings.zero;
+  EXPECT_EQ(zero.stage, 3);
+  EXPECT_EQ(zero.prefetch_bucket_size, 7);
+  EXPECT_EQ(zero.param_persistence_threshold, 8);
+  EXPECT_EQ(zero.offload_optimizer.device, "nvme");
+  EXPECT_EQ(*zero.offload_optimizer.params.find("nvme_path"), Value("/fast"));
+  EXPECT_EQ(*zero.offload_optimizer.params.find("queue_depth"), Value(32));
+  EXPECT_EQ(zero.offload_optimizer.buffer_count, 6);
+  EXPECT_EQ(zero.offload_param.device, "cpu");
+  EXPECT_EQ(zero.offload_param.max_in_cpu, 5);
+}
+
+TEST(Resolve, KeysThatActElsewhereSaySo) {
+  using testing::Contains;
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1, "stage3_prefetch_bucket_size": 7})").notices, Contains(HasSubstr("stage3_prefetch_bucket_size (it acts at ZeRO stage 3)")));
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 7})").notices, testing::IsEmpty());
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1}, "aio": {"queue_depth": 32})").notices, Contains(HasSubstr("/aio/queue_depth (it belongs to the nvme offload of ZeRO)")));
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 2, "zero_quantized_weights": true})").notices, Contains(HasSubstr("it acts at ZeRO stage 3")));
+}
+
+TEST(Resolve, WhatZeroDoesNotDoSaysSo) {
   EXPECT_EQ(with(R"("zero_optimization": {"stage": 2})").settings.zero.stage, 2);
-  for (const auto& [members, text] : {std::pair{R"("zero_optimization": {"stage": 3})", "ZeRO stage 3 is not built yet"},
-                                      {R"("zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}})", "offload of the optimizer to 'nvme' is not built yet"},
+  for (const auto& [members, text] : {std::pair{R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true})", "weights gathered in 8 bits (qwZ)"},
+                                      {R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})", "shard groups (MiCS)"},
+                                      {R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})", "states that are offloaded in part"},
                                       {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})", "offload_param belongs to ZeRO stage 3, and the stage is 2"},
                                       {R"("zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.2}})", "ZenFlow is not done by Gannet"},
                                       {R"("zero_optimization": {"stage": 1, "ignore_unused_parameters": false})", "an error for a parameter that got no gradient"}}) {

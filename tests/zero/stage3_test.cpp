@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <thread>
 
 #include "comm/ranks.h"
@@ -327,6 +329,92 @@ RANK_BODY(different_paths) {
 }
 TEST(Stage3, RanksThatTakeDifferentPathsAreNamed) {
   for (const auto& outcome : run_ranks("different_paths", 2)) EXPECT_EQ(outcome.status, 0) << outcome.output;
+}
+
+// ---- Values by name ------------------------------------------------------------------------------------------------------
+
+// Each stage gives what stage 0 gives, whole; the ranks' own parts are the whole, once.
+RANK_BODY(accessors) {
+  const auto values_of = [](int64_t stage, const std::string& dtype) {
+    auto engine = gannet::initialize(make_net(1, 37), {.config = stage3(stage, {}, dtype)}).engine;
+    train(*engine, 2);
+    contains(message_of([&] { engine->full_gradient("first.weight"); }), "there is no gradient of 'first.weight' now");
+    auto [x, y] = make_batch(engine->rank(), 4);
+    engine->backward(engine->forward(x, y));
+    std::map<std::string, at::Tensor> values;
+    for (const auto& name : engine->parameter_names()) {
+      values["parameter " + name] = engine->full_fp32_parameter(name);
+      values["gradient " + name] = engine->full_gradient(name);
+      for (const auto& state : engine->optimizer_states()) values[state + " " + name] = engine->full_optimizer_state(name, state);
+      int64_t covered = 0;
+      const auto check = [&](const gannet::EngineBase::Local& local, const std::string& kind) {
+        const at::Tensor whole = values[kind + name].flatten();
+        if (!local.values.defined()) return;
+        covered += local.values.numel();
+        expect(torch::equal(local.values, whole.narrow(0, local.begin, local.values.numel())), kind + name + ": this rank's part");
+      };
+      check(engine->local_fp32_parameter(name), "parameter ");
+      check(engine->local_optimizer_state(name, "exp_avg"), "exp_avg ");
+      check(engine->local_gradient(name), "gradient ");
+      const double all = engine->mean(static_cast<double>(covered)) * engine->world_size(), copies = stage == 0 ? engine->world_size() : 1;
+      expect(all == 3.0 * static_cast<double>(values["parameter " + name].numel()) * copies, "the parts are the whole, once");
+    }
+    engine->step();
+    // Written values are there, and training goes on from them.
+    const at::Tensor half = torch::full({4, 37}, 0.5);
+    engine->set_full_fp32_parameter("second.weight", half);
+    engine->set_full_optimizer_state("second.weight", "exp_avg_sq", half * 0.01);
+    expect(torch::equal(engine->full_fp32_parameter("second.weight"), half), "a written parameter");
+    expect(torch::equal(engine->full_optimizer_state("second.weight", "exp_avg_sq"), half * 0.01), "a written state");
+    train(*engine, 1, 5);
+    values["after"] = engine->full_fp32_parameter("second.weight");
+    contains(message_of([&] { engine->full_fp32_parameter("secnd.weight"); }), "did you mean 'second.weight'");
+    contains(message_of([&] { engine->full_optimizer_state("second.weight", "velocity"); }), "exp_avg, exp_avg_sq");
+    contains(message_of([&] { engine->set_full_fp32_parameter("second.weight", torch::ones({3})); }), "the parameter has [4, 37]");
+    return values;
+  };
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const auto plain = values_of(0, dtype);
+    for (const int64_t stage : {1, 2, 3})
+      for (const auto& [name, value] : values_of(stage, dtype))
+        expect(torch::allclose(value, plain.at(name), 1e-5, 1e-7), "stage " + std::to_string(stage) + " in " + dtype + ", " + name);
+  }
+}
+TEST(Stage3, ValuesAreReadAndWrittenByName) { ranks::expect_all_succeed(run_ranks("accessors", 2)); }
+
+// ---- Inference -----------------------------------------------------------------------------------------------------------
+
+RANK_BODY(inference) {
+  auto ranks_world = world();
+  auto plain = make_net(1, 37);
+  const bool first = ranks_world->rank() == 0;
+  std::vector<std::string> lines;
+  gannet::set_log_sink([&](gannet::LogLevel, const std::string& line) { lines.push_back(line); });
+  auto engine = gannet::initialize(make_net(1, 37), {.config = stage3(), .inference = true}).engine;
+  gannet::set_log_sink({});
+  if (first) expect(std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.find("no effect: /optimizer") != line.npos; }), "the optimizer's lack of effect is said");
+  int64_t held = 0;
+  for (const auto& range : engine->impl().frozen) {
+    held += range.param.numel();
+    expect(!range.master.defined() && !range.grad.defined(), "nothing but parameters is kept");
+  }
+  expect(held <= (8 * 37 + 37 + 37 * 4 + 4) / static_cast<int64_t>(engine->world_size()) + 4 * 64, "a rank has its part: " + std::to_string(held));
+  torch::NoGradGuard no_grad;
+  auto [x, y] = make_batch(3, 4);
+  expect(torch::equal(engine->forward(x, y), plain->forward(x, y)), "the same answer");
+  contains(message_of([&] { engine->backward(torch::ones({1}, torch::requires_grad())); }), "there is no optimizer");
+  // Texts of different lengths: rank r asks 2 + 3 r times, twice over.
+  for (int round = 0; round < 2; ++round) {
+    gannet::zero::AnswerUntilAllAreDone together(*engine);
+    for (uint32_t i = 0; i < 2 + 3 * engine->rank(); ++i) {
+      auto [x, y] = make_batch(10 * engine->rank() + i, 2);
+      expect(torch::equal(engine->forward(x, y), plain->forward(x, y)), "an answer of a longer rank");
+    }
+  }
+  expect(torch::equal(engine->forward(x, y), plain->forward(x, y)), "together again");
+}
+TEST(Stage3, AnswersWithoutAnOptimizerAndAtDifferentLengths) {
+  for (const int count : {2, 3}) ranks::expect_all_succeed(run_ranks("inference", count));
 }
 
 // ---- How much is here at a time ------------------------------------------------------------------------------------------

@@ -184,6 +184,30 @@ class EngineBase {
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves. Every rank
   /// calls it: with sharded masters they are gathered, which takes the memory of all of them while the answer lives.
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
+  /// What a checkpoint of weights holds: fp32_parameters, frozen parameters and buffers, whole, under the module's names.
+  std::vector<std::pair<std::string, at::Tensor>> fp32_state(bool exclude_frozen_parameters = false);
+
+  /// Values of one trained parameter by its name in the module, whatever the stage and the tier. Whole ones are gathered: every
+  /// rank calls them, in the same order. Gradients are averaged over ranks and unscaled, not clipped, and there are any between the
+  /// last backward of a step and its step(). Errors: kNotFound for a name (the nearest is told) or state, kOrder for a gradient
+  /// that is not there, kArgument for a wrong shape.
+  ///   at::Tensor m = engine->full_optimizer_state("h.0.weight", "exp_avg");
+  std::vector<std::string> parameter_names() const;
+  std::vector<std::string> optimizer_states() const;  ///< "exp_avg", "exp_avg_sq"
+  at::Tensor full_fp32_parameter(const std::string& name);
+  at::Tensor full_gradient(const std::string& name);
+  at::Tensor full_optimizer_state(const std::string& name, const std::string& state);
+  void set_full_fp32_parameter(const std::string& name, const at::Tensor& value);  ///< the parameter in use too
+  void set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value);
+  /// This rank's part: elements [begin, begin + values.numel()) of the flattened parameter. Undefined values: it has none.
+  struct Local {
+    int64_t begin = 0;
+    at::Tensor values;
+  };
+  Local local_fp32_parameter(const std::string& name) const;
+  Local local_gradient(const std::string& name) const;
+  Local local_optimizer_state(const std::string& name, const std::string& state) const;
+
   /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer lives.
   /// The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
   std::shared_ptr<void> guard();

@@ -25,6 +25,7 @@ struct EngineOptions {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   LrSchedule lr_scheduler;
   std::shared_ptr<ProcessGroup> process_group;
+  bool inference = false;
 };
 
 template <class Batch = Example>
@@ -38,6 +39,9 @@ struct InitializeOptions {
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};                       ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};   ///< a subset of ranks; default: all
+  /// An engine that only runs forward: no masters, gradients or states. At ZeRO stage 3 a model larger than one device's memory
+  /// answers. The config's optimizer and scheduler have no effect, which is said.
+  bool inference = false;
 };
 
 template <class Model, class Batch>
@@ -67,7 +71,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
   Initialized<Module, Batch> made;
   made.engine = std::make_shared<Engine<Module>>(
       module, EngineOptions{std::move(options.config), std::move(options.overwrite), std::move(options.model_parameters),
-                            std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group)});
+                            std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group), options.inference});
   made.optimizer = made.engine->optimizer_handle();
   made.scheduler = made.engine->scheduler_handle();
   if (options.training_data) {

@@ -46,4 +46,24 @@ class GatheredParameters {
   std::unique_ptr<State> state_;
 };
 
+/// Ranks that stop at different lengths: an evaluation whose shards differ, texts that end. A rank that is done goes on giving its
+/// parts of parameters to the others, until all are done.
+///
+///   gannet::zero::AnswerUntilAllAreDone together(*engine);
+///   while (!is_finished(text)) text = append(text, engine->forward(text));    // under NoGradGuard; as often as this rank needs
+///   // here: ends when every rank has come
+class AnswerUntilAllAreDone {
+ public:
+  explicit AnswerUntilAllAreDone(EngineBase& engine);
+  ~AnswerUntilAllAreDone();
+  AnswerUntilAllAreDone(const AnswerUntilAllAreDone&) = delete;
+
+  /// What the destructor does, for a program that wants its error.
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace gannet::zero

@@ -1,0 +1,174 @@
+// Values by name: a parameter's master, gradient and optimizer states, whole or this rank's part, wherever they lie.
+#include "base/text.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "engine/inventory.h"
+#include "tensor/dtype.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+namespace gannet {
+namespace {
+
+struct Found {
+  Range* range;
+  size_t parameter;
+  const TrainedParameter& get() const { return range->parameters[parameter]; }
+};
+
+Found find(EngineBase::Impl& impl, const std::string& name) {
+  std::vector<std::string> names;
+  for (auto& range : impl.ranges)
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      if (range.parameters[p].name == name) return {&range, p};
+      names.push_back(range.parameters[p].name);
+    }
+  throw Error(ErrorCode::kNotFound, "no trained parameter is called '" + name + "'" + did_you_mean(name, names), "engine->parameter_names() lists them");
+}
+
+size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state) {
+  const auto& optimizer = impl.groups[found.range->group].optimizer;
+  std::vector<std::string> names;
+  if (optimizer)
+    for (size_t s = 0; s < optimizer->states().size(); ++s) {
+      if (optimizer->states()[s].name == state && optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) return s;
+      if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) names.push_back(optimizer->states()[s].name);
+    }
+  throw Error(ErrorCode::kNotFound, "the optimizer keeps no state '" + state + "' of each element" + did_you_mean(state, names),
+              names.empty() ? "it keeps none" : "it keeps " + join(names, ", "));
+}
+
+// What this rank has of the parameter; numel 0: nothing.
+zero::Part part_of(const Found& found) {
+  for (const auto& part : found.range->parts)
+    if (part.tensor == found.parameter) return part;
+  return {};
+}
+
+// From every rank's part to the whole, to the bit: where a rank has nothing it adds zeros, byte by byte.
+at::Tensor gather(EngineBase::Impl& impl, const Found& found, const zero::Part& part, const at::Tensor& mine) {
+  if (!found.range->is_sharded()) return mine.clone().view(found.get().shape);
+  at::Tensor whole = at::zeros({found.get().numel}, mine.options());
+  if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(mine);
+  impl.comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();
+  return whole.view(found.get().shape);
+}
+
+zero::Shard place_of(const zero::Part& part) { return {part.offset, part.own, part.numel}; }
+
+at::Tensor own_master(const Found& found, const zero::Part& part) { return found.range->master_of(place_of(part)); }
+
+// Averaged and unscaled, in the masters' dtype.
+at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::Part& part) {
+  if (!impl.reducer || impl.phase != Phase::kBackwarded || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
+    throw Error(ErrorCode::kOrder, "there is no gradient of '" + found.get().name + "' now", "ask between the last backward() of a step and its step()");
+  impl.reducer->wait();
+  const auto& range = *found.range;
+  const at::Tensor gradient = range.is_sharded() ? range.grad_of(place_of(part)) : found.get().held.flatten();
+  return gradient.to(range.master_dtype).mul(impl.reducer->mean_factor() / impl.scaler.scale());
+}
+
+at::Tensor checked(const Found& found, const at::Tensor& value) {
+  if (!value.defined() || value.sizes() != at::IntArrayRef(found.get().shape))
+    throw Error(ErrorCode::kArgument, "a value for '" + found.get().name + "' has shape " + (value.defined() ? shape_text(value.sizes().vec()) : "undefined") + ", the parameter has " + shape_text(found.get().shape));
+  return value.detach().to(at::kCPU).flatten();
+}
+
+control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.comm, name, impl.global_steps, parameter, control::Watch::Call::kTogether);
+}
+
+}  // namespace
+
+std::vector<std::string> EngineBase::parameter_names() const {
+  std::vector<std::string> names;
+  for (const auto& range : impl_->ranges)
+    for (const auto& parameter : range.parameters) names.push_back(parameter.name);
+  return names;
+}
+
+std::vector<std::string> EngineBase::optimizer_states() const {
+  std::vector<std::string> names;
+  if (!impl_->groups.empty() && impl_->groups[0].optimizer)
+    for (const auto& state : impl_->groups[0].optimizer->states()) names.push_back(state.name);
+  return names;
+}
+
+at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const auto call = enter(*impl_, "full_fp32_parameter", name);
+  const auto part = part_of(found);
+  return gather(*impl_, found, part, own_master(found, part));
+}
+
+at::Tensor EngineBase::full_gradient(const std::string& name) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const auto call = enter(*impl_, "full_gradient", name);
+  const auto part = part_of(found);
+  return gather(*impl_, found, part, own_gradient(*impl_, found, part));
+}
+
+at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const size_t index = state_index(*impl_, found, state);
+  const auto call = enter(*impl_, "full_optimizer_state", name);
+  const auto part = part_of(found);
+  return gather(*impl_, found, part, found.range->states[index].get(part.own, part.numel));
+}
+
+void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const at::Tensor flat = checked(found, value);
+  const auto call = enter(*impl_, "set_full_fp32_parameter", name);
+  Range& range = *found.range;
+  const auto part = part_of(found);
+  if (part.numel > 0) {
+    range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
+    if (range.comes_and_goes && range.has_master_copy()) range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
+  }
+  // Every rank has the value: where parameters are whole, each puts it into its own.
+  if (impl_->residency) impl_->residency->forget();
+  if (range.comes_and_goes) impl_->publish_staying(range);
+  else range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
+}
+
+void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const size_t index = state_index(*impl_, found, state);
+  const at::Tensor flat = checked(found, value);
+  const auto call = enter(*impl_, "set_full_optimizer_state", name);
+  const auto part = part_of(found);
+  if (part.numel > 0) found.range->states[index].set(part.own, flat.narrow(0, part.begin, part.numel));
+}
+
+EngineBase::Local EngineBase::local_fp32_parameter(const std::string& name) const {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const auto part = part_of(found);
+  return part.numel > 0 ? Local{part.begin, own_master(found, part)} : Local{};
+}
+
+EngineBase::Local EngineBase::local_gradient(const std::string& name) const {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const auto part = part_of(found);
+  const at::Tensor gradient = own_gradient(*impl_, found, part);
+  return part.numel > 0 ? Local{part.begin, gradient} : Local{};
+}
+
+EngineBase::Local EngineBase::local_optimizer_state(const std::string& name, const std::string& state) const {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const size_t index = state_index(*impl_, found, state);
+  const auto part = part_of(found);
+  return part.numel > 0 ? Local{part.begin, found.range->states[index].get(part.own, part.numel)} : Local{};
+}
+
+}  // namespace gannet

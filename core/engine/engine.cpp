@@ -192,7 +192,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
     at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
-      const at::Tensor mine = range.master_of(range.shards[b]);
+      const at::Tensor mine = range.master_of(range.shards[b]).to(impl_->device);
       impl_->comm->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(), static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype)).wait();
     }
     for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(whole, parameter));

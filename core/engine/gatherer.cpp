@@ -1,6 +1,7 @@
 #include "engine/gatherer.h"
 
 #include "tensor/dtype.h"
+#include "tensor/flat_buffer.h"
 
 #include <gannet/error.h>
 
@@ -35,9 +36,18 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   const int64_t numel = whole.numel() / comm_->size(), place = range.layout.buckets[entry.parameter].offset / comm_->size();
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
-  if (range.param.is_here()) return gather(entry, range.param.get(place, numel).const_data_ptr());
-  // A rank's shard is read to its place in the whole, and gathered from there when it has come.
-  entry.reading = range.param.start_read(place, numel, whole.narrow(0, comm_->rank() * numel, numel).data_ptr());
+  if (!is_apart(entry)) return gather(entry, range.param.get(place, numel).const_data_ptr());
+  // A rank's shard comes to its place in the whole, and is gathered from there when it has.
+  const at::Tensor mine = whole.narrow(0, comm_->rank() * numel, numel);
+  if (range.param.is_here()) {
+    to_device_->copy(mine.data_ptr(), range.param.get(place, numel).const_data_ptr(), mine.nbytes());
+    entry.copied = to_device_->record();
+  } else if (to_device_) {
+    entry.landing = allocate_flat(numel, range.dtype, at::kCPU);
+    entry.reading = range.param.start_read(place, numel, entry.landing.data_ptr());
+  } else {
+    entry.reading = range.param.start_read(place, numel, mine.data_ptr());
+  }
 }
 
 // The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
@@ -50,11 +60,18 @@ void Gatherer::gather(Entry& entry, const void* shard) {
 
 void Gatherer::finish(size_t parameter) {
   Entry& entry = entries_[parameter];
-  if (!entry.range->param.is_here()) {
-    entry.reading.wait();
+  if (is_apart(entry)) {
     const int64_t numel = entry.whole.numel() / comm_->size();
+    const at::Tensor mine = entry.whole.narrow(0, comm_->rank() * numel, numel);
+    entry.reading.wait();
+    if (entry.landing.defined()) {
+      to_device_->copy(mine.data_ptr(), entry.landing.const_data_ptr(), mine.nbytes());
+      entry.copied = to_device_->record();
+    }
+    entry.copied.wait();
+    entry.landing.reset();
     entry.marks.assign(comm_->size(), entry.mark);
-    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel).const_data_ptr());
+    gather(entry, mine.const_data_ptr());
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
@@ -71,6 +88,7 @@ void Gatherer::drop(size_t parameter) noexcept {
     }
   };
   quietly(entry.reading);
+  quietly(entry.copied);
   quietly(entry.marking);
   quietly(entry.gathering);
   entry.whole.reset();

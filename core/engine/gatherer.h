@@ -4,10 +4,12 @@
 
 #include "engine/range.h"
 #include "interfaces/comm.h"
+#include "interfaces/queue.h"
 #include "zero/residency.h"
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,8 @@ namespace gannet {
 class Gatherer : public zero::Source {
  public:
   // `place`: where the program is, for errors ("forward of step 3").
-  Gatherer(CommGroup* comm, std::function<std::string()> place) : comm_(comm), place_(std::move(place)) {}
+  // `to_device`: copies from host memory, where parameters lie in it and the device has its own.
+  Gatherer(CommGroup* comm, std::optional<Queue> to_device, std::function<std::string()> place) : comm_(comm), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
   void add(const Range& range, size_t parameter);  // the next number; ranges outlive the gatherer
 
@@ -37,14 +40,18 @@ class Gatherer : public zero::Source {
     int64_t mark = 0;            // what this rank gathers, and as its how-manyth
     std::vector<int64_t> marks;  // of all ranks
     at::Tensor whole;            // where it comes to
-    Transfer reading;            // of this rank's shard, from a tier
+    Transfer reading;            // of this rank's shard, from a drive
+    at::Tensor landing;          // host memory between a drive and the device
+    Event copied;                // to the device
     Work marking, gathering;
   };
   void gather(Entry& entry, const void* shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
+  bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
   CommGroup* comm_;
+  std::optional<Queue> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // known by their place here
   std::deque<Entry> entries_;    // a deque: Work does not copy

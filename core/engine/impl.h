@@ -4,6 +4,7 @@
 #include "config/resolve.h"
 #include "control/watch.h"
 #include "engine/gatherer.h"
+#include "engine/host_update.h"
 #include "engine/range.h"
 #include "engine/reducer.h"
 #include "engine/saving.h"
@@ -55,6 +56,8 @@ struct EngineBase::Impl {
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
+  bool memory_is_apart = false;      // the device's from the host's
+  std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
   std::vector<Range> ranges;
@@ -124,6 +127,8 @@ struct EngineBase::Impl {
   void cut_range(Range& range);
   void place_range(Range& range);
   bool parameters_come_and_go() const;
+  uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
+  bool updates_on_host() const { return memory_is_apart && state_tier; }
   Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
   void share_out(Range& range, size_t parameter, const at::Tensor& whole);
@@ -151,6 +156,7 @@ struct EngineBase::Impl {
   StepResult skip(const std::string& why);
   void update(double grad_scale);
   void update(Range& range, double grad_scale);
+  HostUpdate& host_update(const Range& range);
   int64_t page_numel() const;
   std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
   void publish_staying(Range& range);  // the small parameters that every rank has whole, where the others are shared out

@@ -175,7 +175,7 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   const auto open = [&](const config::OffloadTo& to, const std::string& block) {
     if (!to) return std::shared_ptr<Offload>();
     const std::string place = "zero_optimization/" + block;
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, accelerator->plugin_device(), document, place, "device");
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
     Dict params;  // of all that the config says of offload, what this tier knows
     for (const auto& [key, value] : to.params.entries())
       for (const auto* spec : plugin::specs_of(*plugin.descriptor))
@@ -186,9 +186,13 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
     };
     return std::make_shared<Offload>(plugin, plugin::parse_params(plugin, params, position), host, comm->rank());
   };
+  memory_is_apart = accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
   state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");
   param_tier = open(settings().zero.offload_param, "offload_param");
   if (!param_tier) return;
+  if (memory_is_apart && !state_tier)
+    throw Error(ErrorCode::kUnsupported, document.origin_of("/zero_optimization/offload_param").to_string() + ": offload_param without offload_optimizer: the update would need both the device's memory and the host's",
+                "add \"offload_optimizer\": {\"device\": \"cpu\"}");
   void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
   param_tier_is_drive = param_tier->address(region) == nullptr;
   param_tier->release(region);
@@ -215,7 +219,7 @@ void EngineBase::Impl::open_optimizer(const config::Document& document, const En
   }
 
   if (!user_optimizer && !settings().optimizer.type.empty()) {
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, accelerator->plugin_device(), document, "optimizer");
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, updates_on_host() ? "cpu" : accelerator->plugin_device(), document, "optimizer");
     for (size_t g = 0; g < groups.size(); ++g) {
       Dict params = settings().optimizer.params;
       if (g < options.model_parameters.size())
@@ -303,7 +307,8 @@ void EngineBase::Impl::create_states() {
       const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.own_numel
                             : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-      Array array = state.extent == GANNET_STATE_PER_ELEMENT ? make_array(state_tier, numel, dtype, state.name) : Array::in_memory(allocate_flat(numel, dtype, device));
+      Array array = state.extent == GANNET_STATE_PER_ELEMENT ? make_array(state_tier, numel, dtype, state.name)
+                                                            : Array::in_memory(allocate_flat(numel, dtype, updates_on_host() ? at::Device(at::kCPU) : device));
       if (state.initial_value != 0) array.fill(state.initial_value);
       range.states.push_back(std::move(array));
     }

@@ -135,8 +135,8 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   }
 }
 
-// Parameters are shared out among several ranks, or kept on a drive.
-bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || param_tier_is_drive); }
+// Parameters are shared out among several ranks, or kept away from the device.
+bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && (param_tier_is_drive || memory_is_apart))); }
 
 Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const {
   return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, device));
@@ -212,7 +212,7 @@ void EngineBase::Impl::place_range(Range& range) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
     const Array& masters = range.has_master_copy() ? range.master : range.param;
-    const bool is_direct = !range.comes_and_goes && masters.is_here() && (!range.is_sharded() || !range.has_master_copy());
+    const bool is_direct = !range.comes_and_goes && masters.is_here() && masters.here().device() == device && (!range.is_sharded() || !range.has_master_copy());
     at::Tensor whole = is_direct ? masters.get(bucket.offset, bucket.numel) : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
     for (size_t p = bucket.first; p < bucket.last; ++p) {
       auto& parameter = range.parameters[p];
@@ -262,7 +262,7 @@ void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
   if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
-    gatherer = std::make_unique<Gatherer>(comm, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
+    gatherer = std::make_unique<Gatherer>(comm, param_tier && memory_is_apart ? std::optional(accelerator->make_queue("parameters", device_index())) : std::nullopt, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
     residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
     if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
   }

@@ -98,13 +98,26 @@ void EngineBase::Impl::update(double grad_scale) {
   finish_publishing();
 }
 
+HostUpdate& EngineBase::Impl::host_update(const Range& range) {
+  host_updates.resize(ranges.size());
+  auto& one = host_updates[static_cast<size_t>(&range - ranges.data())];
+  if (!one) one = std::make_unique<HostUpdate>(*accelerator, HostUpdate::Options{std::min(page_numel(), range.own_numel), range.grad_dtype, range.dtype, !range.has_master_copy(), device_index()});
+  return *one;
+}
+
 void EngineBase::Impl::update(Range& range, double grad_scale) {
   Group& group = groups[range.group];
   Optimizer& optimizer = *group.optimizer;
   const Arrays arrays(range, optimizer);
-  const std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() ? page_numel() : kNoPages);
+  const std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
+  HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
+  const bool param_on_device = !param_tier || !range.comes_and_goes;
+  const auto fetch = [&](size_t i) {
+    if (host && i < pieces.size()) host->fetch(i, pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
+  };
   std::vector<void*> states;
-  const auto arguments = [&](const Pages& pages, const Piece& piece) {
+  const auto arguments = [&](const Pages& pages, size_t i) {
+    const Piece& piece = pieces[i];
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = to_dtype(range.master_dtype);
@@ -114,6 +127,10 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.param = arrays.master(pages, piece);
     args.grad = piece.grad.const_data_ptr();
     args.out = arrays.out(pages, piece);
+    if (host) {
+      args.grad = host->grad(i);
+      if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
+    }
     arrays.states(pages, piece, states);
     args.states = states.data();
     args.state_count = states.size();
@@ -124,28 +141,40 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.segments = piece.segments;
     args.segment_count = piece.segment_count;
     args.segment_stride = sizeof(gannet_segment);
-    args.stream = current_stream();
+    args.stream = host ? nullptr : current_stream();
     return args;
   };
+  bool host_is_done = false;
+  std::function<void(size_t)> send;
   // Each piece while its page is here.
-  const auto for_each = [&](const std::function<void(size_t, const gannet_update_args&)>& body) {
+  const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
     Pages pages(arrays.uses(), range.own_numel, {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))}, spare_pages);
     size_t i = 0;
+    fetch(0);
     for (size_t page = 0; page < pages.count(); ++page) {
       pages.open(page);
-      for (; i < pieces.size() && pieces[i].place.own < pages.end(page); ++i) body(i, arguments(pages, pieces[i]));
+      for (; i < pieces.size() && pieces[i].place.own < pages.end(page); ++i) {
+        fetch(i + 1);
+        body(i, arguments(pages, i));
+        if (host && writes) host->give_back(i);
+      }
       pages.close(page);
     }
     pages.finish();
+    if (host) host->finish();
+    host_is_done = host && writes;
+    if (host_is_done)
+      for (size_t k = 0; k < pieces.size(); ++k) send(k);
   };
-  // A shard goes out while the next one is updated.
-  const auto send = [&](size_t i) {
+  // A shard goes out while the next one is updated; from a host, when all are on the device.
+  send = [&](size_t i) {
+    if (host && !host_is_done) return;
     const bool is_last = i + 1 == pieces.size() || pieces[i + 1].stretch != pieces[i].stretch;
     if (range.is_sharded() && !range.comes_and_goes && is_last) publish(range, pieces[i].stretch);
   };
 
   if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
-    for_each([&](size_t i, const gannet_update_args& args) {
+    for_each(true, [&](size_t i, const gannet_update_args& args) {
       optimizer.update(args);
       send(i);
     });
@@ -154,14 +183,14 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   // Sums of whole tensors, parts of which may lie on other ranks.
   const size_t width = optimizer.sums_per_tensor();
   std::vector<double> sums(range.parameters.size() * width, 0.0);
-  for_each([&](size_t i, const gannet_update_args& args) {
+  for_each(false, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> partials(piece.segment_count * width, 0.0);
     optimizer.partials(args, partials.data());
     for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
   });
   if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
-  for_each([&](size_t i, const gannet_update_args& args) {
+  for_each(true, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> of_piece;
     for (size_t s = 0; s < piece.segment_count; ++s) {

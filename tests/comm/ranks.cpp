@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <random>
 
 extern char** environ;
+
 
 namespace ranks {
 namespace {
@@ -103,15 +105,20 @@ void finish(std::vector<Process>& processes, std::chrono::seconds limit) {
 
 bool add_body(const char* name, Body body) { return bodies().emplace(name, body).second; }
 
+// Below the ports that the kernel gives to outgoing connections: one of those could take it before rank 0 does.
 int free_port() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof address;
-  if (bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) != 0) throw std::runtime_error("no free port");
-  getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
-  close(descriptor);
-  return ntohs(address.sin_port);
+  static std::mt19937 random(std::random_device{}());
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int port = std::uniform_int_distribution<int>(12000, 31999)(random);
+    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool is_free = bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    close(descriptor);
+    if (is_free) return port;
+  }
+  throw std::runtime_error("no free port");
 }
 
 std::vector<Outcome> run_ranks(const std::string& body, int count, const Options& options) {

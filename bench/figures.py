@@ -3,7 +3,7 @@
     python3 bench/figures.py start   [--build build-bench] [--rounds 15]
     python3 bench/figures.py plugins [--build build-bench] [--rounds 7]
     python3 bench/figures.py compile [--build build-bench] [--rounds 7]
-    python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--rounds 7]
+    python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--zero 0|2|3|2-cpu|3-cpu|3-nvme] [--rounds 7]
 
 Every round is printed; the last line of a figure is JSON with the median of the rounds' ratios last.
 """
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -76,8 +77,25 @@ def compile_(args):
     report("compile_alone", figures, "gannet_s", "torch_s", bar=0.5)
 
 
+ZERO = {"0": {"stage": 0}, "2": {"stage": 2}, "3": {"stage": 3}, "2-cpu": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "3-cpu": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}},
+        "3-nvme": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "WORK"}, "offload_param": {"device": "nvme", "nvme_path": "WORK", "max_in_cpu": 0}}}
+
+
+def placed(value, folder):
+    if isinstance(value, dict):
+        return {key: placed(member, folder) for key, member in value.items()}
+    return str(folder.resolve()) if value == "WORK" else value
+
+
+def compute_ms(log):
+    """Forward and backward of the last steps, from the line that wall_clock_breakdown gives in both programs."""
+    times = [(float(f), float(b)) for f, b in re.findall(r"\| fwd: ([0-9.]+) \| bwd: ([0-9.]+)", log)]
+    return statistics.median(f + b for f, b in times[2:]) if len(times) > 2 else float("nan")
+
+
 def peer(args):
-    """Tokens per second of training a 124M GPT-2 in bf16 at stage 0, from the median step of each run."""
+    """Tokens per second of training a 124M GPT-2 in bf16, from the median step of each run; peak resident memory; time outside of forward and backward."""
     args.work.mkdir(parents=True, exist_ok=True)
     model, tokens = args.work / "model-124m", args.work / "tokens16.bin"
     if not model.exists():
@@ -85,22 +103,33 @@ def peer(args):
     if not tokens.exists():
         tokens.write_bytes(bytes(byte for index in range(200_000) for byte in ((index * 7919) % 50257).to_bytes(2, "little")))
     length = 256
-    config = {"train_micro_batch_size_per_gpu": args.tokens // length, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
-              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
-    file = args.work / "ds.json"
+    config = {"train_micro_batch_size_per_gpu": args.tokens // length, "bf16": {"enabled": True}, "gradient_clipping": 1.0, "wall_clock_breakdown": True,
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}, "zero_optimization": placed(ZERO[args.zero], args.work)}
+    if "nvme" in args.zero:
+        config["aio"] = {"block_size": 1048576, "queue_depth": 16, "intra_op_parallelism": 1, "single_submit": False, "overlap_events": True}
+    file = args.work / f"ds-{args.zero}.json"
     file.write_text(json.dumps(config))
+    seen = {}
 
     def tokens_per_second(command, name):
-        metrics = args.work / f"{name}.jsonl"
-        subprocess.run([str(word) for word in [*command, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", length, "--steps", args.steps,
-                                               "--deepspeed_config", file, "--metrics", metrics, "--threads", os.cpu_count()]],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        seconds = [json.loads(line)["seconds"] for line in open(metrics)]
-        return args.tokens / statistics.median(seconds[2:])
+        metrics, log = args.work / f"{name}.jsonl", args.work / f"{name}-{args.zero}.log"
+        with open(log, "w") as out:
+            child = subprocess.Popen([str(word) for word in [*command, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", length, "--steps", args.steps,
+                                                             "--deepspeed_config", file, "--metrics", metrics, "--threads", os.cpu_count()]], stdout=out, stderr=subprocess.STDOUT)
+            _, status, usage = os.wait4(child.pid, 0)
+        if status != 0:
+            sys.exit(f"{name} failed: {log}")
+        seconds = statistics.median([json.loads(line)["seconds"] for line in open(metrics)][2:])
+        compute = compute_ms(log.read_text()) / 1000
+        seen.setdefault(name, []).append((usage.ru_maxrss / 2**20, compute, seconds - compute))
+        print(f"  {name}: {seconds:.3f} s a step, forward and backward {compute:.3f} s, the rest {seconds - compute:.3f} s, peak {usage.ru_maxrss / 2**20:.2f} GiB", flush=True)
+        return args.tokens / seconds
 
     figures = alternate({"gannet_tokens_s": lambda: tokens_per_second([args.build / "bin/gpt2"], "gannet"),
                          "deepspeed_tokens_s": lambda: tokens_per_second([args.peer_python, args.peer / "gpt2_peer.py"], "deepspeed")}, args.rounds)
-    report("deepspeed_gpt2_124m_bf16_stage0", figures, "gannet_tokens_s", "deepspeed_tokens_s", tokens=args.tokens, bar=1.25)
+    median = lambda name, place: round(statistics.median(one[place] for one in seen[name][1:]), 3)
+    report(f"deepspeed_gpt2_124m_bf16_stage_{args.zero}", figures, "gannet_tokens_s", "deepspeed_tokens_s", tokens=args.tokens,
+           peak_gib=[median("gannet", 0), median("deepspeed", 0)], compute_s=[median("gannet", 1), median("deepspeed", 1)], rest_s=[median("gannet", 2), median("deepspeed", 2)])
 
 
 def main():
@@ -113,6 +142,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--zero", choices=ZERO, default="0")
     args = parser.parse_args()
     {"start": start, "plugins": plugins, "compile": compile_, "peer": peer}[args.figure](args)
 

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "checkpoint/files.h"
 
@@ -123,12 +124,12 @@ class Source {
 
   // `to` has room for `size` rounded up to what direct I/O wants.
   uint64_t read_direct(char* to, uint64_t size, uint64_t begin) const {
+    bool is_direct = true;  // as far as this call knows: several threads read one file
     for (uint64_t done = 0; done < size;) {
       const ssize_t count = ::pread(direct_, to + done, rounded_up(size - done), static_cast<off_t>(begin + done));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EINVAL) {
-        const int flags = ::fcntl(direct_, F_GETFL);
-        if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(direct_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+        if (std::exchange(is_direct, false) && give_up_direct_io(direct_)) continue;
         errno = EINVAL;
       }
       if (count < 0) read_failed(path_, begin + done);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace gannet::checkpoint {
 
@@ -76,13 +77,18 @@ bool read_at(int file, char* to, uint64_t bytes, uint64_t offset) {
   return true;
 }
 
+bool give_up_direct_io(int file) {
+  const int flags = ::fcntl(file, F_GETFL);
+  return flags >= 0 && (!(flags & O_DIRECT) || ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0);
+}
+
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path) {
+  bool is_direct = true;  // as far as this call knows: several threads write one file
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t count = ::pwrite(file, from + done, bytes - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EINVAL) {  // direct I/O that the file system promised and does not do, or the rest of a short write
-      const int flags = ::fcntl(file, F_GETFL);
-      if (flags >= 0 && (flags & O_DIRECT) && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      if (std::exchange(is_direct, false) && give_up_direct_io(file)) continue;
       errno = EINVAL;
     }
     if (count <= 0)

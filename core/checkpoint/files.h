@@ -30,6 +30,8 @@ Descriptor open_file(const std::string& path, int flags);
 // Opened for reading, and checked to be a file of at most `limit` bytes.
 std::string read_file(const std::string& path, uint64_t limit);
 bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // whether all of them were there
+// Direct I/O that a file turns out not to take: from now on through the page cache, whichever thread noticed first.
+bool give_up_direct_io(int file);
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // short writes go on
 void write_synced(const std::string& path, std::string_view text);                                    // made anew, synced
 void sync(int file, const std::string& path);

@@ -17,6 +17,8 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -105,6 +107,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.agree_on_model();
   impl.place_module();
   if (!options.inference) impl.create_states();
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
+#endif
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());

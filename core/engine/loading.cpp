@@ -16,6 +16,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 namespace gannet {
 namespace {
@@ -164,7 +165,7 @@ class Loading {
         for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes("rng/" + std::to_string(rank) + "/" + name);
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters)
-          if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined()) gradients_.emplace_back(&parameter, held);
+          if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined()) gradients_.emplace_back(&range, &parameter, held);
       if (holds_sums_)
         for (auto& range : impl_.ranges)
           for (const auto& part : range.parts)
@@ -239,9 +240,9 @@ class Loading {
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
     impl_.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.global_steps * accumulation;
     if (holds_sums_) impl_.reducer->adopt_sums();
-    for (auto& [parameter, gradient] : gradients_) {
-      parameter->flat_grad.copy_(gradient.view(parameter->flat_grad.sizes()));
-      parameter->held = parameter->flat_grad;
+    for (auto& [range, parameter, gradient] : gradients_) {
+      parameter->held = range->flat_grad(*parameter);
+      parameter->held.copy_(gradient.view(parameter->shape));
     }
   }
 
@@ -300,7 +301,7 @@ class Loading {
   LoadReceipt receipt_;
   std::vector<std::pair<Kept, const TensorInfo*>> wanted_;
   std::map<std::string, at::Tensor> for_program_, random_;
-  std::vector<std::pair<TrainedParameter*, at::Tensor>> gradients_;
+  std::vector<std::tuple<Range*, TrainedParameter*, at::Tensor>> gradients_;
   bool holds_sums_ = false;  // of gradients over ranks
   at::Tensor user_optimizer_;
 };

@@ -207,7 +207,7 @@ void EngineBase::Impl::place_range(Range& range) {
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
   range.param = make_array(param_tier, range.comes_and_goes ? range.own_numel : range.numel, range.dtype, "parameters");
   if (range.has_master_copy()) range.master = make_array(state_tier, range.own_numel, range.master_dtype, "masters");
-  if (is_trained) range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
+  if (is_trained && range.is_sharded()) range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
@@ -229,8 +229,6 @@ void EngineBase::Impl::place_range(Range& range) {
     if (range.has_master_copy()) range.param.set(bucket.offset, whole);
     if (!is_direct) keep_part(range, b, whole);
   }
-  if (is_trained && !range.shards_gradients())
-    for (auto& parameter : range.parameters) parameter.flat_grad = range.slice(range.grad, parameter);
 }
 
 // This rank's part of a bucket whose values, masters' or parameters', are in `whole`.

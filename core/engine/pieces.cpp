@@ -10,7 +10,7 @@ std::vector<Piece> whole_pieces(const Range& range) {
   std::vector<Piece> pieces;
   bool is_flat = true;
   if (!range.is_sharded())
-    for (const auto& parameter : range.parameters) is_flat = is_flat && parameter.held.is_alias_of(range.grad);
+    for (const auto& parameter : range.parameters) is_flat = is_flat && range.grad.defined() && parameter.held.is_alias_of(range.grad);
   if (is_flat) {
     for (size_t s = 0; s < range.stretches.size(); ++s) {
       const auto& segments = range.segments[s];

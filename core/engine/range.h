@@ -24,8 +24,7 @@ struct TrainedParameter {
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;           // elements into the range's flat buffers
-  at::Tensor flat_grad;         // its part of Range::grad; undefined where gradients are sharded
-  // This step's gradient so far, undefined before the first: flat_grad, or, where no rank is to be averaged with, the very
+  // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with, the very
   // tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
   // Where parameters are sharded: it comes and goes under this number (zero/residency.h), or is small and stays, padded, here.
@@ -55,7 +54,7 @@ struct Range {
   bool comes_and_goes = false;
   Array param;                  // [numel] dtype, [own_numel] where parameters come and go
   Array master;                 // [own_numel] master_dtype; undefined where the parameters are their own masters
-  at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; not touched, so not backed by memory, while gradients are taken over
+  at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
   std::vector<Array> states;                     // as the optimizer's specs say; per element: [own_numel]
   std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
   std::vector<gannet_segment> own_segments;      // of each tensor alone and whole: offset 0
@@ -76,6 +75,11 @@ struct Range {
   void set_master(const zero::Shard& shard, const at::Tensor& values) const { has_master_copy() ? master.set(shard.own, values) : set_param(shard, values); }
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
   int64_t param_place(const zero::Shard& shard) const { return comes_and_goes ? shard.own : shard.offset; }
+  // A whole parameter's place in `grad`, where gradients are not sharded.
+  at::Tensor flat_grad(const TrainedParameter& parameter) {
+    if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
+    return slice(grad, parameter);
+  }
   // Without sharding: the master of a whole parameter.
   at::Tensor whole_master(const TrainedParameter& parameter) const { return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape); }
 };

@@ -149,6 +149,13 @@ void Reducer::came_late(const TrainedParameter& parameter) const {
               "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at ZeRO stage 0 or 1, then call allreduce_gradients()");
 }
 
+// Devices' autograd threads may both be the first to need it.
+at::Tensor Reducer::flat_grad(Range& range, const TrainedParameter& parameter) {
+  static std::mutex first;
+  const std::lock_guard lock(first);
+  return range.flat_grad(parameter);
+}
+
 void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   {
     std::lock_guard lock(mutex_);
@@ -178,7 +185,7 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   if (can_take_over) {
     parameter.held = gradient;
   } else {
-    parameter.held = parameter.flat_grad;
+    parameter.held = flat_grad(ranges_[bucket.range], parameter);
     parameter.held.copy_(gradient);
   }
 }
@@ -252,7 +259,7 @@ void Reducer::send(Bucket& bucket) {
 void Reducer::zero_missing(Range& range, size_t first, size_t last) {
   for (size_t p = first; p < last; ++p) {
     auto& parameter = range.parameters[p];
-    if (!parameter.held.defined()) parameter.held = parameter.flat_grad.zero_();
+    if (!parameter.held.defined()) parameter.held = flat_grad(range, parameter).zero_();
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2u << 20;
+std::atomic<int64_t> alive{0};
 
 }  // namespace
 
@@ -34,14 +35,26 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
     void* memory = std::aligned_alloc(kPage, whole);
     if (!memory) throw std::bad_alloc();
     std::memset(memory, 0, whole);
-    return at::from_blob(memory, {numel}, [](void* pointer) { std::free(pointer); }, options);
+    alive += static_cast<int64_t>(bytes);
+    const auto give_back = [bytes](void* pointer) {
+      std::free(pointer);
+      alive -= static_cast<int64_t>(bytes);
+    };
+    return at::from_blob(memory, {numel}, give_back, options);
   }
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
     throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of " + std::to_string(bytes) + " bytes",
                 "use a smaller model, more ranks, or a machine with more memory");
   madvise(base, mapped, MADV_HUGEPAGE);  // advice: without huge pages it is slower, not wrong
-  return at::from_blob(static_cast<char*>(base) + shift, {numel}, [base, mapped](void*) { munmap(base, mapped); }, options);
+  alive += static_cast<int64_t>(bytes);
+  const auto give_back = [base, mapped, bytes](void*) {
+    munmap(base, mapped);
+    alive -= static_cast<int64_t>(bytes);
+  };
+  return at::from_blob(static_cast<char*>(base) + shift, {numel}, give_back, options);
 }
+
+int64_t flat_bytes_alive() { return alive; }
 
 }  // namespace gannet

@@ -13,4 +13,7 @@ namespace gannet {
 // buffers walked together at such distances fall on the same cache sets (4K aliasing; DESIGN 2.4), and it asks for huge pages.
 at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device);
 
+// Of all flat buffers on the CPU that are alive, in bytes as they were asked for.
+int64_t flat_bytes_alive();
+
 }  // namespace gannet

@@ -70,6 +70,7 @@ class Residency {
 
   int64_t live_bytes() const { return live_bytes_; }
   int64_t peak_bytes() const { return peak_bytes_; }    // of whole parameters, coming ones included
+  int64_t spare_bytes() const { return spare_bytes_; }  // kept for the next gathers
   void reset_peak() { peak_bytes_ = live_bytes_; }
   uint64_t gathers() const { return gathers_; }
 

@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <random>
+#include <set>
 
 extern char** environ;
 
@@ -107,16 +109,20 @@ bool add_body(const char* name, Body body) { return bodies().emplace(name, body)
 
 // Below the ports that the kernel gives to outgoing connections: one of those could take it before rank 0 does.
 int free_port() {
+  static std::mutex mutex;  // scenarios run side by side
+  static std::set<int> given;
   static std::mt19937 random(std::random_device{}());
+  const std::lock_guard lock(mutex);
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int port = std::uniform_int_distribution<int>(12000, 31999)(random);
-    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    // Closed on exec: a rank that is started meanwhile would keep the port.
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     const bool is_free = bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     close(descriptor);
-    if (is_free) return port;
+    if (is_free && given.insert(port).second) return port;
   }
   throw std::runtime_error("no free port");
 }

@@ -5,6 +5,8 @@
     python3 bench/figures.py compile [--build build-bench] [--rounds 7]
     python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--zero 0|2|3|2-cpu|3-cpu|3-nvme] [--rounds 7]
 
+    python3 bench/figures.py limit --peer FOLDER --peer-python VENV/bin/python --work DIR [--rounds 1] [--steps 3]      # as root
+
 Every round is printed; the last line of a figure is JSON with the median of the rounds' ratios last.
 """
 import argparse
@@ -132,9 +134,70 @@ def peer(args):
            peak_gib=[median("gannet", 0), median("deepspeed", 0)], compute_s=[median("gannet", 1), median("deepspeed", 1)], rest_s=[median("gannet", 2), median("deepspeed", 2)])
 
 
+class MemoryLimit:
+    """A control group with a limit, of version 1 or 2: what is started by `run` may use no more memory."""
+
+    def __init__(self, bytes_):
+        top = pathlib.Path("/sys/fs/cgroup")
+        old = (top / "memory").is_dir()
+        self.folder = (top / "memory" if old else top) / f"gannet-limit-{os.getpid()}"
+        self.folder.mkdir()
+        (self.folder / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(bytes_))
+        self.peak = self.folder / ("memory.max_usage_in_bytes" if old else "memory.peak")
+
+    def run(self, command, log):
+        with open(log, "w") as out:
+            subprocess.run([str(word) for word in command], check=True, stdout=out, stderr=subprocess.STDOUT,
+                           preexec_fn=lambda: (self.folder / "cgroup.procs").write_text(str(os.getpid())))
+
+    def end(self):
+        self.folder.rmdir()
+
+
+def limit(args):
+    """A GPT of 355M parameters in bf16, 2,048 tokens a step: in memory, and with parameters and optimizer on a drive under a limit of 2 GiB."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    model, tokens = args.work / "model-355m", args.work / "tokens16.bin"
+    if not model.exists():
+        subprocess.run([args.peer_python, args.peer / "make_model.py", model, "--layers", "24", "--width", "1024", "--heads", "16", "--vocab", "50257", "--positions", "1024"], check=True)
+    if not tokens.exists():
+        tokens.write_bytes(bytes(byte for index in range(200_000) for byte in ((index * 7919) % 50257).to_bytes(2, "little")))
+    config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
+    place = {"device": "nvme", "nvme_path": str(args.work.resolve())}
+    on_drive = dict(config, zero_optimization={"stage": 3, "offload_optimizer": place, "offload_param": dict(place, max_in_cpu=0), "sub_group_size": 2**21,
+                                               "stage3_prefetch_bucket_size": 2**23, "stage3_max_live_parameters": 2**26, "stage3_max_reuse_distance": 2**22},
+                    aio={"block_size": 2**20, "queue_depth": 16})
+    group = MemoryLimit(2 * 2**30)
+
+    def seconds(name, settings, run):
+        file, metrics, log = args.work / f"limit-{name}.json", args.work / f"limit-{name}.jsonl", args.work / f"limit-{name}.log"
+        file.write_text(json.dumps(settings))
+        run([args.build / "bin/gpt2", "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", 256, "--steps", args.steps, "--deepspeed_config", file,
+             "--metrics", metrics, "--threads", os.cpu_count()], log)
+        lines = [json.loads(line) for line in open(metrics)]
+        return [line["loss"] for line in lines], statistics.median(line["seconds"] for line in lines[1:])
+
+    def plainly(command, log):
+        with open(log, "w") as out:
+            subprocess.run([str(word) for word in command], check=True, stdout=out, stderr=subprocess.STDOUT)
+
+    try:
+        rounds = []
+        for index in range(args.rounds):
+            losses, in_memory = seconds("memory", config, plainly)
+            limited, from_drive = seconds("drive", on_drive, group.run)
+            peak = int(group.peak.read_text()) / 2**30
+            print(f"round {index + 1}: in memory {in_memory:.2f} s, from the drive {from_drive:.2f} s, peak {peak:.2f} GiB, losses {'bitwise equal' if losses == limited else f'differ: {losses} {limited}'}", flush=True)
+            rounds.append(in_memory / from_drive)
+        print(json.dumps({"figure": "gpt_355m_under_2_gib", "rounds": args.rounds, "tokens": 2048, "peak_gib": round(peak, 3), "bitwise": losses == limited, "bar": 0.85, "ratio": round(statistics.median(rounds), 4)}))
+    finally:
+        group.end()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=("start", "plugins", "compile", "peer"))
+    parser.add_argument("figure", choices=("start", "plugins", "compile", "peer", "limit"))
     parser.add_argument("--build", type=pathlib.Path, default=root / "build-bench")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peer", type=pathlib.Path)
@@ -144,7 +207,7 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--zero", choices=ZERO, default="0")
     args = parser.parse_args()
-    {"start": start, "plugins": plugins, "compile": compile_, "peer": peer}[args.figure](args)
+    {"start": start, "plugins": plugins, "compile": compile_, "peer": peer, "limit": limit}[args.figure](args)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What tied tensors share, whether or not their bytes are here.
+const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
 // Parameters and buffers by name, tied ones under each of their names.
 NamedTensors tensors_of(const torch::nn::Module& module) {
   NamedTensors tensors;
@@ -77,14 +80,14 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   // A tied tensor may have been saved under one of its names only.
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
-    if (source.count(name)) filled.insert(tensor.const_data_ptr());
+    if (source.count(name)) filled.insert(identity(tensor));
   std::vector<std::string> differences;
   std::set<std::string> known;
   for (const auto& [name, tensor] : wanted) {
     known.insert(name);
     const auto found = source.find(name);
     if (found == source.end()) {
-      if (options.strict && !filled.count(tensor.const_data_ptr())) differences.push_back("missing in it: " + name);
+      if (options.strict && !filled.count(identity(tensor))) differences.push_back("missing in it: " + name);
     } else if (found->second.sizes() != tensor.sizes()) {
       differences.push_back("shape of " + name + ": " + shape_text(found->second.sizes()) + " there, " + shape_text(tensor.sizes()) + " in the module");
     }

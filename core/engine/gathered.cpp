@@ -24,7 +24,7 @@ EngineBase::Impl::~Impl() {
 void EngineBase::Impl::begin_forward() {
   if (!residency) return;
   if (!forward_call) forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
-  if (!interception) interception = std::make_unique<zero::Interception>();
+  if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
   residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward : zero::Residency::Stretch::kEvaluation);
 }
 

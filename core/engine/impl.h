@@ -117,6 +117,7 @@ struct EngineBase::Impl {
   }
 
   // ---- initialize.cpp, parameters.cpp: construction, in this order
+  void open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given);  // and resolve
   void open_accelerator(const config::Document& document);
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
   void open_tiers(const config::Document& document);

@@ -1,6 +1,5 @@
 // Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
 #include "base/check.h"
-#include "base/machine_memory.h"
 #include "base/text.h"
 #include "control/environment.h"
 #include "control/world.h"
@@ -8,7 +7,6 @@
 #include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/vector_math.h"
-#include "zero/fit.h"
 
 #include <gannet/log.h>
 
@@ -79,12 +77,8 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     throw Error(ErrorCode::kConfig, "initialize was given no config", "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
 
-  settle_vector_math();
-  impl.registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
-  impl.open_accelerator(document);
-  impl.join(document, options.process_group);
+  impl.open_and_join(document, options.process_group);
   auto call = impl.process_group->world()->enter(*impl.comm, "initialize");
-  impl.resolved = config::resolve(document, impl.comm->size(), control::variables_of_this_process().count("RANK") > 0);
   static const std::pair<const char*, LogLevel> kLevels[] = {
       {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"critical", LogLevel::kError}};
   for (const auto& [name, level] : kLevels)
@@ -113,6 +107,14 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
+}
+
+void EngineBase::Impl::open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+  settle_vector_math();
+  registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
+  open_accelerator(document);
+  join(document, std::move(given));
+  resolved = config::resolve(document, comm->size(), control::variables_of_this_process().count("RANK") > 0);
 }
 
 void EngineBase::Impl::open_accelerator(const config::Document& document) {
@@ -241,53 +243,6 @@ void EngineBase::Impl::open_optimizer(const config::Document& document, const En
         throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " + std::to_string(settings().zero.stage) + " cuts them among the ranks",
                     "set zero_optimization.stage to 0, or choose another optimizer");
     }
-  }
-}
-
-// Needs more than the machine has: said before anything is allocated, with what would fit.
-void EngineBase::Impl::check_fit() {
-  if (!settings().check_memory || ranges.empty()) return;
-  const auto tier = [](const config::OffloadTo& to) { return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone; };
-  zero::Plan plan;
-  uint64_t held_now = 0;
-  for (const Range& range : ranges) {
-    for (const auto& parameter : range.parameters) {
-      plan.model.parameters += static_cast<uint64_t>(parameter.numel);
-      plan.model.largest = std::max(plan.model.largest, static_cast<uint64_t>(parameter.numel));
-      if (parameter.tensor.is_cpu()) held_now += parameter.tensor.nbytes();
-    }
-    plan.model.param_bytes = static_cast<uint32_t>(c10::elementSize(range.dtype));
-    plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
-    plan.model.master_bytes = range.has_master_copy() ? static_cast<uint32_t>(c10::elementSize(range.master_dtype)) : 0;
-    plan.model.state_bytes = 0;
-    if (const auto& optimizer = groups[range.group].optimizer)
-      for (const auto& state : optimizer->states())
-        if (state.extent == GANNET_STATE_PER_ELEMENT)
-          plan.model.state_bytes += static_cast<uint32_t>(c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
-  }
-  const auto variables = control::variables_of_this_process();
-  const auto here = variables.find("LOCAL_WORLD_SIZE");
-  plan.ranks = comm->size();
-  plan.ranks_per_host = here == variables.end() ? 1 : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
-  plan.device_is_host = device.is_cpu();
-  const auto& sizes = settings().zero;
-  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), param_tier ? tier(sizes.offload_param) : zero::Tier::kNone};
-  plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
-  plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
-  plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);
-  plan.buffers.buffer_count = static_cast<uint64_t>(sizes.offload_optimizer.buffer_count);
-  zero::Room room = zero::room_of(machine_memory());
-  // The model as the program made it goes when its parameters are placed.
-  if (room.host) *room.host += held_now * plan.ranks_per_host;
-  if (room.process) *room.process += held_now;
-  if (!plan.device_is_host)
-    if (const auto info = accelerator->device(static_cast<uint32_t>(device.index())); info.free_bytes > 0) room.device = info.free_bytes;
-  for (const config::OffloadTo* to : {&sizes.offload_optimizer, &sizes.offload_param})
-    if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr) room.nvme = free_bytes(folder->as_string());
-  try {
-    zero::fit(plan, room);
-  } catch (const Error& error) {
-    throw Error(error.code(), error.message(), error.next_step() + (error.next_step().empty() ? "" : "; ") + "\"gannet\": {\"check_memory\": false} tries anyway");
   }
 }
 

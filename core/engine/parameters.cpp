@@ -27,9 +27,6 @@ std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
   return std::nullopt;
 }
 
-// Buckets are at most this large, so that the first is sent while backward still computes the others' gradients.
-constexpr int64_t kOverlapBucketNumel = 8 << 20;
-
 constexpr const char* kHowToRead = "read it in forward or backward, or under a zero::GatheredParameters guard";
 
 // Elements: a page of direct I/O, of the smallest dtype.
@@ -142,7 +139,7 @@ Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t
   return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, device));
 }
 
-int64_t EngineBase::Impl::bucket_numel() const { return std::min(settings().zero.reduce_bucket_size, kOverlapBucketNumel); }
+int64_t EngineBase::Impl::bucket_numel() const { return std::min(settings().zero.reduce_bucket_size, zero::kOverlapNumel); }
 
 void EngineBase::Impl::cut_range(Range& range) {
   std::vector<int64_t> numels;
@@ -164,7 +161,7 @@ void EngineBase::Impl::cut_range(Range& range) {
   }
 
   for (const auto& shard : range.shards) {
-    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, kOverlapBucketNumel);
+    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, zero::kOverlapNumel);
     if (joins) range.stretches.back().numel += shard.numel;
     else range.stretches.push_back(shard);
   }
@@ -218,6 +215,7 @@ void EngineBase::Impl::place_range(Range& range) {
       auto& parameter = range.parameters[p];
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
       parameter.tensor.mutable_grad().reset();
+      zero::let_go(parameter.tensor.storage().unsafeGetStorageImpl());
       if (!range.comes_and_goes) parameter.tensor.set_data(range.slice(range.param.here(), parameter));
     }
     broadcast(whole);
@@ -258,6 +256,7 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
 
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
+  const zero::Interception armed;  // parameters built under zero::Init come as they are read
   if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
     gatherer = std::make_unique<Gatherer>(comm, param_tier && memory_is_apart ? std::optional(accelerator->make_queue("parameters", device_index())) : std::nullopt, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
@@ -275,6 +274,11 @@ void EngineBase::Impl::place_module() {
   const auto dtype = training_dtype(settings());
   for (auto& parameter : module->parameters()) {
     if (placed.count(parameter.unsafeGetTensorImpl())) continue;
+    if (const auto* storage = parameter.storage().unsafeGetStorageImpl(); zero::is_watched(storage)) {
+      const at::Tensor own = parameter.clone();
+      zero::let_go(storage);
+      parameter.set_data(own);
+    }
     parameter.set_data(parameter.to(device, dtype && parameter.is_floating_point() ? *dtype : parameter.scalar_type()));
   }
   for (auto& buffer : module->buffers()) {

@@ -13,8 +13,6 @@
 namespace gannet {
 namespace {
 
-// Pages are at most this large, so that one is updated while others are read and written.
-constexpr int64_t kPageNumel = 8 << 20;
 constexpr int64_t kPageGranularity = 4096;  // elements, at least a page of direct I/O in every dtype
 
 void* at_element(const at::Tensor& flat, int64_t element) {
@@ -69,7 +67,7 @@ class Arrays {
 }  // namespace
 
 int64_t EngineBase::Impl::page_numel() const {
-  return std::max(std::min(settings().zero.sub_group_size, kPageNumel) / kPageGranularity, int64_t{1}) * kPageGranularity;
+  return std::max(std::min(settings().zero.sub_group_size, zero::kOverlapNumel) / kPageGranularity, int64_t{1}) * kPageGranularity;
 }
 
 // As much of a shard at a time as there is always memory for: it may lie on a drive.

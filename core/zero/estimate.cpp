@@ -1,5 +1,7 @@
 #include "zero/estimate.h"
 
+#include "zero/layout.h"
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,7 +13,7 @@ uint64_t share(uint64_t number, uint64_t ranks) { return (number + ranks - 1) / 
 
 // Elements of a bucket of gradients. A tensor is not cut: one that is larger than a bucket is a bucket of its own.
 uint64_t bucket_numel(const Plan& plan) {
-  const uint64_t usual = std::min(plan.buffers.reduce_bucket_size, kOverlapNumel);
+  const uint64_t usual = std::min<uint64_t>(plan.buffers.reduce_bucket_size, kOverlapNumel);
   return std::min(plan.model.parameters, std::max(usual, plan.model.largest));
 }
 
@@ -22,7 +24,7 @@ uint64_t gathered_numel(const Plan& plan) {
 
 // Elements of all pages between memory and NVMe: a sub-group in each, and no more of them than the shard has.
 uint64_t paged_numel(const Plan& plan, uint64_t own) {
-  const uint64_t page = std::min({own, std::max<uint64_t>(1, plan.buffers.sub_group_size), kOverlapNumel});
+  const uint64_t page = std::min({own, std::max<uint64_t>(1, plan.buffers.sub_group_size), uint64_t{kOverlapNumel}});
   return page == 0 ? 0 : std::min(plan.buffers.buffer_count, share(own, page)) * page;
 }
 

@@ -65,7 +65,4 @@ struct Bytes {  // of one rank
 Bytes estimate(const Plan& plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole one: masters and states, once
 
-// Buckets of gradients and pages of states are at most this large: the first one is on its way while the others are made.
-inline constexpr uint64_t kOverlapNumel = 8 << 20;
-
 }  // namespace gannet::zero

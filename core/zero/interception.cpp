@@ -54,6 +54,22 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
   return alias && alias->isWrite();
 }
 
+thread_local Builder* builder = nullptr;
+
+bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const size_t count = std::min(op.schema().arguments().size(), stack.size());
+  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [](const c10::IValue& value) { return value.isTensor() || value.isTensorList(); });
+}
+
+// What an operator has just put on the stack.
+std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> made;
+  const size_t count = op.schema().returns().size();
+  for (size_t i = 0; i < count && count <= stack.size(); ++i)
+    if (const c10::IValue& value = stack[stack.size() - count + i]; value.isTensor() && value.toTensor().defined()) made.push_back(value.toTensor());
+  return made;
+}
+
 // What an operator uses of the table, by residency, each parameter once.
 class Uses {
  public:
@@ -63,6 +79,10 @@ class Uses {
     for (size_t i = 0; i < count; ++i) look_at(op, i, stack[stack.size() - count + i]);
   }
   bool empty() const { return all_.empty(); }
+  const std::vector<at::Tensor>& leaves() const { return leaves_; }
+  void store_written() {
+    for (const Watched& one : written_) one.residency->store(one.parameter);
+  }
 
   void acquire() {
     for (; acquired_ < all_.size(); ++acquired_) all_[acquired_].first->acquire(all_[acquired_].second);
@@ -82,6 +102,7 @@ class Uses {
       const auto& entries = table().entries;
       const auto found = entries.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
       if (found != entries.end()) add(op, argument, found->second);
+      else if (builder && tensor.requires_grad() && tensor.is_leaf()) leaves_.push_back(tensor);
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) look_at(op, argument, tensor);
     } else if (value.isList()) {
@@ -91,7 +112,8 @@ class Uses {
   }
 
   void add(const c10::OperatorHandle& op, size_t argument, const Watched& watched) {
-    if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
+    if (builder && is_written(op, argument) && !reads_no_bytes(op)) written_.push_back(watched);
+    else if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
       throw Error(ErrorCode::kUnsupported,
                   "operator " + op.operator_name().name + " writes into parameter '" + watched.residency->name(watched.parameter) +
                       "', of which each rank keeps a part: what it writes would be lost",
@@ -102,6 +124,8 @@ class Uses {
   }
 
   std::vector<std::pair<Residency*, std::vector<size_t>>> all_;
+  std::vector<Watched> written_;
+  std::vector<at::Tensor> leaves_;
   size_t acquired_ = 0;
 };
 
@@ -111,13 +135,17 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   static const c10::OperatorName kBackward("aten::_backward", "");
   if (op.operator_name() == kBackward) return op.redispatchBoxed(below, stack);
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  if (builder && !takes_tensors(op, *stack)) builder->before_making();
   Uses uses;
   {
     std::shared_lock lock(table().mutex);
-    if (!table().entries.empty()) uses.look_at(op, *stack);
+    if (builder || !table().entries.empty()) uses.look_at(op, *stack);
   }
   if (!uses.empty() && !reads_no_bytes(op)) uses.acquire();
   op.redispatchBoxed(below, stack);
+  if (!builder) return;
+  uses.store_written();
+  builder->after_operator(uses.leaves(), made_by(op, *stack));
 }
 
 void register_once() {
@@ -141,13 +169,32 @@ void unwatch(const Residency* residency) {
   std::erase_if(table().entries, [&](const auto& entry) { return entry.second.residency == residency; });
 }
 
+bool is_watched(const c10::StorageImpl* storage) {
+  std::shared_lock lock(table().mutex);
+  return table().entries.contains(storage);
+}
+
+void let_go(const c10::StorageImpl* storage) {
+  Watched watched{};
+  {
+    std::unique_lock lock(table().mutex);
+    const auto found = table().entries.find(storage);
+    if (found == table().entries.end()) return;
+    watched = found->second;
+    table().entries.erase(found);
+  }
+  watched.residency->source().gone(watched.parameter);
+}
+
+void set_builder(Builder* next) { builder = next; }
+
 Interception::Interception() {
   register_once();
   if (armed++ == 0) c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
 Interception::~Interception() {
-  if (--armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
+  if (is_of_this_thread() && --armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
 }  // namespace gannet::zero

@@ -11,9 +11,12 @@
 // read a storage without bytes, which throws and names the parameter (tensor/absent_storage.h).
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
 #include <cstddef>
+#include <thread>
+#include <vector>
 
 namespace gannet::zero {
 
@@ -22,13 +25,31 @@ class Residency;
 // One table for the process, so that several engines live side by side. Thread-safe.
 void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
 void unwatch(const Residency* residency);  // all of its parameters
+bool is_watched(const c10::StorageImpl* storage);
+// The storage's parameter belongs to someone else from now on: its residency is told (Source::gone).
+void let_go(const c10::StorageImpl* storage);
 
-// While it lives, operators on this thread are seen. They nest, and end in any order, on the thread that began them.
+// Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after every
+// operator which leaves that require gradients it took, and what it made.
+class Builder {
+ public:
+  virtual ~Builder() = default;
+  virtual void before_making() = 0;
+  virtual void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) = 0;
+};
+void set_builder(Builder* builder);  // of this thread; null: nobody builds
+
+// While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its own
+// seen, which costs that thread's operators a look into a table, and nothing else.
 class Interception {
  public:
   Interception();
   ~Interception();
   Interception(const Interception&) = delete;
+  bool is_of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+
+ private:
+  std::thread::id thread_ = std::this_thread::get_id();
 };
 
 }  // namespace gannet::zero

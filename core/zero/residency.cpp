@@ -106,6 +106,11 @@ void Residency::release(const std::vector<size_t>& parameters) {
   }
 }
 
+void Residency::store(size_t parameter) {
+  std::lock_guard lock(mutex_);
+  source_.keep(parameter, residents_[parameter].tensor);
+}
+
 void Residency::forget() {
   std::lock_guard lock(mutex_);
   for (size_t p = 0; p < residents_.size(); ++p)

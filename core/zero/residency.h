@@ -30,6 +30,8 @@ class Source {
   virtual int64_t numel_to_gather(size_t parameter) const = 0;  // elements of the buffer that start() fills: the parameter, padding
   virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
   virtual void finish(size_t parameter) = 0;                    // until it is there
+  virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written into `whole`
+  virtual void gone(size_t) {}                                  // the parameter belongs to another source from now on
   virtual void drop(size_t parameter) noexcept = 0;             // what was started is not wanted any more; it is over when this returns
 };
 
@@ -63,6 +65,8 @@ class Residency {
   // Writing is legal under a guard that says so; an operator that would write otherwise gets an error that names the parameter.
   void set_writable(size_t parameter, bool on) { residents_[parameter].writable = on; }
   bool is_writable(size_t parameter) const { return residents_[parameter].writable; }
+  void store(size_t parameter);  // that is here: what was written into it goes to the source
+  Source& source() { return source_; }
   // Their values have changed at the source: nothing that is here and not held may be used again.
   void forget();
   // Called once, when the order of uses has changed for the first time.

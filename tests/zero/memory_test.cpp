@@ -4,9 +4,12 @@
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -33,6 +36,8 @@ class Counting : public c10::Allocator {
     return *one;
   }
   int64_t alive() const { return alive_; }
+  int64_t peak() const { return peak_; }
+  void reset_peak() { peak_ = alive_.load(); }
 
   c10::DataPtr allocate(size_t bytes) override {
     void* memory = bytes > 0 ? std::aligned_alloc(64, (bytes + 63) / 64 * 64) : nullptr;
@@ -40,6 +45,7 @@ class Counting : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     if (memory) sizes_[memory] = static_cast<int64_t>(bytes);
     alive_ += static_cast<int64_t>(bytes);
+    peak_ = std::max<int64_t>(peak_, alive_);
     return {memory, memory, &Counting::give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Counting::give_back; }
@@ -56,7 +62,7 @@ class Counting : public c10::Allocator {
   }
   std::mutex mutex_;
   std::unordered_map<void*, int64_t> sizes_;
-  std::atomic<int64_t> alive_{0};
+  std::atomic<int64_t> alive_{0}, peak_{0};
 };
 
 int64_t alive() { return Counting::instance().alive() + gannet::flat_bytes_alive(); }
@@ -128,5 +134,81 @@ RANK_BODY(memory) {
 TEST(Memory, OfARankIsWhatTheFormulasSay) {
   for (const int count : {1, 2, 4, 8}) ranks::expect_all_succeed(run_ranks("memory", count, {.limit = std::chrono::seconds(200)}));
 }
+
+// Built layer by layer, each shared out before the next one takes memory.
+RANK_BODY(construction) {
+  c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+  const int64_t count = world->size(), P = DeepImpl::parameters(), layer = 4 * DeepImpl::kWidth * DeepImpl::kWidth;
+  const Dict config = config_with({{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
+  const at::Tensor x = torch::randn({2, DeepImpl::kWidth}, at::make_generator<at::CPUGeneratorImpl>(uint64_t{3} + world->rank()));
+  const auto train = [&](const std::shared_ptr<DeepImpl>& model) {
+    auto engine = gannet::initialize(model, {.config = config}).engine;
+    for (int step = 0; step < 3; ++step) {
+      engine->backward(engine->forward(x));
+      engine->step();
+    }
+    std::vector<at::Tensor> parts;
+    for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().clone());
+    return torch::cat(parts);
+  };
+  torch::manual_seed(9);
+  at::Tensor plain = train(std::make_shared<DeepImpl>());
+
+  torch::manual_seed(9 + world->rank());  // rank 0's values win
+  std::shared_ptr<DeepImpl> model;
+  const int64_t before = alive();
+  Counting::instance().reset_peak();
+  {
+    gannet::zero::Init init({.config = config});
+    model = std::make_shared<DeepImpl>();
+    const double peak = static_cast<double>(Counting::instance().peak() + gannet::flat_bytes_alive() - before), bound = 1.05 * (4.0 * P / count + layer);
+    expect(peak < bound + (64 << 10), "the peak while it is built is " + std::to_string(peak / P) + " bytes a parameter, the bound " + std::to_string(bound / P));
+    {
+      torch::NoGradGuard no_grad;  // an author who comes back to a parameter
+      const double norm = model->layers[3]->weight.norm().item<double>();
+      model->layers[3]->weight.mul_(0.5);
+      expect(std::abs(model->layers[3]->weight.norm().item<double>() - 0.5 * norm) < 1e-5 * norm, "what is written is there");
+      model->layers[3]->weight.mul_(2.0);
+    }
+  }
+  try {
+    model->layers[0]->weight.norm();
+    expect(false, "a parameter without an engine was read");
+  } catch (const c10::Error& error) {
+    expect(std::string(error.what()).find("give the model to gannet::initialize") != std::string::npos, error.what());
+  }
+  expect(torch::equal(train(model), plain), "trained as the model that was built whole");
+}
+TEST(Memory, WhileAModelIsBuiltIsAShardAndALayer) {
+  for (const int count : {2, 4}) ranks::expect_all_succeed(run_ranks("construction", count));
+}
+
+// A process that may not have so much more: refused before anything is allocated, with what would do.
+RANK_BODY(too_little) {
+  auto model = std::make_shared<DeepImpl>();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_DATA, &limit);
+  std::ifstream status("/proc/self/status");
+  int64_t data_kib = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmData:")) data_kib = std::atoll(line.c_str() + 7);
+  limit.rlim_cur = static_cast<rlim_t>(data_kib * 1024 + (20 << 20));
+  ::setrlimit(RLIMIT_DATA, &limit);
+  const auto told = [&](const Dict& more) -> std::string {
+    try {
+      Dict config = config_with({{"bf16", Dict{{"enabled", true}}}});
+      for (const auto& [key, value] : more.entries()) config[key] = value;
+      gannet::initialize(model, {.config = config});
+    } catch (const gannet::Error& error) {
+      return std::string(error.code() == gannet::ErrorCode::kOutOfMemory ? "" : "another error: ") + error.what();
+    }
+    return "";
+  };
+  const std::string message = told({});
+  for (const char* part : {"host memory that one process may take", " lack", "check_memory"}) expect(message.find(part) != std::string::npos, std::string("'") + part + "' in: " + message);
+  expect(alive() < 100 << 20, "nothing was allocated");
+}
+TEST(Memory, ThatIsTooLittleIsToldBeforehandWithWhatFits) { ranks::expect_all_succeed(run_ranks("too_little", 1)); }
 
 }  // namespace

@@ -13,6 +13,7 @@
 /// order; the engine's own forward and backward need none.
 #pragma once
 
+#include <gannet/config.h>
 #include <gannet/engine.h>
 
 #include <ATen/core/Tensor.h>
@@ -40,6 +41,35 @@ class GatheredParameters {
 
   /// What the destructor does, for a program that wants its error: a destructor can only log it.
   void publish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Builds a model that is larger than one rank's memory: while it lives, each parameter is made and initialised as its author wrote
+/// it, and shared out among the ranks, with rank 0's values, as soon as the next one is begun.
+///
+///   std::shared_ptr<Gpt> model;
+///   {
+///     gannet::zero::Init init({.config = "ds_config.json"});
+///     model = std::make_shared<Gpt>(options);                 // gannet::load_weights(*model, folder) works here, too
+///   }
+///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
+///
+/// Every rank builds the same model in the same order. Reading or writing a parameter again under it is legal, and brings it back for
+/// the operator. After it, and before initialize, a parameter has no bytes. Parameters of stage3_param_persistence_threshold elements or
+/// fewer stay whole. Below ZeRO stage 3 and on one rank it does nothing, which is said.
+class Init {
+ public:
+  struct Options {
+    Config config;
+    Dict overwrite = {};                              ///< merged over the config
+    std::shared_ptr<ProcessGroup> process_group = {};
+  };
+  explicit Init(Options options);
+  ~Init();
+  Init(const Init&) = delete;
 
  private:
   struct State;

@@ -1,0 +1,185 @@
+// zero::Init: parameters are shared out while the model is still being built.
+#include <gannet/zero.h>
+
+#include "base/text.h"
+#include "engine/impl.h"
+#include "tensor/absent_storage.h"
+#include "tensor/dtype.h"
+
+#include <gannet/log.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+
+namespace gannet {
+namespace {
+
+// The shards of parameters that no engine has taken over. It goes when the last one has been, or with the process.
+class Shards : public Gatherer, public std::enable_shared_from_this<Shards> {
+ public:
+  Shards(std::shared_ptr<ProcessGroup> group, CommGroup* comm)
+      : Gatherer(comm, std::nullopt, [] { return std::string("the model's construction"); }), group_(std::move(group)), comm_(comm), residency_(*this, {0, 0, 0}) {}
+  ~Shards() override { zero::unwatch(&residency_); }
+
+  void add(const at::Tensor& parameter);
+  void keep(size_t index, const at::Tensor& whole) override;
+  void gone(size_t index) override;
+
+ private:
+  at::Tensor broadcast(const Range& range, const at::Tensor& parameter) const;
+
+  std::shared_ptr<ProcessGroup> group_;
+  CommGroup* comm_;
+  std::deque<Range> ranges_;  // a parameter each
+  size_t alive_ = 0;
+  std::shared_ptr<Shards> self_;  // while a parameter is in it
+  zero::Residency residency_;
+};
+
+// Rank 0's values, padded; in the parameter's own memory where it needs no padding.
+at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) const {
+  if (range.layout.numel == parameter.numel()) {
+    const at::Tensor own = parameter.detach().view({-1});
+    comm_->broadcast(own.data_ptr(), static_cast<uint64_t>(own.numel()), to_dtype(range.dtype)).wait();
+    return own;
+  }
+  at::Tensor whole = at::zeros({range.layout.numel}, parameter.options().requires_grad(false));
+  whole.narrow(0, 0, parameter.numel()).copy_(parameter.detach().view({-1}));
+  comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(whole.numel()), to_dtype(range.dtype)).wait();
+  return whole;
+}
+
+void Shards::add(const at::Tensor& parameter) {
+  Range& range = ranges_.emplace_back();
+  range.dtype = range.master_dtype = parameter.scalar_type();
+  range.grad_dtype = at::ScalarType::Undefined;
+  range.sharding = Sharding::kParameters;
+  range.comes_and_goes = true;
+  range.layout = zero::lay_out({parameter.numel()}, 0, comm_->size());
+  range.shards = zero::shards_of(range.layout, comm_->rank(), comm_->size());
+  TrainedParameter one;
+  one.name = "number " + std::to_string(ranges_.size()) + " of shape " + shape_text(parameter.sizes().vec());
+  range.parameters.push_back(std::move(one));
+  const zero::Shard& shard = range.shards[0];
+  range.param = Array::in_memory(broadcast(range, parameter).narrow(0, shard.offset, shard.numel).clone());
+  Gatherer::add(range, 0);
+  const size_t id = residency_.add(range.parameters[0].name, parameter, "is shared out among the ranks, and no engine has it yet: give the model to gannet::initialize");
+  zero::watch(parameter.storage().unsafeGetStorageImpl(), &residency_, id);
+  ++alive_;
+  self_ = shared_from_this();
+}
+
+void Shards::keep(size_t index, const at::Tensor& parameter) {
+  Range& range = ranges_[index];
+  const at::Tensor whole = broadcast(range, parameter);
+  range.param.set(0, whole.narrow(0, range.shards[0].offset, range.shards[0].numel));
+  if (!whole.is_alias_of(parameter)) parameter.view({-1}).copy_(whole.narrow(0, 0, parameter.numel()));
+}
+
+void Shards::gone(size_t index) {
+  ranges_[index].param = Array();
+  if (--alive_ > 0) return;
+  const auto last = std::move(self_);  // this may be the end of this object
+}
+
+}  // namespace
+
+namespace zero {
+
+struct Init::State : public Builder {
+  std::shared_ptr<Shards> shards;
+  int64_t threshold = 0;
+  struct Begun {
+    at::Tensor parameter;
+    bool is_touched = false;      // an operator has worked on it: its initialisation
+  };
+  std::vector<Begun> begun;       // parameters that are whole, in the order in which they were first seen
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> fresh;  // that may become one: registering it is no operator
+  std::unique_ptr<Interception> interception;
+
+  void before_making() override;
+  void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) override;
+  void consider(const at::Tensor& leaf, bool is_touched);
+  void share_all_but(size_t newest);
+};
+
+// Memory for the next parameter is not taken before the last one's is given up.
+void Init::State::before_making() {
+  at::NoGradGuard no_grad;
+  std::erase_if(begun, [&](const Begun& one) {
+    if (one.is_touched) shards->add(one.parameter);
+    return one.is_touched;
+  });
+}
+
+void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
+  // Only a tensor that has its storage for itself can give it up.
+  const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() && leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
+  if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
+  const auto known = std::find_if(begun.begin(), begun.end(), [&](const Begun& one) { return one.parameter.is_same(leaf); });
+  if (known == begun.end()) begun.push_back({leaf, is_touched});
+  else known->is_touched = known->is_touched || is_touched;
+}
+
+void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) {
+  std::erase_if(fresh, [&](const auto& weak) {
+    const auto strong = weak.lock();
+    if (!strong) return true;
+    const at::Tensor tensor(strong);
+    if (!tensor.requires_grad()) return false;
+    consider(tensor, false);
+    return true;
+  });
+  for (const at::Tensor& leaf : leaves) consider(leaf, true);
+  for (const at::Tensor& tensor : made)
+    if (tensor.numel() > threshold && tensor.is_floating_point() && !tensor.requires_grad() && tensor.use_count() > 0) fresh.emplace_back(tensor.getIntrusivePtr());
+  share_all_but(1);
+}
+
+void Init::State::share_all_but(size_t newest) {
+  at::NoGradGuard no_grad;
+  for (; begun.size() > newest; begun.erase(begun.begin())) shards->add(begun.front().parameter);
+}
+
+Init::Init(Options options) : state_(std::make_unique<State>()) {
+  Config config = std::move(options.config);
+  if (!options.overwrite.empty()) config.overwrite(options.overwrite);
+  if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
+  // What an engine opens first, and what it will find open.
+  EngineBase::Impl opened;
+  opened.open_and_join(*config.document(), options.process_group);
+  const auto& zero = opened.settings().zero;
+  if (zero.stage < 3 || opened.comm->size() == 1) {
+    if (opened.comm->rank() == 0) log_info("zero::Init has no effect: " + std::string(zero.stage < 3 ? "the ZeRO stage is " + std::to_string(zero.stage) : "there is one rank"));
+    return;
+  }
+  if (!opened.device.is_cpu())
+    throw Error(ErrorCode::kUnsupported, "zero::Init on accelerator '" + opened.accelerator->name() + "': parameters are shared out in the host's memory, which its Comm does not move",
+                "build the model without it");
+  state_->threshold = zero.param_persistence_threshold;
+  state_->shards = std::make_shared<Shards>(opened.process_group, opened.comm);
+  state_->interception = std::make_unique<Interception>();
+  set_builder(state_.get());
+}
+
+Init::~Init() {
+  if (!state_->shards) return;
+  set_builder(nullptr);
+  state_->interception.reset();
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    state_->after_operator({}, {});
+    state_->share_all_but(0);
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("at the end of zero::Init: ") + error.what());
+  }
+}
+
+}  // namespace zero
+}  // namespace gannet

@@ -116,8 +116,6 @@ Array Array::on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarTyp
   return array;
 }
 
-int64_t Array::granularity() const { return is_here() ? 1 : static_cast<int64_t>(std::max<uint64_t>(region_->alignment / c10::elementSize(dtype_), 1)); }
-
 at::Tensor Array::get(int64_t begin, int64_t numel) const {
   if (is_here()) return here_.narrow(0, begin, numel);
   const uint64_t size = c10::elementSize(dtype_);

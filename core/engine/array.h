@@ -51,8 +51,7 @@ class Array {
   void set(int64_t begin, const at::Tensor& values) const;
   void fill(double value) const;
 
-  // On a tier. `begin` is a multiple of granularity(); the buffer has room for `numel` rounded up to it, and begins on a page.
-  int64_t granularity() const;  // in elements
+  // On a tier. In bytes, `begin` is a multiple of the tier's alignment; the buffer has room for `numel` rounded up to it, and begins on a page.
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 

@@ -14,8 +14,8 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
+#include <exception>
 
 namespace gannet {
 namespace {
@@ -102,6 +102,7 @@ struct Init::State : public Builder {
   std::vector<Begun> begun;       // parameters that are whole, in the order in which they were first seen
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> fresh;  // that may become one: registering it is no operator
   std::unique_ptr<Interception> interception;
+  int exceptions = std::uncaught_exceptions();
 
   void before_making() override;
   void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) override;
@@ -138,7 +139,7 @@ void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const st
   });
   for (const at::Tensor& leaf : leaves) consider(leaf, true);
   for (const at::Tensor& tensor : made)
-    if (tensor.numel() > threshold && tensor.is_floating_point() && !tensor.requires_grad() && tensor.use_count() > 0) fresh.emplace_back(tensor.getIntrusivePtr());
+    if (tensor.numel() > threshold && tensor.is_floating_point() && !tensor.requires_grad()) fresh.emplace_back(tensor.getIntrusivePtr());
   share_all_but(1);
 }
 
@@ -172,7 +173,7 @@ Init::~Init() {
   if (!state_->shards) return;
   set_builder(nullptr);
   state_->interception.reset();
-  if (std::uncaught_exceptions() > 0) return;
+  if (std::uncaught_exceptions() > state_->exceptions) return;
   try {
     state_->after_operator({}, {});
     state_->share_all_but(0);

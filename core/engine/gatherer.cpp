@@ -32,22 +32,27 @@ int64_t Gatherer::numel_to_gather(size_t parameter) const {
 
 void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   Entry& entry = entries_[parameter];
-  const Range& range = *entry.range;
-  const int64_t numel = whole.numel() / comm_->size(), place = range.layout.buckets[entry.parameter].offset / comm_->size();
+  const Array& param = entry.range->param;
+  const zero::Shard shard = shard_of(entry);
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
-  if (!is_apart(entry)) return gather(entry, range.param.get(place, numel).const_data_ptr());
+  if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel).const_data_ptr());
   // A rank's shard comes to its place in the whole, and is gathered from there when it has.
-  const at::Tensor mine = whole.narrow(0, comm_->rank() * numel, numel);
-  if (range.param.is_here()) {
-    to_device_->copy(mine.data_ptr(), range.param.get(place, numel).const_data_ptr(), mine.nbytes());
-    entry.copied = to_device_->record();
-  } else if (to_device_) {
-    entry.landing = allocate_flat(numel, range.dtype, at::kCPU);
-    entry.reading = range.param.start_read(place, numel, entry.landing.data_ptr());
-  } else {
-    entry.reading = range.param.start_read(place, numel, mine.data_ptr());
-  }
+  if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
+  if (to_device_) entry.landing = allocate_flat(shard.numel, entry.range->dtype, at::kCPU);
+  void* const into = to_device_ ? entry.landing.data_ptr() : whole.narrow(0, comm_->rank() * shard.numel, shard.numel).data_ptr();
+  entry.reading = param.start_read(shard.own, shard.numel, into);
+}
+
+zero::Shard Gatherer::shard_of(const Entry& entry) const {
+  const auto& bucket = entry.range->layout.buckets[entry.parameter];
+  return {bucket.offset, bucket.offset / comm_->size(), bucket.numel / comm_->size()};
+}
+
+void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
+  to_device_->queue.wait_stream(to_device_->stream());
+  to_device_->queue.copy(entry.whole.narrow(0, comm_->rank() * from.numel(), from.numel()).data_ptr(), from.const_data_ptr(), from.nbytes());
+  entry.copied = to_device_->queue.record();
 }
 
 // The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
@@ -61,17 +66,13 @@ void Gatherer::gather(Entry& entry, const void* shard) {
 void Gatherer::finish(size_t parameter) {
   Entry& entry = entries_[parameter];
   if (is_apart(entry)) {
-    const int64_t numel = entry.whole.numel() / comm_->size();
-    const at::Tensor mine = entry.whole.narrow(0, comm_->rank() * numel, numel);
     entry.reading.wait();
-    if (entry.landing.defined()) {
-      to_device_->copy(mine.data_ptr(), entry.landing.const_data_ptr(), mine.nbytes());
-      entry.copied = to_device_->record();
-    }
+    if (entry.landing.defined()) copy_to_device(entry, entry.landing);
     entry.copied.wait();
     entry.landing.reset();
     entry.marks.assign(comm_->size(), entry.mark);
-    gather(entry, mine.const_data_ptr());
+    const int64_t numel = shard_of(entry).numel;
+    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel).const_data_ptr());
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
@@ -112,9 +113,9 @@ void Gatherer::answer() {
     const auto id = static_cast<size_t>(*asked % kIds);
     if (id >= entries_.size()) continue;  // a meeting
     const Entry& entry = entries_[id];
-    const int64_t numel = numel_to_gather(id) / comm_->size(), place = entry.range->layout.buckets[entry.parameter].offset / comm_->size();
-    const at::Tensor shard = entry.range->param.get(place, numel), whole = at::empty({numel_to_gather(id)}, shard.options());
-    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(numel), to_dtype(entry.range->dtype)).wait();
+    const zero::Shard place = shard_of(entry);
+    const at::Tensor shard = entry.range->param.get(place.own, place.numel), whole = at::empty({numel_to_gather(id)}, shard.options());
+    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype)).wait();
   }
   gathers_ = 0;  // the ranks have counted differently
 }

@@ -17,9 +17,12 @@ namespace gannet {
 
 class Gatherer : public zero::Source {
  public:
+  struct ToDevice {               // copies from host memory, where parameters lie in it and the device has its own
+    Queue queue;
+    std::function<void*()> stream;  // that operators run on: memory is used again, and what they were given may still be read
+  };
   // `place`: where the program is, for errors ("forward of step 3").
-  // `to_device`: copies from host memory, where parameters lie in it and the device has its own.
-  Gatherer(CommGroup* comm, std::optional<Queue> to_device, std::function<std::string()> place) : comm_(comm), to_device_(std::move(to_device)), place_(std::move(place)) {}
+  Gatherer(CommGroup* comm, std::optional<ToDevice> to_device, std::function<std::string()> place) : comm_(comm), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
   void add(const Range& range, size_t parameter);  // the next number; ranges outlive the gatherer
 
@@ -45,13 +48,15 @@ class Gatherer : public zero::Source {
     Event copied;                // to the device
     Work marking, gathering;
   };
+  zero::Shard shard_of(const Entry& entry) const;  // this rank's, in its own array
+  void copy_to_device(Entry& entry, const at::Tensor& from);
   void gather(Entry& entry, const void* shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
   CommGroup* comm_;
-  std::optional<Queue> to_device_;
+  std::optional<ToDevice> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // known by their place here
   std::deque<Entry> entries_;    // a deque: Work does not copy

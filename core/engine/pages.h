@@ -25,7 +25,7 @@ class Pages {
     bool reads = true;        // else every element is written before it is read
   };
   struct Options {
-    int64_t page_numel = 8 << 20;  // of pages, where something is on a tier: a multiple of every granularity; else all is one page
+    int64_t page_numel = 8 << 20;  // of pages, where something is on a tier: a multiple of its alignment in every dtype; else all is one page
     size_t in_flight = 4;          // pages in memory: coming, in hand and going
   };
   // `spare`: memory for pages, kept by the caller from one update to the next.

@@ -34,6 +34,15 @@ constexpr int64_t kDriveAlignment = 2048;
 
 bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
+TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor) {
+  TrainedParameter parameter;
+  parameter.name = name;
+  parameter.tensor = tensor;
+  parameter.shape = tensor.sizes().vec();
+  parameter.numel = tensor.numel();
+  return parameter;
+}
+
 std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
   if (options.optimizer) {  // the program's own optimizer says which parameters it steps
     std::vector<ParameterGroup> groups;
@@ -94,12 +103,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
         // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
         if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
       }
-      TrainedParameter parameter;
-      parameter.name = name;
-      parameter.tensor = tensor;
-      parameter.shape = tensor.sizes().vec();
-      parameter.numel = tensor.numel();
-      ranges[slot->second].parameters.push_back(std::move(parameter));
+      ranges[slot->second].parameters.push_back(parameter_of(name, tensor));
     }
   }
   if (parameters_come_and_go()) collect_frozen(group_of);
@@ -123,12 +127,7 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
       range.dtype = range.master_dtype = dtype;
       range.grad_dtype = at::ScalarType::Undefined;
     }
-    TrainedParameter parameter;
-    parameter.name = entry.key();
-    parameter.tensor = tensor;
-    parameter.shape = tensor.sizes().vec();
-    parameter.numel = tensor.numel();
-    frozen[slot->second].parameters.push_back(std::move(parameter));
+    frozen[slot->second].parameters.push_back(parameter_of(entry.key(), tensor));
   }
 }
 
@@ -259,7 +258,9 @@ void EngineBase::Impl::place_module() {
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
   if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
-    gatherer = std::make_unique<Gatherer>(comm, param_tier && memory_is_apart ? std::optional(accelerator->make_queue("parameters", device_index())) : std::nullopt, [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
+    std::optional<Gatherer::ToDevice> to_device;
+    if (param_tier && memory_is_apart) to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
+    gatherer = std::make_unique<Gatherer>(comm, std::move(to_device), [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
     residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
     if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
   }

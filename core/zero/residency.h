@@ -56,7 +56,6 @@ class Residency {
 
   void begin(Stretch stretch);
   void end();                  // of the stretch: nothing stays that no guard holds
-  bool is_in_stretch() const { return current_ != nullptr; }
   const char* stretch_name() const;
 
   void acquire(const std::vector<size_t>& parameters);  // an operator's: part of the recorded order

@@ -198,13 +198,20 @@ TEST_P(EveryQueue, PinnedMemoryIsCopiedFromAndMayBePinnedAgain) {
 }
 
 TEST_P(EveryQueue, ADeviceThatIsNotThereHasNone) {
-  if (!opened().has(GANNET_ACCELERATOR_QUEUES)) GTEST_SKIP() << "any device will do where copies are the host's";
   const uint32_t count = opened().device_count();
+  if (!opened().has(GANNET_ACCELERATOR_QUEUES)) {  // copies are the host's: any number will do
+    const int from = 7;
+    int to = 0;
+    Queue queue = opened().make_queue("copy", count);
+    queue.copy(&to, &from, sizeof(to));
+    EXPECT_EQ(to, 7);
+    return;
+  }
   EXPECT_THAT(error_of([&] { opened().make_queue("copy", count); }).message(),
               HasSubstr("there is no device " + std::to_string(count)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Plugins, EveryQueue, testing::Values("cpu", "fake", "shaken_fake", "cuda", "rocm"),
+INSTANTIATE_TEST_SUITE_P(Plugins, EveryQueue, testing::Values("cpu", "fake", "shaken_fake", "cuda"),
                          [](const auto& info) { return info.param; });
 
 // ---- Plugins that break the contract ---------------------------------------------------------------------------------

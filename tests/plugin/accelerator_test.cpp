@@ -49,7 +49,7 @@ TEST_P(EveryAccelerator, RefusesADeviceThatIsNotThere) {
 
 TEST_P(EveryAccelerator, NamesACommForSeveralProcesses) { EXPECT_NE(accelerator_->default_comm(), ""); }
 
-INSTANTIATE_TEST_SUITE_P(Plugins, EveryAccelerator, testing::Values("cpu", "fake", "cuda", "rocm"),
+INSTANTIATE_TEST_SUITE_P(Plugins, EveryAccelerator, testing::Values("cpu", "fake", "cuda"),
                          [](const auto& info) { return info.param; });
 
 TEST(CpuAccelerator, IsOneDeviceWithoutStreams) {

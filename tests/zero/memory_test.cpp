@@ -16,10 +16,9 @@
 #include <new>
 #include <unordered_map>
 
-#include "comm/ranks.h"
 #include "engine/impl.h"
-#include "engine/models.h"
 #include "tensor/flat_buffer.h"
+#include "zero/support.h"
 
 namespace {
 
@@ -148,9 +147,7 @@ RANK_BODY(construction) {
       engine->backward(engine->forward(x));
       engine->step();
     }
-    std::vector<at::Tensor> parts;
-    for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().clone());
-    return torch::cat(parts);
+    return parameters_of(*engine);
   };
   torch::manual_seed(9);
   at::Tensor plain = train(std::make_shared<DeepImpl>());

@@ -8,11 +8,9 @@
 #include <filesystem>
 #include <map>
 
-#include "checkpoint/checkpoint.h"
-#include "comm/ranks.h"
 #include "control/world.h"
-#include "engine/models.h"
 #include "interfaces/comm.h"
+#include "zero/support.h"
 
 namespace {
 
@@ -23,10 +21,6 @@ using ranks::expect;
 using ranks::run_ranks;
 using testing::HasSubstr;
 
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text ? text : "";
-}
 int64_t number(const char* name) { return std::atoll(variable(name).c_str()); }
 
 // Batch norm, tied weights, a frozen and an unused parameter, sizes that do not divide by anything.
@@ -96,14 +90,8 @@ struct Run {
         if (!engine->step().applied && micro + 1 == accumulation) ++skipped;
       }
   }
-  at::Tensor parameters() {
-    std::vector<at::Tensor> parts;
-    for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().to(torch::kDouble));
-    return torch::cat(parts);
-  }
+  at::Tensor parameters() { return parameters_of(*engine); }
 };
-
-double difference(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
 
 // DTYPE, ACCUMULATION, BACKWARDS: stages 1 and 2, with one bucket and with many, against stage 0.
 RANK_BODY(stages_agree) {
@@ -300,20 +288,6 @@ RANK_BODY(loads) {
   run.engine->save_checkpoint(variable("FOLDER"), {.tag = "again" + variable("NAME"), .save_latest = false});
   run.train(5, 3);
   run.engine->save_checkpoint(variable("FOLDER"), {.tag = "after" + variable("NAME"), .save_latest = false});
-}
-
-std::map<std::string, at::Tensor> tensors_of(const std::string& folder, const std::string& tag) {
-  const auto opened = gannet::checkpoint::open(folder, {.tag = tag});
-  std::map<std::string, at::Tensor> tensors;
-  std::vector<gannet::checkpoint::Target> targets;
-  for (const auto& info : opened.tensors()) {
-    if (!info.name.starts_with("parameter/") && !info.name.starts_with("state/")) continue;
-    at::Tensor tensor = at::empty(info.shape, info.dtype);
-    if (tensor.numel() > 0) targets.push_back({info.name, 0, tensor.view({-1})});
-    tensors.emplace(info.name, tensor);
-  }
-  opened.read(targets);
-  return tensors;
 }
 
 TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {

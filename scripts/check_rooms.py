@@ -14,11 +14,14 @@ allowed = {
     "precision": {"tensor"},
     "zero": {"tensor"},
     "checkpoint": {"tensor", "config"},
+    "exchange": {"tensor", "config", "checkpoint"},
     "data": {"tensor"},
+    "monitor": {"config"},
+    "profiler": {"tensor", "zero"},
     "control": {"interfaces", "plugin", "config"},
-    "engine": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "data", "control"},
+    "engine": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "exchange", "data", "monitor", "profiler", "control"},
     "launch": {"control"},
-    "cli": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "data", "control", "engine", "launch"},
+    "cli": {"config", "plugin", "interfaces", "tensor", "precision", "zero", "checkpoint", "exchange", "data", "monitor", "profiler", "control", "engine", "launch"},
 }
 wrong = []
 

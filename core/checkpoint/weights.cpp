@@ -2,25 +2,20 @@
 #include <gannet/checkpoint.h>
 
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
-#include "config/parse.h"
+#include "checkpoint/weight_source.h"
 #include "tensor/vector_math.h"
 
 #include <gannet/error.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <unordered_set>
 
 namespace gannet {
 namespace {
-
-namespace fs = std::filesystem;
 
 // What tied tensors share, whether or not their bytes are here.
 const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -34,48 +29,15 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-// Hugging Face's folder: one file, or shards that an index lists.
-std::map<std::string, at::Tensor> read_folder(const fs::path& folder) {
-  if (fs::exists(folder / "model.safetensors")) return load_safetensors((folder / "model.safetensors").string());
-  const fs::path index = folder / "model.safetensors.index.json";
-  const config::Tree tree = config::parse_file(index.string());
-  const Value* map = tree.root.find("weight_map");
-  if (!map || !map->is_dict()) throw Error(ErrorCode::kCorrupt, index.string() + " has no \"weight_map\"", "it should map each tensor's name to its file");
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->as_dict().entries()) files.insert(file.as_string());
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& file : files) tensors.merge(load_safetensors((folder / file).string()));
-  return tensors;
-}
-
-std::map<std::string, at::Tensor> read_checkpoint(const fs::path& folder, const std::string& tag) {
-  settle_vector_math();
-  const checkpoint::Opened found = checkpoint::open(folder.string(), {tag, {}});
-  std::map<std::string, at::Tensor> tensors;
-  std::vector<checkpoint::Target> targets;
-  for (const auto& saved : found.tensors()) {
-    for (const std::string prefix : {"parameter/", "buffer/0/"}) {
-      if (!saved.name.starts_with(prefix)) continue;
-      at::Tensor tensor = at::empty(saved.shape, saved.dtype);
-      if (tensor.numel() > 0) targets.push_back({saved.name, 0, tensor.view({-1})});
-      tensors.emplace(saved.name.substr(prefix.size()), std::move(tensor));
-    }
-  }
-  found.read(targets);
-  return tensors;
-}
-
-std::map<std::string, at::Tensor> read_any(const std::string& path, const std::string& tag) {
-  if (!fs::exists(path)) throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from", "give a checkpoint folder, a safetensors file, or a folder of them");
-  if (!fs::is_directory(path)) return load_safetensors(path);
-  if (fs::exists(fs::path(path) / "model.safetensors") || fs::exists(fs::path(path) / "model.safetensors.index.json")) return read_folder(path);
-  return read_checkpoint(path, tag);
-}
+// Small tensors are read together: a block of a checkpoint holds many.
+constexpr size_t kTogether = 8 << 20;
 
 }  // namespace
 
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options) {
-  const auto source = read_any(path, options.tag);
+  settle_vector_math();
+  const auto opened = checkpoint::open_weights(path, options.tag);
+  const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
   // A tied tensor may have been saved under one of its names only.
   std::unordered_set<const void*> filled;
@@ -88,11 +50,11 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     const auto found = source.find(name);
     if (found == source.end()) {
       if (options.strict && !filled.count(identity(tensor))) differences.push_back("missing in it: " + name);
-    } else if (found->second.sizes() != tensor.sizes()) {
-      differences.push_back("shape of " + name + ": " + shape_text(found->second.sizes()) + " there, " + shape_text(tensor.sizes()) + " in the module");
+    } else if (found->second.shape != tensor.sizes()) {
+      differences.push_back("shape of " + name + ": " + shape_text(found->second.shape) + " there, " + shape_text(tensor.sizes()) + " in the module");
     }
   }
-  for (const auto& [name, tensor] : source)
+  for (const auto& [name, info] : source)
     if (options.strict && !known.count(name)) differences.push_back("unexpected in it: " + name);
   if (!differences.empty()) {
     std::string text;
@@ -101,13 +63,27 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     throw Error(ErrorCode::kMismatch, "the weights of '" + path + "' do not fit the module:" + text, "build the module that was saved, or pass strict = false where only names are missing");
   }
   at::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  NamedTensors to_fill;
+  size_t bytes = 0;
+  const auto fill = [&] {
+    auto values = opened->read(names);
+    for (size_t i = 0; i < names.size(); ++i) {
+      to_fill[i].second.copy_(values[i]);
+      values[i].reset();
+    }
+    names.clear(), to_fill.clear(), bytes = 0;
+  };
   int64_t count = 0;
-  for (auto [name, tensor] : wanted) {
+  for (const auto& [name, tensor] : wanted) {
     const auto found = source.find(name);
     if (found == source.end()) continue;
-    tensor.copy_(found->second);
+    const size_t size = static_cast<size_t>(tensor.numel()) * c10::elementSize(found->second.dtype);
+    if (!names.empty() && bytes + size > kTogether) fill();
+    names.push_back(name), to_fill.emplace_back(name, tensor), bytes += size;
     ++count;
   }
+  fill();
   return count;
 }
 

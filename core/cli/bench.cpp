@@ -7,7 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/nvme_speed.h"
-#include "cli/table.h"
+#include "base/table.h"
 
 namespace gannet::cli {
 namespace {

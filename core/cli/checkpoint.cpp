@@ -13,7 +13,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/files.h"
 #include "cli/commands.h"
-#include "cli/table.h"
+#include "base/table.h"
 
 namespace gannet::cli {
 namespace {

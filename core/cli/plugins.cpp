@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
-#include "cli/table.h"
+#include "base/table.h"
 #include "plugin/plugin.h"
 #include "plugin/schema.h"
 

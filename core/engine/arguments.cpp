@@ -46,7 +46,15 @@ bool looks_like_config(std::string_view argument) {
 const char* ConfigArguments::help() {
   return "  --deepspeed_config FILE   the ds_config.json to train with\n"
          "  --deepspeed [FILE]        the same, as one flag; without FILE it is accepted and has no effect\n"
-         "  --set PATH=VALUE          override a value of the config: --set optimizer.params.lr=3e-4\n";
+         "  --set PATH=VALUE          override a value of the config: --set optimizer.params.lr=3e-4\n"
+         "  --estimate[=RANKS]        print what training would take on each rank, for every ZeRO stage and offload, and end\n";
+}
+
+Config ConfigArguments::whole_config() const {
+  if (config.empty()) return overrides.empty() ? Config() : Config(overrides);
+  Config whole(config);
+  if (!overrides.empty()) whole.overwrite(overrides, "command line");
+  return whole;
 }
 
 ConfigArguments take_config_arguments(int& argc, char** argv) {
@@ -56,6 +64,18 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
     const std::string argument = argv[i];
     const size_t equals = argument.find('=');
     const std::string flag = argument.substr(0, equals);
+    if (flag == "--estimate") {
+      taken.estimate = 0;
+      if (equals != std::string::npos) {
+        const std::string ranks = argument.substr(equals + 1);
+        uint32_t count = 0;
+        const auto [rest, failed] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
+        if (failed != std::errc() || rest != ranks.data() + ranks.size() || count == 0)
+          throw Error(ErrorCode::kArgument, argument + ": '" + ranks + "' is not a number of ranks", "write --estimate=8, or --estimate for those of this run");
+        taken.estimate = count;
+      }
+      continue;
+    }
     if (flag != "--deepspeed" && flag != "--deepspeed_config" && flag != "--set") {
       argv[kept++] = argv[i];
       if (argument == "--") {  // the rest is the program's own

@@ -75,8 +75,13 @@ int train(int argc, char** argv) {
 
   torch::manual_seed(1);
   Cnn model;
+  if (arguments.config.empty()) arguments.config = CNN_DEFAULT_CONFIG;
+  if (arguments.estimate) {
+    std::cout << gannet::estimate(*model, arguments.whole_config(), {.ranks = *arguments.estimate});
+    return 0;
+  }
   auto [engine, optimizer, loader, scheduler] =
-      gannet::initialize(model, {.config = arguments.config.empty() ? CNN_DEFAULT_CONFIG : arguments.config,
+      gannet::initialize(model, {.config = arguments.config,
                                  .overwrite = arguments.overrides,
                                  .training_data = Shapes(4000, /*seed=*/1)});
   auto held_out = gannet::make_loader(gannet::Dataset<>(Shapes(1000, /*seed=*/2)),

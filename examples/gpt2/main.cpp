@@ -121,6 +121,11 @@ void show_text(GptImpl& model, const Options& options) {
 int run(const Options& options) {
   set_threads(options.threads);
   LoadedModel loaded = make_model(options);
+  if (options.config.estimate) {
+    const char* rank = std::getenv("RANK");
+    if (!rank || rank == std::string("0")) std::cout << gannet::estimate(*loaded.model, options.config.whole_config(), {.ranks = *options.config.estimate});
+    return 0;
+  }
   const GptOptions architecture = loaded.model->options();
   const Tokens text =
       options.tokens.empty() ? Tokens::from_this_machine() : Tokens::from_file(options.tokens, options.token_bytes);

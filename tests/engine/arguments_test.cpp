@@ -56,5 +56,27 @@ TEST(Arguments, ASwitchDoesNotSwallowTheProgramsOwnWords) {
   EXPECT_EQ(line.rest(), (std::vector<std::string>{"train", "data.bin", "--", "--deepspeed_config", "x.json"}));
 }
 
+TEST(Arguments, AskWhatARunWouldTake) {
+  CommandLine plain({"train", "--estimate", "--deepspeed_config", "ds.json", "7"}), many({"train", "--estimate=8"}), none({"train"});
+  EXPECT_EQ(take_config_arguments(plain.count, plain.pointers.data()).estimate, 0u);
+  EXPECT_EQ(plain.rest(), (std::vector<std::string>{"train", "7"}));
+  EXPECT_EQ(take_config_arguments(many.count, many.pointers.data()).estimate, 8u);
+  EXPECT_EQ(take_config_arguments(none.count, none.pointers.data()).estimate, std::nullopt);
+  CommandLine wrong({"train", "--estimate=many"});
+  EXPECT_THROW(take_config_arguments(wrong.count, wrong.pointers.data()), Error);
+}
+
+TEST(Estimate, CountsAModulesParametersOnceAndTakesTheConfigsRow) {
+  torch::nn::Linear one(300, 400), other(300, 400);
+  other->weight = other->register_parameter("weight_of_one", one->weight);
+  torch::nn::Sequential module(one, other);
+  const Config config(Dict{{"train_batch_size", 8}, {"accelerator", Dict{{"type", "cpu"}}}, {"bf16", Dict{{"enabled", true}}},
+                           {"optimizer", Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}, {"momentum", 0.9}}}}}, {"zero_optimization", Dict{{"stage", 1}}}});
+  const std::string text = estimate(*module, config, {.ranks = 4});
+  for (const char* part : {"each of 4 ranks (4 on a host), for ", " parameters in bf16, the largest of 120000, with 4 bytes of optimizer states for each:", "<- the config", "the config: stage 1 fits"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+  EXPECT_THROW(estimate(*module, Config()), Error);
+}
+
 }  // namespace
 }  // namespace gannet

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <new>
@@ -179,6 +180,50 @@ RANK_BODY(construction) {
 }
 TEST(Memory, WhileAModelIsBuiltIsAShardAndALayer) {
   for (const int count : {2, 4}) ranks::expect_all_succeed(run_ranks("construction", count));
+}
+
+// Weights go from a file into the shards of a model that is being built, a few tensors at a time.
+RANK_BODY(loading) {
+  c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+  const Dict config = config_with({{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
+  const int64_t whole = 4 * DeepImpl::parameters(), layer = whole / DeepImpl::kLayers, together = 8 << 20;
+  const std::string folder = variable("FOLDER"), file = folder + "/weights.safetensors";
+  at::Tensor expected;
+  {
+    auto plain = std::make_shared<DeepImpl>();
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& parameter : plain->parameters()) parameter.uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
+    }
+    expected = at::cat([&] {
+      std::vector<at::Tensor> all;
+      for (auto& parameter : plain->parameters()) all.push_back(parameter.detach().flatten());
+      return all;
+    }());
+    if (world->rank() == 0) gannet::save_weights(*plain, file);
+    gannet::initialize(plain, {.config = config}).engine->save_checkpoint(folder + "/run");
+  }
+  for (const std::string& source : {file, folder + "/run"}) {
+    std::shared_ptr<DeepImpl> model;
+    const int64_t before = alive();
+    Counting::instance().reset_peak();
+    {
+      gannet::zero::Init init({.config = config});
+      model = std::make_shared<DeepImpl>();
+      ranks::same(gannet::load_weights(*model, source), DeepImpl::kLayers, "all of its tensors");
+    }
+    const int64_t peak = Counting::instance().peak() + gannet::flat_bytes_alive() - before, bound = whole / world->size() + together + 3 * layer;
+    expect(peak < bound, source + ": the peak is " + std::to_string(peak) + " bytes, the bound " + std::to_string(bound));
+    auto engine = gannet::initialize(model, {.config = config}).engine;
+    expect(torch::equal(parameters_of(*engine), expected), source + ": every value is there");
+  }
+}
+TEST(Memory, WhileWeightsAreLoadedIsAShardAndAFewTensors) {
+  char folder[] = "/tmp/gannet-loading-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  ranks::expect_all_succeed(run_ranks("loading", 4, {.environment = {{"FOLDER", folder}}}));
+  std::filesystem::remove_all(folder);
 }
 
 // A process that may not have so much more: refused before anything is allocated, with what would do.

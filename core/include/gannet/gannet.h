@@ -17,6 +17,7 @@
 #include <gannet/distributed.h>
 #include <gannet/engine.h>
 #include <gannet/error.h>
+#include <gannet/estimate.h>
 #include <gannet/initialize.h>
 #include <gannet/join.h>
 #include <gannet/log.h>

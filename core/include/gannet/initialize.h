@@ -11,6 +11,7 @@
 #include <gannet/engine.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -86,6 +87,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
 /// the rest:
 ///   --deepspeed --deepspeed_config FILE    or    --deepspeed FILE    or    --deepspeed_config FILE
 ///   --set optimizer.params.lr=3e-4         overrides a value of the config; may be repeated
+///   --estimate    or    --estimate=RANKS   the program is asked what it would take (gannet/estimate.h), and not to train
 ///
 ///   auto arguments = gannet::take_config_arguments(argc, argv);
 ///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
@@ -93,6 +95,9 @@ struct ConfigArguments {
   bool enabled = false;   ///< --deepspeed or a config was given
   std::string config;     ///< the file, or ""
   Dict overrides;         ///< from --set
+  std::optional<uint32_t> estimate;  ///< --estimate: on so many ranks; 0: those of this run
+  /// The config with its overrides.
+  Config whole_config() const;
   /// What a program's --help should say about these flags.
   static const char* help();
 };

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace gannet::cli {
+namespace gannet {
 
 class Table {
  public:
@@ -30,4 +30,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace gannet::cli
+}  // namespace gannet

@@ -1,0 +1,96 @@
+#include "checkpoint/weight_source.h"
+
+#include <ATen/ops/empty.h>
+#include <gannet/error.h>
+
+#include <filesystem>
+#include <set>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors_file.h"
+#include "config/parse.h"
+
+namespace gannet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::SafetensorsFile;
+
+class SafetensorsSource : public WeightSource {
+ public:
+  explicit SafetensorsSource(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) files_.emplace_back(path);
+    for (const SafetensorsFile& file : files_)
+      for (const auto& entry : file.header().entries) {
+        tensors_.insert_or_assign(entry.name, Info{entry.shape, entry.dtype});
+        places_.insert_or_assign(entry.name, Place{&file, &entry});
+      }
+  }
+  std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
+    std::vector<at::Tensor> values;
+    for (const std::string& name : names) values.push_back(places_.at(name).file->read(*places_.at(name).entry));
+    return values;
+  }
+
+ private:
+  struct Place {
+    const SafetensorsFile* file;
+    const safetensors::Entry* entry;
+  };
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place> places_;
+};
+
+class CheckpointSource : public WeightSource {
+ public:
+  CheckpointSource(const std::string& folder, const std::string& tag) : opened_(open(folder, {tag, {}})) {
+    for (const TensorInfo& saved : opened_.tensors())
+      for (const std::string prefix : {"parameter/", "buffer/0/"})
+        if (saved.name.starts_with(prefix)) {
+          const std::string name = saved.name.substr(prefix.size());
+          tensors_.insert_or_assign(name, Info{saved.shape, saved.dtype});
+          saved_names_.insert_or_assign(name, saved.name);
+        }
+  }
+  std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
+    std::vector<at::Tensor> values;
+    std::vector<Target> targets;
+    for (const std::string& name : names) {
+      const Info& info = tensors_.at(name);
+      values.push_back(at::empty(info.shape, info.dtype));
+      if (values.back().numel() > 0) targets.push_back({saved_names_.at(name), 0, values.back().view({-1})});
+    }
+    opened_.read(targets);
+    return values;
+  }
+
+ private:
+  Opened opened_;
+  std::map<std::string, std::string> saved_names_;
+};
+
+// The files that Hugging Face's index names.
+std::vector<std::string> shards_of(const fs::path& index) {
+  const config::Tree tree = config::parse_file(index.string());
+  const Value* map = tree.root.find("weight_map");
+  if (!map || !map->is_dict())
+    throw Error(ErrorCode::kCorrupt, index.string() + " has no \"weight_map\"", "it should map each tensor's name to its file");
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->as_dict().entries()) files.insert((index.parent_path() / file.as_string()).string());
+  return {files.begin(), files.end()};
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
+  if (!fs::exists(path))
+    throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from",
+                "give a checkpoint folder, a safetensors file, or a folder of them");
+  if (!fs::is_directory(path)) return std::make_unique<SafetensorsSource>(std::vector{path});
+  const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
+  if (fs::exists(whole)) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
+  if (fs::exists(index)) return std::make_unique<SafetensorsSource>(shards_of(index));
+  return std::make_unique<CheckpointSource>(path, tag);
+}
+
+}  // namespace gannet::checkpoint

@@ -1,0 +1,278 @@
+#include "engine/estimate.h"
+
+#include <gannet/estimate.h>
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <unordered_set>
+
+#include "base/machine_memory.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "config/document.h"
+#include "control/environment.h"
+#include "interfaces/accelerator.h"
+#include "interfaces/optimizer.h"
+#include "tensor/dtype.h"
+#include "zero/fit.h"
+
+namespace gannet {
+namespace {
+
+using config::Document;
+using zero::Tier;
+
+// The size of a token embedding, in a transformer the largest parameter: 4000 sqrt(P) is within a factor of 2.5 of it from
+// GPT-2 (124 M) to Llama 3 (70 B).
+uint64_t guessed_largest(uint64_t parameters) {
+  return std::min(parameters, static_cast<uint64_t>(4000 * std::sqrt(static_cast<double>(parameters))));
+}
+
+// What the config says that bears on memory. It is read from the document, so that an incomplete config (no batch size) will do.
+class Read {
+ public:
+  explicit Read(const Document* document) : document_(document) {}
+
+  const Value* find(const std::string& path) const {
+    const Value* value = document_ ? document_->find(path) : nullptr;
+    return !value || value->is_null() || (value->is_string() && value->as_string() == "auto") ? nullptr : value;
+  }
+  std::string text(const std::string& path) const {
+    const Value* value = find(path);
+    return value && value->is_string() ? value->as_string() : "";
+  }
+  bool is_true(const std::string& path, bool otherwise) const {
+    const Value* value = find(path);
+    return value && value->is_bool() ? value->as_bool() : otherwise;
+  }
+  uint64_t number(const std::string& path, uint64_t otherwise) const {
+    const Value* value = find(path);
+    return value && value->is_int() && value->as_int() >= 0 ? static_cast<uint64_t>(value->as_int()) : otherwise;
+  }
+  Tier tier(const std::string& path) const {
+    const std::string name = lower(text(path));
+    if (name.empty() || name == "none") return Tier::kNone;
+    if (name == "cpu") return Tier::kCpu;
+    if (name == "nvme") return Tier::kNvme;
+    throw Error(ErrorCode::kUnsupported,
+                origin(path) + ": " + path + ": an estimate is made for none, cpu and nvme, not for '" + name + "'");
+  }
+  std::string origin(const std::string& path) const { return document_ ? document_->origin_of(path).to_string() : ""; }
+  Dict params(const std::string& block) const {
+    const Value* value = find("/" + block + "/params");
+    return value && value->is_dict() ? value->as_dict() : Dict{};
+  }
+
+ private:
+  const Document* document_;
+};
+
+uint32_t size_of_dtype(const std::string& name) { return name == "fp64" ? 8 : name == "fp32" ? 4 : 2; }
+
+std::string training_dtype(const EstimateRequest& request, const Read& read) {
+  if (!request.dtype.empty()) return request.dtype;
+  if (read.is_true("/fp16/enabled", false)) return "fp16";
+  return !request.document || read.is_true("/bf16/enabled", false) ? "bf16" : "fp32";
+}
+
+// Per-element states of the optimizer that the config names, as its plugin declares them.
+std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
+  const std::string type = read.text("/optimizer/type");
+  if (type.empty()) return std::nullopt;
+  const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
+  Dict params = read.params("optimizer");
+  std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
+    return one.second.is_string() && one.second.as_string() == "auto";
+  });
+  const Optimizer optimizer(
+      plugin,
+      plugin::parse_params(plugin, params, [&](const std::string& member) { return read.origin("/optimizer/params/" + member); }),
+      host);
+  uint32_t bytes = 0;
+  for (const auto& state : optimizer.states())
+    if (state.extent == GANNET_STATE_PER_ELEMENT)
+      bytes +=
+          state.dtype == GANNET_DTYPE_NONE ? master_bytes : static_cast<uint32_t>(c10::elementSize(to_scalar_type(state.dtype)));
+  return bytes;
+}
+
+zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::optional<uint32_t> plugin_state_bytes,
+                   const std::string& dtype) {
+  zero::Plan plan;
+  plan.model.parameters = request.parameters;
+  plan.model.largest = request.largest.value_or(guessed_largest(request.parameters));
+  plan.model.param_bytes = size_of_dtype(dtype);
+  plan.model.master_bytes = plan.model.param_bytes == 2 ? 4 : 0;
+  const std::string accumulation = read.text("/data_types/grad_accum_dtype");
+  plan.model.grad_bytes = accumulation.empty() || dtype == "fp64" ? plan.model.param_bytes : size_of_dtype(accumulation);
+  plan.model.state_bytes = plugin_state_bytes.value_or(2 * std::max(4u, plan.model.param_bytes));
+  plan.ranks = request.ranks;
+  plan.ranks_per_host = request.ranks_per_host > 0 ? std::min(request.ranks, request.ranks_per_host) : request.ranks;
+
+  const std::string section = "/zero_optimization/", offload = section + "offload_optimizer/";
+  auto& buffers = plan.buffers;
+  buffers.reduce_bucket_size = read.number(section + "reduce_bucket_size", buffers.reduce_bucket_size);
+  buffers.prefetch_bucket_size = read.number(section + "stage3_prefetch_bucket_size", buffers.prefetch_bucket_size);
+  buffers.sub_group_size = read.number(section + "sub_group_size", buffers.sub_group_size);
+  buffers.buffer_count = read.number(offload + "buffer_count", buffers.buffer_count);
+  buffers.pin_memory = read.is_true(offload + "pin_memory", buffers.pin_memory);
+  plan.placement.stage = static_cast<int>(read.number(section + "stage", 0));
+  if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(offload + "device");
+  if (plan.placement.stage == 3) plan.placement.offload_param = read.tier(section + "offload_param/device");
+  return plan;
+}
+
+// The device that ranks of this machine would train on; nullptr where there is none but the CPU, and `why_not` says so.
+std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const std::string& wanted, const Host& host,
+                                              std::string& why_not) {
+  const auto names = wanted == "auto" ? std::vector<std::string>{"cuda", "rocm"} : std::vector<std::string>{wanted};
+  why_not = "no plugin of an accelerator was found";
+  for (const std::string& name : names) {
+    const plugin::Plugin* plugin = registry.find(GANNET_KIND_ACCELERATOR, name);
+    if (!plugin) continue;
+    try {
+      return std::make_unique<Accelerator>(
+          *plugin, plugin::parse_params(*plugin, {}, [](const std::string& member) { return member; }), host);
+    } catch (const Error& error) {
+      why_not = error.message();
+    }
+  }
+  return nullptr;
+}
+
+std::optional<uint64_t> known(uint64_t free) { return free == UINT64_MAX ? std::nullopt : std::optional(free); }
+
+std::string this_machine(const MachineMemory& memory, const zero::Room& room, const std::string& nvme,
+                         const std::string& checkpoints, const Accelerator* accelerator) {
+  std::string text =
+      "This machine: " + size_text(memory.physical_bytes) + " of memory, " + size_text(memory.available_bytes) + " available";
+  if (memory.cgroup.limit_bytes)
+    text += "; its cgroup may take " + size_text(*memory.cgroup.limit_bytes) + ", " + size_text(*memory.cgroup.free_bytes) +
+            " of it still free";
+  if (memory.address_space_limit_bytes) text += "; ulimit -v " + size_text(*memory.address_space_limit_bytes);
+  if (memory.data_limit_bytes) text += "; ulimit -d " + size_text(*memory.data_limit_bytes);
+  if (accelerator) {
+    const Accelerator::Device device = accelerator->device(0);
+    text += "; " + std::to_string(accelerator->device_count()) + " x " + device.name + " with " + size_text(device.memory_bytes) +
+            ", " + size_text(device.free_bytes) + " free";
+  }
+  if (room.nvme) text += "; " + size_text(*room.nvme) + " of disk free in " + nvme;
+  if (room.checkpoint) text += "; " + size_text(*room.checkpoint) + " in " + checkpoints;
+  return text;
+}
+
+std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::string& config) {
+  std::vector<std::string> header = {"stage", "offload_optimizer", "offload_param"};
+  for (const char* name : {"device", "host", "of it pinned"})
+    if (!plan.device_is_host || name == std::string("host")) header.push_back(plan.device_is_host ? "memory" : name);
+  for (const char* name : {"NVMe", "checkpoint", "on this machine"}) header.push_back(name);
+  Table table(header);
+  for (const zero::Placement& placement : zero::legal_placements()) {
+    zero::Plan one = plan;
+    one.placement = placement;
+    const zero::Bytes bytes = zero::estimate(one);
+    std::vector<std::string> row = {std::to_string(placement.stage), to_string(placement.offload_optimizer),
+                                    to_string(placement.offload_param)};
+    const auto add = [&](uint64_t size) { row.push_back(size == 0 ? "-" : size_text(size)); };
+    if (!plan.device_is_host) add(bytes.device);
+    add(bytes.host);
+    if (!plan.device_is_host) add(bytes.pinned);
+    add(bytes.nvme);
+    add(bytes.checkpoint);
+    std::vector<std::string> unknown, lacking;
+    if (!plan.device_is_host && !room.device) unknown.push_back("device");
+    if (bytes.nvme > 0 && !room.nvme) unknown.push_back("NVMe");
+    for (const zero::Lack& lack : zero::lacks(one, room))
+      lacking.push_back(size_text(lack.needed - lack.free) + " of " + lack.kind);
+    row.push_back(!lacking.empty()  ? "lacks " + join(lacking, ", ")
+                  : unknown.empty() ? "fits"
+                                    : "unknown: " + join(unknown, ", "));
+    if (!config.empty() && placement == plan.placement) row.back() += "   <- " + config;
+    table.add(row);
+  }
+  return table.to_string();
+}
+
+}  // namespace
+
+std::string estimate_text(const EstimateRequest& request) {
+  const Read read(request.document.get());
+  const Host host;
+  std::vector<std::string> plugin_paths;
+  if (const Value* paths = read.find("/plugins/path"); paths && paths->is_list())
+    for (const Value& path : paths->as_list()) plugin_paths.push_back(path.as_string());
+  plugin::Registry registry({.explicit_paths = plugin_paths});
+
+  const std::string dtype = training_dtype(request, read);
+  const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);
+  zero::Plan plan = plan_of(request, read, states, dtype);
+  const std::string named = !request.accelerator.empty() ? request.accelerator : read.text("/accelerator/type");
+  const std::string wanted = named.empty() ? "auto" : lower(named);
+  plan.device_is_host = wanted == "cpu";
+  std::string why_not;
+  const auto accelerator = plan.device_is_host ? nullptr : open_accelerator(registry, wanted, host, why_not);
+  if (accelerator && accelerator->device(0).torch_device_type == static_cast<int>(c10::DeviceType::CPU))
+    plan.device_is_host = true;
+
+  const MachineMemory memory = machine_memory();
+  zero::Room room = zero::room_of(memory);
+  if (request.device_bytes)
+    room.device = request.device_bytes;
+  else if (accelerator)
+    room.device = accelerator->device(0).free_bytes;
+  std::string nvme = request.nvme;
+  for (const char* block : {"offload_optimizer", "offload_param"})
+    if (nvme.empty()) nvme = read.text(std::string("/zero_optimization/") + block + "/nvme_path");
+  if (!nvme.empty()) room.nvme = known(free_bytes(nvme));
+  if (!request.checkpoints.empty()) room.checkpoint = known(free_bytes(request.checkpoints));
+
+  std::string text = "Bytes on each of " + std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank (" : " ranks (") +
+                     std::to_string(plan.ranks_per_host) + " on a host), for " + request.said + " parameters in " + dtype + ", the largest of " +
+                     std::to_string(plan.model.largest) + (request.largest ? "" : " (a guess: --largest says it)") + ", with " +
+                     std::to_string(plan.model.state_bytes) + " bytes of optimizer states for each" + (states ? "" : " (Adam)") + ":\n\n" +
+                     table_of(plan, room, request.config_name) +
+                     "\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has " +
+                     size_text(zero::checkpoint_bytes(plan.model)) + ", shared among the ranks.\n" +
+                     this_machine(memory, room, nvme, request.checkpoints, accelerator.get()) + ".\n";
+  if (!plan.device_is_host && !accelerator)
+    text += "No device is usable here (" + why_not + "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
+  if (!request.document) return text;
+  try {
+    zero::fit(plan, room);
+    return text + request.config_name + ": " + to_string(plan.placement) + " fits" + (plan.device_is_host || room.device ? "" : ", if the device does") + ".\n";
+  } catch (const Error& error) {
+    return text + request.config_name + ": " + error.what() + "\n";
+  }
+}
+
+std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options) {
+  if (config.empty()) throw Error(ErrorCode::kConfig, "gannet::estimate was given no config", "pass the one that initialize gets");
+  EstimateRequest request;
+  request.document = config.document();
+  request.config_name = "the config";
+  uint64_t largest = 0;
+  std::unordered_set<const void*> seen;  // tied ones count once
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    request.parameters += static_cast<uint64_t>(parameter.numel());
+    largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
+    if (parameter.scalar_type() == at::kDouble) request.dtype = "fp64";
+  }
+  if (request.parameters == 0) throw Error(ErrorCode::kArgument, "gannet::estimate: the module has no parameter that is trained");
+  request.largest = largest;
+  request.said = std::to_string(request.parameters);
+  const auto variables = control::variables_of_this_process();
+  const auto count = [&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? 1u : static_cast<uint32_t>(std::max(1, std::atoi(found->second.c_str())));
+  };
+  request.ranks = options.ranks > 0 ? options.ranks : count("WORLD_SIZE");
+  request.ranks_per_host = options.ranks_per_host > 0 ? options.ranks_per_host : options.ranks > 0 ? options.ranks : count("LOCAL_WORLD_SIZE");
+  return estimate_text(request);
+}
+
+}  // namespace gannet

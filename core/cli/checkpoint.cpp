@@ -144,6 +144,7 @@ void add_checkpoint(CLI::App& app) {
   exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   exporting->add_option("--max-shard-size", arguments->max_shard_size, "5GB, 500MB, 2GiB ...")->capture_default_str();
+  add_import(*command);
 }
 
 }  // namespace gannet::cli

@@ -1,5 +1,5 @@
 // What a pickle holds, as inert data: numbers, texts, containers, tensors, and records of classes that are known by name. Nothing in
-// it can run. Containers may be shared and may contain themselves, as in Python: walk them with a bound in mind.
+// it can run. Containers may be shared, as in Python: walk them with a bound in mind. (None contains itself: a file where one does is refused.)
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -22,7 +22,7 @@ class PtFile {
  public:
   static PtFile open(const std::string& path);  // reads the pickle, no tensor
   const std::string& path() const;
-  const Object& root() const;
+  const Object& root() const;  // its objects live as long as this PtFile or a copy of it; nothing in it contains itself, nothing lies deeper than 500
 
   at::Tensor read(const StoredTensor& tensor) const;
   // Elements [begin, begin + into.numel()) of a tensor flattened in its logical order, into contiguous CPU memory of its dtype.

@@ -1,0 +1,169 @@
+"""Trains a GPT-2 under DeepSpeed, imports the checkpoint it wrote, and goes on from it under DeepSpeed and under Gannet.
+
+    python3 bench/parity/continuation.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table docs/parity.md]
+
+FOLDER and VENV are those of parity.py. A case: 10 steps under DeepSpeed, save_checkpoint; 10 more by DeepSpeed from that folder,
+and 10 by examples/gpt2 from what `gannet checkpoint import` made of it. What DeepSpeed did is kept in DIR and not done again.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+
+from parity import largest, run
+
+STEPS, LENGTH, MICRO_BATCH = 10, 64, 2
+BOUND = 2e-5
+
+
+def cases():
+    for dtype in ("fp32", "bf16"):
+        for stage in range(4):
+            for ranks in (1, 2):
+                yield {"stage": stage, "ranks": ranks, "dtype": dtype, "offload": ""}
+    yield {"stage": 1, "ranks": 1, "dtype": "fp16", "offload": ""}
+    yield {"stage": 1, "ranks": 2, "dtype": "fp16", "offload": ""}
+    for stage in (2, 3):
+        yield {"stage": stage, "ranks": 2, "dtype": "fp32", "offload": "cpu"}
+
+
+# Where Gannet goes on otherwise than DeepSpeed stopped: (stage, ranks, offload)
+ELSEWHERE = [("fp32-s3-r2", 0, 1, ""), ("fp32-s0-r1", 3, 2, "cpu"), ("fp32-s2-r2", 1, 1, "cpu")]
+
+
+def name_of(case):
+    return f"{case['dtype']}-s{case['stage']}-r{case['ranks']}{'-' + case['offload'] if case['offload'] else ''}"
+
+
+def config(dtype, stage, offload):
+    zero = {"stage": stage}
+    if offload:
+        zero["offload_optimizer"] = {"device": offload}
+        if stage == 3:
+            zero["offload_param"] = {"device": offload}
+    result = {
+        "train_micro_batch_size_per_gpu": MICRO_BATCH,
+        "gradient_clipping": 1.0,
+        "zero_optimization": zero,
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4, "warmup_num_steps": 5, "total_num_steps": 40}},
+    }
+    if dtype == "bf16":
+        result["bf16"] = {"enabled": True}
+    if dtype == "fp16":  # 2^20: overflows and skips at first, so that the scaler has something to remember
+        result["fp16"] = {"enabled": True, "initial_scale_power": 20, "loss_scale_window": 6}
+    return result
+
+
+def flags(args, settings, folder, side, ranks):
+    file = folder / f"{side}.json"
+    file.write_text(json.dumps(settings, indent=2))
+    return ["--model", args.work / "model", "--tokens", args.work / "tokens.bin", "--seq-len", LENGTH, "--steps", STEPS,
+            "--deepspeed_config", file, "--metrics", folder / f"{side}.jsonl"]
+
+
+def words(parts):
+    return [str(part) for part in parts]
+
+
+def train_under_deepspeed(args, case, folder):
+    torchrun = pathlib.Path(args.peer_python).parent / "torchrun"
+    settings = config(case["dtype"], case["stage"], case["offload"])
+    start = [torchrun, "--nproc-per-node", case["ranks"], "--master-port", "29617", pathlib.Path(__file__).resolve(), "--as-peer", args.peer / "gpt2_peer.py"]
+    if not (folder / "deepspeed" / "latest").exists():
+        run(words([*start, *flags(args, settings, folder, "before", case["ranks"]), "--save-checkpoint", folder / "deepspeed"]), folder, "before.log")
+    if not (folder / "theirs-model").exists():
+        run(words([*start, *flags(args, settings, folder, "theirs", case["ranks"]), "--load-checkpoint", folder / "deepspeed",
+                   "--save-model", folder / "theirs-model"]), folder, "theirs.log")
+
+
+def go_on_under_gannet(args, case, folder, side, stage, ranks, offload):
+    shutil.rmtree(folder / "imported", ignore_errors=True)
+    gannet = args.build / "bin/gannet"
+    run(words([gannet, "checkpoint", "import", folder / "deepspeed", folder / "imported"]), folder, "import.log")
+    settings = config(case["dtype"], stage, offload)
+    settings["train_micro_batch_size_per_gpu"] = MICRO_BATCH * case["ranks"] // ranks  # the same samples in a step
+    run(words([gannet, "run", "--num_procs", ranks, args.build / "bin/gpt2", *flags(args, settings, folder, side, ranks),
+               "--load-checkpoint", folder / "imported"]), folder, f"{side}.log")
+    return [json.loads(line) for line in open(folder / f"{side}.jsonl")]
+
+
+# DeepSpeed refuses fp16 on this CPU though PyTorch computes it, and transformers' construction under zero.Init loads other weights
+# than the file's on 2 ranks: the peer runs without that check, and with a model that is built whole.
+def as_peer(script, arguments):
+    import os
+    import runpy
+
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+    import transformers.integrations
+
+    type(deepspeed.accelerator.get_accelerator()).is_fp16_supported = lambda self: True
+    transformers.integrations.HfDeepSpeedConfig = lambda config: None
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def compared(theirs, ours):
+    assert len(theirs) == len(ours) == STEPS, f"{len(theirs)} and {len(ours)} steps"
+    assert [line["step"] for line in theirs] == [line["step"] for line in ours], "other steps"
+    assert [line["skipped"] for line in theirs] == [line["skipped"] for line in ours], "other steps were skipped"
+    norm = largest(theirs, ours, "grad_norm") if all(line["grad_norm"] is not None for line in theirs) else None
+    return largest(theirs[:1], ours[:1], "loss"), largest(theirs, ours, "loss"), largest(theirs, ours, "lr"), norm
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=pathlib.Path, required=True)
+    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--side", choices=("deepspeed", "both"), default="both")
+    parser.add_argument("--table", type=pathlib.Path)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    if not (args.work / "model").exists():
+        run(words([args.peer_python, args.peer / "make_model.py", args.work / "model", "--layers", 2, "--width", 64, "--heads", 4,
+                   "--vocab", 256, "--positions", 128, "--seed", 7]), args.work, "make_model.log")
+    if not (args.work / "tokens.bin").exists():
+        texts = sorted(path for path in pathlib.Path("/usr/share/common-licenses").iterdir() if path.is_file() and not path.is_symlink())
+        (args.work / "tokens.bin").write_bytes(b"".join(path.read_bytes() for path in texts))
+
+    rows, failed = [], False
+    for case in cases():
+        name = name_of(case)
+        if args.only not in name:
+            continue
+        folder = args.work / name
+        folder.mkdir(exist_ok=True)
+        train_under_deepspeed(args, case, folder)
+        if args.side == "deepspeed":
+            print(name, flush=True)
+            continue
+        theirs = [json.loads(line) for line in open(folder / "theirs.jsonl")]
+        places = [(case["stage"], case["ranks"], case["offload"])] + [place for start, *place in ELSEWHERE if start == name]
+        for number, (stage, ranks, offload) in enumerate(places):
+            ours = go_on_under_gannet(args, case, folder, "ours" + (str(number) if number else ""), stage, ranks, offload)
+            first, loss, lr, norm = compared(theirs, ours)
+            good = max(loss, lr, norm or 0) <= BOUND
+            failed |= not good and case["dtype"] == "fp32"
+            went_on = "the same" if number == 0 else f"{stage} {offload}".strip() + f", {ranks} rank{'s' if ranks > 1 else ''}"
+            rows.append(f"| {case['stage']}{' ' + case['offload'] if case['offload'] else ''} | {case['ranks']} | {case['dtype']} | {went_on} "
+                        f"| {first:.1e} | {loss:.1e} | {lr:.1e} | {'-' if norm is None else f'{norm:.1e}'} | {'yes' if good else 'no'} |")
+            print(rows[-1], flush=True)
+    if args.table and rows:
+        text = args.table.read_text()
+        begin, end = "<!-- continuation -->", "<!-- /continuation -->"
+        head = "| stage | ranks | dtype | Gannet goes on at | first loss | loss | lr | gradient norm | within 2e-5 |\n|---|---|---|---|---|---|---|---|---|\n"
+        before, after = text.split(begin)[0], text.split(end)[1]
+        args.table.write_text(before + begin + "\n" + head + "\n".join(rows) + "\n" + end + after)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--as-peer"]:
+        as_peer(sys.argv[2], sys.argv[3:])
+    else:
+        sys.exit(main())

@@ -1,0 +1,175 @@
+#include "exchange/deepspeed_document.h"
+
+#include "base/text.h"
+#include "exchange/inert.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+
+namespace gannet::exchange {
+namespace {
+
+// What DeepSpeed itself puts beside client_state's keys.
+const std::set<std::string> kEngineKeys = {
+    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments", "lr_scheduler", "data_sampler", "random_ltd",
+    "sparse_tensor_module_names", "skipped_steps", "global_steps", "global_samples", "dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "ds_config", "ds_version",
+    "universal_checkpoint_info", "num_experts", "ds_autoep_layers"};
+
+std::string number_text(double number) { return Value(number).to_json(); }
+
+int64_t counter(const Node& model, const char* key) {
+  const auto found = model.find(key);
+  return found ? found->integer() : 0;
+}
+
+// A value of the config that the run had, as the file keeps it.
+std::optional<Node> of_config(const Node& model, std::initializer_list<const char*> path) {
+  auto at = model.find("ds_config");
+  for (const char* key : path) at = at && at->has_entries() ? at->find(key) : std::nullopt;
+  return at;
+}
+
+Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  const auto enabled = of_config(model, {"fp16", "enabled"});
+  const bool is_fp16 = enabled && enabled->is(Object::Kind::kBool) && enabled->boolean();
+  double scale = 1;
+  int64_t iteration = 0, last_overflow = -1, hysteresis = 1;
+  if (!state.scaler.empty()) {
+    const Node& scaler = state.scaler[0];
+    scale = scaler.at("cur_scale").number();
+    if (const auto found = scaler.find("cur_iter")) iteration = found->integer();
+    if (const auto found = scaler.find("last_overflow_iter")) last_overflow = found->integer();
+    if (const auto found = scaler.find("cur_hysteresis")) {
+      hysteresis = found->integer();
+    } else if (is_fp16) {
+      const auto given = of_config(model, {"fp16", "hysteresis"});
+      hysteresis = given ? given->integer() : 2;
+      if (scaler.find("last_overflow_iter")) receipt.not_taken.push_back("overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " + std::to_string(hysteresis));
+    }
+    if (is_fp16) receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) + ", last overflow " + std::to_string(last_overflow));
+  }
+  return Dict{{"scale", scale}, {"iteration", iteration}, {"last_overflow_iteration", last_overflow}, {"hysteresis_left", hysteresis}};
+}
+
+// DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
+int64_t position_of(const Node& model, DeepSpeedReceipt& receipt) {
+  const auto scheduler = model.find("lr_scheduler");
+  if (!scheduler) return 0;
+  std::optional<int64_t> position;
+  if (scheduler->has_entries()) {
+    if (const auto last = scheduler->find("last_batch_iteration")) position = last->integer() + 1;
+    else if (const auto epoch = scheduler->find("last_epoch")) position = epoch->integer();
+  }
+  if (position && *position >= 0) {
+    receipt.taken.push_back("the schedule's position, " + std::to_string(*position) + "; its parameters are the config's");
+    return *position;
+  }
+  const int64_t steps = counter(model, "global_steps") - counter(model, "skipped_steps");
+  receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " + std::to_string(steps) + " steps taken");
+  return steps;
+}
+
+List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  List groups;
+  std::set<std::string> left;
+  std::string rates;
+  for (const Node& group : state.groups) {
+    Dict hyper;
+    std::string name = "group " + std::to_string(groups.size());
+    for (const auto& [key, value] : group.entries()) {
+      if (key == "params" || key == "step" || value.is_none()) continue;
+      const auto is_number = [](const Node& node) { return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1); };
+      if (is_number(value)) {
+        hyper[key] = value.number();
+      } else if (value.is_sequence()) {
+        const auto items = value.items();
+        for (size_t i = 0; i < items.size(); ++i)
+          if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = items[i].number();
+      } else if (key == "name" && value.is(Object::Kind::kString)) {
+        name = value.text();
+      } else {
+        left.insert(key);
+      }
+    }
+    if (const Value* lr = hyper.find("lr")) rates += (rates.empty() ? "" : ", ") + lr->to_json();
+    groups.push_back(Dict{{"name", name}, {"hyper", std::move(hyper)}});
+  }
+  if (!groups.empty()) receipt.taken.push_back("hyperparameters of " + std::to_string(groups.size()) + (groups.size() == 1 ? " group" : " groups") + (rates.empty() ? "" : ", lr " + rates));
+  if (!left.empty()) receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") + " of the optimizer's groups: not a number; the config says it");
+  return groups;
+}
+
+int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  if (state.steps.empty()) return counter(model, "global_steps") - counter(model, "skipped_steps");
+  const double last = *state.steps.rbegin();
+  receipt.taken.push_back("the optimizer's step, " + number_text(last));
+  // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
+  const double first = *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
+  if (first != last) receipt.not_taken.push_back("the step of each parameter (" + number_text(first) + " to " + number_text(last) + "): there is one for all here");
+  return static_cast<int64_t>(last);
+}
+
+Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
+  Dict document;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : model.entries()) {
+    if (kEngineKeys.count(key)) continue;
+    if (value.is_tensor()) {
+      const StoredTensor& tensor = value.tensor();
+      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), stored(whole(value), tensor.dtype)});
+      client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));
+      names.push_back(key);
+      continue;
+    }
+    std::string fault;
+    if (auto converted = inert(value, fault)) {
+      document[key] = std::move(*converted);
+      names.push_back(key);
+    } else {
+      receipt.not_taken.push_back("'" + key + "' of client_state: " + fault);
+    }
+  }
+  if (!names.empty()) receipt.taken.push_back("client_state: " + join(names, ", "));
+  return document;
+}
+
+}  // namespace
+
+Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
+  const Node& model = folder.models[0];
+  const int64_t steps = counter(model, "global_steps");
+  receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) + " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
+  const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
+  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt) ? std::max<int64_t>(accumulation->integer(), 1) : 1;
+  Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
+  if (const auto version = model.find("ds_version")) imported["version"] = version->text();
+  std::string fault;
+  if (const auto config = model.find("ds_config"))
+    if (auto value = inert(*config, fault)) imported["ds_config"] = std::move(*value);
+  const int64_t applied = applied_steps(model, state, receipt);
+  Dict document{
+      {"global_steps", steps},
+      {"applied_steps", applied},
+      {"skipped_steps", counter(model, "skipped_steps")},
+      {"consecutive_skips", 0},
+      {"micro_steps", steps * accumulation_steps},
+      {"global_samples", counter(model, "global_samples")},
+      {"accumulation_steps", accumulation_steps},
+      {"loss_scaler", scaler_of(model, state, receipt)},
+      {"schedule_position", position_of(model, receipt)},
+      {"groups", groups_of(state, receipt)},
+      {"frozen_excluded", state.frozen_excluded},
+      {"config", Dict()},
+      {"imported", std::move(imported)},
+      {"client_state", client_state(model, receipt, client)},
+  };
+  for (const char* key : {"data_sampler", "random_ltd"})
+    if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty())) receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
+  receipt.not_taken.push_back("random numbers and the loader's place: DeepSpeed does not save them");
+  receipt.not_taken.push_back("micro-steps and gradients between two steps: DeepSpeed does not save them; it goes on at the beginning of a step");
+  return document;
+}
+
+}  // namespace gannet::exchange

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kNamedBadLines = 3;
+constexpr int kMaxTries = 32;  // to find a whole record in a line
 
 std::string file_in(const fs::path& folder) {
   std::vector<std::string> found;
@@ -65,13 +66,13 @@ class Reader {
         return;
       }
       // A crash may have cut a line short, and the next run have written on behind it.
-      const size_t second = line.rfind("{\"kind\"");
-      if (second != std::string::npos && second > 0) {
+      size_t at = 0;
+      for (int tries = 0; tries < kMaxTries && (at = line.find("{\"kind\"", at + 1)) != std::string::npos; ++tries) {
         try {
-          add(parse_line(line.substr(second)));
+          add(parse_line(line.substr(at)));
           records_.notes.push_back(where + " begins with a record that was cut short, as by a crash; the whole one behind it is used");
           return;
-        } catch (const BadLine&) {
+        } catch (const BadLine&) {  // a plugin's row has a kind too
         }
       }
       bad_.push_back(where + " " + bad.what());

@@ -7,35 +7,37 @@ namespace {
 using enum Type;
 using enum Status;
 
-constexpr const char* kMonitor = "monitors";
+constexpr const char* kOnline =
+    "it is reached over the network, by a Python client of its own; \"tensorboard\", \"csv_monitor\" and \"gannet\": {\"metrics\": ...} write files "
+    "here";
 constexpr const char* kComms = "the log of collectives";
 constexpr const char* kFlops = "the FLOPs profiler";
 constexpr const char* kTimer = "Gannet has no such timer";
 
 constexpr Key kRows[] = {
-    {"tensorboard", kSection, "{}", kUnsupported, "", "write metrics for TensorBoard"},
-    {"tensorboard/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
-    {"tensorboard/output_path", kString, "\"\"", kUnsupported, "", "folder", kMonitor},
-    {"tensorboard/job_name", kString, "\"DeepSpeedJobName\"", kUnsupported, "", "sub-folder", kMonitor},
+    {"tensorboard", kSection, "{}", kActive, "", "event files for TensorBoard, by rank 0 (docs/metrics.md)"},
+    {"tensorboard/enabled", kBool, "false", kActive, "", "switches the section on"},
+    {"tensorboard/output_path", kString, "\"\"", kActive, "", "folder"},
+    {"tensorboard/job_name", kString, "\"DeepSpeedJobName\"", kActive, "", "sub-folder"},
     {"wandb", kSection, "{}", kUnsupported, "", "send metrics to Weights & Biases"},
-    {"wandb/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
-    {"wandb/group", kString, "null", kUnsupported, "", "group of runs", kMonitor},
-    {"wandb/team", kString, "null", kUnsupported, "", "team", kMonitor},
-    {"wandb/project", kString, "\"deepspeed\"", kUnsupported, "", "project", kMonitor},
-    {"csv_monitor", kSection, "{}", kUnsupported, "", "write metrics as CSV"},
-    {"csv_monitor/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
-    {"csv_monitor/output_path", kString, "\"\"", kUnsupported, "", "folder", kMonitor},
-    {"csv_monitor/job_name", kString, "\"DeepSpeedJobName\"", kUnsupported, "", "sub-folder", kMonitor},
+    {"wandb/enabled", kBool, "false", kUnsupported, "", "switches the section on", kOnline},
+    {"wandb/group", kString, "null", kUnsupported, "", "group of runs", kOnline},
+    {"wandb/team", kString, "null", kUnsupported, "", "team", kOnline},
+    {"wandb/project", kString, "\"deepspeed\"", kUnsupported, "", "project", kOnline},
+    {"csv_monitor", kSection, "{}", kActive, "", "a CSV file for each number, by rank 0 (docs/metrics.md)"},
+    {"csv_monitor/enabled", kBool, "false", kActive, "", "switches the section on"},
+    {"csv_monitor/output_path", kString, "\"\"", kActive, "", "folder"},
+    {"csv_monitor/job_name", kString, "\"DeepSpeedJobName\"", kActive, "", "sub-folder"},
     {"comet", kSection, "{}", kUnsupported, "", "send metrics to Comet"},
-    {"comet/enabled", kBool, "false", kUnsupported, "", "switches the section on", kMonitor},
-    {"comet/samples_log_interval", kInt, "100", kUnsupported, ">=1", "samples between two values", kMonitor},
-    {"comet/project", kString, "null", kUnsupported, "", "project", kMonitor},
-    {"comet/workspace", kString, "null", kUnsupported, "", "workspace", kMonitor},
-    {"comet/api_key", kString, "null", kUnsupported, "", "key of the account", kMonitor},
-    {"comet/experiment_name", kString, "null", kUnsupported, "", "name of the run", kMonitor},
-    {"comet/experiment_key", kString, "null", kUnsupported, "", "identity of the run", kMonitor},
-    {"comet/online", kBool, "null", kUnsupported, "", "send at once", kMonitor},
-    {"comet/mode", kString, "null", kUnsupported, "", "get, create, get_or_create", kMonitor},
+    {"comet/enabled", kBool, "false", kUnsupported, "", "switches the section on", kOnline},
+    {"comet/samples_log_interval", kInt, "100", kUnsupported, ">=1", "samples between two values", kOnline},
+    {"comet/project", kString, "null", kUnsupported, "", "project", kOnline},
+    {"comet/workspace", kString, "null", kUnsupported, "", "workspace", kOnline},
+    {"comet/api_key", kString, "null", kUnsupported, "", "key of the account", kOnline},
+    {"comet/experiment_name", kString, "null", kUnsupported, "", "name of the run", kOnline},
+    {"comet/experiment_key", kString, "null", kUnsupported, "", "identity of the run", kOnline},
+    {"comet/online", kBool, "null", kUnsupported, "", "send at once", kOnline},
+    {"comet/mode", kString, "null", kUnsupported, "", "get, create, get_or_create", kOnline},
     {"comms_logger", kSection, "{}", kUnsupported, "", "log every collective"},
     {"comms_logger/enabled", kBool, "false", kUnsupported, "", "switches the section on", kComms},
     {"comms_logger/prof_all", kBool, "true", kUnsupported, "", "every operation", kComms},

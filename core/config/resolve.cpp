@@ -208,6 +208,25 @@ OffloadTo offload_to(const Reader& read, const std::string& block, bool applies)
   return to;
 }
 
+MonitorFolder monitor_folder(const Reader& read, const std::string& block) {
+  const std::string path = "/" + block;
+  return {read.at(path + "/enabled").as_bool(), read.at(path + "/output_path").as_string(), read.at(path + "/job_name").as_string()};
+}
+
+void fill_monitors(Settings& settings, const Reader& read) {
+  settings.tensorboard = monitor_folder(read, "tensorboard");
+  settings.csv_monitor = monitor_folder(read, "csv_monitor");
+  if (const Value& path = read.at("/gannet/metrics/path"); !path.is_null()) settings.metrics_path = path.as_string();
+  if (const Value& path = read.at("/gannet/trace/path"); !path.is_null()) settings.trace.path = path.as_string();
+  settings.trace.first_step = read.at("/gannet/trace/first_step").as_int();
+  settings.trace.last_step = read.at("/gannet/trace/last_step").as_int();
+  if (!settings.trace.path.empty() && settings.trace.last_step < settings.trace.first_step)
+    throw Error(ErrorCode::kConfig,
+                read.where("/gannet/trace/last_step") + "/gannet/trace/last_step is " + std::to_string(settings.trace.last_step) +
+                    ", before first_step, which is " + std::to_string(settings.trace.first_step),
+                "both belong to the steps that are traced");
+}
+
 }  // namespace
 
 GivenBatch given_batch(const Document& document) {
@@ -260,6 +279,8 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   settings.dataloader_drop_last = read.at("/dataloader_drop_last").as_bool();
   if (!read.at("/log_level").is_null()) settings.log_level = read.at("/log_level").as_string();
   settings.dump_state = read.at("/dump_state").as_bool();
+
+  fill_monitors(settings, read);
 
   settings.leftover_micro_batches = read.at("/gannet/leftover_micro_batches").as_string();
   settings.seed = read.at("/gannet/seed").as_int();

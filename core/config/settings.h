@@ -59,6 +59,19 @@ struct PluginChoice {
   bool is_auto = false;  // "auto" or absent where absence means auto (accelerator, comm)
 };
 
+// Where a monitor of DeepSpeed's writes.
+struct MonitorFolder {
+  bool enabled = false;
+  std::string output_path, job_name = "DeepSpeedJobName";
+  std::string folder() const { return output_path.empty() ? job_name : output_path + "/" + job_name; }
+};
+
+// The steps whose phases are written as a Chrome trace.
+struct TraceOf {
+  std::string path;  // "": none
+  int64_t first_step = 10, last_step = 12;
+};
+
 struct Settings {
   // The triad, complete and consistent with `world_size`.
   int64_t train_batch_size = 0;
@@ -86,6 +99,7 @@ struct Settings {
   bool dataloader_drop_last = false;
   std::string log_level;  // "" when not set
   bool dump_state = false;
+  MonitorFolder tensorboard, csv_monitor;
 
   // "gannet": {...}
   std::string leftover_micro_batches = "carry";  // carry | drop: what happens to them at an epoch's end
@@ -96,6 +110,8 @@ struct Settings {
   bool check_memory = true;                      // refuse what cannot fit, before it is allocated
   bool checkpoint_async = false;
   int64_t checkpoint_keep = 0;                   // 0: all
+  std::string metrics_path;                      // "": no metrics file
+  TraceOf trace;
   std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
   std::optional<double> deadline_seconds;        // how long a call waits for a rank that is late; default timeout_seconds
 };

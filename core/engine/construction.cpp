@@ -20,11 +20,15 @@
 namespace gannet {
 namespace {
 
+struct OfNoStep {
+  Timers timers;
+};
+
 // The shards of parameters that no engine has taken over. It goes when the last one has been, or with the process.
-class Shards : public Gatherer, public std::enable_shared_from_this<Shards> {
+class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
   Shards(std::shared_ptr<ProcessGroup> group, CommGroup* comm)
-      : Gatherer(comm, std::nullopt, [] { return std::string("the model's construction"); }), group_(std::move(group)), comm_(comm), residency_(*this, {0, 0, 0}) {}
+      : Gatherer(comm, timers, std::nullopt, [] { return std::string("the model's construction"); }), group_(std::move(group)), comm_(comm), residency_(*this, {0, 0, 0}) {}
   ~Shards() override { zero::unwatch(&residency_); }
 
   void add(const at::Tensor& parameter);

@@ -21,8 +21,12 @@ namespace gannet {
 EngineBase::~EngineBase() = default;
 
 void EngineBase::begin_forward() {
-  impl_->timers.forward_began = Timers::Clock::now();
-  impl_->begin_forward();
+  Impl& impl = *impl_;
+  const bool trains = impl.reducer && impl.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
+  if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_steps % gradient_accumulation_steps());
+  if (impl.telling) impl.telling->begin_forward(trains);
+  impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
+  impl.begin_forward();
 }
 
 void EngineBase::finish_forward() {
@@ -31,7 +35,7 @@ void EngineBase::finish_forward() {
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
-  impl.timers.forward_ms += std::chrono::duration<double, std::milli>(Timers::Clock::now() - impl.timers.forward_began).count();
+  impl.forward_timed.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
   if (impl.reducer && impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
   impl.end_forward();
@@ -62,15 +66,17 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     if (!impl.loss_was_finite && !impl.skips_non_finite) {
       impl.phase = Phase::kIdle;
       impl.forget_gradients();
-      throw Error(ErrorCode::kNonFinite,
-                  "the loss of step " + std::to_string(impl.global_steps + 1) + " is " + std::to_string(loss.item<double>()) + "; no parameter was changed by this step",
+      const std::string what = "the loss of step " + std::to_string(impl.global_steps + 1) + " is " + std::to_string(loss.item<double>());
+      if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
+      throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed by this step",
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
   double seed = impl.scaler.scale();
   if (options.scale_wrt_gas) seed /= static_cast<double>(impl.settings().accumulation_steps);
 
-  Timers::Scope timed(impl.timers.backward_ms);
+  if (impl.telling) impl.telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.settings().accumulation_steps));
+  Timers::Scope timed(impl.timers, Timed::kBackward);
   if (impl.keeps_user_grads)
     for (auto& range : impl.ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
@@ -97,6 +103,7 @@ void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
   auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
+  Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false});
   impl.reducer->end_backward();
 }
@@ -106,6 +113,7 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 
 void EngineBase::zero_grad() {
   if (impl_->reducer) impl_->forget_gradients();
+  if (impl_->telling) impl_->telling->forget_step();
   impl_->phase = Phase::kIdle;
   if (impl_->residency) impl_->residency->end();
   impl_->disarm();
@@ -116,12 +124,7 @@ void EngineBase::train(bool on) {
   impl_->training = on;
 }
 
-std::vector<double> EngineBase::get_lr() const {
-  std::vector<double> rates;
-  for (auto& group : impl_->groups)
-    if (const double* lr = group.find("lr")) rates.push_back(*lr);
-  return rates;
-}
+std::vector<double> EngineBase::get_lr() const { return impl_->rates(); }
 
 void EngineBase::set_lr(double lr) {
   for (auto& group : impl_->groups)

@@ -49,6 +49,7 @@ void EngineBase::Impl::publish_staying(Range& range) {
       numel += part(p);
     }
   if (staying.empty()) return;
+  Timers::Wait timed(timers, Timed::kPublish);
   const auto options = at::TensorOptions().dtype(range.dtype).device(device);
   const at::Tensor mine = at::empty({numel}, options), all = at::empty({ranks, numel}, options);
   int64_t at = 0;

@@ -36,6 +36,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   const zero::Shard shard = shard_of(entry);
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
+  if (timers_.is_traced()) entry.began = Timers::Clock::now();
   if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel).const_data_ptr());
   // A rank's shard comes to its place in the whole, and is gathered from there when it has.
   if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
@@ -65,6 +66,7 @@ void Gatherer::gather(Entry& entry, const void* shard) {
 
 void Gatherer::finish(size_t parameter) {
   Entry& entry = entries_[parameter];
+  Timers::Wait timed(timers_, Timed::kGather);
   if (is_apart(entry)) {
     entry.reading.wait();
     if (entry.landing.defined()) copy_to_device(entry, entry.landing);
@@ -77,6 +79,9 @@ void Gatherer::finish(size_t parameter) {
   entry.marking.wait();
   compare(entry.mark, entry.marks);
   entry.gathering.wait();
+  if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
+    timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(), static_cast<int64_t>(entry.whole.nbytes()));
+  entry.began = {};
   entry.whole.reset();
 }
 
@@ -122,6 +127,7 @@ void Gatherer::answer() {
 
 void Gatherer::meet(const char* where) {
   if (comm_->size() == 1) return;
+  Timers::Wait timed(timers_, Timed::kGather);
   size_t id = 0;
   while (id < meetings_.size() && meetings_[id] != where) ++id;
   if (id == meetings_.size()) meetings_.push_back(where);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/range.h"
+#include "engine/timers.h"
 #include "interfaces/comm.h"
 #include "interfaces/queue.h"
 #include "zero/residency.h"
@@ -22,7 +23,8 @@ class Gatherer : public zero::Source {
     std::function<void*()> stream;  // that operators run on: memory is used again, and what they were given may still be read
   };
   // `place`: where the program is, for errors ("forward of step 3").
-  Gatherer(CommGroup* comm, std::optional<ToDevice> to_device, std::function<std::string()> place) : comm_(comm), to_device_(std::move(to_device)), place_(std::move(place)) {}
+  Gatherer(CommGroup* comm, Timers& timers, std::optional<ToDevice> to_device, std::function<std::string()> place)
+      : comm_(comm), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
   void add(const Range& range, size_t parameter);  // the next number; ranges outlive the gatherer
 
@@ -47,6 +49,7 @@ class Gatherer : public zero::Source {
     at::Tensor landing;          // host memory between a drive and the device
     Event copied;                // to the device
     Work marking, gathering;
+    Timers::Clock::time_point began{};  // while it is traced
   };
   zero::Shard shard_of(const Entry& entry) const;  // this rank's, in its own array
   void copy_to_device(Entry& entry, const at::Tensor& from);
@@ -56,6 +59,7 @@ class Gatherer : public zero::Source {
 
   bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
   CommGroup* comm_;
+  Timers& timers_;
   std::optional<ToDevice> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // known by their place here

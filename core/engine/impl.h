@@ -8,11 +8,13 @@
 #include "engine/range.h"
 #include "engine/reducer.h"
 #include "engine/saving.h"
+#include "engine/telling.h"
 #include "engine/timers.h"
 #include "interfaces/accelerator.h"
 #include "interfaces/comm.h"
 #include "interfaces/host.h"
 #include "interfaces/scheduler.h"
+#include "monitor/trace.h"
 #include "plugin/plugin.h"
 #include "precision/loss_scaler.h"
 #include "zero/interception.h"
@@ -53,6 +55,11 @@ struct EngineBase::Impl {
   std::shared_ptr<ProcessGroup> process_group;
   CommGroup* comm = nullptr;  // process_group's
   at::Device device{at::kCPU};
+
+  std::unique_ptr<monitor::Trace> trace;  // null: none
+  Timers timers;                          // what follows keeps its address
+  std::optional<Timers::Scope> forward_timed;
+  Timers::Times micro_batch_before, step_before;  // wall_clock_breakdown's
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
@@ -97,7 +104,7 @@ struct EngineBase::Impl {
   int64_t global_samples = 0;
   bool last_step_applied = false;
   std::optional<double> grad_norm;
-  Timers timers;
+  std::unique_ptr<Telling> telling;  // null: no monitor
 
   // What the program keeps in checkpoints beside the engine's own.
   struct ProgramState {
@@ -168,9 +175,19 @@ struct EngineBase::Impl {
   void* current_stream() const;    // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();
-  void tell(const StepResult& result);
   std::string first_non_finite();
   void forget_gradients();
+
+  // ---- tell.cpp
+  void start_telling();
+  struct Used {                // what a step was taken with, before its schedule and scaler went on
+    std::vector<double> lr;
+    double loss_scale = 1;
+  };
+  std::vector<double> rates() const;
+  void tell(const StepResult& result, const Used& used);
+  void tell_times(bool is_boundary);
+  std::string sentence_of(const SaveReceipt& receipt) const;  // "saved run1/global_step40, 1.2 GB in 0.8 s"
 
   // ---- save.cpp, load.cpp
   void add_state(ProgramState state);

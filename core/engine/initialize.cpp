@@ -106,6 +106,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 #endif
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
+  impl.start_telling();
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
 }
 
@@ -288,7 +289,7 @@ void EngineBase::Impl::create_states() {
     reduction.post_factor = settings().gradient_predivide_factor / world;
   }
   reduction.bucket_numel = bucket_numel();
-  reducer = std::make_unique<Reducer>(ranges, comm, reduction);
+  reducer = std::make_unique<Reducer>(ranges, comm, timers, reduction);
 }
 
 void EngineBase::Impl::create_scheduler(const config::Document& document, const EngineOptions& options) {
@@ -311,7 +312,8 @@ bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm-
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
-  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " + std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) + "\n";
+  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " + std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) +
+                      (monitor::is_wanted(settings()) ? ", with a monitor" : "") + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
       model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " + std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";

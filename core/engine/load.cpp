@@ -30,6 +30,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   Impl& impl = *impl_;
   wait_for_checkpoint();
   auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
+  Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
     return ranks.gather ? ranks.gather("load_checkpoint: " + what, text) : std::vector<std::string>{text};
@@ -83,6 +84,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       if (!options.load_module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
+      if (impl.telling) impl.telling->event("resume", impl.global_steps, receipt.to_string());
       return receipt;
     }
     passed_over.push_back("passed over " + tag + ": " + *first);

@@ -6,7 +6,8 @@
 
 namespace gannet {
 
-Pages::Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare) : uses_(std::move(uses)), options_(options), spare_(spare) {
+Pages::Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers)
+    : uses_(std::move(uses)), options_(options), spare_(spare), timers_(timers) {
   const bool is_paged = std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return !use.array->is_here(); });
   const int64_t size = is_paged ? options_.page_numel : std::max<int64_t>(numel, 1);
   for (int64_t begin = 0; begin < numel; begin += size) {
@@ -40,6 +41,7 @@ void Pages::fetch(size_t index) {
     } else {
       page.memory[u] = allocate_flat(bytes, at::kByte, at::kCPU);
     }
+    if (timers_.is_traced()) page.asked = Timers::Clock::now();
     if (uses_[u].reads) page.coming.push_back(array.start_read(page.begin, page.numel, page.memory[u].data_ptr()));
   }
 }
@@ -53,8 +55,12 @@ void Pages::open(size_t index) {
     if (fetched_ - settled_ >= options_.in_flight && fetched_ > index) break;
     fetch(fetched_);
   }
-  for (Transfer& transfer : pages_[index].coming) transfer.wait();
+  if (!pages_[index].coming.empty()) {
+    Timers::Wait timed(timers_, Timed::kOffload);
+    for (Transfer& transfer : pages_[index].coming) transfer.wait();
+  }
   pages_[index].coming.clear();
+  tell_flight("read page ", index, pages_[index].asked);
 }
 
 void* Pages::at(size_t use, int64_t element) const {
@@ -65,15 +71,31 @@ void* Pages::at(size_t use, int64_t element) const {
   return static_cast<char*>(page.memory[use].data_ptr()) + (element - page.begin) * size;
 }
 
+void Pages::tell_flight(const char* what, size_t index, Timers::Clock::time_point& began) const {
+  const auto none = Timers::Clock::time_point();
+  if (timers_.is_traced() && began != none) {
+    int64_t bytes = 0;
+    for (const auto& memory : pages_[index].memory)
+      if (memory.defined()) bytes += memory.numel();
+    timers_.trace->flight("offload", what + std::to_string(index), began, Timers::Clock::now(), bytes);
+  }
+  began = none;
+}
+
 void Pages::close(size_t index) {
   Page& page = pages_[index];
+  if (timers_.is_traced()) page.sent = Timers::Clock::now();
   for (size_t u = 0; u < uses_.size(); ++u)
     if (page.memory[u].defined()) page.going.push_back(uses_[u].array->start_write(page.begin, page.numel, page.memory[u].data_ptr()));
 }
 
 void Pages::settle(size_t index) {
   Page& page = pages_[index];
-  for (Transfer& transfer : page.going) transfer.wait();
+  if (!page.going.empty()) {
+    Timers::Wait timed(timers_, Timed::kOffload);
+    for (Transfer& transfer : page.going) transfer.wait();
+    tell_flight("write page ", index, page.sent);
+  }
   page.going.clear();
   for (auto& memory : page.memory)
     if (memory.defined()) spare_.push_back(std::move(memory));

@@ -1,7 +1,7 @@
 // The arrays that an update works on, a page at a time: those on a tier are read, updated and written back while the next pages
 // come and the last ones go.
 //
-//   Pages pages(arrays, own_numel, {.page_numel = 8 << 20, .in_flight = 4}, spare);
+//   Pages pages(arrays, own_numel, {.page_numel = 8 << 20, .in_flight = 4}, spare, timers);
 //   for (size_t i = 0; i < pages.count(); ++i) {
 //     pages.open(i);                       // here now
 //     update(pages.at(0, element), ...);   // element: of the array, inside page i
@@ -11,6 +11,7 @@
 #pragma once
 
 #include "engine/array.h"
+#include "engine/timers.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,7 @@ class Pages {
     size_t in_flight = 4;          // pages in memory: coming, in hand and going
   };
   // `spare`: memory for pages, kept by the caller from one update to the next.
-  Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare);
+  Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
   ~Pages();
   Pages(const Pages&) = delete;
 
@@ -47,13 +48,16 @@ class Pages {
     int64_t begin = 0, numel = 0;
     std::vector<at::Tensor> memory;             // [uses] for those on a tier, while it is here
     std::vector<Transfer> coming, going;
+    Timers::Clock::time_point asked{}, sent{};  // while it is traced
   };
   void fetch(size_t page);
+  void tell_flight(const char* what, size_t page, Timers::Clock::time_point& began) const;
   void settle(size_t page);                     // until it is written; gives its memory back
 
   std::vector<Use> uses_;
   Options options_;
   std::vector<at::Tensor>& spare_;
+  Timers& timers_;
   std::vector<Page> pages_;
   size_t open_ = 0, fetched_ = 0, settled_ = 0;  // pages [settled_, fetched_) have memory
 };

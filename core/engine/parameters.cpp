@@ -260,7 +260,7 @@ void EngineBase::Impl::place_module() {
     const auto& zero = settings().zero;
     std::optional<Gatherer::ToDevice> to_device;
     if (param_tier && memory_is_apart) to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
-    gatherer = std::make_unique<Gatherer>(comm, std::move(to_device), [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
+    gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
     residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
     if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
   }

@@ -101,6 +101,7 @@ struct Group {
       if (hyper_names[i] == hyperparameter) return &hyper[i];
     return nullptr;
   }
+  const double* find(const std::string& hyperparameter) const { return const_cast<Group*>(this)->find(hyperparameter); }
 };
 
 }  // namespace gannet

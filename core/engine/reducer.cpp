@@ -27,8 +27,8 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
   std::weak_ptr<bool> alive_;
 };
 
-Reducer::Reducer(std::vector<Range>& ranges, CommGroup* comm, Options options)
-    : ranges_(ranges), comm_(comm), options_(options), alive_(std::make_shared<bool>(true)) {
+Reducer::Reducer(std::vector<Range>& ranges, CommGroup* comm, Timers& timers, Options options)
+    : ranges_(ranges), comm_(comm), timers_(timers), options_(options), alive_(std::make_shared<bool>(true)) {
   for (size_t r = ranges.size(); r-- > 0;) add_buckets(r);
   for (size_t b = 0; b < buckets_.size(); ++b) add_slots(b);
 }
@@ -242,6 +242,7 @@ void Reducer::send(Bucket& bucket) {
     part = bucket.cast;
   }
   finished_ = false;
+  if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
   const gannet_dtype dtype = to_dtype(part.scalar_type());
   if (!range.is_sharded()) {
     bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM);
@@ -294,7 +295,12 @@ void Reducer::finish(Bucket& bucket) {
   if (!bucket.work.pending()) return;
   at::NoGradGuard no_grad;
   std::erase(flying_, &bucket);
-  bucket.work.wait();
+  {
+    Timers::Wait timed(timers_, Timed::kReduce);
+    bucket.work.wait();
+  }
+  if (timers_.is_traced()) tell_flight(bucket);
+  bucket.sent = {};
   Range& range = ranges_[bucket.range];
   if (!range.is_sharded()) {
     if (bucket.cast.defined()) range.grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
@@ -317,6 +323,14 @@ void Reducer::give_back(Bucket& bucket) {
       spare_.push_back(buffer->as_strided({largest_bucket_}, {1}, 0));
       buffer->reset();
     }
+}
+
+void Reducer::tell_flight(const Bucket& bucket) const {
+  if (bucket.sent == Timers::Clock::time_point()) return;
+  const auto& parameters = ranges_[bucket.range].parameters;
+  const size_t size = c10::elementSize(options_.communication_dtype.value_or(ranges_[bucket.range].grad_dtype));
+  timers_.trace->flight("reduce", "bucket of " + parameters[bucket.first].name + (bucket.last - bucket.first > 1 ? " to " + parameters[bucket.last - 1].name : ""), bucket.sent,
+                        Timers::Clock::now(), bucket.numel * static_cast<int64_t>(size));
 }
 
 bool Reducer::holds_sums() const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "engine/range.h"
+#include "engine/timers.h"
 #include "interfaces/comm.h"
 
 #include <deque>
@@ -29,7 +30,7 @@ class Reducer {
     double post_factor = 1.0;   // and by this after it, which costs no pass: it is folded into the norm and the update
   };
 
-  Reducer(std::vector<Range>& ranges, CommGroup* comm, Options options);
+  Reducer(std::vector<Range>& ranges, CommGroup* comm, Timers& timers, Options options);
   ~Reducer();  // removes the hooks: the module outlives its engine
   Reducer(const Reducer&) = delete;
 
@@ -75,6 +76,7 @@ class Reducer {
     at::Tensor arriving;        // [shard] of what comes, where that is not its last place
     bool has_sum = false;       // sharded gradients: this rank's shard holds an earlier backward's sum
     Work work;
+    Timers::Clock::time_point sent{};  // while it is traced
   };
   class Hook;
 
@@ -89,12 +91,14 @@ class Reducer {
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
   void give_back(Bucket& bucket);
+  void tell_flight(const Bucket& bucket) const;
   [[noreturn]] void came_late(const TrainedParameter& parameter) const;
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
 
   std::vector<Range>& ranges_;
   CommGroup* comm_;
+  Timers& timers_;
   Options options_;
   std::vector<Slot> slots_;
   std::deque<Bucket> buckets_;  // in the order of sending; a deque: Work does not copy

@@ -180,6 +180,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
                 "set gannet.checkpoint.async to false in its config");
 
   auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.global_steps, folder);
+  Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   checkpoint::Content content = impl.content(options);
   content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
@@ -195,6 +196,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     receipt.bytes = saver.save(content, how).bytes;
   }
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (impl.telling) impl.telling->event("checkpoint", impl.global_steps, impl.sentence_of(receipt));
   return receipt;
 }
 

@@ -53,6 +53,8 @@ StepResult EngineBase::step() {
   if (!impl.is_boundary()) {
     impl.phase = Phase::kIdle;
     ++impl.micro_steps;
+    if (impl.telling) impl.telling->end_micro_batch();
+    if (impl.settings().wall_clock_breakdown) impl.tell_times(false);
     return {false, false, "accumulating gradients: micro-batch " + std::to_string((impl.micro_steps - 1) % gradient_accumulation_steps() + 1) +
                               " of " + std::to_string(gradient_accumulation_steps())};
   }
@@ -63,14 +65,16 @@ StepResult EngineBase::step() {
   impl.phase = Phase::kIdle;
   impl.disarm();
   StepResult result{true, true, ""};
-  {
+  const Impl::Used used{impl.telling ? impl.rates() : std::vector<double>(), impl.scaler.scale()};
+  try {
     at::NoGradGuard no_grad;
-    Timers::Scope timed(impl.timers.step_ms);
+    Timers::Scope timed(impl.timers, Timed::kStep);
     {
-      Timers::Scope waited(impl.timers.reduce_ms);
+      Timers::Scope timed(impl.timers, Timed::kReduce);
       impl.reducer->wait();
     }
     const Impl::Check check = impl.check();
+    if (impl.telling) impl.telling->fetch_loss();
     if (check.finite) {
       impl.grad_norm = check.norm;
       impl.update(impl.clip(check.norm));
@@ -87,13 +91,17 @@ StepResult EngineBase::step() {
     ++impl.micro_steps;
     ++impl.global_steps;
     impl.global_samples += impl.settings().train_batch_size;
+  } catch (const Error& error) {
+    if (impl.telling) impl.telling->error(impl.global_steps + 1, error.message());
+    throw;
   }
-  impl.tell(result);
+  impl.tell(result, used);
   return result;
 }
 
 // One pass over the gradients: their norm, and whether all are finite. A rank sees its shards; the sums go to all.
 EngineBase::Impl::Check EngineBase::Impl::check() {
+  Timers::Scope timed(timers, Timed::kCheck);
   double squares = 0;
   bool finite = true, is_sharded = false;
   at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
@@ -209,23 +217,12 @@ void EngineBase::Impl::apply_schedule() {
 }
 
 void EngineBase::Impl::forget_gradients() {
+  Timers::Scope timed(timers, Timed::kForget);
   reducer->forget();
   if (keeps_user_grads) {
     for (auto& range : ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
     keeps_user_grads = false;
-  }
-}
-
-void EngineBase::Impl::tell(const StepResult& result) {
-  const bool is_first = comm->rank() == 0;
-  if (!result.applied && is_first) log_warning(result.reason);
-  if (settings().wall_clock_breakdown && is_first) log_info(timers.take_line());
-  if (settings().steps_per_print && *settings().steps_per_print > 0 && global_steps % *settings().steps_per_print == 0 && is_first) {
-    std::string line = "step=" + std::to_string(global_steps) + ", skipped=" + std::to_string(skipped_steps), rates;
-    for (auto& group : groups)
-      if (const double* lr = group.find("lr")) rates += (rates.empty() ? "" : ", ") + short_number(*lr);
-    log_info(line + ", lr=[" + rates + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
   }
 }
 

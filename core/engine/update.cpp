@@ -87,6 +87,7 @@ void EngineBase::Impl::refresh_masters() {
 }
 
 void EngineBase::Impl::update(double grad_scale) {
+  Timers::Scope timed(timers, Timed::kUpdate);
   if (user_optimizer) return update_with_user_optimizer(grad_scale);
   if (residency) residency->forget();
   for (auto& range : ranges) {
@@ -146,7 +147,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   std::function<void(size_t)> send;
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
-    Pages pages(arrays.uses(), range.own_numel, {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))}, spare_pages);
+    Pages pages(arrays.uses(), range.own_numel, {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))}, spare_pages, timers);
     size_t i = 0;
     fetch(0);
     for (size_t page = 0; page < pages.count(); ++page) {
@@ -207,6 +208,8 @@ void EngineBase::Impl::publish(Range& range, size_t shard) {
 }
 
 void EngineBase::Impl::finish_publishing() {
+  if (publishing.empty()) return;
+  Timers::Wait timed(timers, Timed::kPublish);
   for (auto& work : publishing) work.wait();
   publishing.clear();
 }

@@ -91,6 +91,7 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
       const Batch samples = tokens.batch(first, batch, length);
       const at::Tensor loss = engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
       engine.backward(loss);
+      engine.count("tokens", batch * length);
       report.loss_scale = engine.loss_scale();
       result = engine.step();
       report.loss += loss.item().toDouble() / accumulation;

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -233,6 +234,16 @@ class EngineBase {
   /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank calls it.
   void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
   void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
+
+  /// Adds to a number of this step that the config's monitors write (docs/metrics.md, "counts"): summed over micro-batches and
+  /// ranks, which need not count the same names. What is counted after a boundary belongs to the next step. Without a monitor it
+  /// does nothing.
+  ///   engine->count("tokens", batch.data.numel());
+  void count(std::string_view name, int64_t number);
+  /// A number of the program's own that the monitors write with this step ("values"; in TensorBoard and CSV as
+  /// Train/Samples/<name>, or as it is where it has a '/'): rank 0's, the last one where there are several.
+  ///   engine->record("accuracy", engine->mean(correct / total));
+  void record(std::string_view name, double value);
 
   /// One line per plugin in use: kind, name, version, file.
   std::string plugin_table() const;

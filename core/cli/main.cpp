@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_estimate(app);
   gannet::cli::add_plugins(app);
   gannet::cli::add_checkpoint(app);
+  gannet::cli::add_report(app);
   gannet::cli::add_bench(app);
   try {
     check_commands(&app, argc, argv);

@@ -1,0 +1,76 @@
+// A metrics file read back: its runs, the steps that stand, its events, and what was wrong with it.
+//
+//   const Records records = read_records("run1/metrics.jsonl");
+//   records.steps.back().loss;   // of the last step
+//   records.notes;               // "line 57 was left out: ..."
+//
+// Where a run was resumed, its steps go back. A step record takes the place of every record of that step or a later one that
+// stands before it in the file: what a run did after the checkpoint from which the next one went on is not part of the training.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gannet::report {
+
+struct ConfigRow {
+  std::string key, value, origin;
+};
+
+struct PluginRow {
+  std::string kind, name, version, file;
+};
+
+struct Run {
+  std::string started_at, gannet, dtype;
+  int64_t world_size = 0, parameters = 0, zero_stage = 0;
+  int64_t train_batch_size = 0, micro_batch_size = 0, accumulation_steps = 0;
+  std::vector<ConfigRow> config;
+  std::vector<PluginRow> plugins;
+  std::vector<std::pair<std::string, std::string>> machine;
+
+  // Of the lines behind it:
+  int64_t first_step = 0, last_step = 0;
+  int64_t steps = 0;        // step records
+  int64_t left_behind = 0;  // of these, the ones that a later record took the place of
+  double seconds = 0;       // from its start to its last line
+};
+
+using Named = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
+
+struct Step {
+  int64_t step = 0, samples = 0;
+  size_t run = 0;
+  double time = 0;  // seconds since the run's start
+  std::optional<double> loss, grad_norm, loss_scale, seconds, memory_bytes;  // may be NaN or infinite
+  std::vector<double> lr;                                                    // by parameter group
+  bool applied = true;
+  std::string reason;  // why it was skipped
+  Named phases, counts, values;
+};
+
+struct Event {
+  int64_t step = 0;
+  size_t run = 0;
+  double time = 0;
+  std::string what, text;
+};
+
+struct Records {
+  std::string path;
+  std::vector<Run> runs;  // at least one
+  std::vector<Step> steps;  // ascending, each once
+  std::vector<Event> events;
+  std::vector<std::string> phase_names, count_names, value_names;  // in the order in which they were met
+  std::vector<std::string> notes;  // one sentence each: what of the file could not be used
+};
+
+// `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) where there is none, kIo where it cannot
+// be read, kCorrupt where nothing in it is a record of a run, kUnsupported where a newer Gannet wrote it. Single lines that are no
+// record are left out, and a note names them.
+Records read_records(const std::string& path);
+
+}  // namespace gannet::report

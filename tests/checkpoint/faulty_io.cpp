@@ -4,10 +4,13 @@
 //   "pwrite short 1"    every pwrite does half of what was asked for, from the first on
 //   "fsync kill 3"      the process is killed before its third fsync
 //   "rename killed 1"   ... right after its first rename
+//   "aio_write EIO 9"   the ninth asynchronous write (of libaio) and all after it fail; aio_read likewise
 //
-// Only calls on files whose path contains GANNET_FAULT_PATH count.
+// Only calls on files whose path contains GANNET_FAULT_PATH count, of all processes or of the one whose RANK is GANNET_FAULT_RANK; with
+// GANNET_FAULT_LATER only those after the process itself has called gannet_faults_begin().
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <libaio.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -25,16 +28,19 @@ struct Fault {
   char call[32] = "", action[32] = "";
   int from = 0;
   std::string path;
-  Fault() {
+  std::atomic<bool> has_begun;
+  Fault() : has_begun(!std::getenv("GANNET_FAULT_LATER")) {
     const char* text = std::getenv("GANNET_FAULT");
     const char* place = std::getenv("GANNET_FAULT_PATH");
-    if (!text || std::sscanf(text, "%31s %31s %d", call, action, &from) != 3) call[0] = '\0';
+    const char *rank = std::getenv("RANK"), *only = std::getenv("GANNET_FAULT_RANK");
+    const bool is_mine = !only || (rank && !std::strcmp(rank, only));
+    if (!text || !is_mine || std::sscanf(text, "%31s %31s %d", call, action, &from) != 3) call[0] = '\0';
     path = place ? place : "";
   }
 };
 
-const Fault& fault() {
-  static const Fault one;
+Fault& fault() {
+  static Fault one;
   return one;
 }
 
@@ -51,7 +57,7 @@ int code_of(const char* name) {
 const char* strikes(const char* call, const std::string& path) {
   static std::atomic<int> count{0};
   const Fault& one = fault();
-  if (std::strcmp(call, one.call) != 0 || path.find(one.path) == std::string::npos) return nullptr;
+  if (std::strcmp(call, one.call) != 0 || !one.has_begun || path.find(one.path) == std::string::npos) return nullptr;
   const int number = ++count;
   if (number < one.from) return nullptr;
   if (!std::strcmp(one.action, "kill")) ::raise(SIGKILL);
@@ -98,6 +104,21 @@ ssize_t faulty_pwrite(int file, const void* from, size_t bytes, off_t offset) {
 }  // namespace
 
 extern "C" {
+
+void gannet_faults_begin() { fault().has_begun = true; }
+
+// libaio comes with a plugin, where RTLD_NEXT does not look.
+int io_getevents(io_context_t context, long least, long most, io_event* events, timespec* timeout) {
+  using Call = int(io_context_t, long, long, io_event*, timespec*);
+  static auto* const call = reinterpret_cast<Call*>(::dlsym(::dlopen("libaio.so.1", RTLD_NOW), "io_getevents"));
+  const int count = call(context, least, most, events, timeout);
+  for (int i = 0; i < count; ++i) {
+    const iocb& control = *events[i].obj;
+    const char* action = strikes(control.aio_lio_opcode == IO_CMD_PWRITE ? "aio_write" : "aio_read", path_of(control.aio_fildes));
+    if (action) events[i].res = static_cast<unsigned long>(-code_of(action));
+  }
+  return count;
+}
 
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) { return faulty_pwrite(file, from, bytes, offset); }
 ssize_t pwrite64(int file, const void* from, size_t bytes, off_t offset) { return faulty_pwrite(file, from, bytes, offset); }

@@ -17,6 +17,7 @@
 #include "comm/ranks.h"
 #include "control/world.h"
 #include "engine/models.h"
+#include "faults/trains.h"
 
 namespace {
 
@@ -26,83 +27,7 @@ using ranks::run_ranks;
 using testing::HasSubstr;
 using testing::Not;
 using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kFaultyStep = 3;
-
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text ? text : "";
-}
-
-struct EarlyEnd : std::runtime_error {
-  EarlyEnd() : std::runtime_error("this rank has had enough") {}
-};
-
-void fault() {
-  const std::string kind = variable("FAULT");
-  if (kind == "kill") raise(SIGKILL);
-  if (kind == "stop") raise(SIGSTOP);
-  if (kind == "return") throw EarlyEnd();
-}
-
-// Trains; the rank VICTIM meets FAULT in phase WHERE of step 3.
-RANK_BODY(trains) {
-  using namespace gannet::test;
-  gannet::Dict config = config_with({{"train_micro_batch_size_per_gpu", 2}});
-  config["gannet"] = gannet::Dict{{"deadline_seconds", 3.0}};
-  if (const std::string stage = variable("STAGE"); !stage.empty()) {
-    gannet::Dict zero{{"stage", std::atoi(stage.c_str())}};
-    if (stage == "3") zero["stage3_param_persistence_threshold"] = 0;
-    if (const std::string tier = variable("TIER"); !tier.empty()) {
-      const std::string drive = variable("DRIVE");
-      zero["offload_optimizer"] = gannet::Dict{{"device", tier}, {"nvme_path", drive}};
-      if (stage == "3") zero["offload_param"] = gannet::Dict{{"device", tier}, {"nvme_path", drive}, {"max_in_cpu", 0}};
-    }
-    config["zero_optimization"] = zero;
-  }
-  auto world = gannet::init_distributed({.timeout_seconds = 30});
-  world->world()->watch()->set_report_every(1s);
-  const bool is_victim = std::to_string(world->rank()) == variable("VICTIM");
-  const std::string where = variable("WHERE");
-  const auto strikes = [&](const char* phase, int64_t step) { return is_victim && where == phase && step == kFaultyStep; };
-  auto engine = gannet::initialize(make_net(), {.config = config, .lr_scheduler = gannet::LrSchedule([&](int64_t step) {
-                                                  if (strikes("step", step)) fault();
-                                                  return 1e-3;
-                                                })})
-                    .engine;
-  const std::string folder = variable("FOLDER");
-  engine->add_state("a fault", [&]() -> gannet::Value {
-                      if (strikes("save", engine->global_steps())) fault();
-                      return 0;
-                    },
-                    [&](const gannet::Value&) {
-                      if (strikes("load", kFaultyStep)) fault();
-                    });
-  for (int64_t step = 1; step <= 2 * kFaultyStep; ++step) {
-    auto [x, y] = make_batch(step * world->size() + world->rank(), 2);
-    std::this_thread::sleep_for(20ms);
-    if (strikes("forward", step)) {
-      std::this_thread::sleep_for(300ms);
-      fault();
-    }
-    at::Tensor loss = engine->forward(x, y);
-    if (strikes("backward", step)) loss.register_hook([](const at::Tensor&) { fault(); });
-    if (strikes("reduce", step)) engine->module()->first->weight.register_hook([](const at::Tensor&) { fault(); });
-    engine->backward(loss);
-    engine->step();
-    if ((where == "save" || where == "load") && step >= kFaultyStep - 1) engine->save_checkpoint(folder);
-    if (where == "load" && step == kFaultyStep) engine->load_checkpoint(folder);
-    if (where != "barrier" || step != kFaultyStep) continue;
-    if (!is_victim) std::this_thread::sleep_for(700ms);
-    if (strikes("barrier", step) && variable("FAULT") == "return") return;
-    std::thread striker([&] {
-      std::this_thread::sleep_for(300ms);
-      if (is_victim) fault();
-    });
-    striker.detach();
-    world->barrier();
-  }
-}
+using gannet::test::fault;
 
 struct Scenario {
   std::string fault, where;
@@ -163,6 +88,7 @@ void expect_told(const Played& played) {
     SCOPED_TRACE(scenario.fault + " in " + scenario.where + (scenario.stage.empty() ? "" : ", ZeRO stage " + scenario.stage + " " + scenario.tier) + ", " + std::to_string(scenario.ranks) + " ranks, rank " + std::to_string(rank) + " said:\n" + outcome.output);
     EXPECT_EQ(outcome.status, 3);
     EXPECT_THAT(outcome.output, HasSubstr(scenario.expected));
+    EXPECT_LT(gannet::test::seconds_to_the_error(outcome.output), 10);
     if (scenario.where == "save") EXPECT_EQ(played.checkpoints, "global_step2") << "the one before stays the newest";
     if (scenario.where == "load") EXPECT_EQ(played.checkpoints, "global_step3");
     if (scenario.fault != "stop") continue;

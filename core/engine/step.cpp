@@ -62,6 +62,7 @@ StepResult EngineBase::step() {
   auto call = impl.process_group->world()->enter(*impl.comm, "step", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.phase = Phase::kIdle;
   impl.disarm();
+  const double step_ms_before = impl.timers.step_ms;
   StepResult result{true, true, ""};
   {
     at::NoGradGuard no_grad;
@@ -88,6 +89,7 @@ StepResult EngineBase::step() {
     ++impl.global_steps;
     impl.global_samples += impl.settings().train_batch_size;
   }
+  if (impl.profiling && impl.profiling->tell((impl.timers.step_ms - step_ms_before) / 1e3)) impl.profiling.reset();
   impl.tell(result);
   return result;
 }

@@ -11,7 +11,6 @@ constexpr const char* kOnline =
     "it is reached over the network, by a Python client of its own; \"tensorboard\", \"csv_monitor\" and \"gannet\": {\"metrics\": ...} write files "
     "here";
 constexpr const char* kComms = "the log of collectives";
-constexpr const char* kFlops = "the FLOPs profiler";
 constexpr const char* kTimer = "Gannet has no such timer";
 
 constexpr Key kRows[] = {
@@ -44,15 +43,14 @@ constexpr Key kRows[] = {
     {"comms_logger/prof_ops", kStrings, "[]", kUnsupported, "", "these operations", kComms},
     {"comms_logger/verbose", kBool, "false", kUnsupported, "", "each call", kComms},
     {"comms_logger/debug", kBool, "false", kUnsupported, "", "with its caller", kComms},
-    {"flops_profiler", kSection, "{}", kUnsupported, "", "count the operations of one step"},
-    {"flops_profiler/enabled", kBool, "false", kUnsupported, "", "switches the section on", kFlops},
-    {"flops_profiler/recompute_fwd_factor", kNumber, "0.0", kUnsupported, ">=0", "part of forward that is computed again",
-     kFlops},
-    {"flops_profiler/profile_step", kInt, "1", kUnsupported, ">=0", "the step", kFlops},
-    {"flops_profiler/module_depth", kInt, "-1", kUnsupported, "", "depth of the report; -1: all", kFlops},
-    {"flops_profiler/top_modules", kInt, "1", kUnsupported, ">=1", "modules per depth in the report", kFlops},
-    {"flops_profiler/detailed", kBool, "true", kUnsupported, "", "the whole report", kFlops},
-    {"flops_profiler/output_file", kString, "null", kUnsupported, "", "file of the report; null: the log", kFlops},
+    {"flops_profiler", kSection, "{}", kActive, "", "count the operations of one step"},
+    {"flops_profiler/enabled", kBool, "false", kActive, "", "switches the section on"},
+    {"flops_profiler/recompute_fwd_factor", kNumber, "0.0", kActive, ">=0", "part of forward that is computed again in backward unseen by operators"},
+    {"flops_profiler/profile_step", kInt, "1", kActive, ">=0", "the step: so many are taken before it"},
+    {"flops_profiler/module_depth", kInt, "-1", kActive, "", "depth of the report; -1: all"},
+    {"flops_profiler/top_modules", kInt, "1", kActive, ">=1", "modules per depth in the report"},
+    {"flops_profiler/detailed", kBool, "true", kActive, "", "the whole report"},
+    {"flops_profiler/output_file", kString, "null", kActive, "", "file of the report; null: the log"},
     {"timers", kSection, "{}", kNoEffect, "", "DeepSpeed's timers"},
     {"timers/throughput", kSection, "{}", kNoEffect, "", "timer of the samples per second"},
     {"timers/throughput/enabled", kBool, "true", kNoEffect, "", "switches the section on", kTimer},

@@ -129,6 +129,17 @@ void fill_batch(Settings& settings, const Document& document, Reader& read, int6
   read.computed(kTrain, batch.train, "computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and " + world);
 }
 
+void fill_flops_profiler(FlopsProfiler& profiler, const Reader& read) {
+  const auto at = [&](const char* key) -> const Value& { return read.at(std::string("/flops_profiler/") + key); };
+  profiler = {.enabled = at("enabled").as_bool(),
+              .recompute_fwd_factor = at("recompute_fwd_factor").as_number(),
+              .profile_step = at("profile_step").as_int(),
+              .module_depth = at("module_depth").as_int(),
+              .top_modules = at("top_modules").as_int(),
+              .detailed = at("detailed").as_bool(),
+              .output_file = at("output_file").is_null() ? "" : at("output_file").as_string()};
+}
+
 void fill_precision(Settings& settings, const Reader& read) {
   settings.fp16 = {.enabled = read.at("/fp16/enabled").as_bool(),
                    .auto_cast = false,
@@ -275,7 +286,8 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
   settings.gradient_sum = read.at("/gradient_allreduce_op").as_string() == "sum";
 
   settings.steps_per_print = optional_int(read.at("/steps_per_print"));
-  settings.wall_clock_breakdown = read.at("/wall_clock_breakdown").as_bool();
+  fill_flops_profiler(settings.flops_profiler, read);
+  settings.wall_clock_breakdown = read.at("/wall_clock_breakdown").as_bool() || settings.flops_profiler.enabled;  // as DeepSpeed's
   settings.dataloader_drop_last = read.at("/dataloader_drop_last").as_bool();
   if (!read.at("/log_level").is_null()) settings.log_level = read.at("/log_level").as_string();
   settings.dump_state = read.at("/dump_state").as_bool();

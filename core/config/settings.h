@@ -51,6 +51,17 @@ struct Zero {
   OffloadTo offload_optimizer, offload_param;
 };
 
+// Counts the operations of one step.
+struct FlopsProfiler {
+  bool enabled = false;
+  double recompute_fwd_factor = 0;
+  int64_t profile_step = 1;   // so many steps before it
+  int64_t module_depth = -1;  // -1: all
+  int64_t top_modules = 1;
+  bool detailed = true;
+  std::string output_file;    // "": the log
+};
+
 // A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`
 // gives the position of a member for error messages.
 struct PluginChoice {
@@ -96,6 +107,7 @@ struct Settings {
 
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown = false;
+  FlopsProfiler flops_profiler;
   bool dataloader_drop_last = false;
   std::string log_level;  // "" when not set
   bool dump_state = false;

@@ -27,9 +27,11 @@ void EngineBase::begin_forward() {
   if (impl.telling) impl.telling->begin_forward(trains);
   impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
   impl.begin_forward();
+  if (impl.profiling) impl.profiling->begin_forward();
 }
 
 void EngineBase::finish_forward() {
+  if (impl_->profiling) impl_->profiling->finish_forward();
   if (impl_->gatherer) impl_->gatherer->meet("the end of forward");
 }
 
@@ -39,10 +41,12 @@ void EngineBase::end_forward() {
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
   if (impl.reducer && impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
   impl.end_forward();
+  if (impl.profiling) impl.profiling->end_forward();
 }
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
+  if (impl.profiling) impl.profiling->pause();
   if (!impl.reducer)
     throw Error(ErrorCode::kOrder, "backward() was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
@@ -90,7 +94,10 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   impl.reducer->begin_backward({reduce, options.create_graph});
   if (impl.residency) impl.residency->begin(zero::Residency::Stretch::kBackward);
   // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
-  loss.backward(at::full(loss.sizes(), seed, loss.options().requires_grad(false)), options.retain_graph || options.create_graph, options.create_graph);
+  const at::Tensor seeds = at::full(loss.sizes(), seed, loss.options().requires_grad(false));
+  if (impl.profiling) impl.profiling->begin_backward();
+  loss.backward(seeds, options.retain_graph || options.create_graph, options.create_graph);
+  if (impl.profiling) impl.profiling->end_backward();
   if (impl.residency) {
     impl.residency->end();
     impl.gatherer->meet("the end of backward");

@@ -5,6 +5,7 @@
 #include "control/watch.h"
 #include "engine/gatherer.h"
 #include "engine/host_update.h"
+#include "engine/profiling.h"
 #include "engine/range.h"
 #include "engine/reducer.h"
 #include "engine/saving.h"
@@ -105,6 +106,7 @@ struct EngineBase::Impl {
   bool last_step_applied = false;
   std::optional<double> grad_norm;
   std::unique_ptr<Telling> telling;  // null: no monitor
+  std::unique_ptr<Profiling> profiling;  // of a step that is to come, or runs; null: none
 
   // What the program keeps in checkpoints beside the engine's own.
   struct ProgramState {

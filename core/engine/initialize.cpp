@@ -107,6 +107,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
   impl.start_telling();
+  if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
 }
 

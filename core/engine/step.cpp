@@ -95,6 +95,7 @@ StepResult EngineBase::step() {
     if (impl.telling) impl.telling->error(impl.global_steps + 1, error.message());
     throw;
   }
+  if (impl.profiling && impl.profiling->tell()) impl.profiling.reset();
   impl.tell(result, used);
   return result;
 }

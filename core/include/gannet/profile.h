@@ -1,0 +1,108 @@
+/// What a model costs: operations counted as they run, in forward and in backward, by module and by operator; on the CPU their time too.
+///
+///   gannet::ModelProfile cost = gannet::profile(model, tokens, targets);   // one forward, and its backward
+///   std::cout << cost.forward().macs << '\n' << cost.to_string({.module_depth = 2});
+///
+/// Modules are not changed and not wrapped: operators are intercepted, and belong to the module whose parameters they read. In training the
+/// config's "flops_profiler" section does the same for one step. docs/profiler.md has the rules of counting and of whose an operator is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace gannet {
+
+/// How a profile is written: the keys of the same names in the config's "flops_profiler" section.
+struct ProfileText {
+  int64_t module_depth = -1;  ///< the deepest modules shown; -1: all
+  int64_t top_modules = 1;    ///< how many kinds of module are named at each depth
+  bool detailed = true;       ///< each module, operators by name, memory where it is known
+};
+
+struct ModelProfile {
+  struct Work {
+    int64_t flops = 0;   ///< a multiply-add is two
+    int64_t macs = 0;    ///< multiply-adds of matrix products, convolutions and attention
+    double seconds = 0;  ///< in operators; 0 unless `is_timed`
+    Work& operator+=(const Work& other);
+  };
+  /// Bytes, each counted once in the module that names it first. On this rank, where an engine trains the model.
+  struct Memory {
+    int64_t parameters = 0, buffers = 0;
+    int64_t gradients = 0, masters = 0, states = 0;  ///< of an engine
+    int64_t activations = 0;  ///< what operators of the module made and is alive when backward begins
+    int64_t total() const { return parameters + buffers + gradients + masters + states + activations; }
+    Memory& operator+=(const Memory& other);
+  };
+  struct Module {
+    std::string name;  ///< "h.0.attn"; "": the model itself
+    std::string type;  ///< "Attention"
+    int64_t depth = 0;
+    // With all modules below:
+    int64_t parameters = 0;  ///< elements
+    Work forward, backward;
+    Memory memory;
+  };
+  struct Operator {
+    std::string name;  ///< "aten::addmm"
+    std::string kind;  ///< "matmul"
+    int64_t forward_calls = 0, backward_calls = 0;
+    Work forward, backward;
+  };
+  struct Unknown {
+    std::string name;
+    int64_t calls = 0;
+  };
+
+  std::vector<Module> modules;       ///< the model, then each module followed by those below it
+  std::vector<Operator> operators;   ///< those with the most operations first
+  std::vector<Unknown> not_counted;  ///< operators without a rule: what they did is in no figure
+  bool is_timed = false;             ///< false on a device whose queue runs operators later
+  double forward_seconds = 0, backward_seconds = 0;  ///< from call to return (of a device with a queue: until it has done them)
+
+  const Work& forward() const { return modules.front().forward; }
+  const Work& backward() const { return modules.front().backward; }
+  int64_t parameters() const { return modules.front().parameters; }
+  /// Throws Error(kNotFound) for a name that no module has, with the nearest one.
+  const Module& module(const std::string& name) const;
+  std::string to_string(const ProfileText& text = {}) const;
+};
+
+struct ProfileOptions {
+  int64_t warm_up = 1;   ///< calls before the one that is counted: first calls are slow
+  bool backward = true;  ///< where forward returns a tensor that requires a gradient; parameters' .grad stay as they are
+};
+
+/// Counts one call of `forward`, whose result's gradient is then taken with respect to the model's parameters. The model stays in its mode
+/// (train or eval); random numbers are drawn and batch statistics updated as by any other call.
+ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward, const ProfileOptions& options = {});
+
+/// The model's own forward with these inputs; what returns no tensor is counted forward only.
+template <class Model, class... Inputs>
+ModelProfile profile(const ProfileOptions& options, const std::shared_ptr<Model>& model, const Inputs&... inputs) {
+  return profile_forward(
+      *model,
+      [&]() -> at::Tensor {
+        if constexpr (std::is_convertible_v<decltype(model->forward(inputs...)), at::Tensor>) return model->forward(inputs...);
+        else return static_cast<void>(model->forward(inputs...)), at::Tensor();
+      },
+      options);
+}
+template <class Model, class... Inputs>
+ModelProfile profile(const std::shared_ptr<Model>& model, const Inputs&... inputs) {
+  return profile(ProfileOptions(), model, inputs...);
+}
+
+}  // namespace gannet

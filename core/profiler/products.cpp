@@ -1,0 +1,110 @@
+// Rules of operators that multiply and add: a result of `numel` elements, each the sum of `depth` products, is numel * depth multiply-adds.
+#include "profiler/rules.h"
+
+namespace gannet::profiler {
+namespace {
+
+Counted products(int64_t macs) { return {2 * macs, macs}; }
+
+// ---- Matrix products
+
+// The result's elements times the length of a row of the left matrix, by its name.
+template <const char* kLeft>
+Counted matmul(const Call& call, double) {
+  return products(call.result().numel * call[kLeft].last());
+}
+constexpr char kSelf[] = "self", kMat1[] = "mat1", kBatch1[] = "batch1", kInput[] = "input", kMat[] = "mat";
+
+// Sums over the batch too.
+Counted addbmm(const Call& call, double) { return products(call["batch1"].numel * call["batch2"].last()); }
+Counted dot(const Call& call, double) { return products(call.first().numel); }
+
+// ---- Convolutions. Padding is multiplied too.
+
+// Each element of the result sums over one filter; of a transposed one, each element of the input is spread by one.
+int64_t convolution_macs(const Call& call, const Shape& output) {
+  const Shape& weight = call["weight"];
+  if (weight.at(0) == 0) return 0;
+  return (call.is("transposed") ? call["input"] : output).numel * (weight.numel / weight.at(0));
+}
+Counted convolution(const Call& call, double) { return products(convolution_macs(call, call.result())); }
+
+// The gradients of input and weight, as far as they are asked for, are a convolution each; the bias' is a sum.
+Counted convolution_backward(const Call& call, double) {
+  const Shape& output = call["grad_output"];
+  const auto wanted = call.flags("output_mask");
+  Counted counted;
+  for (size_t i = 0; i < 2 && i < wanted.size(); ++i)
+    if (wanted[i]) counted.macs += convolution_macs(call, output);
+  counted.flops = 2 * counted.macs + (wanted.size() > 2 && wanted[2] ? output.numel : 0);
+  return counted;
+}
+
+// ---- Attention: query [.., T, D], key [.., S, D], value [.., S, E]
+
+int64_t scores(const Call& call) { return call["query"].last() == 0 ? 0 : call["query"].numel / call["query"].last() * call["key"].at(-2); }
+
+// Two products and a softmax.
+Counted attention(const Call& call, double) {
+  const int64_t numel = scores(call), macs = numel * (call["query"].last() + call["value"].last());
+  return {2 * macs + numel, macs};
+}
+
+// Five products: the scores, which forward did not keep, are computed again; then the gradients of value, probabilities, query and key.
+Counted attention_backward(const Call& call, double) {
+  const int64_t numel = scores(call), macs = numel * (3 * call["query"].last() + 2 * call["value"].last());
+  return {2 * macs + 2 * numel, macs};
+}
+
+// ---- Recurrent layers in one operator: each step multiplies by each weight matrix; about three operations for each row of gates.
+
+Counted recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
+  const Shape& input = call["input"];
+  const int64_t steps = input.last() == 0 ? 0 : input.numel / input.last();
+  int64_t macs = 0, gates = 0;
+  for (size_t i = 0; i < weights.size(); ++i)
+    if (weights[i].sizes.size() == 2) {
+      macs += steps * weights[i].numel;
+      gates += steps * weights[i].at(0);
+    }
+  macs = static_cast<int64_t>(static_cast<double>(macs) * factor);
+  return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor), macs};  // input's and hidden's rows are of the same gates
+}
+Counted cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
+Counted mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }
+Counted mkldnn_rnn_backward(const Call& call, double factor) { return recurrent(call, {call["weight1"], call["weight2"]}, factor); }
+
+Counted of_gates(const Call& call, double factor) { return {static_cast<int64_t>(static_cast<double>(call.first().numel) * factor), 0}; }
+
+}  // namespace
+
+void add_product_rules(Rules& rules) {
+  for (const char* name : {"mm", "bmm", "_int_mm", "_scaled_mm"}) rules[name] = {"matmul", matmul<kSelf>};
+  for (const char* name : {"addmm", "_addmm_activation"}) rules[name] = {"matmul", matmul<kMat1>};
+  rules["baddbmm"] = {"matmul", matmul<kBatch1>};
+  rules["addbmm"] = {"matmul", addbmm};
+  rules["linear"] = {"matmul", matmul<kInput>};
+  rules["mv"] = {"matmul", matmul<kSelf>};
+  rules["addmv"] = {"matmul", matmul<kMat>};
+  for (const char* name : {"dot", "vdot"}) rules[name] = {"matmul", dot};
+
+  for (const char* name : {"convolution", "_convolution", "convolution_overrideable"}) rules[name] = {"convolution", convolution};
+  for (const char* name : {"convolution_backward", "convolution_backward_overrideable"}) rules[name] = {"convolution", convolution_backward};
+
+  for (const char* name : {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+                           "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable"}) {
+    rules[name] = {"attention", attention};
+    rules[std::string(name) + "_backward"] = {"attention", attention_backward};
+  }
+
+  rules["_cudnn_rnn"] = {"recurrent", cudnn_rnn};
+  rules["_cudnn_rnn_backward"] = {"recurrent", cudnn_rnn, 2};
+  rules["mkldnn_rnn_layer"] = {"recurrent", mkldnn_rnn};
+  rules["mkldnn_rnn_layer_backward"] = {"recurrent", mkldnn_rnn_backward, 2};
+  for (const char* name : {"_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"}) {
+    rules[name] = {"recurrent", of_gates, 3};
+    rules[std::string(name) + "_backward"] = rules[std::string(name) + "_backward_impl"] = {"recurrent", of_gates, 6};
+  }
+}
+
+}  // namespace gannet::profiler

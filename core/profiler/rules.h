@@ -1,0 +1,38 @@
+// How many operations an operator does, from the shapes of one call. Conventions (docs/profiler.md): a multiply-add is two; a sum of products
+// may begin with the bias, which is free; attention is counted whole, causal or not; an element of softmax or of an activation is one.
+//
+//   const Rule* rule = find_rule("aten::addmm");   // null: there is none, and the operator is listed as not counted
+//   Counted work = rule->count(call);
+#pragma once
+
+#include "profiler/call.h"
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+namespace gannet::profiler {
+
+struct Counted {
+  int64_t flops = 0;
+  int64_t macs = 0;
+};
+
+struct Rule {
+  const char* kind = "";
+  Counted (*function)(const Call&, double factor) = nullptr;  // null: it moves or makes data, and computes nothing
+  double factor = 1;
+
+  Counted count(const Call& call) const { return function ? function(call, factor) : Counted(); }
+  bool computes() const { return function != nullptr; }
+};
+
+using Rules = std::unordered_map<std::string, Rule>;
+const Rule* find_rule(const std::string& name);  // "aten::add_" has that of "aten::add"
+
+// The rules by subject, each in the file of its name.
+void add_product_rules(Rules& rules);   // matrix products, convolutions, attention, recurrent layers
+void add_element_rules(Rules& rules);   // normalization, activations, softmax, pooling, sums, losses, arithmetic
+void add_movement_rules(Rules& rules);  // views, copies, look-ups, random numbers, comparisons: none
+
+}  // namespace gannet::profiler

@@ -235,7 +235,7 @@ void fill_monitors(Settings& settings, const Reader& read) {
     throw Error(ErrorCode::kConfig,
                 read.where("/gannet/trace/last_step") + "/gannet/trace/last_step is " + std::to_string(settings.trace.last_step) +
                     ", before first_step, which is " + std::to_string(settings.trace.first_step),
-                "both belong to the steps that are traced");
+                "give the last step that is to be traced, counted from 1");
 }
 
 }  // namespace

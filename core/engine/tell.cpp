@@ -76,6 +76,7 @@ void EngineBase::Impl::tell(const StepResult& result, const Used& used) {
     log_info(line + ", lr=[" + text + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
   }
   if (!trace && !telling) return;
+  const auto boundary = telling ? telling->boundary_now() : Telling::Boundary();
   Timers::Scope timed(timers, Timed::kTell);
   if (trace) trace->at(global_steps + 1, 0);
   if (!telling) return;
@@ -92,7 +93,7 @@ void EngineBase::Impl::tell(const StepResult& result, const Used& used) {
   step.applied = result.applied;
   step.reason = result.reason;
   telling->end_micro_batch();
-  telling->step(std::move(step), settings().wall_clock_breakdown, prints);
+  telling->step(std::move(step), boundary, settings().wall_clock_breakdown, prints);
 }
 
 std::string EngineBase::Impl::sentence_of(const SaveReceipt& receipt) const {

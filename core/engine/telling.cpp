@@ -91,12 +91,11 @@ void Telling::add_up(monitor::Step& step) {
   for (const Count& one : counts_) step.counts.emplace_back(one.name, one.number);
 }
 
-void Telling::step(monitor::Step step, bool with_breakdown, bool flush) {
-  const auto ended = Timers::Clock::now();
-  const Timers::Times now = timers_.now(), times = now - before_;
-  step.seconds = boundary_ ? std::chrono::duration<double>(ended - *boundary_).count() : 0;
-  boundary_ = ended;
-  before_ = now;
+void Telling::step(monitor::Step step, const Boundary& boundary, bool with_breakdown, bool flush) {
+  const Timers::Times times = boundary.times - before_;
+  step.seconds = boundary_ ? std::chrono::duration<double>(boundary.at - *boundary_).count() : 0;
+  boundary_ = boundary.at;
+  before_ = boundary.times;
   add_up(step);
   if (monitor_) {
     step.phases = times.phases();

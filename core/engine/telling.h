@@ -31,8 +31,13 @@ class Telling {
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 
+  struct Boundary {                                  // when a step ended; what comes after it is the next one's
+    Timers::Clock::time_point at;
+    Timers::Times times;
+  };
+  Boundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
   // Ends a step. Every rank calls it; what it has of its own (loss, counts, times) fills the rest of `step`.
-  void step(monitor::Step step, bool with_breakdown, bool flush);
+  void step(monitor::Step step, const Boundary& boundary, bool with_breakdown, bool flush);
   void forget_step();                                // it is not taken
   void error(int64_t step, const std::string& text); // the same, told
   void event(std::string what, int64_t step, std::string text);

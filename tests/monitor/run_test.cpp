@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -178,6 +179,7 @@ TEST_F(Runs, AResumedRunAppendsAndGoesOnCounting) {
 TEST_F(Runs, ASkippedStepIsToldWithItsReason) {
   auto engine = initialize(make_net(), {.config = with_metrics(config_with({{"fp16", Dict{{"enabled", true}, {"initial_scale_power", 40}, {"hysteresis", 1}}}}))}).engine;
   train(*engine, 1);
+  engine.reset();
   const Json step = lines_of(at("metrics.jsonl"), "step").at(0), event = lines_of(at("metrics.jsonl"), "event").at(0);
   EXPECT_EQ(step["applied"], false);
   EXPECT_THAT(step["reason"].get<std::string>(), HasSubstr("step 1 skipped: the gradient of 'first.weight' is"));
@@ -185,6 +187,19 @@ TEST_F(Runs, ASkippedStepIsToldWithItsReason) {
   EXPECT_EQ(step["loss_scale"], 1099511627776.0) << "what the step was taken with";
   EXPECT_EQ(event["what"], "skip");
   EXPECT_EQ(event["text"], step["reason"]);
+}
+
+TEST_F(Runs, AnErrorThatEndsAStepIsInTheFileBeforeItIsThrown) {
+  auto engine = initialize(make_net(), {.config = with_metrics(config_with({}))}).engine;
+  train(*engine, 1);
+  auto [x, y] = make_batch(0, 4);
+  const at::Tensor loss = engine->forward(x * NAN, y);
+  EXPECT_THROW(engine->backward(loss), Error);
+  const auto lines = lines_of(at("metrics.jsonl"));  // the engine lives
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[1]["kind"], "step");
+  EXPECT_EQ(lines[2]["what"], "error");
+  EXPECT_EQ(lines[2]["text"], "the loss of step 2 is nan");
 }
 
 TEST_F(Runs, CsvAndTensorBoardAreFedByTheSameStepsWithSamplesAsTheirX) {
@@ -286,7 +301,7 @@ TEST_F(Runs, ALossThatTheProgramHasWeightedItselfIsToldAsItWasMeant) {
 
 TEST_F(Runs, PagesOfADriveAreAPhaseAndInTheTrace) {
   Dict config = with_metrics(config_with({}));
-  config["zero_optimization"] = Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"offload_optimizer", Dict{{"device", "nvme"}, {"nvme_path", at("swap")}}}};
+  config["zero_optimization"] = Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"offload_optimizer", Dict{{"device", "nvme"}, {"nvme_path", fs::absolute(at("swap")).string()}}}};
   fs::create_directories(at("swap"));
   config["gannet"].as_dict()["trace"] = Dict{{"path", at("trace.json")}, {"first_step", 2}, {"last_step", 2}};
   {

@@ -143,7 +143,8 @@ TEST_F(Traces, OnlyItsStepsAreInTheFileAndItIsWholeOnceTheyAreOver) {
 TEST_F(Traces, WhatARunThatDiedLeftIsAnArrayWithoutItsEnd) {
   auto* trace = new monitor::Trace({.path = (folder_ / "{rank}.json").string(), .first_step = 1, .last_step = 9, .rank = 3});
   trace->at(1, 0);
-  trace->span("forward", Timers::Clock::now(), Timers::Clock::now());
+  const auto now = Timers::Clock::now();
+  trace->span("forward", now, now);
   trace->at(2, 0);
   EXPECT_THAT(Json::parse(read("3.json") + "]"), testing::SizeIs(3)) << "as Perfetto reads it";
   delete trace;

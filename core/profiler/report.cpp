@@ -113,14 +113,15 @@ std::string detailed(const ModelProfile& profile, int64_t depth) {
 }
 
 std::string operators(const ModelProfile& profile) {
-  std::string out = padded("operator", 52) + padded("kind", 15) + right("fwd calls", 10) + right("fwd flops", 12) + right("bwd calls", 11) + right("bwd flops", 12) + "\n";
+  constexpr size_t kNameWidth = 62;  // of attention's backward
+  std::string out = padded("operator", kNameWidth) + padded("kind", 15) + right("fwd calls", 10) + right("fwd flops", 12) + right("bwd calls", 11) + right("bwd flops", 12) + "\n";
   int64_t others = 0;
   for (const auto& op : profile.operators) {
     if (op.forward.flops + op.backward.flops == 0) {
       ++others;
       continue;
     }
-    out += padded(op.name, 52) + padded(op.kind, 15) + right(std::to_string(op.forward_calls), 10) + right(decimal(static_cast<double>(op.forward.flops)), 12) +
+    out += padded(op.name, kNameWidth) + padded(op.kind, 15) + right(std::to_string(op.forward_calls), 10) + right(decimal(static_cast<double>(op.forward.flops)), 12) +
            right(std::to_string(op.backward_calls), 11) + right(decimal(static_cast<double>(op.backward.flops)), 12) + "\n";
   }
   return out + "and " + std::to_string(others) + " operators that move, make or compare data, which count as none\n";

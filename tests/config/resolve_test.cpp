@@ -106,6 +106,19 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   EXPECT_EQ(settings.deadline_seconds, 1.5);
 }
 
+TEST(Resolve, TheFlopsProfilerIsReadAndSwitchesTheWallClockBreakdownOn) {
+  const auto settings = with(R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 0.5, "profile_step": 3, "module_depth": 2, "top_modules": 4, "detailed": false,
+    "output_file": "report.txt"})").settings;
+  const auto& profiler = settings.flops_profiler;
+  EXPECT_TRUE(profiler.enabled && !profiler.detailed && settings.wall_clock_breakdown);
+  EXPECT_EQ(profiler.recompute_fwd_factor, 0.5);
+  EXPECT_EQ(profiler.profile_step, 3);
+  EXPECT_EQ(profiler.module_depth, 2);
+  EXPECT_EQ(profiler.top_modules, 4);
+  EXPECT_EQ(profiler.output_file, "report.txt");
+  EXPECT_FALSE(with("").settings.flops_profiler.enabled || with("").settings.wall_clock_breakdown);
+}
+
 TEST(Resolve, EveryActiveKeyOfTheTableIsALineOnceWithAnOrigin) {
   const Resolved result = with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1, "eps": 1e-8}})");
   std::set<std::string> paths;

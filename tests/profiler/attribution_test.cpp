@@ -82,6 +82,18 @@ TEST(Attribution, ParametersThatShareAStorageAndViewsOfThemAreToldApart) {
   EXPECT_EQ(profile.module("b").forward.macs, N * C);
 }
 
+TEST(Attribution, RowsOfATableAreNoCopiesOfIt) {
+  struct Words : torch::nn::Module {
+    Words() : table(register_parameter("table", at::randn({10, C}))), a(register_module("a", std::make_shared<FcImpl>(C, C))) {}
+    Tensor forward(const Tensor& words) { return a->forward(at::embedding(table, words)); }
+    Tensor table;
+    std::shared_ptr<FcImpl> a;
+  };
+  const auto profile = gannet::profile(std::make_shared<Words>(), at::arange(N));
+  EXPECT_EQ(profile.module("a").forward.macs, N * C * C);
+  EXPECT_EQ(profile.module("a").backward.macs, 2 * N * C * C);
+}
+
 // A function of its own, which works on copies in another dtype.
 struct Wide : torch::autograd::Function<Wide> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight) {

@@ -104,10 +104,10 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
 int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   if (state.steps.empty()) return counter(model, "global_steps") - counter(model, "skipped_steps");
   const double last = *state.steps.rbegin();
-  receipt.taken.push_back("the optimizer's step, " + number_text(last));
+  receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
   // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
   const double first = *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
-  if (first != last) receipt.not_taken.push_back("the step of each parameter (" + number_text(first) + " to " + number_text(last) + "): there is one for all here");
+  if (first != last) receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " + std::to_string(static_cast<int64_t>(last)) + "): there is one for all here");
   return static_cast<int64_t>(last);
 }
 

@@ -121,7 +121,7 @@ std::map<std::string, Node> OptimizerStates::tensors(int64_t index, int64_t leas
     } else if (value.is_tensor() && value.tensor().numel() >= least && value.tensor().numel() <= most) {
       tensors.emplace(name, value);
     } else {
-      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) + " elements" : std::string(value.object().kind_name());
+      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) + (value.tensor().numel() == 1 ? " element" : " elements") : std::string(value.object().kind_name());
       throw Error(ErrorCode::kUnsupported, value.file()->path() + ": the optimizer state '" + name + "' (" + value.where() + ") is " + what + ", where the parameters have " + std::to_string(least),
                   "states of Adam, SGD and others that have one number per element are imported; --weights-only leaves them out");
     }

@@ -1,6 +1,6 @@
 # cmake --install build --prefix P [--component C]
 #
-#   runtime   the core library, the binary `gannet`, the plugins in lib/gannet
+#   runtime   the core library, the binary `gannet`, the plugins in lib/gannet, completion for shells, the manual page
 #   devel     headers and the CMake package: find_package(gannet) gives gannet::core
 #   sdk       all that a plugin is built from: find_package(gannet COMPONENTS sdk) gives gannet::sdk and gannet_add_plugin();
 #             no LibTorch
@@ -14,6 +14,25 @@ set_target_properties(gannet PROPERTIES INSTALL_RPATH "$ORIGIN/${_bin_to_lib};${
 install(TARGETS gannet_core EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
 install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+# What shells and man(1) read, as the program itself prints it.
+install(CODE "
+  set(_gannet \"$<TARGET_FILE:gannet>\")
+  set(_folder \"${CMAKE_BINARY_DIR}/shell\")
+  file(MAKE_DIRECTORY \${_folder})
+  foreach(_file \"gannet completion bash\" \"_gannet completion zsh\" \"gannet.fish completion fish\" \"gannet.1 help --man\")
+    separate_arguments(_words UNIX_COMMAND \${_file})
+    list(POP_FRONT _words _name)
+    execute_process(COMMAND \${_gannet} \${_words} OUTPUT_FILE \${_folder}/\${_name} RESULT_VARIABLE _failed)
+    if(_failed)
+      message(FATAL_ERROR \"'gannet \${_words}' failed: \${_failed}\")
+    endif()
+  endforeach()
+  set(_share \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+  file(INSTALL DESTINATION \${_share}/bash-completion/completions FILES \${_folder}/gannet)
+  file(INSTALL DESTINATION \${_share}/zsh/site-functions FILES \${_folder}/_gannet)
+  file(INSTALL DESTINATION \${_share}/fish/vendor_completions.d FILES \${_folder}/gannet.fish)
+  file(INSTALL DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1 FILES \${_folder}/gannet.1)
+" COMPONENT runtime)
 install(DIRECTORY core/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
 install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)

@@ -37,13 +37,16 @@ std::vector<Listed> listed(const std::string& folder) {
 
 void list(const Arguments& arguments) {
   Table table({"tag", "step", "saved at", "size", "state"});
+  bool all_whole = true;
   for (const Listed& one : listed(arguments.folder)) {
     std::string state = one.problem.empty() ? "complete" : "BROKEN: " + one.problem;
+    all_whole = all_whole && one.problem.empty();
     if (one.is_latest) state += " (latest)";
     table.add({one.tag, one.step < 0 ? "-" : std::to_string(one.step), one.saved_at.empty() ? "-" : one.saved_at,
                one.bytes == 0 ? "-" : size_text(one.bytes), state});
   }
-  std::cout << table.to_string();
+  std::cout << table.to_string() << std::flush;
+  if (!all_whole) throw CLI::RuntimeError(kBroken);
 }
 
 void verify(const Arguments& arguments) {
@@ -131,7 +134,7 @@ void add_checkpoint(CLI::App& app) {
     added->callback([arguments, run] { run(*arguments); });
     return added;
   };
-  add("list", "Every checkpoint, newest first, and whether it is complete", list);
+  add("list", "Every checkpoint, newest first, and whether it is complete; exit code 3 where one is not", list);
   add("verify", "Read every byte and compare it with its checksum; exit code 3 where one is not whole", verify)
       ->add_option("tag", arguments->tag, "only this one");
   auto* showing = add("show", "What a checkpoint holds", show);

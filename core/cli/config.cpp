@@ -2,12 +2,13 @@
 #include <gannet/error.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iomanip>
 #include <iostream>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/config_check.h"
+#include "config/assignment.h"
 #include "config/document.h"
 #include "config/keys.h"
 #include "config/resolve.h"
@@ -18,34 +19,37 @@ namespace {
 struct Options {
   std::string file;
   int64_t world_size = 0;  // 0: as the environment or the batch sizes say
-  bool as_json = false;
+  std::vector<std::string> assignments;
+  bool as_json = false, no_plugins = false;
   std::string section;
   bool all_keys = false;
 };
 
-std::shared_ptr<const config::Document> read(const std::string& path) { return config::Document::from_file(path); }
-
-int64_t world_size(const Options& options, const config::Document& document) {
-  if (options.world_size > 0) return options.world_size;
-  if (const char* text = std::getenv("WORLD_SIZE")) {
-    const long long size = std::atoll(text);
-    if (size > 0) return size;
-  }
-  return config::implied_world_size(config::given_batch(document));
+Dict overrides(const Options& options) {
+  Dict dict;
+  for (const std::string& assignment : options.assignments) config::assign(dict, assignment);
+  return dict;
 }
 
-void print_notices(const config::Resolved& resolved) {
-  for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
+ConfigCheckOptions check_options(const Options& options) {
+  return {.world_size = options.world_size, .with_plugins = !options.no_plugins, .overrides = overrides(options)};
 }
 
 void check(const Options& options) {
-  const auto document = read(options.file);
-  const int64_t world = world_size(options, *document);
-  const config::Resolved resolved = config::resolve(*document, world);
-  std::cout << options.file << ": ok";
-  if (world > 1) std::cout << " for " << world << " processes";
-  std::cout << '\n';
-  for (const auto& notice : resolved.notices) std::cout << "  " << notice << '\n';
+  const ConfigCheck found = check_config(options.file, check_options(options));
+  if (found.mistakes.empty()) {
+    std::cout << options.file << ": ok";
+    if (found.world_size > 1) std::cout << " for " << found.world_size << " processes";
+    std::cout << '\n';
+  }
+  for (const auto& notice : found.notices) std::cout << "  " << notice << '\n';
+  std::cout.flush();
+  if (found.mistakes.empty()) return;
+  for (const Error& mistake : found.mistakes) std::cerr << "gannet: " << mistake.what() << '\n';
+  if (found.mistakes.size() > 1 || found.is_partial)
+    std::cerr << "gannet: " << options.file << " has " << found.mistakes.size() << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
+              << (found.is_partial ? "; whether its values fit together is checked once the keys are right" : "") << '\n';
+  throw CLI::RuntimeError(2);
 }
 
 void print_json(const config::Resolved& resolved) {
@@ -60,10 +64,11 @@ void print_json(const config::Resolved& resolved) {
 }
 
 void resolve(const Options& options) {
-  const auto document = read(options.file);
-  const int64_t world = world_size(options, *document);
+  auto document = config::Document::from_file(options.file);
+  if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
+  const int64_t world = world_size_of(check_options(options), *document);
   const config::Resolved resolved = config::resolve(*document, world);
-  print_notices(resolved);
+  for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
   if (options.as_json) return print_json(resolved);
   std::cout << "# world size " << world << '\n';
   std::vector<std::string> heads;
@@ -122,8 +127,13 @@ void add_config(CLI::App& app) {
     reader
         ->add_option("--world-size", options->world_size,
                      "number of processes (default: WORLD_SIZE, or what the batch sizes imply)")
+        ->type_name("N")
         ->check(CLI::PositiveNumber);
+    reader->add_option("--set", options->assignments, "override a value of the file; may be given more than once")
+        ->type_name("PATH=VALUE")
+        ->allow_extra_args(false);
   }
+  check_command->add_flag("--no-plugins", options->no_plugins, "leave the plugins alone: check the keys and their values only");
   resolve_command->add_flag("--json", options->as_json, "as one JSON object");
   check_command->callback([options] { check(*options); });
   resolve_command->callback([options] { resolve(*options); });

@@ -5,8 +5,19 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 
 namespace {
+
+constexpr const char* kFooter =
+    R"(Examples:
+  gannet doctor                                                 # is this machine ready?
+  gannet config check ds_config.json                            # is the config right?
+  gannet run --num_procs 2 ./train --deepspeed_config ds_config.json
+  gannet checkpoint list run1
+
+Exit code: 0 on success; 2 for a user's mistake, 3 for an environment's fault, 70 for a defect of Gannet; where a command
+has others, its own help says so.)";
 
 // The parser says of a misspelt command only that one is required.
 void check_commands(CLI::App* app, int argc, char** argv) {
@@ -29,8 +40,8 @@ void check_commands(CLI::App* app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Gannet trains LibTorch models from a ds_config.json.", "gannet");
-  app.set_version_flag("--version", GANNET_VERSION);
+  CLI::App app("train LibTorch models from a ds_config.json", "gannet");
+  app.set_version_flag("--version", GANNET_VERSION, "print the version and exit");
   app.require_subcommand(1);
   gannet::cli::add_run(app);
   gannet::cli::add_config(app);
@@ -40,6 +51,10 @@ int main(int argc, char** argv) {
   gannet::cli::add_checkpoint(app);
   gannet::cli::add_report(app);
   gannet::cli::add_bench(app);
+  gannet::cli::add_doctor(app);
+  gannet::cli::add_shell(app);
+  app.footer(kFooter);  // now: a command takes over what stands there when it is made
+  gannet::cli::use_our_help(app);
   try {
     check_commands(&app, argc, argv);
     std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -49,7 +64,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {  // a command's own exit code
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const gannet::Error told = gannet::cli::usage_error(app, error);
+    std::cerr << "gannet: " << told.what() << '\n';
+    return told.exit_code();
   } catch (const gannet::Error& error) {
     std::cerr << "gannet: " << error.what() << '\n';
     return error.exit_code();

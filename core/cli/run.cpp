@@ -3,7 +3,9 @@
 #include <iostream>
 #include <memory>
 
+#include "base/text.h"
 #include "cli/commands.h"
+#include "cli/tree.h"
 #include "launch/launch.h"
 
 namespace gannet::cli {
@@ -15,9 +17,7 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(gannet run [--num_gpus N | --num_procs N] [OPTIONS] [--] PROGRAM ARGS...
-
-Everything after PROGRAM is the program's own. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
+    R"(Everything after PROGRAM is the program's own. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
 LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREADS unless it is set, and GANNET_RESTART:
 how often the ranks were started again.
 
@@ -33,10 +33,16 @@ Examples:
 Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
 
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const OptionInfo& option : describe(command, "gannet run").options) names.insert(names.end(), option.names.begin(), option.names.end());
+  return names;
+}
+
 int run(CLI::App& command, Arguments& arguments) {
   const auto rest = command.remaining();
   if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-')
-    throw Error(ErrorCode::kArgument, "gannet run: unknown option '" + rest[0] + "' before PROGRAM",
+    throw Error(ErrorCode::kArgument, "unknown option '" + rest[0] + "' before PROGRAM" + did_you_mean(rest[0].substr(0, rest[0].find('=')), option_names(command)),
                 "options of the program come after it; `gannet run --help` lists those of run");
   if (arguments.num_gpus && arguments.num_procs && arguments.num_gpus != arguments.num_procs)
     throw Error(ErrorCode::kArgument,

@@ -3,6 +3,7 @@
 #include <gannet/error.h>
 
 #include "base/text.h"
+#include "config/mistakes.h"
 #include "config/normalize.h"
 #include "config/parse.h"
 
@@ -71,6 +72,10 @@ Origin Tree::origin_of(const std::string& path) const {
 
 std::shared_ptr<const Document> Document::from_file(const std::string& path) {
   return std::make_shared<const Document>(normalize(parse_file(path)));
+}
+
+std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes) {
+  return std::make_shared<const Document>(normalize(parse_file(path), &mistakes));
 }
 
 std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name) {

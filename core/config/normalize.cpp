@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/convert.h"
 #include "config/keys.h"
+#include "config/mistakes.h"
 
 namespace gannet::config {
 namespace {
@@ -67,7 +68,7 @@ std::string advice_for(const std::string& key, const std::string& section) {
 
 class Normalizer {
  public:
-  explicit Normalizer(const Tree& written) : written_(written) {}
+  Normalizer(const Tree& written, std::vector<Error>* mistakes) : written_(written), mistakes_(mistakes) {}
 
   Tree run() {
     result_.notices = written_.notices;
@@ -86,11 +87,14 @@ class Normalizer {
 
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
+  void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from, const std::string& path,
+                  const std::string& to, Dict& out, bool is_open, int depth);
   void member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth);
   void deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out);
   Value plain(const Value& value, const Spot& spot, int depth);
 
   const Tree& written_;
+  std::vector<Error>* const mistakes_;
   Tree result_;
 };
 
@@ -99,21 +103,29 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
   std::set<std::string_view> seen;
   for (const auto& [key, value] : members.entries()) {
     const Spot spot{pointer(from, key), pointer(to, key)};
-    if (!seen.insert(key).second)
-      throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(key) + " stands twice " + place(path),
-                  "keep one of the two");
-    if (is_note(key)) continue;
-    const Key* row = find_key(path.empty() ? key : path + "/" + key);
-    if (row) {
-      member(*row, value, {spot.from, pointer(to, std::string(row->name()))}, members, out, depth);
-    } else if (is_open) {
-      out[key] = plain(value, spot, depth + 1);
-    } else {
-      const std::string advice = advice_for(key, path);
-      throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice,
-                  std::string(advice.find("belongs") != std::string::npos ? "move it there, or " : "") +
-                      "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
-    }
+    attempt(mistakes_, [&, &name = key, &written = value] {
+      if (!seen.insert(name).second)
+        throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(name) + " stands twice " + place(path),
+                    "keep one of the two");
+      any_member(name, written, members, from, path, to, out, is_open, depth);
+    });
+  }
+}
+
+void Normalizer::any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
+                            const std::string& path, const std::string& to, Dict& out, bool is_open, int depth) {
+  const Spot spot{pointer(from, key), pointer(to, key)};
+  if (is_note(key)) return;
+  const Key* row = find_key(path.empty() ? key : path + "/" + key);
+  if (row) {
+    member(*row, value, {spot.from, pointer(to, std::string(row->name()))}, members, out, depth);
+  } else if (is_open) {
+    out[key] = plain(value, spot, depth + 1);
+  } else {
+    const std::string advice = advice_for(key, path);
+    throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice,
+                std::string(advice.find("belongs") != std::string::npos ? "move it there, or " : "") +
+                    "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
   }
 }
 
@@ -205,6 +217,6 @@ Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
 
 }  // namespace
 
-Tree normalize(const Tree& written) { return Normalizer(written).run(); }
+Tree normalize(const Tree& written, std::vector<Error>* mistakes) { return Normalizer(written, mistakes).run(); }
 
 }  // namespace gannet::config

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "config/keys.h"
+#include "config/mistakes.h"
 #include "config/status.h"
 
 namespace gannet::config {
@@ -21,10 +22,10 @@ constexpr const char* kAccumulation = "/gradient_accumulation_steps";
 // The effective value of every active key, by pointer; and the "auto"s that nothing resolves.
 class Reader {
  public:
-  explicit Reader(const Document& document) : document_(document) {
+  Reader(const Document& document, std::vector<Error>* mistakes) : document_(document) {
     for (const Key* key : all_keys())
       if (is_read(key->status) && !key->is_section()) read(*key);
-    require_no_auto();
+    attempt(mistakes, [this] { require_no_auto(); });
   }
 
   const Value& at(const std::string& path) const { return values_.at(path); }
@@ -248,9 +249,9 @@ GivenBatch given_batch(const Document& document) {
   return {given(kTrain), given(kMicro), given(kAccumulation)};
 }
 
-Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set) {
+static Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>* mistakes) {
   GANNET_CHECK(world_size >= 1);
-  Reader read(document);
+  Reader read(document, mistakes);
   Resolved result;
   Settings& settings = result.settings;
 
@@ -262,23 +263,25 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
                    .model_persistence_threshold = read.at("/zero_optimization/stage3_model_persistence_threshold").as_int(),
                    .max_live_parameters = read.at("/zero_optimization/stage3_max_live_parameters").as_int(),
                    .max_reuse_distance = read.at("/zero_optimization/stage3_max_reuse_distance").as_int()};
-  check_zero(settings, document, read);
+  attempt(mistakes, [&] { check_zero(settings, document, read); });
   settings.zero.offload_optimizer = offload_to(read, "offload_optimizer", settings.zero.stage > 0);
   settings.zero.offload_optimizer.buffer_count = read.at("/zero_optimization/offload_optimizer/buffer_count").as_int();
   settings.zero.offload_param = offload_to(read, "offload_param", settings.zero.stage == 3);
   settings.zero.offload_param.max_in_cpu = read.at("/zero_optimization/offload_param/max_in_cpu").as_int();
   result.notices = document.notices();
-  for (std::string& notice : check_status(document)) result.notices.push_back(std::move(notice));
+  for (std::string& notice : check_status(document, mistakes)) result.notices.push_back(std::move(notice));
 
-  settings.optimizer = plugin_choice(read, "optimizer", false);
-  settings.scheduler = plugin_choice(read, "scheduler", false);
+  attempt(mistakes, [&] { settings.optimizer = plugin_choice(read, "optimizer", false); });
+  attempt(mistakes, [&] { settings.scheduler = plugin_choice(read, "scheduler", false); });
   settings.accelerator = plugin_choice(read, "accelerator", true);
   settings.comm = plugin_choice(read, "comm", true);
   for (const Value& path : read.at("/plugins/path").as_list()) settings.plugin_paths.push_back(path.as_string());
 
-  fill_precision(settings, read);
-  check_precision(settings, read);
-  fill_batch(settings, document, read, world_size, rank_is_set);
+  attempt(mistakes, [&] {
+    fill_precision(settings, read);
+    check_precision(settings, read);
+  });
+  attempt(mistakes, [&] { fill_batch(settings, document, read, world_size, rank_is_set); });
 
   settings.gradient_clipping = read.at("/gradient_clipping").as_number();
   settings.prescale_gradients = read.at("/prescale_gradients").as_bool();
@@ -310,6 +313,14 @@ Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set)
 
   result.effective = read.take();
   return result;
+}
+
+Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set) {
+  return resolve_into(document, world_size, rank_is_set, nullptr);
+}
+
+Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes) {
+  return resolve_into(document, world_size, rank_is_set, &mistakes);
 }
 
 }  // namespace gannet::config

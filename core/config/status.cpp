@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/keys.h"
+#include "config/mistakes.h"
 #include "config/parse.h"
 
 namespace gannet::config {
@@ -15,7 +16,7 @@ bool is_auto(const Value& value) { return value.is_string() && value.as_string()
 
 class StatusCheck {
  public:
-  explicit StatusCheck(const Document& document) : document_(document) {
+  StatusCheck(const Document& document, std::vector<Error>* mistakes) : document_(document), mistakes_(mistakes) {
     if (const Value* stage = document.find("/zero_optimization/stage"); stage && stage->is_int()) stage_ = stage->as_int();
     for (const char* path : {"/zero_optimization/offload_optimizer/device", "/zero_optimization/offload_param/device"})
       if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme") has_nvme_ = stage_ > 0;
@@ -35,6 +36,7 @@ class StatusCheck {
   void note(const std::string& reason, const std::string& path);
 
   const Document& document_;
+  std::vector<Error>* const mistakes_;
   int64_t stage_ = 0;
   bool has_nvme_ = false;
   std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in the order of the file
@@ -73,7 +75,7 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
     }
   }
   for (const auto& [key, value] : members.entries()) {
-    if (const Key* row = find_key(path.empty() ? key : path + "/" + key)) member(*row, value);
+    if (const Key* row = find_key(path.empty() ? key : path + "/" + key)) attempt(mistakes_, [&, &given = value] { member(*row, given); });
   }
 }
 
@@ -98,6 +100,6 @@ void StatusCheck::member(const Key& row, const Value& value) {
 
 }  // namespace
 
-std::vector<std::string> check_status(const Document& document) { return StatusCheck(document).run(); }
+std::vector<std::string> check_status(const Document& document, std::vector<Error>* mistakes) { return StatusCheck(document, mistakes).run(); }
 
 }  // namespace gannet::config

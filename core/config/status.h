@@ -1,6 +1,8 @@
 // What of a config Gannet does not do, and what does nothing where it stands.
 #pragma once
 
+#include <gannet/error.h>
+
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@ namespace gannet::config {
 
 // Throws Error(kUnsupported) on the first key that Gannet does not implement and whose value asks for something: a default, or
 // a section that is switched off, is legal. Returns one notice for each reason why given keys have no effect.
-std::vector<std::string> check_status(const Document& document);
+// With `mistakes` nothing is thrown: every such key goes there.
+std::vector<std::string> check_status(const Document& document, std::vector<Error>* mistakes = nullptr);
 
 }  // namespace gannet::config

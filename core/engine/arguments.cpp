@@ -2,39 +2,14 @@
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 
-#include "base/text.h"
+#include "config/assignment.h"
 
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 namespace gannet {
 namespace {
-
-// "3e-4" is a number, "true" a boolean, "null" nothing, the rest a string.
-Value parse_scalar(const std::string& text) {
-  if (text == "true" || text == "false") return text == "true";
-  if (text == "null") return nullptr;
-  int64_t integer = 0;
-  const char* end = text.data() + text.size();
-  if (const auto [rest, failed] = std::from_chars(text.data(), end, integer); failed == std::errc() && rest == end) return integer;
-  double number = 0;
-  if (const auto [rest, failed] = std::from_chars(text.data(), end, number); failed == std::errc() && rest == end) return number;
-  return text;
-}
-
-void set(Dict& overrides, const std::string& assignment) {
-  const size_t equals = assignment.find('=');
-  const auto path = split(std::string_view(assignment).substr(0, std::min(equals, assignment.size())), '.');
-  if (equals == std::string::npos || path.empty())
-    throw Error(ErrorCode::kArgument, "--set '" + assignment + "' is not an assignment", "write --set optimizer.params.lr=3e-4");
-  Dict* dict = &overrides;
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    Value& member = (*dict)[path[i]];
-    if (!member.is_dict()) member = Dict();
-    dict = &member.as_dict();
-  }
-  (*dict)[path.back()] = parse_scalar(assignment.substr(equals + 1));
-}
 
 // `--deepspeed` alone is a switch: only what is named like a config is taken as its value, not the program's own arguments.
 bool looks_like_config(std::string_view argument) {
@@ -46,7 +21,7 @@ bool looks_like_config(std::string_view argument) {
 const char* ConfigArguments::help() {
   return "  --deepspeed_config FILE   the ds_config.json to train with\n"
          "  --deepspeed [FILE]        the same, as one flag; without FILE it is accepted and has no effect\n"
-         "  --set PATH=VALUE          override a value of the config: --set optimizer.params.lr=3e-4\n"
+         "  --set PATH=VALUE          override a value of the config: --set optimizer.params.lr=3e-4; VALUE may be JSON\n"
          "  --estimate[=RANKS]        print what training would take on each rank, for every ZeRO stage and offload, and end\n";
 }
 
@@ -93,7 +68,7 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
       throw Error(ErrorCode::kArgument, flag + " needs a value", ConfigArguments::help());
     }
     if (flag == "--set") {
-      set(taken.overrides, *value);
+      config::assign(taken.overrides, *value);
       continue;
     }
     if (!taken.config.empty() && taken.config != *value)

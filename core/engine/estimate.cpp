@@ -17,6 +17,7 @@
 #include "control/environment.h"
 #include "interfaces/accelerator.h"
 #include "interfaces/optimizer.h"
+#include "interfaces/preference.h"
 #include "tensor/dtype.h"
 #include "zero/fit.h"
 
@@ -129,9 +130,9 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
 // The device that ranks of this machine would train on; nullptr where there is none but the CPU, and `why_not` says so.
 std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const std::string& wanted, const Host& host,
                                               std::string& why_not) {
-  const auto names = wanted == "auto" ? std::vector<std::string>{"cuda", "rocm"} : std::vector<std::string>{wanted};
+  const std::vector<std::string> best(kAcceleratorsBestFirst.begin(), kAcceleratorsBestFirst.end()), named{wanted};
   why_not = "no plugin of an accelerator was found";
-  for (const std::string& name : names) {
+  for (const std::string& name : wanted == "auto" ? best : named) {
     const plugin::Plugin* plugin = registry.find(GANNET_KIND_ACCELERATOR, name);
     if (!plugin) continue;
     try {

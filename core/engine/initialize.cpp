@@ -4,7 +4,8 @@
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/impl.h"
-#include "plugin/schema.h"
+#include "engine/named_plugins.h"
+#include "interfaces/preference.h"
 #include "tensor/dtype.h"
 #include "tensor/vector_math.h"
 
@@ -21,49 +22,6 @@
 #include <atomic>
 
 namespace gannet {
-namespace {
-
-// A member of a block before the config is resolved: which plugins to open must be known first.
-std::string type_of(const config::Document& document, const char* block) {
-  const Value* found = document.root().find(block);
-  if (!found || !found->is_dict()) return "auto";
-  const Value* type = found->as_dict().find("type");
-  return type && type->is_string() ? type->as_string() : "auto";
-}
-
-Dict params_of(const config::Document& document, const char* block) {
-  const Value* found = document.root().find(block);
-  const Value* params = found && found->is_dict() ? found->as_dict().find("params") : nullptr;
-  return params && params->is_dict() ? params->as_dict() : Dict();
-}
-
-std::vector<std::string> plugin_paths(const config::Document& document) {
-  std::vector<std::string> paths;
-  const Value* plugins = document.root().find("plugins");
-  const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find("path") : nullptr;
-  if (path && path->is_string()) paths.push_back(path->as_string());
-  if (path && path->is_list())
-    for (const auto& entry : path->as_list()) paths.push_back(entry.as_string());
-  return paths;
-}
-
-auto position_in(const config::Document& document, const std::string& block) {
-  return [&document, block](const std::string& member) {
-    return document.origin_of("/" + block + "/params" + (member.empty() ? "" : "/" + member)).to_string();
-  };
-}
-
-// The plugin that a block's `type` names; where none has that name, the error says where the type stands.
-const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
-                              const config::Document& document, const std::string& block, const char* key = "type") {
-  try {
-    return registry.require(kind, type, device);
-  } catch (const Error& error) {
-    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(), error.next_step());
-  }
-}
-
-}  // namespace
 
 EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) : impl_(std::make_unique<Impl>()) {
   static std::atomic<uint32_t> engines{0};
@@ -128,7 +86,7 @@ void EngineBase::Impl::open_accelerator(const config::Document& document) {
   if (lower(wanted) != "auto") {
     open(wanted);
   } else {
-    for (const char* name : {"cuda", "rocm"}) {  // best first; what is not here is no error under "auto"
+    for (const char* name : kAcceleratorsBestFirst) {  // best first; what is not here is no error under "auto"
       if (!registry->find(GANNET_KIND_ACCELERATOR, name)) continue;
       try {
         open(name);
@@ -185,15 +143,7 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
     if (!to) return std::shared_ptr<Offload>();
     const std::string place = "zero_optimization/" + block;
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
-    Dict params;  // of all that the config says of offload, what this tier knows
-    for (const auto& [key, value] : to.params.entries())
-      for (const auto* spec : plugin::specs_of(*plugin.descriptor))
-        if (key == spec->name) params[key] = value;
-    const auto position = [&](const std::string& member) {
-      const std::string path = "/" + place + (member.empty() ? "" : "/" + member);
-      return document.origin_of(document.find(path) ? path : document.find("/aio/" + member) ? "/aio/" + member : "/" + place).to_string();
-    };
-    return std::make_shared<Offload>(plugin, plugin::parse_params(plugin, params, position), host, comm->rank());
+    return std::make_shared<Offload>(plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), host, comm->rank());
   };
   memory_is_apart = accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
   state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");

@@ -11,6 +11,8 @@
 namespace gannet::plugin {
 namespace {
 
+constexpr const char* kForeign = "is a shared object but not a Gannet plugin (it has no " GANNET_NOTE_SECTION ")";
+
 [[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
 uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
@@ -40,7 +42,7 @@ gannet_note read_note(const ElfFile& file) {
     for (const auto& segment : file.note_segments())
       if (!content) content = find_content(segment, 8);
   }
-  if (!content) refuse("is a shared object but not a Gannet plugin (it has no " GANNET_NOTE_SECTION ")");
+  if (!content) refuse(kForeign);
   gannet_note note{};
   // The head must be there whole: magic and version are in it, and say what else to expect.
   if (content->size() < offsetof(gannet_note, tier))
@@ -77,6 +79,8 @@ bool has_volatile_kind(const std::vector<std::string>& provides) {
 }
 
 }  // namespace
+
+bool is_foreign(const Candidate& candidate) { return candidate.rejected == kForeign; }
 
 std::string fingerprint_difference(const std::string& plugin, const std::string& host) {
   const auto theirs = split(plugin, ','), ours = split(host, ',');

@@ -11,6 +11,9 @@ namespace gannet::plugin {
 // Reads the file and judges it by its note. Never throws: a file that cannot be used is a Candidate with the reason.
 Candidate read_candidate(const std::string& file);
 
+// It was rejected as a sound shared object that does not say it were a plugin: a library that lies in a folder of plugins.
+bool is_foreign(const Candidate& candidate);
+
 // The fields in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" when they are equal.
 std::string fingerprint_difference(const std::string& plugin, const std::string& host);
 

@@ -2,6 +2,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "plugin/plugin.h"
@@ -11,7 +12,7 @@ namespace gannet::plugin {
 
 // What view_ points into. Filled once, then never moved: ParamSets share it.
 struct ParamSet::Storage {
-  std::vector<Converted> converted;
+  std::vector<std::optional<Converted>> converted;  // nullopt: no value and no default, or null
   std::vector<gannet_param_value> values;
 };
 
@@ -19,16 +20,16 @@ namespace {
 
 using Where = std::function<std::string(const std::string& member)>;
 
-[[noreturn]] void refuse(const Where& where, const std::string& member, const std::string& reason, const std::string& next_step) {
-  const std::string place = where ? where(member) : "";
-  throw Error(ErrorCode::kConfig, (place.empty() ? "" : place + ": ") + reason, next_step);
-}
-
 bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
 
-}  // namespace
-
-ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& where) {
+// What the schema's specs get of `params`. Throws at the first mistake, or puts all of them into `mistakes`.
+std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Dict& params, const Where& where, std::vector<Error>* mistakes) {
+  const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {
+    const std::string place = where ? where(member) : "";
+    const Error error(ErrorCode::kConfig, (place.empty() ? "" : place + ": ") + reason, next_step);
+    if (!mistakes) throw error;
+    mistakes->push_back(error);
+  };
   const std::string who = std::string(kind_name(plugin.kind())) + " plugin " + plugin.name();
   const auto specs = specs_of(*plugin.descriptor);
   std::vector<std::string> names;
@@ -37,12 +38,51 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
 
   for (const auto& [key, unused] : params.entries())
     if (!is_comment(key) && std::find(names.begin(), names.end(), key) == names.end())
-      refuse(where, key, who + " has no parameter '" + key + "'" + did_you_mean(key, names), legal);
+      refuse(key, who + " has no parameter '" + key + "'" + did_you_mean(key, names), legal);
 
+  std::vector<std::optional<Converted>> converted(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& spec = *specs[i];
+    const Value* given = params.find(spec.name);
+    if (given && given->is_null()) {
+      if (!(spec.flags & GANNET_PARAM_NULLABLE))
+        refuse(spec.name,
+               "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null",
+               "give a value, or leave the key out for the default");
+    } else if (given) {
+      try {
+        converted[i] = convert(spec, *given);
+      } catch (const Error& error) {
+        refuse(spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
+               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
+                   "` lists all parameters");
+      }
+    } else if (spec.flags & GANNET_PARAM_REQUIRED) {
+      refuse(
+          "",
+          who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given",
+          "add it to \"params\"; it is " + type_text(spec));
+    } else {
+      converted[i] = default_of(spec);
+    }
+  }
+  return converted;
+}
+
+}  // namespace
+
+std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const Where& where) {
+  std::vector<Error> mistakes;
+  convert_all(plugin, params, where, &mistakes);
+  return mistakes;
+}
+
+ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& where) {
   ParamSet set;
   set.storage_ = std::make_shared<ParamSet::Storage>();
   auto& [converted, values] = *set.storage_;
-  converted.resize(specs.size());
+  converted = convert_all(plugin, params, where, nullptr);
+  const auto specs = specs_of(*plugin.descriptor);
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto& spec = *specs[i];
     const Value* given = params.find(spec.name);
@@ -51,34 +91,14 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
     value.type = spec.type;
     value.name = spec.name;
     value.is_given = given != nullptr;
-    if (given && given->is_null()) {
-      if (!(spec.flags & GANNET_PARAM_NULLABLE))
-        refuse(where, spec.name,
-               "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null",
-               "give a value, or leave the key out for the default");
-    } else if (given) {
-      try {
-        converted[i] = convert(spec, *given);
-        value.is_set = 1;
-      } catch (const Error& error) {
-        refuse(where, spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
-               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
-                   "` lists all parameters");
-      }
-    } else if (spec.flags & GANNET_PARAM_REQUIRED) {
-      refuse(
-          where, "",
-          who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given",
-          "add it to \"params\"; it is " + type_text(spec));
-    } else if (auto fallback = default_of(spec)) {
-      converted[i] = std::move(*fallback);
-      value.is_set = 1;
-    }
-    value.integer = converted[i].integer;
-    value.number = converted[i].number;
-    value.string = value.is_set && spec.type == GANNET_PARAM_STRING ? converted[i].text.c_str() : nullptr;
-    value.list = converted[i].list.data();
-    value.list_count = converted[i].list.size();
+    value.is_set = converted[i].has_value();
+    if (!converted[i]) converted[i].emplace();
+    const Converted& known = *converted[i];
+    value.integer = known.integer;
+    value.number = known.number;
+    value.string = value.is_set && spec.type == GANNET_PARAM_STRING ? known.text.c_str() : nullptr;
+    value.list = known.list.data();
+    value.list_count = known.list.size();
     values.push_back(value);
 
     if (!(spec.flags & GANNET_PARAM_DYNAMIC)) continue;
@@ -86,9 +106,9 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
       set.dynamic_names_.push_back(spec.name);
       set.dynamic_values_.push_back(value.number);
     }
-    for (size_t j = 0; j < converted[i].list.size(); ++j) {
+    for (size_t j = 0; j < known.list.size(); ++j) {
       set.dynamic_names_.push_back(std::string(spec.name) + "[" + std::to_string(j) + "]");
-      set.dynamic_values_.push_back(converted[i].list[j]);
+      set.dynamic_values_.push_back(known.list[j]);
     }
   }
   set.view_.struct_size = sizeof(set.view_);

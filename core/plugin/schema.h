@@ -1,6 +1,8 @@
 // A plugin's parameter schema: reading the declarations safely, converting one value, and checking the schema itself.
 #pragma once
 
+#include <gannet/error.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +31,9 @@ std::optional<Converted> default_of(const gannet_param_spec& spec);
 
 // Throws Error(kPlugin) with the bare reason when the schema contradicts itself.
 void check_schema(const gannet_descriptor& descriptor);
+
+// What parse_params would throw of these params, all of it; empty where it takes them.
+std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const std::function<std::string(const std::string& member)>& where);
 
 // "number", "list of 2 numbers", "one of: cos, linear".
 std::string type_text(const gannet_param_spec& spec);

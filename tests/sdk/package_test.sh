@@ -30,6 +30,9 @@ plugin=$work/plugin/lib/gannet/gannet_optimizer_momentum.so
 quiet "$cmake" --install "$build" --prefix "$work/first" --component runtime
 mv "$work/first" "$work/moved"
 gannet=$work/moved/bin/gannet
+for file in bash-completion/completions/gannet zsh/site-functions/_gannet fish/vendor_completions.d/gannet.fish man/man1/gannet.1; do
+  [ -s "$work/moved/share/$file" ] || fail "share/$file was not installed"
+done
 listing=$("$gannet" plugins list)
 expect "$work/moved/lib/gannet/gannet_accelerator_cpu.so" "$listing"
 listing=$(GANNET_PLUGIN_PATH=$work/plugin/lib/gannet "$gannet" plugins list -v)

@@ -1,0 +1,14 @@
+// Scripts that complete `gannet` in a shell, made of the tree of commands.
+#pragma once
+
+#include <string>
+
+#include "cli/tree.h"
+
+namespace gannet::cli {
+
+std::string bash_completion(const CommandInfo& root);
+std::string zsh_completion(const CommandInfo& root);
+std::string fish_completion(const CommandInfo& root);
+
+}  // namespace gannet::cli

@@ -1,0 +1,90 @@
+// Examples and exit codes of the commands that say nothing of them where they are made: the foot of their help.
+#include "cli/help.h"
+
+namespace gannet::cli {
+namespace {
+
+struct Footer {
+  const char* path;
+  const char* text;
+};
+
+constexpr Footer kFooters[] = {
+    {"gannet config check", R"(Every mistake is told with file:line:column and the next step, but for text that is no JSON: then the first. The
+plugins that the config names are opened, and their params checked, as training would; one whose device is not on this
+machine is told and no mistake.
+
+Examples:
+  gannet config check ds_config.json
+  gannet config check ds_config.json --world-size 8 --set zero_optimization.stage=3
+
+Exit code: 0 when the config is right, 2 when it is not.)"},
+    {"gannet config resolve", R"(Examples:
+  gannet config resolve ds_config.json
+  gannet config resolve ds_config.json --set 'optimizer.params.betas=[0.9, 0.98]' --json
+
+Exit code: 0, or 2 when the config is not right.)"},
+    {"gannet config keys", R"(Examples:
+  gannet config keys zero_optimization
+  gannet config keys --all
+
+Exit code: 0, or 2 when there is no such key.)"},
+    {"gannet schedule", R"(Examples:
+  gannet schedule ds_config.json --steps 1000 > lr.csv
+
+Exit code: 0, or 2 when the config is not right.)"},
+    {"gannet estimate", R"(Numbers of parameters are written 1.3B, 124M or 124439808, sizes 80GiB or 500MB.
+
+Examples:
+  gannet estimate --parameters 1.3B --ranks 8 --config ds_config.json
+  gannet estimate --parameters 7B --ranks 8 --device-memory 80GiB --dtype bf16
+
+Exit code: 0, whether it fits or not; 2 when an argument or the config is not right.)"},
+    {"gannet plugins list", R"(Examples:
+  gannet plugins list -v
+  GANNET_PLUGIN_PATH=build/lib gannet plugins list
+
+Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"},
+    {"gannet plugins info", R"(Examples:
+  gannet plugins info AdamW
+  gannet plugins info scheduler/onecycle
+  gannet plugins info ./build/gannet_optimizer_lion.so
+
+Exit code: 0, or 2 when there is no such plugin.)"},
+    {"gannet checkpoint list", R"(Examples:
+  gannet checkpoint list run1
+
+Exit code: 0 when every checkpoint is complete, 3 when one is not.)"},
+    {"gannet checkpoint verify", R"(Examples:
+  gannet checkpoint verify run1
+  gannet checkpoint verify run1 global_step100
+
+Exit code: 0 when every byte is as it was written, 3 when one is not.)"},
+    {"gannet checkpoint show", R"(Examples:
+  gannet checkpoint show run1
+  gannet checkpoint show run1 global_step100 --json
+
+Exit code: 0, or 2 when there is no such checkpoint.)"},
+    {"gannet checkpoint export", R"(Examples:
+  gannet checkpoint export run1 out --dtype bf16
+  gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
+
+Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
+    {"gannet bench nvme", R"(Writes --size bytes to files in the folder at each point of a sweep, reads them back, and removes them.
+
+Examples:
+  gannet bench nvme /local_nvme --quick
+  gannet bench nvme /local_nvme --size 4G --block_size 1M --queue_depth 32
+
+Exit code: 0, or 3 when the drive cannot be written.)"},
+};
+
+}  // namespace
+
+const char* footer_of(const std::string& path) {
+  for (const Footer& footer : kFooters)
+    if (path == footer.path) return footer.text;
+  return "";
+}
+
+}  // namespace gannet::cli

@@ -1,0 +1,44 @@
+// The commands and options of `gannet` as plain values, read off the parser: help, the manual page, completion scripts and the
+// parser's error messages are all made of this one tree, so that none of them can tell of what is not there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace gannet::cli {
+
+enum class Takes { kNothing, kText, kFile, kFolder, kProgram };
+
+struct OptionInfo {
+  std::vector<std::string> names;    // "--num_gpus", "--num_accelerators"; of a positional its name: "FILE"
+  std::string value;                 // what stands for the value: "N"; "" of a flag
+  std::string meaning;
+  std::string range;                 // "1 to 4096"; "" where any value will do
+  std::string fallback;              // the default, as text; "" where there is none
+  std::vector<std::string> choices;  // the fixed values that it takes
+  Takes takes = Takes::kNothing;
+  bool is_required = false;
+};
+
+struct CommandInfo {
+  std::string path;     // "gannet config check"
+  std::string purpose;  // one sentence
+  std::string footer;   // usage in words, examples, exit codes
+  std::vector<OptionInfo> positionals, options;
+  std::vector<CommandInfo> commands;
+  bool runs_program = false;  // what follows its options is a program and that program's arguments
+
+  std::string name() const { return path.substr(path.rfind(' ') + 1); }
+};
+
+CommandInfo describe(const CLI::App& app, const std::string& path);
+
+// All commands of the tree, the root first.
+std::vector<const CommandInfo*> all_of(const CommandInfo& root);
+
+}  // namespace gannet::cli

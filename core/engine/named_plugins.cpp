@@ -1,0 +1,62 @@
+#include "engine/named_plugins.h"
+
+#include <gannet/error.h>
+
+#include "plugin/schema.h"
+
+namespace gannet {
+
+std::string type_of(const config::Document& document, const char* block) {
+  const Value* found = document.root().find(block);
+  if (!found || !found->is_dict()) return "auto";
+  const Value* type = found->as_dict().find("type");
+  return type && type->is_string() ? type->as_string() : "auto";
+}
+
+Dict params_of(const config::Document& document, const char* block) {
+  const Value* found = document.root().find(block);
+  const Value* params = found && found->is_dict() ? found->as_dict().find("params") : nullptr;
+  return params && params->is_dict() ? params->as_dict() : Dict();
+}
+
+std::vector<std::string> plugin_paths(const config::Document& document) {
+  std::vector<std::string> paths;
+  const Value* plugins = document.root().find("plugins");
+  const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find("path") : nullptr;
+  if (path && path->is_string()) paths.push_back(path->as_string());
+  if (path && path->is_list())
+    for (const auto& entry : path->as_list()) paths.push_back(entry.as_string());
+  return paths;
+}
+
+std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block) {
+  return [&document, block](const std::string& member) {
+    return document.origin_of("/" + block + "/params" + (member.empty() ? "" : "/" + member)).to_string();
+  };
+}
+
+const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
+                              const config::Document& document, const std::string& block, const char* key) {
+  try {
+    return registry.require(kind, type, device);
+  } catch (const Error& error) {
+    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(), error.next_step());
+  }
+}
+
+Dict known_params(const plugin::Plugin& plugin, const Dict& given) {
+  Dict params;
+  for (const auto& [key, value] : given.entries())
+    for (const auto* spec : plugin::specs_of(*plugin.descriptor))
+      if (key == spec->name) params[key] = value;
+  return params;
+}
+
+std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document, const std::string& block) {
+  return [&document, place = "/" + block](const std::string& member) {
+    const std::string path = place + (member.empty() ? "" : "/" + member);
+    return document.origin_of(document.find(path) ? path : document.find("/aio/" + member) ? "/aio/" + member : place).to_string();
+  };
+}
+
+}  // namespace gannet

@@ -1,0 +1,30 @@
+// The plugins that a config names, before it is resolved: which ones to open must be known first. What `initialize` reads, and
+// `gannet config check` reads the same.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/document.h"
+#include "plugin/plugin.h"
+
+namespace gannet {
+
+// The type of a block ("optimizer", "accelerator" ...); "auto" where none is given.
+std::string type_of(const config::Document& document, const char* block);
+Dict params_of(const config::Document& document, const char* block);
+std::vector<std::string> plugin_paths(const config::Document& document);
+
+// Where a param of a block stands, for plugin::parse_params.
+std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);
+
+// The plugin that a block's `type` (or what `key` names) says; where none has that name, the error says where the type stands.
+const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
+                              const config::Document& document, const std::string& block, const char* key = "type");
+
+// Of all that the config says of an offload block and of aio, what the plugin knows; and where each of them stands.
+Dict known_params(const plugin::Plugin& plugin, const Dict& given);
+std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document, const std::string& block);
+
+}  // namespace gannet

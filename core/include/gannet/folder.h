@@ -1,0 +1,17 @@
+/// A folder that a run will write into, looked at before the run begins.
+///
+///   gannet::check_folder("run1", 12 * parameters);   // weights and two optimizer states in fp32
+///
+/// A mistyped path or a full disk is then an error at the start, and not at the first checkpoint, hours later.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gannet {
+
+/// Makes the folder where it is missing, writes a block into a file there, and removes that file; every rank may call it. Throws
+/// Error(kIo) that says why the folder cannot be made or written, or that fewer than `bytes` are free on its disk.
+void check_folder(const std::string& folder, uint64_t bytes = 0);
+
+}  // namespace gannet

@@ -1,0 +1,62 @@
+"""What a person reads of a command, and what it says to a slip of the finger."""
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import Case
+
+SLIPS = [
+    ("", "gannet: `gannet` needs a command: run, config"),
+    ("confg check x", "gannet: there is no command 'gannet confg'; did you mean 'config'?"),
+    ("run --num-procs 2 ls", "gannet: unknown option '--num-procs' before PROGRAM; did you mean '--num_procs'?"),
+    ("run --num_procs 0 ls", "gannet: `gannet run`: --num_procs is '0', and must be a number from 1 to 4096"),
+    ("schedule --step 5", "gannet: unknown option '--step' of `gannet schedule`; did you mean '--steps'?"),
+    ("schedule x.json", "gannet: `gannet schedule` needs --steps"),
+    ("schedule x.json --steps", "gannet: `gannet schedule`: --steps needs a value"),
+    ("estimate --parameters 1B --dtype bf15", "--dtype is 'bf15', and must be one of bf16, fp16, fp32, fp64; did you mean"),
+    ("config check", "gannet: `gannet config check` needs FILE (the config)"),
+    ("config check a.json b.json", "gannet: `gannet config check` does not take 'b.json'"),
+    ("doctor --json --report", "gannet: `gannet doctor`"),
+    ("completion tcsh", "must be one of bash, zsh, fish"),
+    ("help chekpoint list", "did you mean 'checkpoint list'?"),
+]
+
+
+class Help(Case):
+    def test_a_slip_gets_what_was_meant_and_the_next_step(self):
+        for arguments, answer in SLIPS:
+            with self.subTest(arguments):
+                text = self.gannet(*arguments.split(), code=2)
+                self.assertIn(answer, text)
+                self.assertRegex(text, r"\n  \(.+\)\n$")
+
+    def test_every_command_has_examples(self):
+        """The manual page is the whole tree."""
+        sections = re.split(r"^\.SS ", self.gannet("help", "--man", code=0), flags=re.M)[1:]
+        self.assertGreaterEqual(len(sections), 14)
+        self.assertEqual([s.splitlines()[0] for s in sections if "Examples:" not in s], [])
+
+    def test_help_tells_usage_options_ranges_defaults_and_exit_codes(self):
+        text = self.gannet("--help", code=0)
+        self.assertIn("Usage: gannet [OPTIONS] COMMAND", text)
+        self.assertRegex(text, r"\n  doctor +Look over")
+        self.assertIn("Exit code: 0", text)
+        text = self.gannet("run", "--help", code=0)
+        self.assertIn("Usage: gannet run [OPTIONS] [--] PROGRAM ARGS...", text)
+        self.assertRegex(text, r"--num_procs N +ranks to start \(1 to 4096\)")
+        text = self.gannet("schedule", "--help", code=0)
+        self.assertIn("Usage: gannet schedule --steps N [OPTIONS] CONFIG", text)
+        self.assertEqual(self.gannet("help", "schedule", code=0), text)
+        self.assertRegex(self.gannet("estimate", "--help", code=0), r"--ranks N +processes in all \(1 to \d+; default: 1\)")
+        self.assertLessEqual(max(map(len, self.gannet("bench", "nvme", "--help", code=0).splitlines())), 120)
+
+    @unittest.skipUnless(shutil.which("groff"), "groff is not installed: the manual page is not set")
+    def test_groff_sets_the_manual_page_without_a_warning(self):
+        page = self.gannet("help", "--man", code=0)
+        done = subprocess.run(["groff", "-man", "-Tascii", "-ww"], input=page, text=True, capture_output=True)
+        self.assertEqual(done.stderr, "")
+        self.assertIn("--num_procs", done.stdout)
+
+
+unittest.main()

@@ -17,7 +17,7 @@ Kept whole_of(Kept::Kind kind, const std::string& name, const at::Tensor& tensor
 
 // Elements of an array, from `place` on, that are a part of a tensor.
 Kept part_of(Kept::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array, int64_t place, const zero::Part& part) {
-  Kept kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
+  Kept kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin, nullptr};
   if (part.numel == 0) return kept;
   if (array.is_here()) {
     kept.part = array.get(place, part.numel);

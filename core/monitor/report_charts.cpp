@@ -129,7 +129,8 @@ class Builder {
   }
 
   static int phase_colour(const std::string& name, size_t index) {
-    const std::vector<std::string> known = {"forward", "backward", "reduce", "check", "update", "publish", "offload"};
+    const std::vector<std::string> known = {"forward", "backward", "reduce", "check", "update", "publish", "offload", "",
+                                            "gather", "evaluate", "checkpoint", "forget"};
     const auto found = std::find(known.begin(), known.end(), name);
     return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
   }

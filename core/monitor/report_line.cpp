@@ -131,7 +131,6 @@ void read_step(const Json& json, Line& line) {
   if (!member(json, "step")) throw BadLine("is a step record without 'step'");
   step.step = integer(json, "step");
   if (step.step < 0 || step.step > kMaxStep) throw BadLine("has the step " + std::to_string(step.step));
-  step.samples = integer(json, "samples");
   step.time = finite(json, "time");
   step.loss = number(json, "loss");
   step.grad_norm = number(json, "grad_norm");
@@ -175,7 +174,7 @@ void check_depth(const std::string& text) {
 Line parse_line(const std::string& text_of_line) {
   check_depth(text_of_line);
   const Json json = Json::parse(text_of_line, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw BadLine("is not JSON");
+  if (json.is_discarded()) throw BadLine(text_of_line.starts_with("{\"kind\"") ? "was cut short, as by a crash" : "is not JSON");
   if (!json.is_object()) throw BadLine(std::string("is not a JSON object, but a JSON ") + json.type_name());
   if (!member(json, "kind")) throw BadLine("has no 'kind'");
   Line line;

@@ -112,6 +112,7 @@ class Reader {
     run.first_step = run.steps == 0 ? step.step : std::min(run.first_step, step.step);
     run.last_step = std::max(run.last_step, step.step);
     ++run.steps;
+    step.samples = run.train_batch_size;
     while (!records_.steps.empty() && records_.steps.back().step >= step.step) {
       ++records_.runs[records_.steps.back().run].left_behind;
       records_.steps.pop_back();

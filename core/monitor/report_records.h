@@ -42,7 +42,7 @@ struct Run {
 using Named = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
 
 struct Step {
-  int64_t step = 0, samples = 0;
+  int64_t step = 0, samples = 0;  // samples: of this step
   size_t run = 0;
   double time = 0;  // seconds since the run's start
   std::optional<double> loss, grad_norm, loss_scale, seconds, memory_bytes;  // may be NaN or infinite

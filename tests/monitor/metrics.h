@@ -20,7 +20,7 @@ inline const char* const kRun =
 
 // `more` replaces nothing: members that come behind the usual ones.
 inline std::string step_line(int64_t step, const std::string& loss, const std::string& more = R"("applied": true, "reason": "")") {
-  return R"({"kind": "step", "step": )" + std::to_string(step) + R"(, "samples": 16, "time": )" + std::to_string(step) + R"(, "loss": )" + loss +
+  return R"({"kind": "step", "step": )" + std::to_string(step) + R"(, "samples": )" + std::to_string(16 * step) + R"(, "time": )" + std::to_string(step) + R"(, "loss": )" + loss +
          R"(, "lr": [0.001, 0.001], "grad_norm": 0.5, "loss_scale": 1024, "seconds": 0.5, "phases": {"forward": 0.1, "backward": 0.2},)"
          R"( "counts": {"tokens": 100}, "memory_bytes": 2147483648, "values": {"accuracy": 0.75}, )" + more + "}\n";
 }

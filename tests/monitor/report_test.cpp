@@ -74,6 +74,13 @@ TEST_F(ReportOfFile, UsesAFileUpToALastLineThatWasCutShort) {
   EXPECT_THAT(all.notes, ElementsAre(HasSubstr("last line was cut short")));
 }
 
+TEST_F(ReportOfFile, NamesALineInTheMiddleThatACrashCutShort) {
+  const std::string cut = step_line(2, "4");
+  const Records all = records(kRun + step_line(1, "5") + cut.substr(0, cut.size() / 2) + "\n" + kRun + step_line(2, "4.5"));
+  EXPECT_EQ(all.steps.size(), 2u);
+  EXPECT_THAT(all.notes, ElementsAre("1 line was left out: line 3 was cut short, as by a crash"));
+}
+
 TEST_F(ReportOfFile, TakesTheWholeRecordBehindOneThatWasCutShort) {
   const std::string cut = step_line(2, "4");
   const Records all = records(kRun + step_line(1, "5") + cut.substr(0, cut.size() / 2) + kRun + step_line(2, "4.5"));
@@ -158,9 +165,9 @@ TEST_F(ReportOfFile, DrawsStepsWhereTheyStand) {
 }
 
 TEST_F(ReportOfFile, LeavesOutChartsOfWhatWasNotRecorded) {
-  const std::string page = html(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"loss\": null, \"samples\": 8, \"seconds\": 2, \"loss_scale\": 1}\n"));
+  const std::string page = html(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"loss\": null, \"seconds\": 2, \"loss_scale\": 1}\n"));
   EXPECT_EQ(count(page, "<figure"), 2u);  // step time and samples/s
-  EXPECT_THAT(page, AllOf(HasSubstr(">samples/s<"), HasSubstr("<dd>–<small>")));
+  EXPECT_THAT(page, AllOf(HasSubstr(">samples/s<"), HasSubstr("<b>8</b>"), HasSubstr("<dd>–<small>")));
 }
 
 TEST_F(ReportOfFile, ShowsSkippedStepsWithTheirReasonsInTheTableAndUnderThePointer) {

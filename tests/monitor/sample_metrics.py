@@ -53,7 +53,7 @@ def run(path, steps):
         if overflow:
             reason = (f"step {step} skipped: the gradient of 'transformer.h.0.attn.c_attn.weight' is inf at element {step * 31}; "
                       f"the loss scale goes from {scale:.0f} to {scale / 2:.0f}")
-        write({"kind": "step", "step": step, "samples": 16, "time": round(time, 4), "loss": "NaN" if overflow and step == 3 else round(loss, 5), "lr": [lr, lr * 0.1],
+        write({"kind": "step", "step": step, "samples": 16 * step, "time": round(time, 4), "loss": "NaN" if overflow and step == 3 else round(loss, 5), "lr": [lr, lr * 0.1],
                "grad_norm": None if overflow else round(norm, 5), "loss_scale": scale, "applied": not overflow, "reason": reason, "seconds": round(seconds, 5),
                "phases": {name: round(value, 6) for name, value in phases.items()}, "counts": {"tokens": 4096},
                "memory_bytes": int(2.1e9 + 1e7 * min(step, 20) + random.uniform(0, 3e6)), "values": {"accuracy": round(0.55 - 0.45 * math.exp(-4 * progress) + random.gauss(0, 0.01), 4)}})

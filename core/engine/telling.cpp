@@ -2,6 +2,8 @@
 
 #include "engine/saving.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <algorithm>
 
 #include <fcntl.h>

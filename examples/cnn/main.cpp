@@ -73,6 +73,8 @@ int train(int argc, char** argv) {
 
   if (checkpoint_every > 0 && checkpoint.empty()) throw gannet::Error(gannet::ErrorCode::kArgument, "--checkpoint-every is given without --checkpoint", "name the folder: --checkpoint run1");
 
+  if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now, and not at the first save
+
   torch::manual_seed(1);
   Cnn model;
   if (arguments.config.empty()) arguments.config = CNN_DEFAULT_CONFIG;

@@ -119,6 +119,14 @@ void show_text(GptImpl& model, const Options& options) {
             << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
 }
 
+// A folder that cannot be written is told now, and not at the first checkpoint.
+void check_folders(const Options& options, const torch::nn::Module& model) {
+  uint64_t parameters = 0;
+  for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
+  if (!options.save_checkpoint.empty()) gannet::check_folder(options.save_checkpoint, 12 * parameters);  // fp32, with Adam's two states
+  if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
+}
+
 int run(const Options& options) {
   set_threads(options.threads);
   LoadedModel loaded = make_model(options);
@@ -127,6 +135,7 @@ int run(const Options& options) {
     if (!rank || rank == std::string("0")) std::cout << gannet::estimate(*loaded.model, options.config.whole_config(), {.ranks = *options.config.estimate});
     return 0;
   }
+  check_folders(options, *loaded.model);
   const GptOptions architecture = loaded.model->options();
   const Tokens text =
       options.tokens.empty() ? Tokens::from_this_machine() : Tokens::from_file(options.tokens, options.token_bytes);

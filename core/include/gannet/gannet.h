@@ -18,9 +18,11 @@
 #include <gannet/engine.h>
 #include <gannet/error.h>
 #include <gannet/estimate.h>
+#include <gannet/folder.h>
 #include <gannet/initialize.h>
 #include <gannet/join.h>
 #include <gannet/log.h>
+#include <gannet/profile.h>
 #include <gannet/sample_queue.h>
 #include <gannet/stop.h>
 #include <gannet/value.h>

@@ -90,7 +90,7 @@ class Watch : public Watcher {
   void wake();
   void look_at_waits(Instant now);
   void as_rank_zero(const std::vector<Message>& own, Instant now);
-  void as_other_rank(const std::vector<Message>& own, Instant now);
+  void as_other_rank(Instant now);
   void listen_to(Peer& peer, Instant now);
   void apply(uint32_t rank, const Message& message, Instant now);
   void judge_rank_zero(Instant now);

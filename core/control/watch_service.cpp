@@ -108,9 +108,12 @@ void Watch::serve() {
   for (bool last = false; !last;) {
     waiting.assign({{wake_.get(), POLLIN, 0}});
     if (listener_.get() >= 0) waiting.push_back({listener_.get(), POLLIN, 0});
-    for (const Peer& peer : peers_)
-      if (!peer.channel.is_closed())
-        waiting.push_back({peer.channel.descriptor(), static_cast<short>(peer.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
+    {
+      std::lock_guard lock(mutex_);  // another rank's calls send by the channel too
+      for (const Peer& peer : peers_)
+        if (!peer.channel.is_closed())
+          waiting.push_back({peer.channel.descriptor(), static_cast<short>(peer.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
+    }
     ::poll(waiting.data(), waiting.size(), static_cast<int>(kTick.count()));
     uint64_t count;
     [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
@@ -120,11 +123,11 @@ void Watch::serve() {
     std::vector<Message> own;
     {
       std::lock_guard lock(mutex_);
-      own.swap(outbox_);
+      if (rank_ == 0) own.swap(outbox_);
       last = over_ || stop_;
     }
     if (rank_ == 0) as_rank_zero(own, now);
-    else as_other_rank(own, now);
+    else as_other_rank(now);
 
     std::function<void()> abort;
     {
@@ -277,13 +280,13 @@ void Watch::apply(uint32_t rank, const Message& message, Instant now) {
 
 // ---- The other ranks ----------------------------------------------------------------------------------------------------
 
-void Watch::as_other_rank(const std::vector<Message>& own, Instant now) {
+void Watch::as_other_rank(Instant now) {
   std::vector<Message> heard;
   bool closed;
   {
     std::lock_guard lock(mutex_);
     Channel& channel = peers_.front().channel;
-    for (const Message& message : own) channel.send(message);
+    flush();  // taken and sent under one lock: a call that posts meanwhile sends its note behind these
     if (now >= next_beat_) {
       next_beat_ = now + kBeat;
       channel.send({"beat"});

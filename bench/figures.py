@@ -160,8 +160,8 @@ def limit(args):
     tokens = args.work / "tokens16.bin"
     if not tokens.exists():
         tokens.write_bytes(bytes(byte for index in range(200_000) for byte in ((index * 7919) % 50257).to_bytes(2, "little")))
-    # Short samples: what the example keeps for backward of a longer one would take most of the limit.
-    config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 32, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+    # Few micro-batches: each reads all parameters from the drive twice.
+    config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
     place = {"device": "nvme", "nvme_path": str(args.work.resolve())}
     on_drive = dict(config, zero_optimization={"stage": 3, "offload_optimizer": place, "offload_param": dict(place, max_in_cpu=0), "sub_group_size": 2**21,
@@ -172,7 +172,7 @@ def limit(args):
     def seconds(name, settings, run):
         file, metrics, log = args.work / f"limit-{name}.json", args.work / f"limit-{name}.jsonl", args.work / f"limit-{name}.log"
         file.write_text(json.dumps(settings))
-        run([args.build / "bin/gpt2", "--layers", 28, "--width", 1024, "--heads", 16, "--positions", 256, "--init-range", 0.02, "--tokens", tokens, "--seq-len", 64, "--steps", args.steps, "--deepspeed_config", file,
+        run([args.build / "bin/gpt2", "--layers", 28, "--width", 1024, "--heads", 16, "--positions", 256, "--init-range", 0.02, "--tokens", tokens, "--seq-len", 256, "--steps", args.steps, "--deepspeed_config", file,
              "--metrics", metrics, "--threads", os.cpu_count()], log)
         lines = [json.loads(line) for line in open(metrics)]
         return [line["loss"] for line in lines], statistics.median(line["seconds"] for line in lines[1:])

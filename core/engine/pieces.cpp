@@ -18,9 +18,10 @@ std::vector<Piece> whole_pieces(const Range& range) {
     }
     return pieces;
   }
+  pieces.reserve(range.parameters.size());
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
-    pieces.push_back({parameter.held.view({-1}), {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
+    pieces.push_back({parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
   }
   return pieces;
 }
@@ -32,10 +33,11 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
   if (page_numel == kNoPages) return pieces;
   std::vector<Piece> cut;
   for (Piece& piece : pieces) {
+    const at::Tensor flat = piece.grad.view({-1});
     for (int64_t done = 0; done < piece.place.numel;) {
       const int64_t own = piece.place.own + done, page_end = (own / page_numel + 1) * page_numel;
       const int64_t numel = std::min(piece.place.numel - done, page_end - own);
-      Piece part{piece.grad.narrow(0, done, numel), {piece.place.offset + done, own, numel}, piece.stretch, 0, nullptr, 0, segments_in(range, own, numel)};
+      Piece part{flat.narrow(0, done, numel), {piece.place.offset + done, own, numel}, piece.stretch, 0, nullptr, 0, segments_in(range, own, numel)};
       part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].tensor_id;
       cut.push_back(std::move(part));
       done += numel;

@@ -12,7 +12,7 @@ namespace gannet {
 inline constexpr int64_t kNoPages = std::numeric_limits<int64_t>::max();
 
 struct Piece {
-  at::Tensor grad;       // [numel]
+  at::Tensor grad;       // dense, of numel elements
   zero::Shard place;     // where it lies: in the whole range, in this rank's arrays
   size_t stretch;        // of range.stretches, that it belongs to
   size_t first;          // its first tensor

@@ -1,6 +1,7 @@
 #include "engine/reducer.h"
 
 #include "base/check.h"
+#include "tensor/accumulate.h"
 #include "tensor/dtype.h"
 
 #include <gannet/error.h>
@@ -11,8 +12,27 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace gannet {
+namespace {
+
+char* at_element(const at::Tensor& flat, int64_t element) { return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size()); }
+
+bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
+
+// Both dense and of one shape.
+void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
+  if (is_plain(into) && is_plain(from) && accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds)) return;
+  adds ? into.add_(from) : into.copy_(from);
+}
+
+void clear(const at::Tensor& flat, int64_t offset, int64_t numel) {
+  if (flat.is_cpu()) std::memset(at_element(flat, offset), 0, static_cast<size_t>(numel) * flat.element_size());
+  else flat.narrow(0, offset, numel).zero_();
+}
+
+}  // namespace
 
 class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -128,18 +148,22 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Slot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
-  if (in_backward_ && current_.reduce) {
+  Bucket& bucket = buckets_[place.bucket];
+  {
     std::lock_guard lock(mutex_);
-    if (place.bucket < next_bucket_) came_late(ranges_[place.range].parameters[place.parameter]);
+    if (in_backward_ && current_.reduce && place.bucket < next_bucket_) came_late(ranges_[place.range].parameters[place.parameter]);
+    const Range& range = ranges_[place.range];
+    if (range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
   }
   {
-    at::NoGradGuard no_grad;
-    hold(buckets_[place.bucket], place, grad.is_sparse() ? grad.detach().to_dense() : grad.detach());
+    std::optional<at::NoGradGuard> no_grad;
+    if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
+    hold(bucket, place, grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad);
   }
   if (!current_.keep_grads) grad.reset();
   std::lock_guard lock(mutex_);
   if (in_backward_ && current_.reduce) {
-    --buckets_[place.bucket].awaited;
+    --bucket.awaited;
     send_ready_buckets();
   }
 }
@@ -157,16 +181,12 @@ at::Tensor Reducer::flat_grad(Range& range, const TrainedParameter& parameter) {
 }
 
 void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, ranges_[bucket.range].grad_dtype);
-  }
-  const at::Tensor flat = gradient.reshape({-1});
+  const bool is_direct = is_plain(gradient) && bucket.gathered.is_cpu();
+  at::Tensor flat;
   for (const Place& place : slot.places) {
-    at::Tensor into = bucket.gathered.narrow(0, place.at, place.numel);
-    const at::Tensor from = slot.places.size() == 1 ? flat : flat.narrow(0, place.begin, place.numel);
-    if (slot.has_arrived) into.add_(from);
-    else into.copy_(from);
+    if (is_direct && accumulate(at_element(bucket.gathered, place.at), bucket.gathered.scalar_type(), at_element(gradient, place.begin), gradient.scalar_type(), place.numel, slot.has_arrived)) continue;
+    if (!flat.defined()) flat = gradient.reshape({-1});
+    add_or_copy(bucket.gathered.narrow(0, place.at, place.numel), flat.narrow(0, place.begin, place.numel), slot.has_arrived);
   }
   slot.has_arrived = true;
 }
@@ -175,10 +195,7 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   const Range& range = ranges_[bucket.range];
   if (range.shards_gradients()) return put(bucket, slot, gradient);
   TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
-  if (parameter.held.defined()) {
-    parameter.held.add_(gradient);
-    return;
-  }
+  if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
   // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
   const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype && gradient.is_contiguous() &&
                              reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
@@ -186,7 +203,7 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
     parameter.held = gradient;
   } else {
     parameter.held = flat_grad(ranges_[bucket.range], parameter);
-    parameter.held.copy_(gradient);
+    add_or_copy(parameter.held, gradient, /*adds=*/false);
   }
 }
 
@@ -207,7 +224,7 @@ at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
     const Range& range = ranges_[bucket.range];
     buffer = allocate_flat(largest_bucket_, dtype, range.grad.device());
   }
-  return buffer.narrow(0, 0, bucket.numel);
+  return buffer;
 }
 
 void Reducer::send_ready_buckets() {
@@ -222,13 +239,13 @@ void Reducer::send(Bucket& bucket) {
   at::Tensor part;
   if (shards_gradients) {
     if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
-    part = bucket.gathered;
-    for (const auto& [offset, numel] : bucket.gaps) part.narrow(0, offset, numel).zero_();  // it may have been another bucket's
+    for (const auto& [offset, numel] : bucket.gaps) clear(bucket.gathered, offset, numel);  // it may have been another bucket's
     for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
       if (!slots_[i].has_arrived)
-        for (const Place& place : slots_[i].places) part.narrow(0, place.at, place.numel).zero_();
+        for (const Place& place : slots_[i].places) clear(bucket.gathered, place.at, place.numel);
       slots_[i].has_arrived = false;
     }
+    part = bucket.gathered.narrow(0, 0, bucket.numel);
   } else {
     zero_missing(range, bucket.first, bucket.last);
     part = range.grad.narrow(0, bucket.offset, bucket.numel);
@@ -238,8 +255,9 @@ void Reducer::send(Bucket& bucket) {
   if (is_cast) {
     if (!bucket.cast.defined())
       bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype) : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
-    bucket.cast.copy_(part);
-    part = bucket.cast;
+    const at::Tensor cast = bucket.cast.narrow(0, 0, bucket.numel);
+    cast.copy_(part);
+    part = cast;
   }
   finished_ = false;
   if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
@@ -320,7 +338,7 @@ void Reducer::finish(Bucket& bucket) {
 void Reducer::give_back(Bucket& bucket) {
   for (at::Tensor* buffer : {&bucket.gathered, &bucket.cast})
     if (buffer->defined()) {
-      spare_.push_back(buffer->as_strided({largest_bucket_}, {1}, 0));
+      spare_.push_back(std::move(*buffer));
       buffer->reset();
     }
 }

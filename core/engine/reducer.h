@@ -71,8 +71,8 @@ class Reducer {
     zero::Shard shard;          // this rank's
     std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
     size_t awaited = 0;
-    at::Tensor gathered;        // sharded gradients: [numel] of the running backward
-    at::Tensor cast;            // [numel] communication dtype, where it differs
+    at::Tensor gathered;        // sharded gradients: [>= numel] of the running backward
+    at::Tensor cast;            // [>= numel] communication dtype, where it differs
     at::Tensor arriving;        // [shard] of what comes, where that is not its last place
     bool has_sum = false;       // sharded gradients: this rank's shard holds an earlier backward's sum
     Work work;

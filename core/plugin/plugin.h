@@ -92,12 +92,13 @@ std::string host_fingerprint();
 //   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, "optimizer plugin AdamW (file)")
 class ErrorBuffer {
  public:
-  ErrorBuffer() : text_(4096, '\0'), error_{sizeof(gannet_error), 0, text_.size(), text_.data()} {}
+  ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} {}
+  ErrorBuffer(const ErrorBuffer&) = delete;
   operator gannet_error*() { return &error_; }
-  std::string message() const { return text_.c_str(); }
+  std::string message() const { return text_; }
 
  private:
-  std::string text_;
+  char text_[4097] = {};  // not from the heap: every call of a plugin has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.

@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -14,22 +16,52 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Memory for matrices of tens of megabytes that live for one product. It stays: the holes that they would leave between the
+// activations in the C library's heap, one set for each layer, are several times the activations' size.
+class Scratch {
+ public:
+  // Valid until the next call.
+  Tensor get(at::IntArrayRef sizes, at::ScalarType dtype) {
+    const int64_t numel = c10::multiply_integers(sizes);
+    if (!memory_.defined() || memory_.scalar_type() != dtype || memory_.numel() < numel) {
+      memory_ = Tensor();
+      memory_ = at::empty({numel}, dtype);
+    }
+    return memory_.narrow(0, 0, numel).view(sizes);
+  }
+  // Where the copy may become a part of a graph (create_graph), it is one of its own.
+  Tensor copy(const Tensor& tensor, at::ScalarType dtype) {
+    if (tensor.scalar_type() == dtype || at::GradMode::is_enabled()) return tensor.to(dtype);
+    return get(tensor.sizes(), dtype).copy_(tensor);
+  }
+  Tensor product(const Tensor& a, const Tensor& b) {
+    if (at::GradMode::is_enabled()) return at::mm(a, b);
+    Tensor into = get({a.size(0), b.size(1)}, a.scalar_type());
+    return at::mm_out(into, a, b);
+  }
+
+ private:
+  Tensor memory_;
+};
+
+thread_local Scratch wide_weight, wide_grad;
+
 // Multiplies 16-bit matrices in fp32: each product is exact there, and sums are kept in fp32 either way, so the result
 // differs from the 16-bit instructions' by the order of additions only.
 class WideAffine : public torch::autograd::Function<WideAffine> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias) {
     context->save_for_backward({x, weight});
-    return at::addmm(bias.to(at::kFloat), x.to(at::kFloat), weight.to(at::kFloat)).to(x.scalar_type());
+    return at::addmm(bias.to(at::kFloat), x.to(at::kFloat), wide_weight.copy(weight, at::kFloat)).to(x.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1];
     const auto dtype = x.scalar_type();
-    const Tensor grad = grads[0].to(at::kFloat);              // [N, out]
-    Tensor grad_x = at::mm(grad, weight.to(at::kFloat).t());  // [N, in]
-    Tensor grad_weight = at::mm(x.to(at::kFloat).t(), grad);  // [in, out]
+    const Tensor grad = grads[0].to(at::kFloat);                             // [N, out]
+    Tensor grad_x = at::mm(grad, wide_weight.copy(weight, at::kFloat).t());  // [N, in]
+    Tensor grad_weight = wide_grad.product(x.to(at::kFloat).t(), grad);      // [in, out]
     return {grad_x.to(dtype), grad_weight.to(dtype), grad.sum(0).to(dtype)};
   }
 };
@@ -43,7 +75,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     std::vector<Tensor> parts;  // log-sum-exp of each chunk, [N] fp32
     for (const auto& [begin, size] : chunks(hidden.size(0), weight.size(0))) {
       // Rounded to the model's dtype, as the logits of the plain way are.
-      const Tensor logits = at::mm(h, weight.narrow(0, begin, size).to(wide).t()).to(dtype);  // [N, size]
+      const Tensor logits = at::mm(h, wide_weight.copy(weight.narrow(0, begin, size), wide).t()).to(dtype);  // [N, size]
       parts.push_back(at::logsumexp(logits.to(at::kFloat), 1));
       saved.push_back(logits);
     }
@@ -73,12 +105,12 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
       for (int64_t i = 0; i < tokens; ++i)
         if (target[i] >= begin && target[i] < begin + size) probability[i * size + target[i] - begin] -= 1;
       p = p.to(wide);
-      const Tensor rows = weight.narrow(0, begin, size).to(wide);
+      const Tensor rows = wide_weight.copy(weight.narrow(0, begin, size), wide);
       if (wide == at::kFloat)
         grad_hidden.addmm_(p, rows);
       else
         grad_hidden.add_(at::mm(p, rows));
-      grad_weight.narrow(0, begin, size).copy_(at::mm(p.t(), scaled_hidden));
+      grad_weight.narrow(0, begin, size).copy_(wide_grad.product(p.t(), scaled_hidden));
     }
     return {grad_hidden.mul_(scale).to(dtype), grad_weight, Tensor()};
   }

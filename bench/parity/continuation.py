@@ -84,6 +84,7 @@ def train_under_deepspeed(args, case, folder):
             shutil.copytree(folder / "deepspeed", source, dirs_exist_ok=True)
             for file in source.glob("*/bf16_zero_*"):
                 file.rename(file.with_name(file.name.removeprefix("bf16_")))
+            run(words([args.peer_python, pathlib.Path(__file__).resolve(), "--masters-into-model", source]), folder, "masters.log")
         run(words([*start, *flags(args, settings, folder, "theirs", case["ranks"]), "--load-checkpoint", source,
                    "--save-model", folder / "theirs-model"]), folder, "theirs.log")
 
@@ -114,6 +115,21 @@ def as_peer(script, arguments):
     transformers.integrations.HfDeepSpeedConfig = lambda config: None
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
+
+
+# Loading at stages 1 and 2 leaves the model's own weights as the 16-bit file has them until the next update: they become the masters.
+def masters_into_model(folder):
+    import os
+
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    masters = get_fp32_state_dict_from_zero_checkpoint(folder)
+    for file in pathlib.Path(folder).glob("*/mp_rank_00_model_states.pt"):
+        saved = torch.load(file, weights_only=False)
+        saved["module"] = {name: masters[name] for name in saved["module"]}
+        torch.save(saved, file)
 
 
 def compared(theirs, ours):
@@ -181,5 +197,7 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--as-peer"]:
         as_peer(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1:2] == ["--masters-into-model"]:
+        masters_into_model(sys.argv[2])
     else:
         sys.exit(main())

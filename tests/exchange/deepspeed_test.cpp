@@ -101,7 +101,7 @@ TEST_P(EveryFixture, HasTheMastersMomentsAndNumbersThatDeepSpeedHad) {
   for (size_t g = 0; g < 2; ++g) EXPECT_EQ(groups[g].at("hyper").at("lr").as_number(), wanted["lr"][g]);
   EXPECT_EQ(groups[1].at("hyper").at("weight_decay").as_number(), 0);
   EXPECT_FALSE(document.find("frozen_excluded")->as_bool());
-  EXPECT_EQ(document.find("client_state")->to_json(), R"({"epoch":2,"best":0.25,"words":["a",null,true]})");
+  EXPECT_EQ(document.find("client_state")->to_json(), R"({"epoch": 2, "best": 0.25, "words": ["a", null, true]})");
 }
 
 INSTANTIATE_TEST_SUITE_P(, EveryFixture,
@@ -192,11 +192,17 @@ TEST_F(DeepSpeedTest, RefusesFilesOfTwoSaves) {
 TEST_F(DeepSpeedTest, RefusesPartitionsOfOtherSizesThanTheModels) {
   const std::string from = copy("s2-fp32-r1"), name = from + "/step4/mp_rank_00_model_states.pt";
   std::string bytes = read_text(name);
-  // The model's own shape of embed.weight, (7, 4), as the pickle has it where only shapes are: K7 K4 in a tuple of a torch.Size.
-  PtFile::open(name);
-  const size_t shapes = bytes.find("param_shapes"), at = bytes.find("K\x07K\x04\x86", shapes);
+  // The shape of embed.weight in param_shapes, (7, 4), becomes (9, 4), and the pickle's checksum what it then is.
+  const size_t directory = bytes.find("PK\x01\x02"), start = 30 + static_cast<uint8_t>(bytes[26]) + 256 * static_cast<uint8_t>(bytes[27]) + static_cast<uint8_t>(bytes[28]) + 256 * static_cast<uint8_t>(bytes[29]);
+  uint32_t size = 0;
+  std::memcpy(&size, bytes.data() + directory + 24, sizeof(size));
+  const auto checksum = [&] { return le(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + start, size))); };
+  const std::string before = checksum();
+  const size_t at = bytes.find("K\x07K\x04\x86", bytes.find("param_shapes"));
   ASSERT_NE(at, std::string::npos);
   bytes[at + 1] = 9;
+  const std::string after = checksum();
+  for (size_t place = 0; (place = bytes.find(before, place)) != bytes.npos;) bytes.replace(place, 4, after);
   write_text(name, bytes);
   EXPECT_THAT(refused(ErrorCode::kMismatch, from), testing::AllOf(HasSubstr("by param_shapes"), HasSubstr("partitions of 1 rank")));
 }
@@ -230,8 +236,8 @@ TEST_F(DeepSpeedTest, ChoosesNoTagThatNobodyNamed) {
   EXPECT_THAT(refused(ErrorCode::kNotFound, from, {.tag = "step9"}), HasSubstr("no checkpoint 'step9'"));
   write_text(from + "/latest", "../s2-fp32-r1/step4");
   EXPECT_THAT(refused(ErrorCode::kArgument, from), HasSubstr("is not a tag"));
-  EXPECT_EQ(imported(from, {.tag = "step4"}).tag(), "step4");
   EXPECT_THAT(refused(ErrorCode::kNotFound, file("nowhere")), HasSubstr("there is no folder"));
+  EXPECT_EQ(imported(from, {.tag = "step4"}).tag(), "step4");
 }
 
 TEST_F(DeepSpeedTest, TakesTheFolderOfATagToo) { EXPECT_EQ(imported(fixture("s3-fp32-r2") + "/step4").tag(), "step4"); }

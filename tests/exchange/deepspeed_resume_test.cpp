@@ -1,0 +1,85 @@
+// An engine goes on from what was imported.
+#include <gannet/gannet.h>
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/relu.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "exchange/deepspeed.h"
+#include "support.h"
+
+namespace gannet::exchange {
+namespace {
+
+// The model of make_deepspeed_fixtures.py, its first layer under another name.
+struct TinyImpl : torch::nn::Module {
+  TinyImpl()
+      : embed(register_module("embed", torch::nn::Embedding(7, 4))),
+        first(register_module("start", torch::nn::Linear(4, 5))),
+        norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({5})))),
+        frozen(register_module("frozen", torch::nn::Linear(5, 3))),
+        second(register_module("second", torch::nn::Linear(5, 4))),
+        scale(register_buffer("scale", at::zeros({3}))) {
+    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
+  }
+  at::Tensor forward(const at::Tensor& tokens) {
+    const at::Tensor x = norm(first(embed(tokens)));
+    const at::Tensor logits = at::matmul(second(at::relu(x)), embed->weight.t());
+    return at::cross_entropy_loss(logits.flatten(0, 1), tokens.roll(1, 1).flatten()) + (frozen(x) * scale).mean();
+  }
+  torch::nn::Embedding embed;
+  torch::nn::Linear first;
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear frozen, second;
+  at::Tensor scale;
+};
+
+class DeepSpeedResume : public FolderTest {};
+
+TEST_F(DeepSpeedResume, TakesUpMastersMomentsRateAndStepAtAnotherStageAndDtype) {
+  const std::string fixture = std::string(GANNET_SOURCE_DIR) + "/tests/exchange/deepspeed/s3-bf16-r2";
+  import_deepspeed(fixture, file("out"), {.renames = {{"first.", "start."}}});
+  auto model = std::make_shared<TinyImpl>();
+  Dict config{{"train_micro_batch_size_per_gpu", 4},
+              {"accelerator", Dict{{"type", "cpu"}}},
+              {"zero_optimization", Dict{{"stage", 1}}},
+              {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
+              {"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_min_lr", 0}, {"warmup_max_lr", 1e-2}, {"warmup_num_steps", 8}}}}}};
+  ParameterGroup matrices{.name = "matrices"}, vectors{.overrides = Dict{{"weight_decay", 0}}, .name = "vectors"};
+  for (const auto& parameter : model->parameters())
+    if (parameter.requires_grad()) (parameter.dim() > 1 ? matrices : vectors).parameters.push_back(parameter);
+  auto engine = initialize(model, {.config = config, .model_parameters = {matrices, vectors}}).engine;
+  const LoadReceipt receipt = engine->load_checkpoint(file("out"));
+  EXPECT_EQ(receipt.parameters, 9);
+  EXPECT_EQ(receipt.buffers, 1);
+  EXPECT_EQ(receipt.states, 14);
+  EXPECT_EQ(receipt.global_steps, 4);
+  EXPECT_EQ(receipt.global_samples, 16);
+  EXPECT_EQ(receipt.client_state.document.find("epoch")->as_int(), 2);
+  const auto wanted = nlohmann::json::parse(read_text(fixture + "/expected.json"));
+  EXPECT_EQ(engine->get_lr()[0], wanted["lr"][0]);
+  for (const auto& [name, tensor] : engine->fp32_parameters()) {
+    const std::string theirs = name.starts_with("start.") ? "first." + name.substr(6) : name;
+    std::string text;
+    for (size_t i = 0; i < tensor.nbytes(); ++i) {
+      char two[3];
+      std::snprintf(two, sizeof(two), "%02x", static_cast<const unsigned char*>(tensor.const_data_ptr())[i]);
+      text += two;
+    }
+    EXPECT_EQ(text, wanted["tensors"][theirs]["master"]) << name;
+  }
+  EXPECT_EQ(model->scale[1].item().toDouble(), 2.0);
+  const at::Tensor loss = engine->forward(at::randint(7, {4, 3}, at::kLong));
+  engine->backward(loss);
+  EXPECT_TRUE(engine->step().applied);
+  EXPECT_EQ(engine->global_steps(), 5);
+}
+
+}  // namespace
+}  // namespace gannet::exchange

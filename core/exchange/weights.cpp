@@ -3,10 +3,12 @@
 
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "config/parse.h"
+#include "exchange/index.h"
+#include "exchange/state_dict.h"
 #include "tensor/vector_math.h"
 
 #include <gannet/error.h>
+#include <gannet/log.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -37,15 +39,17 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Hugging Face's folder: one file, or shards that an index lists.
 std::map<std::string, at::Tensor> read_folder(const fs::path& folder) {
   if (fs::exists(folder / "model.safetensors")) return load_safetensors((folder / "model.safetensors").string());
-  const fs::path index = folder / "model.safetensors.index.json";
-  const config::Tree tree = config::parse_file(index.string());
-  const Value* map = tree.root.find("weight_map");
-  if (!map || !map->is_dict()) throw Error(ErrorCode::kCorrupt, index.string() + " has no \"weight_map\"", "it should map each tensor's name to its file");
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->as_dict().entries()) files.insert(file.as_string());
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& file : files) tensors.merge(load_safetensors((folder / file).string()));
+  for (const auto& [file, names] : exchange::files_of_index((folder / "model.safetensors.index.json").string()))
+    tensors.merge(load_safetensors((folder / file).string()));
   return tensors;
+}
+
+std::map<std::string, at::Tensor> read_pt(const std::string& path) {
+  settle_vector_math();
+  const exchange::StateDict weights = exchange::open_state_dict(path);
+  log_info("weights of " + weights.taken_from);
+  return exchange::read_state_dict(weights);
 }
 
 std::map<std::string, at::Tensor> read_checkpoint(const fs::path& folder, const std::string& tag) {
@@ -66,9 +70,10 @@ std::map<std::string, at::Tensor> read_checkpoint(const fs::path& folder, const 
 }
 
 std::map<std::string, at::Tensor> read_any(const std::string& path, const std::string& tag) {
-  if (!fs::exists(path)) throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from", "give a checkpoint folder, a safetensors file, or a folder of them");
-  if (!fs::is_directory(path)) return load_safetensors(path);
+  if (!fs::exists(path)) throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from", "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
+  if (!fs::is_directory(path)) return exchange::is_pt_name(path) ? read_pt(path) : load_safetensors(path);
   if (fs::exists(fs::path(path) / "model.safetensors") || fs::exists(fs::path(path) / "model.safetensors.index.json")) return read_folder(path);
+  if (exchange::is_pt_folder(path)) return read_pt(path);
   return read_checkpoint(path, tag);
 }
 

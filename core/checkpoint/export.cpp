@@ -24,16 +24,10 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kTogether = 64 << 20;  // small tensors are read in groups: a block of the checkpoint holds many
 
-struct Item {
-  const TensorInfo* source;
-  std::string name;
-  c10::ScalarType dtype;
-  uint64_t bytes() const { return source->numel() * c10::elementSize(dtype); }
-  uint64_t source_bytes() const { return source->numel() * c10::elementSize(source->dtype); }
-};
+uint64_t source_bytes(const ExportItem& item) { return item.source->numel() * c10::elementSize(item.source->dtype); }
 
 struct Shard {
-  std::vector<Item> items;
+  std::vector<ExportItem> items;
   uint64_t bytes = 0;
   std::string name;
 };
@@ -48,7 +42,7 @@ std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
   std::vector<Shard> shards(1);
   std::set<std::string> names;
   for (const TensorInfo& tensor : from.tensors()) {
-    Item item{&tensor, stripped(tensor.name), tensor.dtype};
+    ExportItem item{&tensor, stripped(tensor.name), tensor.dtype};
     if (item.name.empty()) continue;
     if (!names.insert(item.name).second)
       throw Error(ErrorCode::kArgument, from.path() + " has a parameter and a buffer of the name '" + item.name + "'");
@@ -61,21 +55,36 @@ std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
     throw Error(ErrorCode::kArgument, from.path() + " holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'",
                 "`gannet checkpoint show` lists what it holds");
   for (size_t i = 0; i < shards.size(); ++i) {
-    char name[64];
-    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
-    shards[i].name = shards.size() == 1 ? "model.safetensors" : name;
+    char number[32] = "";
+    if (shards.size() > 1) std::snprintf(number, sizeof(number), "-%05zu-of-%05zu", i + 1, shards.size());
+    shards[i].name = options.format.stem + number + options.format.extension;
     // Largest elements first: then every tensor begins at a multiple of its element's size.
     std::stable_sort(shards[i].items.begin(), shards[i].items.end(),
-                     [](const Item& a, const Item& b) { return c10::elementSize(a.dtype) > c10::elementSize(b.dtype); });
+                     [](const ExportItem& a, const ExportItem& b) { return c10::elementSize(a.dtype) > c10::elementSize(b.dtype); });
   }
   return shards;
 }
 
-void write_shard(const Opened& from, const Shard& shard, const std::string& path) {
+// Reads a shard's tensors in groups and hands each over in its dtype.
+void each_tensor(const Opened& from, const std::vector<ExportItem>& items, const std::function<void(const at::Tensor&)>& use) {
+  for (auto item = items.begin(); item != items.end();) {
+    std::vector<Target> group;
+    uint64_t bytes = 0;
+    const auto first = item;
+    for (; item != items.end() && (group.empty() || bytes + source_bytes(*item) <= kTogether); ++item) {
+      bytes += source_bytes(*item);
+      group.push_back({item->source->name, 0, at::empty(item->source->shape, item->source->dtype)});
+    }
+    from.read(group);
+    for (size_t i = 0; i < group.size(); ++i) use(std::exchange(group[i].into, {}).to(first[i].dtype));
+  }
+}
+
+void write_safetensors(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each) {
   safetensors::Header header;
   header.metadata = {{"format", "pt"}};
   uint64_t end = 0;
-  for (const Item& item : shard.items) {
+  for (const ExportItem& item : items) {
     header.entries.push_back({item.name, item.dtype, item.source->shape, end, end + item.bytes()});
     end += item.bytes();
   }
@@ -85,21 +94,10 @@ void write_shard(const Opened& from, const Shard& shard, const std::string& path
   write_at(file, reinterpret_cast<const char*>(&length), sizeof(length), 0, path);
   write_at(file, json.data(), json.size(), sizeof(length), path);
   uint64_t offset = sizeof(length) + json.size();
-  for (auto item = shard.items.begin(); item != shard.items.end();) {
-    std::vector<Target> group;
-    uint64_t bytes = 0;
-    const auto first = item;
-    for (; item != shard.items.end() && (group.empty() || bytes + item->source_bytes() <= kTogether); ++item) {
-      bytes += item->source_bytes();
-      group.push_back({item->source->name, 0, at::empty(item->source->shape, item->source->dtype)});
-    }
-    from.read(group);
-    for (size_t i = 0; i < group.size(); ++i) {
-      const at::Tensor tensor = std::exchange(group[i].into, {}).to(first[i].dtype);
-      write_at(file, static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes(), offset, path);
-      offset += tensor.nbytes();
-    }
-  }
+  each([&](const at::Tensor& tensor) {
+    write_at(file, static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes(), offset, path);
+    offset += tensor.nbytes();
+  });
   sync(file, path);
   file.close(path);
 }
@@ -107,17 +105,17 @@ void write_shard(const Opened& from, const Shard& shard, const std::string& path
 std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) {
   nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
   for (const Shard& shard : shards)
-    for (const Item& item : shard.items) map[item.name] = shard.name;
+    for (const ExportItem& item : shard.items) map[item.name] = shard.name;
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
 }
 
-void check_folder(const std::string& folder) {
+void check_folder(const std::string& folder, const ExportFormat& format) {
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) io_failed("make the folder", folder, code.value());
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
+    if (name.starts_with(format.stem) && (name.ends_with(format.extension) || name.ends_with(format.extension + ".index.json")))
       throw Error(ErrorCode::kArgument, folder + " holds a model already (" + name + ")",
                   "remove it, or export into another folder");
   }
@@ -125,9 +123,16 @@ void check_folder(const std::string& folder) {
 
 }  // namespace
 
+uint64_t ExportItem::bytes() const { return source->numel() * c10::elementSize(dtype); }
+
+const ExportFormat& safetensors_format() {
+  static const ExportFormat& format = *new ExportFormat{"model", ".safetensors", write_safetensors};
+  return format;
+}
+
 Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
   const std::vector<Shard> shards = plan(from, options);
-  check_folder(folder);
+  check_folder(folder, options.format);
   Exported result;
   for (const Shard& shard : shards) {
     result.tensors += shard.items.size();
@@ -138,11 +143,12 @@ Exported export_model(const Opened& from, const std::string& folder, const Expor
   if (free < result.bytes)
     throw Error(ErrorCode::kIo, "the model does not fit: it takes " + size_text(result.bytes) + ", in " + folder + " are " +
                                     size_text(free) + " free; nothing was written");
-  if (shards.size() > 1) result.files.push_back("model.safetensors.index.json");
+  if (shards.size() > 1) result.files.push_back(options.format.stem + options.format.extension + ".index.json");
 
   auto staged = [&](const std::string& name) { return folder + "/." + name + ".tmp-" + std::to_string(::getpid()); };
   try {
-    for (const Shard& shard : shards) write_shard(from, shard, staged(shard.name));
+    for (const Shard& shard : shards)
+      options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });
     if (shards.size() > 1) write_synced(staged(result.files.back()), index_of(shards, result.bytes));
     for (const std::string& name : result.files) rename_file(staged(name), folder + "/" + name);
   } catch (...) {

@@ -1,7 +1,8 @@
 // A checkpoint's weights as Hugging Face lays them out: model.safetensors, or shards model-00001-of-0000N.safetensors with
-// model.safetensors.index.json. One tensor is in memory at a time (small ones together, up to 64 MiB).
+// model.safetensors.index.json; or the same in another format (exchange/export_pt.h). One tensor is in memory at a time (small ones together, up to 64 MiB).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,9 +11,25 @@
 
 namespace gannet::checkpoint {
 
+struct ExportItem {
+  const TensorInfo* source;
+  std::string name;
+  c10::ScalarType dtype;  // that it is written in
+  uint64_t bytes() const;
+};
+
+// How a shard becomes a file. `each` gives its tensors one after the other, in the order of the items.
+using EachTensor = std::function<void(const std::function<void(const at::Tensor&)>& use)>;
+struct ExportFormat {
+  std::string stem, extension;  // "model", ".safetensors"
+  std::function<void(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each)> write;  // synced
+};
+const ExportFormat& safetensors_format();
+
 struct ExportOptions {
   std::optional<c10::ScalarType> dtype;  // of floating-point tensors; else as they were saved
   uint64_t max_shard_bytes = 5'000'000'000;
+  const ExportFormat& format = safetensors_format();
 };
 
 struct Exported {

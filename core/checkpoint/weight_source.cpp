@@ -4,11 +4,10 @@
 #include <gannet/error.h>
 
 #include <filesystem>
-#include <set>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors_file.h"
-#include "config/parse.h"
+#include "checkpoint/weight_index.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -71,13 +70,9 @@ class CheckpointSource : public WeightSource {
 
 // The files that Hugging Face's index names.
 std::vector<std::string> shards_of(const fs::path& index) {
-  const config::Tree tree = config::parse_file(index.string());
-  const Value* map = tree.root.find("weight_map");
-  if (!map || !map->is_dict())
-    throw Error(ErrorCode::kCorrupt, index.string() + " has no \"weight_map\"", "it should map each tensor's name to its file");
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->as_dict().entries()) files.insert((index.parent_path() / file.as_string()).string());
-  return {files.begin(), files.end()};
+  std::vector<std::string> paths;
+  for (const auto& [file, names] : files_of_index(index.string())) paths.push_back((index.parent_path() / file).string());
+  return paths;
 }
 
 }  // namespace
@@ -85,7 +80,7 @@ std::vector<std::string> shards_of(const fs::path& index) {
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
   if (!fs::exists(path))
     throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from",
-                "give a checkpoint folder, a safetensors file, or a folder of them");
+                "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
   if (!fs::is_directory(path)) return std::make_unique<SafetensorsSource>(std::vector{path});
   const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
   if (fs::exists(whole)) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});

@@ -14,6 +14,7 @@
 #include "checkpoint/files.h"
 #include "cli/commands.h"
 #include "base/table.h"
+#include "exchange/export_pt.h"
 
 namespace gannet::cli {
 namespace {
@@ -23,7 +24,7 @@ using checkpoint::Opened;
 using checkpoint::size_text;
 
 struct Arguments {
-  std::string folder, tag, out, dtype, max_shard_size = "5GB";
+  std::string folder, tag, out, dtype, max_shard_size = "5GB", format = "safetensors";
   bool json = false;
 };
 
@@ -76,6 +77,10 @@ void verify(const Arguments& arguments) {
 }
 
 void show(const Arguments& arguments) {
+  if (checkpoint::kind_of(arguments.folder).is_file) {
+    if (arguments.json || !arguments.tag.empty()) throw Error(ErrorCode::kArgument, arguments.folder + " is a file: TAG and --json are for folders of checkpoints");
+    return show_pt(arguments.folder);
+  }
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
   for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
   if (arguments.json) {
@@ -111,7 +116,7 @@ void show(const Arguments& arguments) {
 
 void export_weights(const Arguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-  checkpoint::ExportOptions options;
+  checkpoint::ExportOptions options{.format = arguments.format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
   options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
@@ -137,13 +142,14 @@ void add_checkpoint(CLI::App& app) {
   add("list", "Every checkpoint, newest first, and whether it is complete; exit code 3 where one is not", list);
   add("verify", "Read every byte and compare it with its checksum; exit code 3 where one is not whole", verify)
       ->add_option("tag", arguments->tag, "only this one");
-  auto* showing = add("show", "What a checkpoint holds", show);
+  auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
   showing->add_option("tag", arguments->tag, "this one; else the newest");
   showing->add_flag("--json", arguments->json, "everything, as one JSON document");
-  auto* exporting = add("export", "Write the weights as Hugging Face lays them out: safetensors, in shards where they are large",
+  auto* exporting = add("export", "Write the weights as Hugging Face lays them out, in shards where they are large",
                         export_weights);
   exporting->add_option("out", arguments->out, "the folder to write into")->required();
   exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
+  exporting->add_option("--format", arguments->format, "safetensors, or pt: pytorch_model.bin")->check(CLI::IsMember({"safetensors", "pt"}))->capture_default_str();
   exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   exporting->add_option("--max-shard-size", arguments->max_shard_size, "5GB, 500MB, 2GiB ...")->capture_default_str();

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "exchange/deepspeed_document.h"
 #include "exchange/deepspeed_state.h"
+#include "exchange/renaming.h"
 
 #include <gannet/error.h>
 
@@ -17,29 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Renaming {
- public:
-  explicit Renaming(const DeepSpeedOptions& options) : renames_(options.renames), used_(renames_.size()) {}
-  std::string operator()(const std::string& name) {
-    std::string result = name;
-    for (size_t i = 0; i < renames_.size(); ++i) {
-      if (!name.starts_with(renames_[i].first)) continue;
-      used_[i] = true;
-      result = renames_[i].second + name.substr(renames_[i].first.size());
-      break;
-    }
-    return result;
-  }
-  void check(const std::string& path) const {
-    for (size_t i = 0; i < renames_.size(); ++i)
-      if (!used_[i]) throw Error(ErrorCode::kArgument, path + ": no tensor's name begins with '" + renames_[i].first + "', which --rename names", "see the names with `gannet checkpoint show` after an import without it");
-  }
-
- private:
-  const std::vector<std::pair<std::string, std::string>>& renames_;
-  std::vector<bool> used_;
-};
-
 checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const Pieces& pieces) {
   return {std::move(name), tensor.shape, 0, at::empty({numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)), stored(pieces, tensor.dtype)};
 }
@@ -49,7 +27,7 @@ std::string count_text(size_t count, const char* one) { return std::to_string(co
 std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, const DeepSpeedOptions& options, DeepSpeedReceipt& receipt) {
   std::vector<checkpoint::Slice> slices;
   std::set<std::string> names, states;
-  Renaming rename(options);
+  Renaming rename(options.renames);
   const auto renamed = [&](const ImportedTensor& tensor) {
     const std::string name = rename(tensor.name);
     if (!names.insert(name).second) throw Error(ErrorCode::kArgument, folder.path + ": two tensors are named " + name + ", one of them by --rename", "choose other names");

@@ -125,6 +125,12 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
   return std::nullopt;
 }
 
+std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
+  for (const Dtype& known : kDtypes)
+    if (known.dtype == dtype) return DtypeNames{known.name, known.storage};
+  return std::nullopt;
+}
+
 std::string class_name(std::string_view module, std::string_view name) {
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";

@@ -33,6 +33,12 @@ struct KnownClass {
 // `name`: "module.class", Python 2's spellings already replaced. Empty for a class that is not known; then `refusal` may say why,
 // and what to do, where there is more to say than that.
 std::optional<KnownClass> known_class(std::string_view name, std::string& refusal);
+// The other way, for what is written: "float32", and "FloatStorage" or "" where a dtype has no storage of its own (then its storage is
+// untyped). Empty for a dtype that PyTorch's files do not have.
+struct DtypeNames {
+  std::string_view dtype, storage;
+};
+std::optional<DtypeNames> dtype_names(c10::ScalarType dtype);
 std::string class_name(std::string_view module, std::string_view name);
 
 }  // namespace gannet::exchange

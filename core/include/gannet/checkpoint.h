@@ -78,8 +78,8 @@ struct WeightsOptions {
 };
 
 /// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a checkpoint folder of
-/// save_checkpoint, a safetensors file, or a folder with model.safetensors or its shards and index. Returns how many tensors
-/// were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound), Error(kCorrupt).
+/// save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth, .bin; at its root or under "module", "model" ...: the log tells), or a folder of
+/// either as Hugging Face lays it out. Nothing of a PyTorch file is run. Returns how many tensors were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound), Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
 /// Writes parameters and buffers as one safetensors file.
 void save_weights(const torch::nn::Module& module, const std::string& path);

@@ -3,19 +3,24 @@
 
 #include "base/text.h"
 #include "checkpoint/weight_source.h"
+#include "exchange/state_dict.h"
 #include "tensor/vector_math.h"
 
 #include <gannet/error.h>
+#include <gannet/log.h>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <unordered_set>
 
 namespace gannet {
 namespace {
+
+namespace fs = std::filesystem;
 
 // What tied tensors share, whether or not their bytes are here.
 const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -32,11 +37,40 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Small tensors are read together: a block of a checkpoint holds many.
 constexpr size_t kTogether = 8 << 20;
 
+class StateDictSource : public checkpoint::WeightSource {
+ public:
+  explicit StateDictSource(exchange::StateDict weights) : weights_(std::move(weights)) {
+    for (const auto& [name, tensor] : weights_.tensors) tensors_.insert_or_assign(name, Info{tensor.stored.sizes, tensor.stored.dtype});
+  }
+  std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
+    std::vector<at::Tensor> values;
+    for (const std::string& name : names) {
+      const auto& tensor = weights_.tensors.at(name);
+      values.push_back(tensor.file->read(tensor.stored));
+    }
+    return values;
+  }
+
+ private:
+  exchange::StateDict weights_;
+};
+
+// What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
+std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
+  const fs::path folder(path);
+  const bool is_pt = fs::is_directory(folder) ? !fs::exists(folder / "model.safetensors") && !fs::exists(folder / "model.safetensors.index.json") && exchange::is_pt_folder(path)
+                                              : fs::exists(folder) && exchange::is_pt_name(path);
+  if (!is_pt) return checkpoint::open_weights(path, tag);
+  exchange::StateDict weights = exchange::open_state_dict(path);
+  log_info("weights of " + weights.taken_from);
+  return std::make_unique<StateDictSource>(std::move(weights));
+}
+
 }  // namespace
 
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options) {
   settle_vector_math();
-  const auto opened = checkpoint::open_weights(path, options.tag);
+  const auto opened = open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
   // A tied tensor may have been saved under one of its names only.

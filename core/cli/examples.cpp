@@ -55,6 +55,14 @@ Exit code: 0, or 2 when there is no such plugin.)"},
   gannet checkpoint list run1
 
 Exit code: 0 when every checkpoint is complete, 3 when one is not.)"},
+    {"gannet checkpoint import", R"(A receipt says what was taken, and what was not and why. Nothing in the files is run.
+
+Examples:
+  gannet checkpoint import ds_run run1
+  gannet checkpoint import pytorch_model.bin run1 --rename transformer.=
+  build/bin/gpt2 --save-checkpoint run1 --resume
+
+Exit code: 0, or that of the error: nothing is written then.)"},
     {"gannet checkpoint verify", R"(Examples:
   gannet checkpoint verify run1
   gannet checkpoint verify run1 global_step100

@@ -194,11 +194,11 @@ RANK_BODY(loading) {
     auto plain = std::make_shared<DeepImpl>();
     {
       torch::NoGradGuard no_grad;
-      for (auto& parameter : plain->parameters()) parameter.uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
+      for (auto& entry : plain->named_parameters()) entry.value().uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
     }
     expected = at::cat([&] {
       std::vector<at::Tensor> all;
-      for (auto& parameter : plain->parameters()) all.push_back(parameter.detach().flatten());
+      for (auto& entry : plain->named_parameters()) all.push_back(entry.value().detach().flatten());
       return all;
     }());
     if (world->rank() == 0) gannet::save_weights(*plain, file);

@@ -51,6 +51,13 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
   gannet plugins info ./build/gannet_optimizer_lion.so
 
 Exit code: 0, or 2 when there is no such plugin.)"},
+    {"gannet report", R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still go on.
+
+Examples:
+  gannet report run1/metrics.jsonl -o run1/report.html
+  gannet report run1/metrics.jsonl --text
+
+Exit code: 0, or that of the error.)"},
     {"gannet checkpoint list", R"(Examples:
   gannet checkpoint list run1
 
@@ -71,10 +78,12 @@ Exit code: 0 when every byte is as it was written, 3 when one is not.)"},
     {"gannet checkpoint show", R"(Examples:
   gannet checkpoint show run1
   gannet checkpoint show run1 global_step100 --json
+  gannet checkpoint show pytorch_model.bin
 
 Exit code: 0, or 2 when there is no such checkpoint.)"},
     {"gannet checkpoint export", R"(Examples:
   gannet checkpoint export run1 out --dtype bf16
+  gannet checkpoint export run1 out --format pt
   gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
 
 Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},

@@ -30,6 +30,13 @@ const OptionInfo* find(const CommandInfo& command, const std::string& name) {
   return nullptr;
 }
 
+// Of an option with several names, the one that comes first and is no letter.
+std::string name_of(const OptionInfo& option) {
+  for (const std::string& name : option.names)
+    if (name.starts_with("--")) return name;
+  return option.names.back();
+}
+
 std::string wanted(const OptionInfo& option) {
   if (!option.choices.empty()) return "one of " + join(option.choices, ", ");
   if (!option.range.empty()) return "a number " + std::string(option.range.starts_with("above") ? "" : "from ") + option.range;
@@ -66,14 +73,14 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
                  help);
   }
   if (option && dynamic_cast<const CLI::ArgumentMismatch*>(&error))
-    return usage("`" + command.path + "`: " + option->names.back() + " needs a value: " + wanted(*option), help);
+    return usage("`" + command.path + "`: " + name_of(*option) + " needs a value: " + wanted(*option), help);
   if (option && (dynamic_cast<const CLI::ValidationError*>(&error) || dynamic_cast<const CLI::ConversionError*>(&error))) {
     // "--dtype: bf15 not in {...}", "--num_procs: Value 0 not in range 1 to 4096"
     std::string found = message.substr(std::min(message.size(), name.size() + 2));
     if (found.starts_with("Value ")) found.erase(0, 6);
     found = found.substr(0, found.find(" not in "));
     if (found.find(' ') == std::string::npos)
-      return usage("`" + command.path + "`: " + option->names.back() + " is '" + found + "', and must be " + wanted(*option) + did_you_mean(found, option->choices), help);
+      return usage("`" + command.path + "`: " + name_of(*option) + " is '" + found + "', and must be " + wanted(*option) + did_you_mean(found, option->choices), help);
   }
   return usage("`" + command.path + "`: " + message, help);
 }

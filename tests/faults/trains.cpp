@@ -29,6 +29,10 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 // One clock for all ranks of a machine.
 std::string moment_file() { return variable("FOLDER") + ".moment"; }
 
+void note_the_moment() {
+  if (!variable("FOLDER").empty()) std::ofstream(moment_file()) << std::fixed << now();
+}
+
 uint64_t hash_of(const at::Tensor& tensor) {  // FNV-1a
   uint64_t hash = 14695981039346656037u;
   const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
@@ -90,7 +94,7 @@ void train_with_a_fault() {
     if (where == "load" && step == kFaultyStep) engine->load_checkpoint(folder);
     if (where != "barrier" || step != kFaultyStep) continue;
     if (!is_victim) std::this_thread::sleep_for(700ms);
-    if (strikes("barrier", step) && variable("FAULT") == "return") return;
+    if (strikes("barrier", step) && variable("FAULT") == "return") return note_the_moment();
     std::thread striker([&] {
       std::this_thread::sleep_for(300ms);
       if (is_victim) fault();
@@ -108,7 +112,7 @@ void train_with_a_fault() {
 void fault() {
   const std::string kind = variable("FAULT");
   if (kind.empty()) return;
-  if (!variable("FOLDER").empty()) std::ofstream(moment_file()) << std::fixed << now();
+  note_the_moment();
   if (kind == "kill") raise(SIGKILL);
   if (kind == "stop") raise(SIGSTOP);
   if (kind == "return") throw EarlyEnd();

@@ -197,9 +197,10 @@ class Loading {
       impl_.scaler.set_state({scale.find("scale")->as_number(), scale.find("iteration")->as_int(), scale.find("last_overflow_iteration")->as_int(),
                               scale.find("hysteresis_left")->as_int()});
     }
+    bool rates_are_restored = false;
     if (wants_states()) {
       impl_.applied_steps = value("applied_steps").as_int();
-      restore_hyperparameters();
+      rates_are_restored = restore_hyperparameters();
       if (user_optimizer_.defined()) {
         std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
         torch::serialize::InputArchive archive;
@@ -212,7 +213,7 @@ class Loading {
       impl_.applied_steps = 0;  // the optimizer starts anew
     }
     if (options_.load_lr_scheduler_states) impl_.schedule_position = value("schedule_position").as_int();
-    if (!options_.load_lr_scheduler_states || !wants_states()) impl_.apply_schedule();
+    if (!options_.load_lr_scheduler_states || !rates_are_restored) impl_.apply_schedule();
     restore_random_numbers();
     restore_program_states();
   }
@@ -246,11 +247,12 @@ class Loading {
     }
   }
 
-  void restore_hyperparameters() {
+  // False where the groups are others: theirs are the config's, and the schedule's.
+  bool restore_hyperparameters() {
     const List& saved = value("groups").as_list();
     if (saved.size() != impl_.groups.size()) {
       note("the checkpoint has " + std::to_string(saved.size()) + " parameter groups, this engine " + std::to_string(impl_.groups.size()) + ": hyperparameters are the config's");
-      return;
+      return false;
     }
     for (size_t g = 0; g < saved.size(); ++g) {
       for (const auto& [name, number] : saved[g].at("hyper").as_dict().entries()) {
@@ -263,6 +265,7 @@ class Loading {
         *current = number.as_number();
       }
     }
+    return true;
   }
 
   void restore_random_numbers() {

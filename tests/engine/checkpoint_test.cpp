@@ -313,6 +313,22 @@ TEST_F(Checkpoint, InTheBackgroundItIsTheStateOfTheCallThatIsWritten) {
   EXPECT_TRUE(fs::exists(folder() + "/global_step4"));
 }
 
+TEST_F(Checkpoint, OtherParameterGroupsTakeTheSchedulesRateAtThePlaceThatWasReached) {
+  const Dict config = config_with({{"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_max_lr", 0.01}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}}}});
+  Training one(config);
+  one.train(4);
+  one.engine->save_checkpoint(folder());
+
+  auto model = std::make_shared<BusyImpl>();
+  auto two = initialize(model, {.config = config, .model_parameters = {{.parameters = model->first->parameters(), .name = "first"},
+                                                                       {.parameters = {model->norm->weight, model->norm->bias, model->second->weight, model->second->bias}, .name = "rest"}}})
+                 .engine;
+  EXPECT_THAT(two->load_checkpoint(folder()).to_string(), HasSubstr("1 parameter groups, this engine 2"));
+  const double reached = one.engine->get_lr()[0];
+  EXPECT_GT(reached, 0);
+  EXPECT_EQ(two->get_lr(), (std::vector<double>{reached, reached}));
+}
+
 TEST_F(Checkpoint, TheProgramsOwnOptimizerIsSavedToo) {
   auto make = [&](uint64_t seed) {
     torch::manual_seed(seed);

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from parity import largest, run
+from parity import largest, run, write_table
 
 STEPS, LENGTH, MICRO_BATCH = 10, 64, 2
 BOUND = 2e-5
@@ -97,7 +97,7 @@ def go_on_under_gannet(args, case, folder, side, stage, ranks, offload):
     settings = config(case["then"], stage, offload)
     settings["train_micro_batch_size_per_gpu"] = MICRO_BATCH * case["ranks"] // ranks  # the same samples in a step
     run(words([gannet, "run", "--num_procs", ranks, args.build / "bin/gpt2", *flags(args, settings, folder, side, ranks),
-               "--load-checkpoint", folder / "imported"]), folder, f"{side}.log")
+               "--plain-operators", "--load-checkpoint", folder / "imported"]), folder, f"{side}.log")
     return [json.loads(line) for line in open(folder / f"{side}.jsonl")]
 
 
@@ -177,7 +177,8 @@ def main():
         for number, (stage, ranks, offload) in enumerate(places):
             ours = go_on_under_gannet(args, case, folder, "ours" + (str(number) if number else ""), stage, ranks, offload)
             first, loss, lr, norm = compared(theirs, ours)
-            good = max(loss, lr, norm or 0) <= BOUND
+            # The norm of 16-bit gradients moves with every bit of a 16-bit weight: shown, not judged.
+            good = max(loss, lr, norm if norm and case["then"] == "fp32" else 0) <= BOUND
             failed |= not good and case["then"] == "fp32"
             went_on = "the same" if number == 0 else f"stage {stage} {offload}".strip() + f", {ranks} rank{'s' if ranks > 1 else ''}"
             if case["then"] != case["dtype"]:
@@ -186,11 +187,7 @@ def main():
                         f"| {first:.1e} | {loss:.1e} | {lr:.1e} | {'-' if norm is None else f'{norm:.1e}'} | {'yes' if good else 'no'} |")
             print(rows[-1], flush=True)
     if args.table and rows:
-        text = args.table.read_text()
-        begin, end = "<!-- continuation -->", "<!-- /continuation -->"
-        head = "| stage | ranks | dtype | both go on in, Gannet at | first loss | loss | lr | gradient norm | within 2e-5 |\n|---|---|---|---|---|---|---|---|---|\n"
-        before, after = text.split(begin)[0], text.split(end)[1]
-        args.table.write_text(before + begin + "\n" + head + "\n".join(rows) + "\n" + end + after)
+        write_table(args.table, "continuation", ["stage", "ranks", "dtype", "both go on in, Gannet at", "first loss", "loss", "lr", "gradient norm", "within 2e-5"], rows)
     return 1 if failed else 0
 
 

@@ -116,6 +116,13 @@ def weights_apart(python, left, right):
     return float(subprocess.run([python, "-c", code, left, right], check=True, capture_output=True, text=True).stdout)
 
 
+# Between <!-- name --> and <!-- /name -->, in place of what stands there.
+def write_table(path, name, columns, rows):
+    text, begin, end = path.read_text(), f"<!-- {name} -->", f"<!-- /{name} -->"
+    head = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    path.write_text(text.split(begin)[0] + "\n".join([begin, *head, *rows, end]) + text.split(end)[1])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=pathlib.Path, required=True)
@@ -154,11 +161,7 @@ def main():
                     f"| {loss:.1e} | {lr:.1e} | {norm:.1e} | {weights:.1e} | {'yes' if good else '**no**'} |")
         print(rows[-1], flush=True)
     if args.table and rows:
-        text = args.table.read_text()
-        begin, end = "<!-- table -->", "<!-- /table -->"
-        head = "| stage | optimizer | scheduler | dtype | ranks | accumulation | loss | lr | gradient norm | weights | within bounds |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
-        before, after = text.split(begin)[0], text.split(end)[1]
-        args.table.write_text(before + begin + "\n" + head + "\n".join(rows) + "\n" + end + after)
+        write_table(args.table, "table", ["stage", "optimizer", "scheduler", "dtype", "ranks", "accumulation", "loss", "lr", "gradient norm", "weights", "within bounds"], rows)
     return 1 if failed else 0
 
 

@@ -122,6 +122,20 @@ void rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) io_failed("rename " + from + " to", to, errno);
 }
 
+void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write) {
+  const std::string beside = path + ".tmp-" + std::to_string(::getpid());
+  try {
+    write(beside);
+    rename_file(beside, path);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  // The rename itself reaches the disk with its folder.
+  const auto slash = path.rfind('/');
+  sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
 Kind kind_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,8 @@ void write_synced(const std::string& path, std::string_view text);              
 void sync(int file, const std::string& path);
 void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);
+// Whole or not at all: `write` makes a file beside it and syncs it, which then takes the place of `path`, on the disk too.
+void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write);
 
 struct Kind {
   bool exists = false, is_folder = false, is_file = false;

@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <gannet/safetensors.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
@@ -67,13 +66,12 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
                     " bytes, the format allows 100000000",
                 "save it as several files");
 
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  try {
-    checkpoint::Descriptor file = checkpoint::open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  checkpoint::replace_file(path, [&](const std::string& beside) {
+    checkpoint::Descriptor file = checkpoint::open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
     const uint64_t header_bytes = json.size();
     uint64_t offset = 0;
     const auto append = [&](const void* from, uint64_t bytes) {
-      checkpoint::write_at(file, static_cast<const char*>(from), bytes, offset, temporary);
+      checkpoint::write_at(file, static_cast<const char*>(from), bytes, offset, beside);
       offset += bytes;
     };
     append(&header_bytes, sizeof(header_bytes));
@@ -83,16 +81,9 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
       tensor = at::Tensor();
       append(plain.const_data_ptr(), plain.nbytes());
     }
-    checkpoint::sync(file, temporary);
-    file.close(temporary);
-    checkpoint::rename_file(temporary, path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  // The rename itself reaches the disk with its folder.
-  const auto slash = path.rfind('/');
-  checkpoint::sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+    checkpoint::sync(file, beside);
+    file.close(beside);
+  });
 }
 
 }  // namespace gannet

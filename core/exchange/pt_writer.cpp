@@ -5,7 +5,6 @@
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
 #include <gannet/error.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -130,19 +129,12 @@ void save_pt(const std::string& path, const NamedTensors& tensors) {
     entries.push_back({{name}, tensor.scalar_type(), tensor.sizes().vec(), found == views.end() ? -1 : found->second});
     if (is_plain) views.emplace(view, static_cast<int64_t>(entries.size()) - 1);
   }
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  try {
-    PtWriter writer(temporary, entries);
+  checkpoint::replace_file(path, [&](const std::string& beside) {
+    PtWriter writer(beside, entries);
     for (size_t i = 0; i < tensors.size(); ++i)
       if (entries[i].same_as < 0) writer.write(tensors[i].second);
     writer.finish();
-    checkpoint::rename_file(temporary, path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  const auto slash = path.rfind('/');
-  checkpoint::sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+  });
 }
 
 }  // namespace gannet::exchange

@@ -48,7 +48,7 @@ void set_threads(int threads) {
 
 LoadedModel make_model(const Options& options) {
   at::manual_seed(options.seed);
-  return options.model.empty() ? LoadedModel{Gpt(options.architecture), ""} : load_model(options.model);
+  return options.model.empty() ? LoadedModel{Gpt(options.architecture), ""} : load_model(options.model, options.architecture.plain_operators);
 }
 
 // Mean loss over the held-out tokens, each rank a share of the samples.

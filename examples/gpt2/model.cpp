@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "ops.h"
-
 namespace gpt2 {
 namespace {
 
@@ -43,34 +41,36 @@ Tensor dropped(const Tensor& x, double probability, bool training) {
 
 }  // namespace
 
-Conv1DImpl::Conv1DImpl(int64_t in, int64_t out, double deviation) {
+Conv1DImpl::Conv1DImpl(int64_t in, int64_t out, double deviation, Operators operators) : operators_(operators) {
   weight_ = register_parameter("weight", torch::nn::init::normal_(torch::empty({in, out}), 0, deviation));
   bias_ = register_parameter("bias", torch::zeros({out}));
 }
 
-Tensor Conv1DImpl::forward(const Tensor& x) { return affine(x, weight_, bias_); }
+Tensor Conv1DImpl::forward(const Tensor& x) { return operators_.affine(x, weight_, bias_); }
 
 AttentionImpl::AttentionImpl(const GptOptions& options, int64_t layer)
-    : heads_(options.heads),
+    : operators_(options.plain_operators),
+      heads_(options.heads),
       dropout_(options.attention_dropout),
       scale_((options.scale_attention ? 1 / std::sqrt(static_cast<double>(options.width / options.heads)) : 1.0) /
              (options.scale_attention_by_layer ? layer + 1 : 1)),
-      c_attn_(register_module("c_attn", Conv1D(options.width, 3 * options.width, options.initializer_range))),
-      c_proj_(register_module("c_proj", Conv1D(options.width, options.width, residual_deviation(options)))) {}
+      c_attn_(register_module("c_attn", Conv1D(options.width, 3 * options.width, options.initializer_range, operators_))),
+      c_proj_(register_module("c_proj", Conv1D(options.width, options.width, residual_deviation(options), operators_))) {}
 
 Tensor AttentionImpl::forward(const Tensor& x, int64_t batch) {
   const int64_t rows = x.size(0), width = x.size(1);
   const auto qkv = c_attn_->forward(x)
                        .view({batch, rows / batch, 3, heads_, width / heads_})
                        .permute({2, 0, 3, 1, 4});  // [3, B, heads, T, width/heads]
-  const Tensor y = causal_attention(qkv[0], qkv[1], qkv[2], is_training() ? dropout_ : 0, scale_);
+  const Tensor y = operators_.causal_attention(qkv[0], qkv[1], qkv[2], is_training() ? dropout_ : 0, scale_);
   return c_proj_->forward(y.transpose(1, 2).reshape({rows, width}));
 }
 
 MlpImpl::MlpImpl(const GptOptions& options)
-    : activation_(options.activation),
-      c_fc_(register_module("c_fc", Conv1D(options.width, options.inner, options.initializer_range))),
-      c_proj_(register_module("c_proj", Conv1D(options.inner, options.width, residual_deviation(options)))) {
+    : operators_(options.plain_operators),
+      activation_(options.activation),
+      c_fc_(register_module("c_fc", Conv1D(options.width, options.inner, options.initializer_range, operators_))),
+      c_proj_(register_module("c_proj", Conv1D(options.inner, options.width, residual_deviation(options), operators_))) {
   if (activation_ != "gelu_new" && activation_ != "gelu_pytorch_tanh" && activation_ != "gelu" && activation_ != "relu")
     throw gannet::Error(gannet::ErrorCode::kUnsupported, "GPT-2: activation_function '" + activation_ + "'",
                         "this example has gelu_new, gelu_pytorch_tanh, gelu and relu");
@@ -79,7 +79,8 @@ MlpImpl::MlpImpl(const GptOptions& options)
 Tensor MlpImpl::forward(const Tensor& x) {
   const Tensor wide = c_fc_->forward(x);
   if (activation_ == "relu") return c_proj_->forward(at::relu(wide));
-  return c_proj_->forward(at::gelu(wide, activation_ == "gelu" ? "none" : "tanh"));
+  if (activation_ == "gelu") return c_proj_->forward(at::gelu(wide));
+  return c_proj_->forward(activation_ == "gelu_new" ? operators_.gelu_tanh(wide) : at::gelu(wide, "tanh"));
 }
 
 BlockImpl::BlockImpl(const GptOptions& options, int64_t layer)
@@ -112,7 +113,7 @@ Tensor TransformerImpl::forward(const Tensor& tokens) {
                         "GPT-2: a sequence of " + std::to_string(length) + " tokens in a model of " +
                             std::to_string(options_.positions) + " positions",
                         "choose a shorter sequence (--seq-len) or a model with more positions");
-  Tensor x = lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
+  Tensor x = Operators(options_.plain_operators).lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
   x = dropped(x, options_.embedding_dropout, is_training()).flatten(0, 1);
   for (const auto& block : *h_) x = block->as<Block>()->forward(x, batch);
   return ln_f_->forward(x);
@@ -122,7 +123,7 @@ GptImpl::GptImpl(const GptOptions& options)
     : options_(checked(options)), transformer_(register_module("transformer", Transformer(options_))) {}
 
 Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
-  return head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
+  return Operators(options_.plain_operators).head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
 }
 
 Tensor GptImpl::logits(const Tensor& tokens) {

@@ -14,6 +14,8 @@
 
 #include <string>
 
+#include "ops.h"
+
 namespace gpt2 {
 
 /// Names in comments are those of Hugging Face's config.json.
@@ -32,15 +34,17 @@ struct GptOptions {
   double attention_dropout = 0;           // attn_pdrop
   bool scale_attention = true;            // scale_attn_weights
   bool scale_attention_by_layer = false;  // scale_attn_by_inverse_layer_idx
+  bool plain_operators = false;           // see Operators; no property of the weights
 };
 
 // A linear layer whose weight is [in, out].
 class Conv1DImpl : public torch::nn::Module {
  public:
-  Conv1DImpl(int64_t in, int64_t out, double deviation);
+  Conv1DImpl(int64_t in, int64_t out, double deviation, Operators operators);
   at::Tensor forward(const at::Tensor& x);  // [N, in] -> [N, out]
 
  private:
+  Operators operators_;
   at::Tensor weight_, bias_;
 };
 TORCH_MODULE(Conv1D);
@@ -51,6 +55,7 @@ class AttentionImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, int64_t batch);  // [B*T, width] -> [B*T, width]
 
  private:
+  Operators operators_;
   int64_t heads_;
   double dropout_, scale_;
   Conv1D c_attn_, c_proj_;
@@ -63,6 +68,7 @@ class MlpImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  Operators operators_;
   std::string activation_;
   Conv1D c_fc_, c_proj_;
 };

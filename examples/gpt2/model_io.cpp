@@ -168,11 +168,13 @@ void write_config(const std::filesystem::path& path, const GptOptions& options, 
 
 }  // namespace
 
-LoadedModel load_model(const std::string& folder) {
+LoadedModel load_model(const std::string& folder, bool plain_operators) {
   const auto path = std::filesystem::path(folder) / "config.json";
   const Json config = read_json(path);
   LoadedModel loaded;
-  loaded.model = Gpt(parse_options(config, path.string()));
+  GptOptions options = parse_options(config, path.string());
+  options.plain_operators = plain_operators;
+  loaded.model = Gpt(options);
   loaded.config_json = config.dump();
   copy_into(*loaded.model, with_current_names(read_tensors(folder)), folder);
   return loaded;

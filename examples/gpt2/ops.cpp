@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <vector>
 
 namespace gpt2 {
@@ -128,8 +130,6 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   }
 };
 
-bool widened(const Tensor& tensor) { return tensor.is_cpu() && product_dtype(tensor.scalar_type()) != tensor.scalar_type(); }
-
 }  // namespace
 
 at::ScalarType product_dtype(at::ScalarType dtype) {
@@ -144,20 +144,34 @@ at::ScalarType product_dtype(at::ScalarType dtype) {
 #endif
 }
 
-at::Tensor affine(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (widened(x) && x.scalar_type() == weight.scalar_type()) return WideAffine::apply(x, weight, bias);
+bool Operators::widens(const Tensor& x) const {
+  return !plain_ && x.is_cpu() && product_dtype(x.scalar_type()) != x.scalar_type();
+}
+
+Tensor Operators::affine(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+  if (widens(x) && x.scalar_type() == weight.scalar_type()) return WideAffine::apply(x, weight, bias);
   return at::addmm(bias, x, weight);
 }
 
-at::Tensor head_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
-  if (hidden.is_cpu() && hidden.scalar_type() != at::kDouble && hidden.scalar_type() == weight.scalar_type())
+Tensor Operators::gelu_tanh(const Tensor& x) const {
+  if (!plain_) return at::gelu(x, "tanh");
+  // One by one: backward adds the three gradients of x in the reverse of the order in which C++ happens to call these.
+  const Tensor half = 0.5 * x;
+  const Tensor cube = at::pow(x, 3.0);
+  const Tensor inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * cube);
+  return half * (1.0 + at::tanh(inner));
+}
+
+Tensor Operators::head_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets) const {
+  if (!plain_ && hidden.is_cpu() && hidden.scalar_type() != at::kDouble && hidden.scalar_type() == weight.scalar_type())
     return HeadLoss::apply(hidden, weight, targets.contiguous());
   const Tensor logits = at::mm(hidden, weight.t());
   return at::cross_entropy_loss(logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat), targets);
 }
 
-at::Tensor causal_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, double scale) {
-  if (widened(query)) {
+Tensor Operators::causal_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
+                                   double scale) const {
+  if (widens(query)) {
     const auto wide = at::kFloat;
     return at::scaled_dot_product_attention(query.to(wide), key.to(wide), value.to(wide), {}, dropout, /*is_causal=*/true, scale)
         .to(query.scalar_type());
@@ -165,8 +179,9 @@ at::Tensor causal_attention(const Tensor& query, const Tensor& key, const Tensor
   return at::scaled_dot_product_attention(query, key, value, {}, dropout, /*is_causal=*/true, scale);
 }
 
-at::Tensor lookup(const Tensor& weight, const Tensor& tokens) {
-  return at::embedding(weight, tokens, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, /*sparse=*/weight.is_cpu());
+Tensor Operators::lookup(const Tensor& weight, const Tensor& tokens) const {
+  const bool sparse = !plain_ && weight.is_cpu();
+  return at::embedding(weight, tokens, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, sparse);
 }
 
 }  // namespace gpt2

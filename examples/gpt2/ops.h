@@ -1,6 +1,6 @@
-// The two operations in which a GPT on a CPU spends its time, as autograd functions.
+// The operations in which a GPT on a CPU spends its time, as autograd functions.
 //
-// Both compute what the plain operators compute. They save time where LibTorch's plain way is slow: 16-bit products on
+// They compute what the plain operators compute. They save time where LibTorch's plain way is slow: 16-bit products on
 // processors whose fp32 units are faster, and the 50,257 logits per token that would be written and read eight times over.
 // On other devices the plain operators run.
 #pragma once
@@ -9,20 +9,35 @@
 
 namespace gpt2 {
 
-/// x weight + bias with weight as [in, out]. x: [N, in] of the weight's dtype; result [N, out].
-at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+class Operators {
+ public:
+  /// plain: each operator as Hugging Face's GPT-2 calls it. 16-bit activations are then rounded where it rounds them, and a
+  /// run can be compared with one of transformers bit for bit; it takes longer.
+  explicit Operators(bool plain) : plain_(plain) {}
 
-/// Mean over N tokens of the cross entropy of softmax(hidden weight^T), in fp32, as a scalar.
-/// hidden: [N, width], weight: [vocab, width] of the same dtype, targets: [N] int64. Reads the vocabulary in chunks that fit
-/// the processor's caches; the gradient of the logits is never stored.
-at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets);
+  /// x weight + bias with weight as [in, out]. x: [N, in] of the weight's dtype; result [N, out].
+  at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
 
-/// Causal attention. query, key, value: [B, heads, T, width / heads]; result of the same shape.
-at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
-                            double scale);
+  /// x Phi(x), Phi by its approximation with a hyperbolic tangent (Hendrycks and Gimpel 2016).
+  at::Tensor gelu_tanh(const at::Tensor& x) const;
 
-/// Rows of `weight` for `tokens`. On a CPU its gradient is sparse, so that it joins the dense one of head_loss in place.
-at::Tensor lookup(const at::Tensor& weight, const at::Tensor& tokens);
+  /// Mean over N tokens of the cross entropy of softmax(hidden weight^T), in fp32, as a scalar.
+  /// hidden: [N, width], weight: [vocab, width] of the same dtype, targets: [N] int64. Reads the vocabulary in chunks that fit
+  /// the processor's caches; the gradient of the logits is never stored.
+  at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets) const;
+
+  /// Causal attention. query, key, value: [B, heads, T, width / heads]; result of the same shape.
+  at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
+                              double scale) const;
+
+  /// Rows of `weight` for `tokens`. On a CPU its gradient is sparse, so that it joins the dense one of head_loss in place.
+  at::Tensor lookup(const at::Tensor& weight, const at::Tensor& tokens) const;
+
+ private:
+  bool widens(const at::Tensor& x) const;
+
+  bool plain_;
+};
 
 /// The dtype in which this CPU multiplies matrices of `dtype` fastest: fp32 for 16-bit tensors on processors without
 /// full-rate instructions for them. A rule on the processor's features, not a measurement: every run decides alike.

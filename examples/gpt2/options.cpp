@@ -31,6 +31,8 @@ Options parse_options(int argc, char** argv) {
                "go on from the folder of --save-checkpoint where it holds one; --steps counts from the first start")
       ->needs(save)
       ->excludes("--load-checkpoint");
+  app.add_flag("--plain-operators", options.architecture.plain_operators,
+               "round 16-bit activations where transformers' GPT-2 does; takes longer");
   app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();

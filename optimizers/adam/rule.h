@@ -5,11 +5,11 @@
 // `Math` is ScalarMath<T> (optimizers/common/arithmetic.h) or LaneMath<D> (elementwise-inl.h). A term that is switched off has
 // the factor 0.
 
-// DeepSpeed's FusedAdam (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), decay inside the update, from the old
-// parameter:
-//   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  u = (m/bc1) / (sqrt(v/bc2) + eps) + decay p;  p <- p - lr u
-// Its CPU build does the same algebra in another order (bias correction after the root, the decay rounded into p first);
-// they differ in last bits. This order costs two products more, which hide behind the memory.
+// DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in its order of roundings, so that runs on a
+// CPU stay within its last bits: the root is corrected rather than the moments, the decay is rounded into the parameter first.
+//   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
+// Its CUDA kernel does the same algebra in another order, with two products more. Offloading changes no bit here, so there is
+// one order for all devices.
 template <class T>
 struct AdamRule : AdamNumbers<T> {
   using Number = T;
@@ -21,10 +21,9 @@ struct AdamRule : AdamNumbers<T> {
     const V g = math.mul_add(math.set(n.l2), param, gradient);
     exp_avg = math.mul_add(math.set(n.one_minus_beta1), g, math.mul(math.set(n.beta1), exp_avg));
     exp_avg_sq = math.mul_add(math.set(n.one_minus_beta2), math.mul(g, g), math.mul(math.set(n.beta2), exp_avg_sq));
-    const V numerator = math.mul(exp_avg, math.set(n.inverse_bias1));
-    const V denominator = math.add(math.sqrt(math.mul(exp_avg_sq, math.set(n.inverse_bias2))), math.set(n.eps));
-    const V update = math.mul_add(math.set(n.decoupled_decay), param, math.div(numerator, denominator));
-    param = math.mul_add(math.set(n.minus_lr), update, param);
+    const V denominator = math.mul_add(math.sqrt(exp_avg_sq), math.set(n.inverse_root_bias2), math.set(n.eps));
+    const V decayed = math.mul_add(math.set(n.decoupled_decay), param, param);
+    param = math.mul_add(math.div(exp_avg, denominator), math.set(n.minus_step_size), decayed);
   }
 };
 

@@ -16,9 +16,9 @@ struct AdamStep {
 template <class T>
 struct AdamNumbers {
   T beta1, one_minus_beta1, beta2, one_minus_beta2;
-  T inverse_bias1, inverse_bias2;  // 1/bc1, 1/bc2
-  T eps, minus_lr;
-  T decoupled_decay;  // 0 unless decoupled
+  T inverse_root_bias2;  // 1/sqrt(bc2)
+  T eps, minus_step_size;  // -lr/bc1
+  T decoupled_decay;       // -lr decay; 0 unless decoupled
   T l2;               // 0 if decoupled
 };
 
@@ -33,11 +33,10 @@ AdamNumbers<T> adam_numbers(const AdamStep& s) {
   n.one_minus_beta2 = 1 - n.beta2;
   const double bias1 = s.bias_correction ? 1 - std::pow(double{n.beta1}, static_cast<double>(s.step)) : 1;
   const double bias2 = s.bias_correction ? 1 - std::pow(double{n.beta2}, static_cast<double>(s.step)) : 1;
-  n.inverse_bias1 = static_cast<T>(1 / bias1);
-  n.inverse_bias2 = static_cast<T>(1 / bias2);
+  n.inverse_root_bias2 = static_cast<T>(1 / std::sqrt(bias2));
   n.eps = static_cast<T>(s.eps);
-  n.minus_lr = static_cast<T>(-s.lr);
-  n.decoupled_decay = s.decoupled ? static_cast<T>(s.weight_decay) : 0;
+  n.minus_step_size = static_cast<T>(-s.lr / bias1);
+  n.decoupled_decay = s.decoupled ? -static_cast<T>(s.lr) * static_cast<T>(s.weight_decay) : 0;
   n.l2 = s.decoupled ? 0 : static_cast<T>(s.weight_decay);
   return n;
 }

@@ -9,15 +9,14 @@
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/support.h"
 #include "checkpoint/checkpoint.h"
 
 namespace gannet::checkpoint {
@@ -85,15 +84,6 @@ class CheckpointTest : public testing::Test {
   fs::path root_ = fs::temp_directory_path() / ("gannet-checkpoint-" + std::to_string(::getpid()));
 };
 
-inline std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-inline void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-
 inline Slice whole(const std::string& name, const at::Tensor& tensor) { return {name, tensor.sizes().vec(), 0, tensor}; }
 
 inline Content small_content(const std::string& tag, double value = 1) {
@@ -110,19 +100,6 @@ inline at::Tensor read_whole(const Opened& opened, const std::string& name) {
   at::Tensor into = at::empty(info->shape, info->dtype);
   opened.read({{name, 0, into}});
   return into;
-}
-
-// The message of the Error that `body` throws; its code is `code`.
-template <class Body>
-std::string error_of(ErrorCode code, Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(to_string(error.code()), std::string(to_string(code))) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 }  // namespace gannet::checkpoint

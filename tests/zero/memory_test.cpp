@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -180,6 +181,46 @@ RANK_BODY(construction) {
 }
 TEST(Memory, WhileAModelIsBuiltIsAShardAndALayer) {
   for (const int count : {2, 4}) ranks::expect_all_succeed(run_ranks("construction", count));
+}
+
+// The layers of a GPT, of any size.
+struct GptLayersImpl : torch::nn::Module {
+  static constexpr int64_t kVocabulary = 50304;
+  GptLayersImpl(int64_t width, int64_t layers) {
+    embedding = register_module("embedding", torch::nn::Embedding(kVocabulary, width));
+    const auto linear = [&](const std::string& name, int64_t in, int64_t out) {
+      register_module(name, torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false)));
+    };
+    for (int64_t i = 0; i < layers; ++i) {
+      const std::string at = std::to_string(i);
+      linear("attention" + at, width, 3 * width);
+      linear("projection" + at, width, width);
+      linear("up" + at, width, 4 * width);
+      linear("down" + at, 4 * width, width);
+    }
+  }
+  torch::nn::Embedding embedding{nullptr};
+};
+
+// By hand at any size, 1.1 thousand million parameters here:
+//   GANNET_TEST_RANK_BODY=gpt_construction WIDTH=2048 LAYERS=20 build/bin/gannet run --num_procs 4 build/tests/zero_memory_test
+RANK_BODY(gpt_construction) {
+  c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
+  auto world = gannet::init_distributed({.timeout_seconds = 600});
+  const int64_t width = std::stoll(variable("WIDTH")), layers = std::stoll(variable("LAYERS"));
+  const Dict config = config_with({{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}}}});
+  const int64_t before = alive(), parameters = 12 * width * width * layers + GptLayersImpl::kVocabulary * width;
+  Counting::instance().reset_peak();
+  gannet::zero::Init init({.config = config});
+  GptLayersImpl model(width, layers);
+  const double shard = 4.0 * static_cast<double>(parameters) / world->size(), layer = 4.0 * static_cast<double>(width) * std::max(4 * width, GptLayersImpl::kVocabulary);
+  const double peak = static_cast<double>(Counting::instance().peak() + gannet::flat_bytes_alive() - before);
+  std::printf("rank %d: %.3fe9 parameters, shard %.1f MiB, largest layer %.1f MiB, peak %.1f MiB: %.4f of both\n", world->rank(), static_cast<double>(parameters) / 1e9, shard / 0x1p20,
+              layer / 0x1p20, peak / 0x1p20, peak / (shard + layer));
+  expect(peak <= 1.05 * (shard + layer), "the peak is " + std::to_string(peak / (shard + layer)) + " of a shard and the largest layer");
+}
+TEST(Memory, WhileAGptIsBuiltIsAShardAndItsLargestLayer) {
+  ranks::expect_all_succeed(run_ranks("gpt_construction", 4, {.environment = {{"WIDTH", "128"}, {"LAYERS", "3"}}}));
 }
 
 // Weights go from a file into the shards of a model that is being built, a few tensors at a time.

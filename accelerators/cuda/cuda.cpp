@@ -27,9 +27,10 @@ uint32_t count_devices() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw Failure(GANNET_UNAVAILABLE, "the NVIDIA driver shows no device" +
-                                          (visible ? " (CUDA_VISIBLE_DEVICES is '" + std::string(visible) + "')" : std::string()) +
-                                          "; look at `nvidia-smi`" + kRemedy);
+    throw Failure(GANNET_UNAVAILABLE,
+                  "the NVIDIA driver shows no device" +
+                      (visible ? " (CUDA_VISIBLE_DEVICES is '" + std::string(visible) + "')" : std::string()) +
+                      "; look at `nvidia-smi`" + kRemedy);
   }
   if (status != cudaSuccess)
     throw Failure(GANNET_UNAVAILABLE, "the NVIDIA driver does not serve CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
@@ -40,7 +41,8 @@ uint32_t count_devices() {
 
 int attribute(cudaDeviceAttr which, uint32_t device) {
   int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, static_cast<int>(device)), "asking for a property of CUDA device " + std::to_string(device));
+  check(cudaDeviceGetAttribute(&value, which, static_cast<int>(device)),
+        "asking for a property of CUDA device " + std::to_string(device));
   return value;
 }
 
@@ -50,8 +52,8 @@ class Cuda : public sdk::AcceleratorBase {
 
   Cuda(const gannet_host& host, const sdk::Params& params) : AcceleratorBase(host, params), count_(count_devices()) {
     open_torch_half();
-    capabilities_ = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY | GANNET_ACCELERATOR_STREAMS |
-                    GANNET_ACCELERATOR_SEPARATE_MEMORY;
+    capabilities_ = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY |
+                    GANNET_ACCELERATOR_STREAMS | GANNET_ACCELERATOR_SEPARATE_MEMORY;
     for (uint32_t device = 0; device < count_; ++device)
       if (attribute(cudaDevAttrComputeCapabilityMajor, device) < 8) capabilities_ &= ~uint64_t{GANNET_ACCELERATOR_BF16};
   }
@@ -61,7 +63,8 @@ class Cuda : public sdk::AcceleratorBase {
 
   void device_info(uint32_t device, gannet_device_info& info) const {
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, static_cast<int>(device)), "asking for the properties of CUDA device " + std::to_string(device));
+    check(cudaGetDeviceProperties(&properties, static_cast<int>(device)),
+          "asking for the properties of CUDA device " + std::to_string(device));
     info.torch_device_type = static_cast<int32_t>(c10::DeviceType::CUDA);
     info.compute_major = static_cast<uint32_t>(properties.major);
     info.compute_minor = static_cast<uint32_t>(properties.minor);
@@ -79,7 +82,8 @@ class Cuda : public sdk::AcceleratorBase {
     try {
       return c10::Stream(c10::Stream::UNSAFE, device_of(device), stream_id).native_handle();
     } catch (const std::exception& error) {
-      log(GANNET_LOG_ERROR, "CUDA device " + std::to_string(device) + " has no stream " + std::to_string(stream_id) + ": " + error.what());
+      log(GANNET_LOG_ERROR,
+          "CUDA device " + std::to_string(device) + " has no stream " + std::to_string(stream_id) + ": " + error.what());
       return nullptr;
     }
   }
@@ -111,4 +115,5 @@ class Cuda : public sdk::AcceleratorBase {
 }  // namespace gannet::accelerators
 
 GANNET_PLUGINS("accelerator/cuda", GANNET_TIER_PINNED,
-               gannet::sdk::accelerator<gannet::accelerators::Cuda>("cuda", GANNET_TIER_PINNED, GANNET_FINGERPRINT, "0.1.0", "NVIDIA GPUs, by LibTorch's CUDA half"))
+               gannet::sdk::accelerator<gannet::accelerators::Cuda>("cuda", GANNET_TIER_PINNED, GANNET_FINGERPRINT, "0.1.0",
+                                                                    "NVIDIA GPUs, by LibTorch's CUDA half"))

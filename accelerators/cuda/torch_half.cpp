@@ -51,7 +51,8 @@ void open_torch_half() {
   // Global: what LibTorch itself opens later (its linear algebra) resolves against it.
   if (!dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     const char* reason = dlerror();
-    throw Failure(GANNET_UNSUPPORTED, "there is a CUDA device, but LibTorch's CUDA half cannot be opened: " + std::string(reason ? reason : file) + kRemedy);
+    throw Failure(GANNET_UNSUPPORTED, "there is a CUDA device, but LibTorch's CUDA half cannot be opened: " +
+                                          std::string(reason ? reason : file) + kRemedy);
   }
   replace_early_stub();
   if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA) || !at::detail::getCUDAHooks().hasCUDA())

@@ -120,7 +120,9 @@ int main(int argc, char** argv) {
   const Rounds as_saved = alternate({{"ours", [&] { work.load_ours(); }}, {"torch", [&] { work.load_theirs(); }}}, rounds);
   work.check();
   work.read_through_cache();
-  const Rounds cached = alternate({{"ours", [&] { work.load_ours(); }}, {"torch", [&] { work.load_theirs(); }}, {"read", [&] { work.read_through_cache(); }}}, rounds);
+  const Rounds cached = alternate(
+      {{"ours", [&] { work.load_ours(); }}, {"torch", [&] { work.load_theirs(); }}, {"read", [&] { work.read_through_cache(); }}},
+      rounds);
   work.check();
   Rounds cold;
   for (int round = 0; round < rounds; ++round) {  // dropping is not part of the time
@@ -128,7 +130,8 @@ int main(int argc, char** argv) {
     cold["ours"].push_back(seconds([&] { work.load_ours(); }));
     cold["torch"].push_back(seconds([&] { work.load_theirs(); }));
     cold["read"].push_back(seconds([&] { work.read_from_disk(); }));
-    std::printf("cold %d  ours %.2f ms torch %.2f ms read %.2f ms\n", round + 1, cold["ours"].back() * 1e3, cold["torch"].back() * 1e3, cold["read"].back() * 1e3);
+    std::printf("cold %d  ours %.2f ms torch %.2f ms read %.2f ms\n", round + 1, cold["ours"].back() * 1e3,
+                cold["torch"].back() * 1e3, cold["read"].back() * 1e3);
   }
   work.check();
   print_figure("checkpoint_save", saves, "ours", "torch", {{"bar", 1 / 1.6}});

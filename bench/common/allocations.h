@@ -1,4 +1,5 @@
-// Counts what the calling thread asks of the C library's allocator. One file of a program includes it: it replaces malloc and its kin.
+// Counts what the calling thread asks of the C library's allocator. One file of a program includes it: it replaces malloc and its
+// kin.
 //
 //   const uint64_t before = gannet::bench::allocations();
 //   step();

@@ -2,21 +2,20 @@
 // of the gradients, the optimizer plugin's update of each parameter. A GPT of about 30M parameters in fp32.
 //
 //   engine_bench [--tokens 512] [--rounds 9]
-#include "common/rounds.h"
-#include "interfaces/optimizer.h"
-#include "model.h"
-#include "precision/grad_norm.h"
-
-#include <gannet/gannet.h>
-
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros_like.h>
+#include <gannet/gannet.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+
+#include "common/rounds.h"
+#include "interfaces/optimizer.h"
+#include "model.h"
+#include "precision/grad_norm.h"
 
 namespace {
 
@@ -29,7 +28,10 @@ class HandWritten {
       : model_(model),
         registry_({}),
         plugin_(registry_.require(GANNET_KIND_OPTIMIZER, "AdamW", "cpu")),
-        adam_(plugin_, gannet::plugin::parse_params(plugin_, gannet::Dict{{"lr", 1e-4}}, [](const std::string&) { return std::string("bench"); }), host_) {
+        adam_(plugin_,
+              gannet::plugin::parse_params(plugin_, gannet::Dict{{"lr", 1e-4}},
+                                           [](const std::string&) { return std::string("bench"); }),
+              host_) {
     for (auto& parameter : model_->parameters()) {
       parameters_.push_back(parameter);
       first_.push_back(at::zeros_like(parameter));
@@ -42,7 +44,9 @@ class HandWritten {
     at::NoGradGuard no_grad;
     double squares = 0;
     for (auto& parameter : parameters_)
-      squares += gannet::sum_of_squares(parameter.grad().const_data_ptr(), GANNET_FLOAT32, static_cast<uint64_t>(parameter.numel()), 0).sum_of_squares;
+      squares +=
+          gannet::sum_of_squares(parameter.grad().const_data_ptr(), GANNET_FLOAT32, static_cast<uint64_t>(parameter.numel()), 0)
+              .sum_of_squares;
     const double excess = std::sqrt(squares) + 1e-6;
     ++t_;
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -91,10 +95,12 @@ int main(int argc, char** argv) {
   size.heads = 8;
   at::manual_seed(1);
   gpt2::Gpt ours(size), theirs(size);
-  auto engine = gannet::initialize(ours, {.config = gannet::Dict{{"train_micro_batch_size_per_gpu", tokens_per_step / length},
-                                                                  {"gradient_clipping", 1.0},
-                                                                  {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 1e-4}}}}}}})
-                    .engine;
+  auto engine =
+      gannet::initialize(
+          ours, {.config = gannet::Dict{{"train_micro_batch_size_per_gpu", tokens_per_step / length},
+                                        {"gradient_clipping", 1.0},
+                                        {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 1e-4}}}}}}})
+          .engine;
   HandWritten by_hand(theirs);
   int64_t parameters = 0;
   for (auto& parameter : ours->parameters()) parameters += parameter.numel();
@@ -107,5 +113,6 @@ int main(int argc, char** argv) {
                                  }},
                                 {"by_hand", [&] { by_hand.step(tokens, targets); }}},
                                static_cast<int>(rounds));
-  gannet::bench::print_figure("engine_loop", times, "engine", "by_hand", {{"parameters", double(parameters)}, {"tokens", double(tokens_per_step)}, {"bar", 1.01}});
+  gannet::bench::print_figure("engine_loop", times, "engine", "by_hand",
+                              {{"parameters", double(parameters)}, {"tokens", double(tokens_per_step)}, {"bar", 1.01}});
 }

@@ -1,8 +1,7 @@
 // A tiny model from the start of the program to the end of its first step.
-#include <gannet/gannet.h>
-
-#include <torch/nn/module.h>
 #include <ATen/ops/ones.h>
+#include <gannet/gannet.h>
+#include <torch/nn/module.h>
 
 struct Tiny : torch::nn::Module {
   Tiny() { weight = register_parameter("weight", at::ones({4})); }
@@ -11,7 +10,10 @@ struct Tiny : torch::nn::Module {
 };
 
 int main() {
-  auto engine = gannet::initialize(std::make_shared<Tiny>(), {.config = gannet::Dict{{"train_batch_size", 1}, {"optimizer", gannet::Dict{{"type", "AdamW"}}}}}).engine;
+  auto engine =
+      gannet::initialize(std::make_shared<Tiny>(),
+                         {.config = gannet::Dict{{"train_batch_size", 1}, {"optimizer", gannet::Dict{{"type", "AdamW"}}}}})
+          .engine;
   engine->backward(engine->forward(at::ones({4})));
   return engine->step().applied ? 0 : 1;
 }

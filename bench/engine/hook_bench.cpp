@@ -1,16 +1,13 @@
-// What the engine costs per parameter: a module of many tiny tensors, whose backward does nothing but give each a gradient, beside
-// the same backward without an engine. Time, and allocations of the engine's thread, of 100, 1,000 and 10,000 tensors.
+// What the engine costs per parameter: a module of many tiny tensors, whose backward does nothing but give each a gradient,
+// beside the same backward without an engine. Time, and allocations of the engine's thread, of 100, 1,000 and 10,000 tensors.
 //
 //   hook_bench [--stage 2] [--dtype fp32] [--numel 16] [--rounds 15]
 //   gannet run --num_procs 2 hook_bench
-//   valgrind --tool=callgrind --toggle-collect='gannet::Reducer::on_gradient*' hook_bench --rounds 3 --only 1000   # instructions in the hooks
-#include "common/allocations.h"
-#include "common/rounds.h"
-
-#include <gannet/gannet.h>
-
+//   valgrind --tool=callgrind --toggle-collect='gannet::Reducer::on_gradient*' hook_bench --rounds 3 --only 1000   # instructions
+//   in the hooks
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <gannet/gannet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/nn/module.h>
@@ -22,6 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "common/allocations.h"
+#include "common/rounds.h"
+
 namespace {
 
 using torch::autograd::variable_list;
@@ -29,7 +29,10 @@ using torch::autograd::variable_list;
 // The loss's node: gives every parameter a fresh gradient of ones.
 struct Touch : torch::autograd::Node {
   explicit Touch(const variable_list& parameters)
-      : Node(torch::autograd::collect_next_edges(parameters)), count(parameters.size()), shape(parameters[0].sizes().vec()), options(parameters[0].options().requires_grad(false)) {}
+      : Node(torch::autograd::collect_next_edges(parameters)),
+        count(parameters.size()),
+        shape(parameters[0].sizes().vec()),
+        options(parameters[0].options().requires_grad(false)) {}
   variable_list apply(variable_list&&) override {
     variable_list grads;
     for (size_t i = 0; i < count; ++i) grads.push_back(at::ones(shape, options));
@@ -62,14 +65,17 @@ std::string option(int argc, char** argv, const char* name, const char* fallback
 
 int main(int argc, char** argv) {
   const std::string dtype = option(argc, argv, "--dtype", "fp32");
-  const int64_t stage = std::stoll(option(argc, argv, "--stage", "2")), numel = std::stoll(option(argc, argv, "--numel", "16")), only = std::stoll(option(argc, argv, "--only", "0"));
+  const int64_t stage = std::stoll(option(argc, argv, "--stage", "2")), numel = std::stoll(option(argc, argv, "--numel", "16")),
+                only = std::stoll(option(argc, argv, "--only", "0"));
   const int rounds = std::stoi(option(argc, argv, "--rounds", "15"));
   constexpr int64_t kMicroBatches = 4;
 
   for (const int64_t count : {100, 1'000, 10'000}) {
     if (only != 0 && count != only) continue;
     auto ours = std::make_shared<Tiny>(count, numel), plain = std::make_shared<Tiny>(count, numel);
-    gannet::Dict config{{"train_micro_batch_size_per_gpu", 1}, {"gradient_accumulation_steps", kMicroBatches}, {"zero_optimization", gannet::Dict{{"stage", stage}}},
+    gannet::Dict config{{"train_micro_batch_size_per_gpu", 1},
+                        {"gradient_accumulation_steps", kMicroBatches},
+                        {"zero_optimization", gannet::Dict{{"stage", stage}}},
                         {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 1e-4}}}}}};
     if (dtype != "fp32") {
       config[dtype] = gannet::Dict{{"enabled", true}};
@@ -111,10 +117,14 @@ int main(int argc, char** argv) {
       steps.push_back(step_s / static_cast<double>(count) * 1e9);
     }
     if (engine->rank() == 0)
-      std::printf("{\"figure\": \"hooks\", \"parameters\": %lld, \"numel\": %lld, \"dtype\": \"%s\", \"stage\": %lld, \"ranks\": %u, \"backward_allocations_added\": %lld, \"step_allocations\": %llu, "
-                  "\"step_ns_per_parameter\": %.1f, \"hook_calls\": %lld, \"added_ns_per_parameter_and_micro_step\": %.1f}\n",
-                  static_cast<long long>(count), static_cast<long long>(numel), dtype.c_str(), static_cast<long long>(stage), engine->world_size(), static_cast<long long>(ours_allocated - plain_allocated),
-                  static_cast<unsigned long long>(step_allocated), gannet::bench::median(steps), static_cast<long long>(count * kMicroBatches * (rounds + 1)), gannet::bench::median(added));
+      std::printf(
+          "{\"figure\": \"hooks\", \"parameters\": %lld, \"numel\": %lld, \"dtype\": \"%s\", \"stage\": %lld, \"ranks\": %u, "
+          "\"backward_allocations_added\": %lld, \"step_allocations\": %llu, "
+          "\"step_ns_per_parameter\": %.1f, \"hook_calls\": %lld, \"added_ns_per_parameter_and_micro_step\": %.1f}\n",
+          static_cast<long long>(count), static_cast<long long>(numel), dtype.c_str(), static_cast<long long>(stage),
+          engine->world_size(), static_cast<long long>(ours_allocated - plain_allocated),
+          static_cast<unsigned long long>(step_allocated), gannet::bench::median(steps),
+          static_cast<long long>(count * kMicroBatches * (rounds + 1)), gannet::bench::median(added));
     std::fflush(stdout);
   }
 }

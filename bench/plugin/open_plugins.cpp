@@ -20,7 +20,8 @@ int main() {
   std::printf("{\"search\": %.3f", milliseconds_since(began));
   for (const auto& candidate : registry.candidates()) {
     const std::string name = candidate.file.substr(candidate.file.rfind('/') + 1);
-    if (!candidate.rejected.empty() || name.find("cuda") != std::string::npos) continue;  // CUDA's brings a driver and LibTorch's other half
+    if (!candidate.rejected.empty() || name.find("cuda") != std::string::npos)
+      continue;  // CUDA's brings a driver and LibTorch's other half
     began = std::chrono::steady_clock::now();
     registry.open_file(candidate.file);
     std::printf(", \"%s\": %.3f", name.c_str(), milliseconds_since(began));

@@ -4,22 +4,38 @@ namespace gannet {
 
 const char* to_string(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::kConfig: return "config";
-    case ErrorCode::kArgument: return "argument";
-    case ErrorCode::kOrder: return "order";
-    case ErrorCode::kPlugin: return "plugin";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kNotFound: return "not found";
-    case ErrorCode::kIo: return "input/output";
-    case ErrorCode::kCorrupt: return "corrupt";
-    case ErrorCode::kMismatch: return "mismatch";
-    case ErrorCode::kTimeout: return "time-out";
-    case ErrorCode::kPeerLost: return "peer lost";
-    case ErrorCode::kNonFinite: return "not finite";
-    case ErrorCode::kLossScaleExhausted: return "loss scale exhausted";
-    case ErrorCode::kOutOfMemory: return "out of memory";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kConfig:
+      return "config";
+    case ErrorCode::kArgument:
+      return "argument";
+    case ErrorCode::kOrder:
+      return "order";
+    case ErrorCode::kPlugin:
+      return "plugin";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kNotFound:
+      return "not found";
+    case ErrorCode::kIo:
+      return "input/output";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kTimeout:
+      return "time-out";
+    case ErrorCode::kPeerLost:
+      return "peer lost";
+    case ErrorCode::kNonFinite:
+      return "not finite";
+    case ErrorCode::kLossScaleExhausted:
+      return "loss scale exhausted";
+    case ErrorCode::kOutOfMemory:
+      return "out of memory";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }
@@ -32,7 +48,8 @@ Error::Error(ErrorCode code, const std::string& what_happened, const std::string
 
 int Error::exit_code() const noexcept {
   switch (code_) {
-    case ErrorCode::kInternal: return 70;
+    case ErrorCode::kInternal:
+      return 70;
     case ErrorCode::kUnavailable:
     case ErrorCode::kIo:
     case ErrorCode::kCorrupt:
@@ -40,8 +57,10 @@ int Error::exit_code() const noexcept {
     case ErrorCode::kPeerLost:
     case ErrorCode::kNonFinite:
     case ErrorCode::kLossScaleExhausted:
-    case ErrorCode::kOutOfMemory: return 3;
-    default: return 2;
+    case ErrorCode::kOutOfMemory:
+      return 3;
+    default:
+      return 2;
   }
 }
 

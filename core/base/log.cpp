@@ -1,5 +1,4 @@
 #include <gannet/log.h>
-
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 

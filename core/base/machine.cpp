@@ -14,7 +14,8 @@ namespace gannet {
 namespace {
 
 // As /proc/cpuinfo spells them: x86's, then Arm's.
-constexpr std::array kSets = {"sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "bf16", "sve", "sve2"};
+constexpr std::array kSets = {"sse4_2",      "avx",      "f16c",  "fma",     "avx2", "avx512f", "avx512bw", "avx512_bf16",
+                              "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "bf16", "sve",     "sve2"};
 
 // The text after `name` and its separator in the first line that begins with it.
 std::string field(const std::string& file, std::string_view name, char separator) {

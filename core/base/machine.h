@@ -10,12 +10,13 @@
 namespace gannet {
 
 struct Machine {
-  std::string host, system;   // "Linux 6.1.0 x86_64"
-  std::string distribution;   // "Debian GNU/Linux 12 (bookworm)"; "" where the system does not say
-  std::string processor;      // "AMD EPYC 9654 96-Core Processor"
-  int64_t cores = 0;          // that this process may use: affinity counts
+  std::string host, system;  // "Linux 6.1.0 x86_64"
+  std::string distribution;  // "Debian GNU/Linux 12 (bookworm)"; "" where the system does not say
+  std::string processor;     // "AMD EPYC 9654 96-Core Processor"
+  int64_t cores = 0;         // that this process may use: affinity counts
   int64_t cores_of_machine = 0;
-  std::vector<std::string> instruction_sets;  // of those that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
+  std::vector<std::string>
+      instruction_sets;  // of those that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
 };
 
 // `proc`: where that file system is.

@@ -54,10 +54,10 @@ std::optional<double> cores_of(const std::string& cgroups, const std::string& me
 
 // The kernel's numbers of file systems (linux/magic.h and the file systems' own).
 constexpr std::pair<uint32_t, const char*> kFileSystems[] = {
-    {0xEF53, "ext4"},          {0x58465342, "xfs"},    {0x9123683E, "btrfs"},  {0x2FC12FC1, "zfs"},   {0xF2F52010, "f2fs"},
-    {0x01021994, "tmpfs"},     {0x858458F6, "ramfs"},  {0x794C7630, "overlay"}, {0x6969, "nfs"},      {0xFE534D42, "smb"},
-    {0x01021997, "9p"},        {0x65735546, "fuse"},   {0x0BD00BD0, "lustre"}, {0x00C36400, "ceph"},  {0x19830326, "beegfs"},
-    {0x47504653, "gpfs"},      {0x4D44, "vfat"},       {0x2011BAB0, "exfat"},  {0x73717368, "squashfs"}};
+    {0xEF53, "ext4"},      {0x58465342, "xfs"},   {0x9123683E, "btrfs"},   {0x2FC12FC1, "zfs"},     {0xF2F52010, "f2fs"},
+    {0x01021994, "tmpfs"}, {0x858458F6, "ramfs"}, {0x794C7630, "overlay"}, {0x6969, "nfs"},         {0xFE534D42, "smb"},
+    {0x01021997, "9p"},    {0x65735546, "fuse"},  {0x0BD00BD0, "lustre"},  {0x00C36400, "ceph"},    {0x19830326, "beegfs"},
+    {0x47504653, "gpfs"},  {0x4D44, "vfat"},      {0x2011BAB0, "exfat"},   {0x73717368, "squashfs"}};
 
 std::string name_of_file_system(uint32_t number) {
   for (const auto& [known, name] : kFileSystems)

@@ -14,10 +14,10 @@
 namespace gannet {
 
 struct MachineLimits {
-  std::optional<uint64_t> locked_memory_bytes;                     // `ulimit -l`; nullopt: without limit
-  std::optional<uint64_t> open_files, open_files_hard;             // `ulimit -n`, and what it may be raised to
-  std::optional<uint64_t> aio_requests, aio_requests_taken;        // fs.aio-max-nr, fs.aio-nr; nullopt: the kernel does not say
-  std::optional<double> cores_of_cgroup;                           // processor time that the cgroup gives, in cores
+  std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: without limit
+  std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and what it may be raised to
+  std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr, fs.aio-nr; nullopt: the kernel does not say
+  std::optional<double> cores_of_cgroup;                     // processor time that the cgroup gives, in cores
 };
 
 // `proc` and `cgroups`: where those file systems are.

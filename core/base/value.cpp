@@ -17,11 +17,21 @@ void write_string(std::string& out, const std::string& text) {
   out += '"';
   for (unsigned char letter : text) {
     switch (letter) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\t': out += "\\t"; break;
-      case '\r': out += "\\r"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
       default:
         if (letter < 0x20) {
           constexpr char kHex[] = "0123456789abcdef";
@@ -48,11 +58,16 @@ void write_number(std::string& out, double number) {
 }
 
 void write(std::string& out, const Value& value) {
-  if (value.is_null()) out += "null";
-  else if (value.is_bool()) out += value.as_bool() ? "true" : "false";
-  else if (value.is_int()) out += std::to_string(value.as_int());
-  else if (value.is_number()) write_number(out, value.as_number());
-  else if (value.is_string()) write_string(out, value.as_string());
+  if (value.is_null())
+    out += "null";
+  else if (value.is_bool())
+    out += value.as_bool() ? "true" : "false";
+  else if (value.is_int())
+    out += std::to_string(value.as_int());
+  else if (value.is_number())
+    write_number(out, value.as_number());
+  else if (value.is_string())
+    write_string(out, value.as_string());
   else if (value.is_list()) {
     out += '[';
     bool first = true;

@@ -18,7 +18,8 @@ namespace gannet::checkpoint {
 class BytesOf {
  public:
   // The current stream of the tensor's device is remembered: copies made by other threads come after what is queued there.
-  explicit BytesOf(const at::Tensor& tensor, std::shared_ptr<StoredBytes> stored = nullptr) : tensor_(tensor), stored_(std::move(stored)) {
+  explicit BytesOf(const at::Tensor& tensor, std::shared_ptr<StoredBytes> stored = nullptr)
+      : tensor_(tensor), stored_(std::move(stored)) {
     if (stored_ || tensor.is_cpu() || tensor.numel() == 0) return;
     stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
     bytes_ = tensor.detach().view({-1}).view(at::kByte);

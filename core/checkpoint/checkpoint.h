@@ -7,13 +7,11 @@
 //   found.read({{"parameter/h.0.weight", 0, weight.flatten()}});  // verified while it is read
 //
 // Layout of <folder>/<tag>/:
-//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices), files (bytes, XXH3 of each block), documents
-//   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<begin>"
+//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices), files (bytes, XXH3 of each
+//   block), documents rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<begin>"
 // Staged in <folder>/.<tag>.tmp-<id>/, synced, renamed; <folder>/latest names the newest and is swapped last.
 // Names of tensors belong to the caller: what they mean is the engine's (core/engine/checkpoint.cpp).
 #pragma once
-
-#include "tensor/stored_bytes.h"
 
 #include <ATen/core/Tensor.h>
 #include <gannet/value.h>
@@ -24,6 +22,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "tensor/stored_bytes.h"
 
 namespace gannet::checkpoint {
 
@@ -39,20 +39,20 @@ struct Slice {
   std::string name;
   std::vector<int64_t> shape;  // of the whole
   int64_t begin = 0;
-  at::Tensor data;             // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
+  at::Tensor data;  // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
   std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes lie, when `data` is on the "meta" device
 };
 
 struct Content {
-  std::string tag;            // a file name; not "latest", not beginning with '.'
+  std::string tag;  // a file name; not "latest", not beginning with '.'
   std::vector<Slice> slices;
-  Dict document;              // rank 0's is kept: what is one for all ranks
-  Dict rank_document;         // of each rank: its RNG's position, say
+  Dict document;       // rank 0's is kept: what is one for all ranks
+  Dict rank_document;  // of each rank: its RNG's position, say
 };
 
 struct SaveResult {
-  std::string path;      // <folder>/<tag>
-  uint64_t bytes = 0;    // of all ranks' files
+  std::string path;    // <folder>/<tag>
+  uint64_t bytes = 0;  // of all ranks' files
   double seconds = 0;
 };
 
@@ -60,7 +60,7 @@ class Saver {
  public:
   struct Options {
     bool save_latest = true;
-    int64_t keep = 0;    // complete checkpoints of this run that are kept, the new one included; 0: all
+    int64_t keep = 0;        // complete checkpoints of this run that are kept, the new one included; 0: all
     bool continues = false;  // what was in the folder before is this run's past; else it is another's, which is told and kept
   };
   // Makes and locks the folder (rank 0; a lock that another living job holds is Error(kUnavailable) naming host, pid and since
@@ -87,7 +87,8 @@ struct TensorInfo {
   int64_t numel() const;
 };
 
-// Where elements go: `into` (contiguous, CPU or device, of the tensor's dtype, any number of dimensions) receives elements [begin, begin + into.numel()).
+// Where elements go: `into` (contiguous, CPU or device, of the tensor's dtype, any number of dimensions) receives elements
+// [begin, begin + into.numel()).
 struct Target {
   std::string name;
   int64_t begin = 0;
@@ -110,7 +111,8 @@ class Opened {
   // Reads and verifies. Every block of a file that is touched is checked whole. Throws Error(kCorrupt) naming file, tensor and
   // what is wrong; the targets' contents are then undefined.
   void read(const std::vector<Target>& targets) const;
-  // Reads nothing into anywhere: every byte of every file against the manifest. Empty when all is well, else a sentence per fault.
+  // Reads nothing into anywhere: every byte of every file against the manifest. Empty when all is well, else a sentence per
+  // fault.
   std::vector<std::string> verify() const;
 
   struct State;
@@ -121,7 +123,7 @@ class Opened {
 };
 
 struct OpenOptions {
-  std::string tag;          // "": what `latest` names; where that is missing or broken, the newest complete one, with a note
+  std::string tag;  // "": what `latest` names; where that is missing or broken, the newest complete one, with a note
   std::vector<std::string> avoid;  // tags that turned out to be broken while they were read
 };
 // Checks manifest, sizes of files, and that slices cover their tensors; not the tensors' bytes (read and verify do).
@@ -133,8 +135,8 @@ Opened open(const std::string& folder, const OpenOptions& options);
 struct Listed {
   std::string tag, problem;  // problem: "" when complete
   uint64_t bytes = 0;
-  int64_t step = -1;         // document's "global_steps", where it has one
-  std::string saved_at;      // UTC, ISO 8601
+  int64_t step = -1;     // document's "global_steps", where it has one
+  std::string saved_at;  // UTC, ISO 8601
   bool is_latest = false;
 };
 std::vector<Listed> list(const std::string& folder);  // newest first

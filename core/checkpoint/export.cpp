@@ -59,8 +59,9 @@ std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
     if (shards.size() > 1) std::snprintf(number, sizeof(number), "-%05zu-of-%05zu", i + 1, shards.size());
     shards[i].name = options.format.stem + number + options.format.extension;
     // Largest elements first: then every tensor begins at a multiple of its element's size.
-    std::stable_sort(shards[i].items.begin(), shards[i].items.end(),
-                     [](const ExportItem& a, const ExportItem& b) { return c10::elementSize(a.dtype) > c10::elementSize(b.dtype); });
+    std::stable_sort(shards[i].items.begin(), shards[i].items.end(), [](const ExportItem& a, const ExportItem& b) {
+      return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
+    });
   }
   return shards;
 }

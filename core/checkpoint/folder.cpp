@@ -49,9 +49,10 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
 void Folder::tell_of_others() {
   if (others_.empty() || std::exchange(told_, true)) return;
   const std::string latest = read_latest(path_).tag;
-  log_warning(path_ + " holds " + (others_.size() == 1 ? "a checkpoint" : std::to_string(others_.size()) + " checkpoints") + " of a run that this one did not go on from" +
-              (latest.empty() ? "" : " (`latest` is '" + latest + "')") +
-              ": they stay beside this run's, but `latest` will name this run's, and one of a tag that both use is replaced. Load it first to go on, or save elsewhere");
+  log_warning(path_ + " holds " + (others_.size() == 1 ? "a checkpoint" : std::to_string(others_.size()) + " checkpoints") +
+              " of a run that this one did not go on from" + (latest.empty() ? "" : " (`latest` is '" + latest + "')") +
+              ": they stay beside this run's, but `latest` will name this run's, and one of a tag that both use is replaced. "
+              "Load it first to go on, or save elsewhere");
 }
 
 // The lock is ours: whoever made these is gone.

@@ -76,7 +76,8 @@ RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
     const safetensors::Entry& entry = header.entries[place];
     offsets_[order[place]] = header_.size() + entry.begin;
     if (entry.end > entry.begin)
-      pieces_.push_back({header_.size() + entry.begin, header_.size() + entry.end, BytesOf(slices[order[place]].data, slices[order[place]].stored)});
+      pieces_.push_back({header_.size() + entry.begin, header_.size() + entry.end,
+                         BytesOf(slices[order[place]].data, slices[order[place]].stored)});
   }
   bytes_ = header_.size() + data;
 }

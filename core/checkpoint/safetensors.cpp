@@ -52,7 +52,8 @@ std::map<std::string, at::Tensor> load_safetensors(const std::string& path, std:
   settle_vector_math();  // What is loaded here may be run without an engine.
   const safetensors::SafetensorsFile file(path);
   std::map<std::string, at::Tensor> tensors;
-  for (const Entry& entry : file.header().entries) tensors.emplace(entry.name, file.read(entry));  // in the order of their bytes: front to back
+  for (const Entry& entry : file.header().entries)
+    tensors.emplace(entry.name, file.read(entry));  // in the order of their bytes: front to back
   if (metadata) *metadata = file.header().metadata;
   return tensors;
 }

@@ -18,7 +18,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);  // throws as load_safetensors does
   const std::string& path() const { return path_; }
   const Header& header() const { return header_; }
-  at::Tensor read(const Entry& entry) const;          // on the CPU, in memory of its own
+  at::Tensor read(const Entry& entry) const;  // on the CPU, in memory of its own
 
  private:
   void read(char* to, uint64_t bytes, uint64_t offset) const;

@@ -9,11 +9,14 @@ namespace gannet::checkpoint {
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path) {
   const config::Tree tree = config::parse_file(path);
   const Value* map = tree.root.find("weight_map");
-  if (!map || !map->is_dict()) throw Error(ErrorCode::kCorrupt, path + " has no \"weight_map\"", "it should map each tensor's name to its file");
+  if (!map || !map->is_dict())
+    throw Error(ErrorCode::kCorrupt, path + " has no \"weight_map\"", "it should map each tensor's name to its file");
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& [name, file] : map->as_dict().entries()) {
     if (!file.is_string() || file.as_string().empty() || file.as_string().find('/') != std::string::npos)
-      throw Error(ErrorCode::kCorrupt, path + ": the file of '" + name + "' is " + file.to_json() + ", not a name of a file in the same folder", "fetch the folder again");
+      throw Error(ErrorCode::kCorrupt,
+                  path + ": the file of '" + name + "' is " + file.to_json() + ", not a name of a file in the same folder",
+                  "fetch the folder again");
     files[file.as_string()].push_back(name);
   }
   return files;

@@ -5,9 +5,9 @@
 #include <iostream>
 #include <memory>
 
+#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/nvme_speed.h"
-#include "base/table.h"
 
 namespace gannet::cli {
 namespace {

@@ -9,11 +9,11 @@
 #include <map>
 #include <memory>
 
+#include "base/table.h"
 #include "base/text.h"
 #include "checkpoint/export.h"
 #include "checkpoint/files.h"
 #include "cli/commands.h"
-#include "base/table.h"
 #include "exchange/export_pt.h"
 
 namespace gannet::cli {
@@ -78,7 +78,8 @@ void verify(const Arguments& arguments) {
 
 void show(const Arguments& arguments) {
   if (checkpoint::kind_of(arguments.folder).is_file) {
-    if (arguments.json || !arguments.tag.empty()) throw Error(ErrorCode::kArgument, arguments.folder + " is a file: TAG and --json are for folders of checkpoints");
+    if (arguments.json || !arguments.tag.empty())
+      throw Error(ErrorCode::kArgument, arguments.folder + " is a file: TAG and --json are for folders of checkpoints");
     return show_pt(arguments.folder);
   }
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
@@ -116,7 +117,8 @@ void show(const Arguments& arguments) {
 
 void export_weights(const Arguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-  checkpoint::ExportOptions options{.format = arguments.format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
+  checkpoint::ExportOptions options{.format =
+                                        arguments.format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
   options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
@@ -145,11 +147,13 @@ void add_checkpoint(CLI::App& app) {
   auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
   showing->add_option("tag", arguments->tag, "this one; else the newest");
   showing->add_flag("--json", arguments->json, "everything, as one JSON document");
-  auto* exporting = add("export", "Write the weights as Hugging Face lays them out, in shards where they are large",
-                        export_weights);
+  auto* exporting =
+      add("export", "Write the weights as Hugging Face lays them out, in shards where they are large", export_weights);
   exporting->add_option("out", arguments->out, "the folder to write into")->required();
   exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
-  exporting->add_option("--format", arguments->format, "safetensors, or pt: pytorch_model.bin")->check(CLI::IsMember({"safetensors", "pt"}))->capture_default_str();
+  exporting->add_option("--format", arguments->format, "safetensors, or pt: pytorch_model.bin")
+      ->check(CLI::IsMember({"safetensors", "pt"}))
+      ->capture_default_str();
   exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   exporting->add_option("--max-shard-size", arguments->max_shard_size, "5GB, 500MB, 2GiB ...")->capture_default_str();

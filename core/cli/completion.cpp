@@ -30,10 +30,14 @@ std::string names_of_options(const CommandInfo& command) {
 std::string kind_of(const OptionInfo& option) {
   if (!option.choices.empty()) return "words:" + join(option.choices, " ");
   switch (option.takes) {
-    case Takes::kFile: return "files";
-    case Takes::kFolder: return "folders";
-    case Takes::kProgram: return "programs";
-    default: return "nothing";
+    case Takes::kFile:
+      return "files";
+    case Takes::kFolder:
+      return "folders";
+    case Takes::kProgram:
+      return "programs";
+    default:
+      return "nothing";
   }
 }
 
@@ -42,7 +46,8 @@ std::string kind_of(const OptionInfo& option) {
 std::string tables(const CommandInfo& root) {
   std::string commands, options, values, positionals;
   for (const CommandInfo* command : all_of(root)) {
-    if (!command->commands.empty()) commands += "    " + quoted(command->path) + ") echo " + quoted(names_of_commands(*command)) + " ;;\n";
+    if (!command->commands.empty())
+      commands += "    " + quoted(command->path) + ") echo " + quoted(names_of_commands(*command)) + " ;;\n";
     options += "    " + quoted(command->path) + ") echo " + quoted(names_of_options(*command)) + " ;;\n";
     for (const OptionInfo& option : command->options) {
       if (option.value.empty()) continue;
@@ -51,11 +56,12 @@ std::string tables(const CommandInfo& root) {
       values += "    " + join(patterns, "|") + ") echo " + quoted(kind_of(option)) + " ;;\n";
     }
     for (size_t i = 0; i < command->positionals.size(); ++i)
-      positionals += "    " + quoted(command->path + " " + std::to_string(i)) + ") echo " + quoted(kind_of(command->positionals[i])) + " ;;\n";
+      positionals += "    " + quoted(command->path + " " + std::to_string(i)) + ") echo " +
+                     quoted(kind_of(command->positionals[i])) + " ;;\n";
   }
   return "_gannet_commands() {\n  case \"$1\" in\n" + commands + "  esac\n}\n_gannet_options() {\n  case \"$1\" in\n" + options +
-         "  esac\n}\n# Of an option: what its value is; nothing where it has none.\n_gannet_value() {\n  case \"$1 $2\" in\n" + values +
-         "  esac\n}\n_gannet_positional() {\n  case \"$1 $2\" in\n" + positionals + "  esac\n}\n";
+         "  esac\n}\n# Of an option: what its value is; nothing where it has none.\n_gannet_value() {\n  case \"$1 $2\" in\n" +
+         values + "  esac\n}\n_gannet_positional() {\n  case \"$1 $2\" in\n" + positionals + "  esac\n}\n";
 }
 
 constexpr const char* kBashBody = R"sh(
@@ -171,7 +177,8 @@ else
 fi
 )sh";
 
-constexpr const char* kHead = "# Completion of gannet, written by `gannet completion`: it follows the commands of that version.\n";
+constexpr const char* kHead =
+    "# Completion of gannet, written by `gannet completion`: it follows the commands of that version.\n";
 
 }  // namespace
 
@@ -204,16 +211,22 @@ complete -c gannet -f
     // Deeper commands are not this one: `config check` is not `config`.
     for (const CommandInfo& one : command->commands) {
       std::string beside = "__gannet_at " + below;
-      for (const CommandInfo& other : command->commands) beside += "; and not __gannet_at " + (below.empty() ? "" : below + " ") + other.name();
+      for (const CommandInfo& other : command->commands)
+        beside += "; and not __gannet_at " + (below.empty() ? "" : below + " ") + other.name();
       script += "complete -c gannet -n " + quoted(beside) + " -a " + one.name() + " -d " + quoted(one.purpose) + "\n";
     }
     for (const OptionInfo& option : command->options) {
       script += here;
-      for (const std::string& name : option.names) script += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (!option.choices.empty()) script += " -x -a " + quoted(join(option.choices, " "));
-      else if (option.takes == Takes::kFile) script += " -r -F";
-      else if (option.takes == Takes::kFolder) script += " -x -a '(__fish_complete_directories)'";
-      else if (!option.value.empty()) script += " -x";
+      for (const std::string& name : option.names)
+        script += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+      if (!option.choices.empty())
+        script += " -x -a " + quoted(join(option.choices, " "));
+      else if (option.takes == Takes::kFile)
+        script += " -r -F";
+      else if (option.takes == Takes::kFolder)
+        script += " -x -a '(__fish_complete_directories)'";
+      else if (!option.value.empty())
+        script += " -x";
       script += " -d " + quoted(option.meaning) + "\n";
     }
     for (const OptionInfo& positional : command->positionals) {

@@ -47,7 +47,8 @@ void check(const Options& options) {
   if (found.mistakes.empty()) return;
   for (const Error& mistake : found.mistakes) std::cerr << "gannet: " << mistake.what() << '\n';
   if (found.mistakes.size() > 1 || found.is_partial)
-    std::cerr << "gannet: " << options.file << " has " << found.mistakes.size() << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
+    std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
+              << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
               << (found.is_partial ? "; whether its values fit together is checked once the keys are right" : "") << '\n';
   throw CLI::RuntimeError(2);
 }

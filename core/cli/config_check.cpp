@@ -36,7 +36,8 @@ class PluginCheck {
       : document_(document), check_(check), settings_(settings) {}
 
   void run() {
-    if (!attempt(&check_.mistakes, [&] { registry_ = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document_)}); }))
+    if (!attempt(&check_.mistakes,
+                 [&] { registry_ = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document_)}); }))
       return;
     attempt(&check_.mistakes, [&] { accelerator(); });
     attempt(&check_.mistakes, [&] { comm(); });
@@ -112,14 +113,16 @@ class PluginCheck {
     if (!to) return;
     const std::string place = "zero_optimization/" + block;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OFFLOAD, to.device, "cpu", document_, place, "device");
-    const std::vector<Error> mistakes = plugin::mistakes_in(plugin, known_params(plugin, to.params), position_in_offload(document_, place));
+    const std::vector<Error> mistakes =
+        plugin::mistakes_in(plugin, known_params(plugin, to.params), position_in_offload(document_, place));
     check_.mistakes.insert(check_.mistakes.end(), mistakes.begin(), mistakes.end());
   }
 
   void optimizer() {
     const std::string type = type_of(document_, "optimizer");
     if (type == "auto") return;  // none is given, or an "auto" that is told elsewhere
-    const bool on_host = settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
+    const bool on_host =
+        settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
     const std::string device = on_host ? "cpu" : device_;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OPTIMIZER, type, device, document_, "optimizer");
     auto set = params(plugin, "optimizer");

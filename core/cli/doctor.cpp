@@ -41,9 +41,12 @@ void doctor(const Arguments& arguments) {
 
 void add_doctor(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  auto* command = app.add_subcommand("doctor", "Look over this machine, this installation and every plugin, and say what would stop a run");
-  command->add_option("--config", arguments->config, "also check this ds_config.json, with the plugins that it names")->type_name("FILE");
-  auto* report = command->add_flag("--report", arguments->report, "as Markdown to paste into an issue, without names of host and user");
+  auto* command =
+      app.add_subcommand("doctor", "Look over this machine, this installation and every plugin, and say what would stop a run");
+  command->add_option("--config", arguments->config, "also check this ds_config.json, with the plugins that it names")
+      ->type_name("FILE");
+  auto* report =
+      command->add_flag("--report", arguments->report, "as Markdown to paste into an issue, without names of host and user");
   command->add_flag("--json", arguments->json, "as one JSON object")->excludes(report);
   command->footer(kFooter);
   command->callback([arguments] { doctor(*arguments); });

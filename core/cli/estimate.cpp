@@ -1,4 +1,6 @@
 // gannet estimate: what a model takes on each rank for every ZeRO stage and offload, and whether this machine has it.
+#include "engine/estimate.h"
+
 #include <gannet/error.h>
 
 #include <charconv>
@@ -10,7 +12,6 @@
 #include "checkpoint/export.h"
 #include "cli/commands.h"
 #include "config/document.h"
-#include "engine/estimate.h"
 
 namespace gannet::cli {
 namespace {

@@ -10,7 +10,8 @@ struct Footer {
 };
 
 constexpr Footer kFooters[] = {
-    {"gannet config check", R"(Every mistake is told with file:line:column and the next step, but for text that is no JSON: then the first. The
+    {"gannet config check",
+     R"(Every mistake is told with file:line:column and the next step, but for text that is no JSON: then the first. The
 plugins that the config names are opened, and their params checked, as training would; one whose device is not on this
 machine is told and no mistake.
 
@@ -51,7 +52,8 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
   gannet plugins info ./build/gannet_optimizer_lion.so
 
 Exit code: 0, or 2 when there is no such plugin.)"},
-    {"gannet report", R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still go on.
+    {"gannet report",
+     R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still go on.
 
 Examples:
   gannet report run1/metrics.jsonl -o run1/report.html
@@ -87,7 +89,8 @@ Exit code: 0, or 2 when there is no such checkpoint.)"},
   gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
 
 Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
-    {"gannet bench nvme", R"(Writes --size bytes to files in the folder at each point of a sweep, reads them back, and removes them.
+    {"gannet bench nvme",
+     R"(Writes --size bytes to files in the folder at each point of a sweep, reads them back, and removes them.
 
 Examples:
   gannet bench nvme /local_nvme --quick

@@ -1,7 +1,6 @@
 #include "cli/help.h"
 
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <sstream>
 
@@ -34,7 +33,9 @@ std::string row(const std::string& head, const std::string& text) {
   return line + wrapped(text, kColumn) + "\n";
 }
 
-std::string head_of(const OptionInfo& option) { return join(option.names, ", ") + (option.value.empty() ? "" : " " + option.value); }
+std::string head_of(const OptionInfo& option) {
+  return join(option.names, ", ") + (option.value.empty() ? "" : " " + option.value);
+}
 
 // "ranks to start (1 to 4096; default: 1)"
 std::string meaning_of(const OptionInfo& option) {
@@ -51,7 +52,8 @@ std::string usage_of(const CommandInfo& command) {
     if (option.is_required) usage += " " + option.names.back() + " " + option.value;
   usage += " [OPTIONS]";
   if (command.runs_program) return usage + " [--] PROGRAM ARGS...";
-  for (const OptionInfo& positional : command.positionals) usage += positional.is_required ? " " + positional.names[0] : " [" + positional.names[0] + "]";
+  for (const OptionInfo& positional : command.positionals)
+    usage += positional.is_required ? " " + positional.names[0] : " [" + positional.names[0] + "]";
   if (!command.commands.empty()) usage += " COMMAND";
   return usage;
 }
@@ -85,7 +87,9 @@ std::string help_text(const CommandInfo& command) {
 void use_our_help(CLI::App& app) {
   class Formatter : public CLI::FormatterBase {
    public:
-    std::string make_help(const CLI::App* app, std::string path, CLI::AppFormatMode) const override { return help_text(describe(*app, path)); }
+    std::string make_help(const CLI::App* app, std::string path, CLI::AppFormatMode) const override {
+      return help_text(describe(*app, path));
+    }
   };
   const auto formatter = std::make_shared<Formatter>();
   const auto apply = [&](CLI::App* command, const std::string& path, const auto& self) -> void {

@@ -23,7 +23,9 @@ struct Arguments {
 // "transformer.=" takes a prefix away, "=transformer." puts one in front of every name.
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
   const size_t at = text.find('=');
-  if (at == text.npos) throw Error(ErrorCode::kArgument, "--rename " + text + ": there is no '=' in it", "write FROM=TO: names that begin with FROM then begin with TO");
+  if (at == text.npos)
+    throw Error(ErrorCode::kArgument, "--rename " + text + ": there is no '=' in it",
+                "write FROM=TO: names that begin with FROM then begin with TO");
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -36,7 +38,8 @@ void import_weights(const Arguments& arguments) {
 }
 
 void import_checkpoint(const Arguments& arguments) {
-  if (checkpoint::kind_of(arguments.from).is_file || (!exchange::is_deepspeed_folder(arguments.from) && exchange::is_pt_folder(arguments.from)))
+  if (checkpoint::kind_of(arguments.from).is_file ||
+      (!exchange::is_deepspeed_folder(arguments.from) && exchange::is_pt_folder(arguments.from)))
     return import_weights(arguments);
   if (!exchange::is_deepspeed_folder(arguments.from) && arguments.options.tag.empty())
     exchange::open_deepspeed(arguments.from, "");  // says why in a sentence
@@ -49,11 +52,19 @@ void import_checkpoint(const Arguments& arguments) {
 
 void add_import(CLI::App& checkpoint) {
   auto arguments = std::make_shared<Arguments>();
-  auto* command = checkpoint.add_subcommand("import", "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of a PyTorch file's weights");
-  command->add_option("from", arguments->from, "the folder given to DeepSpeed's save_checkpoint, a .pt, .pth or .bin file with a state dict, or a folder with pytorch_model.bin")->required();
+  auto* command = checkpoint.add_subcommand(
+      "import",
+      "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of a PyTorch file's weights");
+  command
+      ->add_option("from", arguments->from,
+                   "the folder given to DeepSpeed's save_checkpoint, a .pt, .pth or .bin file with a state dict, or a folder "
+                   "with pytorch_model.bin")
+      ->required();
   command->add_option("out", arguments->out, "the folder of checkpoints to write into")->required();
-  command->add_option("--tag", arguments->options.tag, "this one; else what its 'latest' names. Of a file's weights: what to name the checkpoint (weights)");
-  command->add_option("--rename", arguments->renames, "FROM=TO: names that begin with FROM begin with TO instead; may be given several times");
+  command->add_option("--tag", arguments->options.tag,
+                      "this one; else what its 'latest' names. Of a file's weights: what to name the checkpoint (weights)");
+  command->add_option("--rename", arguments->renames,
+                      "FROM=TO: names that begin with FROM begin with TO instead; may be given several times");
   command->add_flag("--weights-only", arguments->options.weights_only, "without the optimizer's states");
   command->callback([arguments] { import_checkpoint(*arguments); });
 }

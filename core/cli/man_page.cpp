@@ -31,7 +31,8 @@ std::string as_written(const std::string& text) {
 
 void add_options(const std::vector<OptionInfo>& options, std::string& page) {
   for (const OptionInfo& option : options) {
-    page += ".TP\n.B " + escaped(join(option.names, ", ")) + (option.value.empty() || option.takes == Takes::kProgram ? "" : " \\fI" + escaped(option.value) + "\\fR") + "\n";
+    page += ".TP\n.B " + escaped(join(option.names, ", ")) +
+            (option.value.empty() || option.takes == Takes::kProgram ? "" : " \\fI" + escaped(option.value) + "\\fR") + "\n";
     page += escaped(option.meaning);
     if (!option.range.empty()) page += "; " + escaped(option.range);
     if (!option.fallback.empty()) page += "; default: " + escaped(option.fallback);
@@ -42,9 +43,9 @@ void add_options(const std::vector<OptionInfo>& options, std::string& page) {
 }  // namespace
 
 std::string man_page(const CommandInfo& root, const std::string& version) {
-  std::string page = ".TH GANNET 1 \"\" \"Gannet " + version + "\" \"User Commands\"\n.SH NAME\ngannet \\- " + escaped(root.purpose) +
-                     "\n.SH SYNOPSIS\n.B gannet\n\\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" + as_written(root.footer) +
-                     ".SH COMMANDS\n";
+  std::string page = ".TH GANNET 1 \"\" \"Gannet " + version + "\" \"User Commands\"\n.SH NAME\ngannet \\- " +
+                     escaped(root.purpose) + "\n.SH SYNOPSIS\n.B gannet\n\\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
+                     as_written(root.footer) + ".SH COMMANDS\n";
   for (const CommandInfo* command : all_of(root)) {
     if (command == &root || !command->commands.empty()) continue;
     page += ".SS " + escaped(command->path) + "\n" + escaped(command->purpose) + ".\n";

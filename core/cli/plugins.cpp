@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "base/table.h"
 #include "base/text.h"
 #include "cli/commands.h"
-#include "base/table.h"
 #include "plugin/plugin.h"
 #include "plugin/schema.h"
 

@@ -22,7 +22,8 @@ struct Arguments {
 
 void write_page(const std::string& path, const std::string& html) {
   if (std::filesystem::is_directory(path))
-    throw Error(ErrorCode::kIo, "cannot write the report to " + path + ": it is a folder", "name a file with -o, as " + path + "/report.html");
+    throw Error(ErrorCode::kIo, "cannot write the report to " + path + ": it is a folder",
+                "name a file with -o, as " + path + "/report.html");
   errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(html.data(), static_cast<std::streamsize>(html.size()));
@@ -41,7 +42,8 @@ void make_report(const Arguments& arguments) {
   }
   std::error_code error;
   if (std::filesystem::equivalent(arguments.out, report.records().path, error))
-    throw Error(ErrorCode::kArgument, "the report would be written over the metrics file " + arguments.out, "name another file with -o");
+    throw Error(ErrorCode::kArgument, "the report would be written over the metrics file " + arguments.out,
+                "name another file with -o");
   write_page(arguments.out, report.html());
   std::cout << arguments.out << '\n';
   for (const std::string& line : report.summary()) std::cout << "  " << line << '\n';
@@ -52,9 +54,12 @@ void make_report(const Arguments& arguments) {
 void add_report(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("report", "Make one HTML page, or a summary for the terminal, of a run's metrics file.");
-  command->add_option("metrics", arguments->metrics, "the metrics file (config: gannet.metrics.path), or the folder that it is in")->required();
+  command
+      ->add_option("metrics", arguments->metrics, "the metrics file (config: gannet.metrics.path), or the folder that it is in")
+      ->required();
   auto* out = command->add_option("-o,--output", arguments->out, "the page to write")->capture_default_str();
-  command->add_flag("--text", arguments->as_text, "print a summary and the loss as a line of blocks, and write no page")->excludes(out);
+  command->add_flag("--text", arguments->as_text, "print a summary and the loss as a line of blocks, and write no page")
+      ->excludes(out);
   command->callback([arguments] { make_report(*arguments); });
 }
 

@@ -35,14 +35,17 @@ saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
 
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const OptionInfo& option : describe(command, "gannet run").options) names.insert(names.end(), option.names.begin(), option.names.end());
+  for (const OptionInfo& option : describe(command, "gannet run").options)
+    names.insert(names.end(), option.names.begin(), option.names.end());
   return names;
 }
 
 int run(CLI::App& command, Arguments& arguments) {
   const auto rest = command.remaining();
   if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-')
-    throw Error(ErrorCode::kArgument, "unknown option '" + rest[0] + "' before PROGRAM" + did_you_mean(rest[0].substr(0, rest[0].find('=')), option_names(command)),
+    throw Error(ErrorCode::kArgument,
+                "unknown option '" + rest[0] + "' before PROGRAM" +
+                    did_you_mean(rest[0].substr(0, rest[0].find('=')), option_names(command)),
                 "options of the program come after it; `gannet run --help` lists those of run");
   if (arguments.num_gpus && arguments.num_procs && arguments.num_gpus != arguments.num_procs)
     throw Error(ErrorCode::kArgument,

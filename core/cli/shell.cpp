@@ -59,7 +59,8 @@ void add_shell(CLI::App& app) {
       }
       if (command != &root) paths.push_back(command->path.substr(root.path.size() + 1));
     }
-    throw Error(ErrorCode::kArgument, "there is no command 'gannet " + wanted + "'" + did_you_mean(wanted, paths), "`gannet help` lists them");
+    throw Error(ErrorCode::kArgument, "there is no command 'gannet " + wanted + "'" + did_you_mean(wanted, paths),
+                "`gannet help` lists them");
   });
 }
 

@@ -26,16 +26,29 @@ std::string number_text(double number) { return Value(number).to_json(); }
 
 std::string line_of(const Object& object) {
   switch (object.kind) {
-    case Kind::kBool: return object.boolean ? "True" : "False";
-    case Kind::kInt: return std::to_string(object.integer);
-    case Kind::kNumber: return number_text(object.number);
-    case Kind::kString: return exchange::shown(object.text);
-    case Kind::kBytes: return std::to_string(object.text.size()) + " bytes";
+    case Kind::kBool:
+      return object.boolean ? "True" : "False";
+    case Kind::kInt:
+      return std::to_string(object.integer);
+    case Kind::kNumber:
+      return number_text(object.number);
+    case Kind::kString:
+      return exchange::shown(object.text);
+    case Kind::kBytes:
+      return std::to_string(object.text.size()) + " bytes";
     case Kind::kTensor:
-    case Kind::kStorage: return (object.kind == Kind::kStorage ? "storage " : object.tensor.is_parameter ? "parameter " : "tensor ") + std::string(c10::toString(object.tensor.dtype)) + " " + shape_text(object.tensor.sizes);
-    case Kind::kRecord: return object.text;
-    case Kind::kNone: return "None";
-    default: return object.kind_name() + std::string(" of ") + std::to_string(object.kind == Kind::kDict ? object.entries.size() : object.items.size());
+    case Kind::kStorage:
+      return (object.kind == Kind::kStorage ? "storage "
+              : object.tensor.is_parameter  ? "parameter "
+                                            : "tensor ") +
+             std::string(c10::toString(object.tensor.dtype)) + " " + shape_text(object.tensor.sizes);
+    case Kind::kRecord:
+      return object.text;
+    case Kind::kNone:
+      return "None";
+    default:
+      return object.kind_name() + std::string(" of ") +
+             std::to_string(object.kind == Kind::kDict ? object.entries.size() : object.items.size());
   }
 }
 
@@ -48,14 +61,17 @@ class Printer {
     const bool on_line = std::all_of(object.items.begin(), object.items.end(), [](const auto& item) { return is_plain(*item); });
     if (on_line && !object.items.empty()) {
       std::cout << " (";
-      for (size_t i = 0; i < std::min(object.items.size(), kMostItems); ++i) std::cout << (i ? ", " : "") << line_of(*object.items[i]);
+      for (size_t i = 0; i < std::min(object.items.size(), kMostItems); ++i)
+        std::cout << (i ? ", " : "") << line_of(*object.items[i]);
       std::cout << (object.items.size() > kMostItems ? ", ...)" : ")");
     }
     std::cout << '\n';
     bool all = true;
     if (!on_line)
-      for (size_t i = 0; i < object.items.size() && all; ++i) all = print("[" + std::to_string(i) + "]", *object.items[i], indent + 1);
-    for (const auto& [key, value] : object.entries) all = all && print(key->kind == Kind::kString ? printable(key->text) : line_of(*key), *value, indent + 1);
+      for (size_t i = 0; i < object.items.size() && all; ++i)
+        all = print("[" + std::to_string(i) + "]", *object.items[i], indent + 1);
+    for (const auto& [key, value] : object.entries)
+      all = all && print(key->kind == Kind::kString ? printable(key->text) : line_of(*key), *value, indent + 1);
     return all;
   }
 

@@ -1,7 +1,6 @@
 #include "cli/tree.h"
 
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cctype>
 
@@ -68,9 +67,13 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
   info.purpose = app.get_description();
   info.footer = app.get_footer();
   info.runs_program = app.get_prefix_command();
-  for (const CLI::Option* option : app.get_options()) (option->nonpositional() ? info.options : info.positionals).push_back(describe(*option));
-  for (const CLI::App* command : app.get_subcommands(nullptr)) info.commands.push_back(describe(*command, path + " " + command->get_name()));
-  if (info.runs_program) info.positionals.push_back({{"PROGRAM"}, "PROGRAM", "what to start; all that follows is its own", "", "", {}, Takes::kProgram, true});
+  for (const CLI::Option* option : app.get_options())
+    (option->nonpositional() ? info.options : info.positionals).push_back(describe(*option));
+  for (const CLI::App* command : app.get_subcommands(nullptr))
+    info.commands.push_back(describe(*command, path + " " + command->get_name()));
+  if (info.runs_program)
+    info.positionals.push_back(
+        {{"PROGRAM"}, "PROGRAM", "what to start; all that follows is its own", "", "", {}, Takes::kProgram, true});
   return info;
 }
 

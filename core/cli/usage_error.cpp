@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 
 #include "base/text.h"
@@ -14,7 +13,9 @@ const CLI::App& reached(const CLI::App& app) {
   return parsed.empty() ? app : reached(*parsed.back());
 }
 
-std::string path_of(const CLI::App& app) { return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name(); }
+std::string path_of(const CLI::App& app) {
+  return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
+}
 
 std::vector<std::string> option_names(const CommandInfo& command) {
   std::vector<std::string> names;
@@ -68,7 +69,8 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     }
     const std::string missing = message.substr(0, message.find(" is required"));
     const OptionInfo* needed = find(command, missing);
-    return usage("`" + command.path + "` needs " + (needed ? join(needed->names, ", ") + (missing[0] == '-' ? " " + needed->value : "") : missing) +
+    return usage("`" + command.path + "` needs " +
+                     (needed ? join(needed->names, ", ") + (missing[0] == '-' ? " " + needed->value : "") : missing) +
                      (needed && !needed->meaning.empty() ? " (" + needed->meaning + ")" : ""),
                  help);
   }
@@ -80,7 +82,9 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (found.starts_with("Value ")) found.erase(0, 6);
     found = found.substr(0, found.find(" not in "));
     if (found.find(' ') == std::string::npos)
-      return usage("`" + command.path + "`: " + name_of(*option) + " is '" + found + "', and must be " + wanted(*option) + did_you_mean(found, option->choices), help);
+      return usage("`" + command.path + "`: " + name_of(*option) + " is '" + found + "', and must be " + wanted(*option) +
+                       did_you_mean(found, option->choices),
+                   help);
   }
   return usage("`" + command.path + "`: " + message, help);
 }

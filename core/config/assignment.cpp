@@ -15,7 +15,8 @@ Value value_of(const std::string& text, const std::string& assignment) {
   if (text == "null") return nullptr;
   const char* end = text.data() + text.size();
   int64_t integer = 0;
-  if (const auto [rest, failed] = std::from_chars(text.data(), end, integer); failed == std::errc() && rest == end) return integer;
+  if (const auto [rest, failed] = std::from_chars(text.data(), end, integer); failed == std::errc() && rest == end)
+    return integer;
   double number = 0;
   if (const auto [rest, failed] = std::from_chars(text.data(), end, number); failed == std::errc() && rest == end) return number;
   if (text.empty() || std::string("[{\"").find(text[0]) == std::string::npos) return text;

@@ -76,7 +76,9 @@ std::vector<const Key*> members_of(std::string_view section);
 // The rows anywhere whose name or alias is `name`.
 std::vector<const Key*> keys_named(std::string_view name);
 
-inline bool is_read(Status status) { return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3 || status == Status::kWithNvme; }
+inline bool is_read(Status status) {
+  return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3 || status == Status::kWithNvme;
+}
 const Value& default_of(const Key& key);
 const char* to_string(Type type);      // "integer"
 const char* to_string(Status status);  // "active"

@@ -13,7 +13,8 @@ constexpr const char* kPipeline = "no model is a pipeline here";
 
 constexpr Key kRows[] = {
     {"checkpoint", kSection, "{}", kActive, "", "how checkpoints are written"},
-    {"checkpoint/tag_validation", kWord, "\"WARN\"", kActive, "Ignore|Warn|Fail", "when the ranks' tags differ: rank 0's is used, or an error"},
+    {"checkpoint/tag_validation", kWord, "\"WARN\"", kActive, "Ignore|Warn|Fail",
+     "when the ranks' tags differ: rank 0's is used, or an error"},
     {"checkpoint/load_universal", kBool, "false", kUnsupported, "", "load a checkpoint in DeepSpeed's universal format",
      kCheckpoint},
     {"checkpoint/use_node_local_storage", kBool, "false", kUnsupported, "", "each host has a file system of its own",

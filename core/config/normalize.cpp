@@ -87,8 +87,8 @@ class Normalizer {
 
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
-  void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from, const std::string& path,
-                  const std::string& to, Dict& out, bool is_open, int depth);
+  void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
+                  const std::string& path, const std::string& to, Dict& out, bool is_open, int depth);
   void member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth);
   void deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out);
   Value plain(const Value& value, const Spot& spot, int depth);

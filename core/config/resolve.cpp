@@ -188,7 +188,9 @@ void check_precision(const Settings& settings, const Reader& read) {
 }
 
 void check_zero(const Settings& settings, const Document& document, const Reader& read) {
-  const auto refuse = [&](const char* path, const std::string& what, const std::string& next) { throw Error(ErrorCode::kUnsupported, read.where(path) + what, next); };
+  const auto refuse = [&](const char* path, const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::kUnsupported, read.where(path) + what, next);
+  };
   const int64_t stage = settings.zero.stage;
   const auto given = [&](const char* path) {
     const Value* value = document.find(path);
@@ -196,7 +198,8 @@ void check_zero(const Settings& settings, const Document& document, const Reader
   };
   if (stage > 0) {
     if (stage < 3 && given("/zero_optimization/offload_param/device"))
-      refuse("/zero_optimization/offload_param/device", "offload_param belongs to ZeRO stage 3, and the stage is " + std::to_string(stage), "leave it out");
+      refuse("/zero_optimization/offload_param/device",
+             "offload_param belongs to ZeRO stage 3, and the stage is " + std::to_string(stage), "leave it out");
     if (const Value* zenflow = document.find("/zero_optimization/zenflow"); zenflow && zenflow->is_dict())
       refuse("/zero_optimization/zenflow", "ZenFlow is not done by Gannet", "leave zenflow out");
   }
@@ -216,13 +219,15 @@ OffloadTo offload_to(const Reader& read, const std::string& block, bool applies)
   if (!applies || device == "none") return to;
   to.device = device;
   if (const Value& folder = read.at(path + "/nvme_path"); !folder.is_null()) to.params["nvme_path"] = folder;
-  for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events"}) to.params[key] = read.at(std::string("/aio/") + key);
+  for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events"})
+    to.params[key] = read.at(std::string("/aio/") + key);
   return to;
 }
 
 MonitorFolder monitor_folder(const Reader& read, const std::string& block) {
   const std::string path = "/" + block;
-  return {read.at(path + "/enabled").as_bool(), read.at(path + "/output_path").as_string(), read.at(path + "/job_name").as_string()};
+  return {read.at(path + "/enabled").as_bool(), read.at(path + "/output_path").as_string(),
+          read.at(path + "/job_name").as_string()};
 }
 
 void fill_monitors(Settings& settings, const Reader& read) {
@@ -290,7 +295,8 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
 
   settings.steps_per_print = optional_int(read.at("/steps_per_print"));
   fill_flops_profiler(settings.flops_profiler, read);
-  settings.wall_clock_breakdown = read.at("/wall_clock_breakdown").as_bool() || settings.flops_profiler.enabled;  // as DeepSpeed's
+  settings.wall_clock_breakdown =
+      read.at("/wall_clock_breakdown").as_bool() || settings.flops_profiler.enabled;  // as DeepSpeed's
   settings.dataloader_drop_last = read.at("/dataloader_drop_last").as_bool();
   if (!read.at("/log_level").is_null()) settings.log_level = read.at("/log_level").as_string();
   settings.dump_state = read.at("/dump_state").as_bool();

@@ -31,8 +31,8 @@ struct Bf16 {
 
 // Where ZeRO puts what is not in use: an Offload plugin by name, and what its schema may ask for.
 struct OffloadTo {
-  std::string device;   // "": nowhere
-  Dict params;          // the block's and the aio section's
+  std::string device;  // "": nowhere
+  Dict params;         // the block's and the aio section's
   int64_t buffer_count = 4;
   int64_t max_in_cpu = 1'000'000'000;  // of parameters: elements that stay in memory
   explicit operator bool() const { return !device.empty(); }
@@ -44,7 +44,7 @@ struct Zero {
   int64_t reduce_bucket_size = 500'000'000;
   int64_t sub_group_size = 1'000'000'000;
   int64_t prefetch_bucket_size = 50'000'000;
-  int64_t param_persistence_threshold = 100'000;  // a parameter of so many or fewer stays whole ...
+  int64_t param_persistence_threshold = 100'000;    // a parameter of so many or fewer stays whole ...
   int64_t model_persistence_threshold = INT64_MAX;  // ... as far as all of them together have no more than this
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
@@ -59,7 +59,7 @@ struct FlopsProfiler {
   int64_t module_depth = -1;  // -1: all
   int64_t top_modules = 1;
   bool detailed = true;
-  std::string output_file;    // "": the log
+  std::string output_file;  // "": the log
 };
 
 // A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`
@@ -117,15 +117,15 @@ struct Settings {
   std::string leftover_micro_batches = "carry";  // carry | drop: what happens to them at an epoch's end
   int64_t seed = 0;                              // of the loader's shuffling
   bool shuffle = true;
-  int64_t data_workers = 1;                      // threads that prepare batches; 0: on the caller's
-  int64_t max_consecutive_skips = 25;            // more skipped steps in a row (without a dynamic loss scale) are an error
-  bool check_memory = true;                      // refuse what cannot fit, before it is allocated
+  int64_t data_workers = 1;            // threads that prepare batches; 0: on the caller's
+  int64_t max_consecutive_skips = 25;  // more skipped steps in a row (without a dynamic loss scale) are an error
+  bool check_memory = true;            // refuse what cannot fit, before it is allocated
   bool checkpoint_async = false;
-  int64_t checkpoint_keep = 0;                   // 0: all
-  std::string metrics_path;                      // "": no metrics file
+  int64_t checkpoint_keep = 0;  // 0: all
+  std::string metrics_path;     // "": no metrics file
   TraceOf trace;
-  std::optional<double> timeout_seconds;         // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
-  std::optional<double> deadline_seconds;        // how long a call waits for a rank that is late; default timeout_seconds
+  std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+  std::optional<double> deadline_seconds;  // how long a call waits for a rank that is late; default timeout_seconds
 };
 
 }  // namespace gannet::config

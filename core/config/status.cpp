@@ -19,7 +19,8 @@ class StatusCheck {
   StatusCheck(const Document& document, std::vector<Error>* mistakes) : document_(document), mistakes_(mistakes) {
     if (const Value* stage = document.find("/zero_optimization/stage"); stage && stage->is_int()) stage_ = stage->as_int();
     for (const char* path : {"/zero_optimization/offload_optimizer/device", "/zero_optimization/offload_param/device"})
-      if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme") has_nvme_ = stage_ > 0;
+      if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme")
+        has_nvme_ = stage_ > 0;
   }
 
   std::vector<std::string> run() {
@@ -75,7 +76,8 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
     }
   }
   for (const auto& [key, value] : members.entries()) {
-    if (const Key* row = find_key(path.empty() ? key : path + "/" + key)) attempt(mistakes_, [&, &given = value] { member(*row, given); });
+    if (const Key* row = find_key(path.empty() ? key : path + "/" + key))
+      attempt(mistakes_, [&, &given = value] { member(*row, given); });
   }
 }
 
@@ -100,6 +102,8 @@ void StatusCheck::member(const Key& row, const Value& value) {
 
 }  // namespace
 
-std::vector<std::string> check_status(const Document& document, std::vector<Error>* mistakes) { return StatusCheck(document, mistakes).run(); }
+std::vector<std::string> check_status(const Document& document, std::vector<Error>* mistakes) {
+  return StatusCheck(document, mistakes).run();
+}
 
 }  // namespace gannet::config

@@ -83,9 +83,12 @@ void Channel::send(const Message& message) {
 void Channel::flush() {
   while (!closed_ && !unsent_.empty()) {
     const ssize_t count = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count > 0) unsent_.erase(0, static_cast<size_t>(count));
-    else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    else if (errno != EINTR) break;  // broken: what has arrived before may still be read, receive() will tell
+    if (count > 0)
+      unsent_.erase(0, static_cast<size_t>(count));
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return;
+    else if (errno != EINTR)
+      break;  // broken: what has arrived before may still be read, receive() will tell
   }
   if (!unsent_.empty()) unsent_.clear();
 }
@@ -94,9 +97,12 @@ std::vector<Message> Channel::receive() {
   std::array<char, 16384> buffer;
   while (!closed_) {
     const ssize_t count = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (count > 0) received_.append(buffer.data(), static_cast<size_t>(count));
-    else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    else if (count == 0 || errno != EINTR) closed_ = true;
+    if (count > 0)
+      received_.append(buffer.data(), static_cast<size_t>(count));
+    else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      break;
+    else if (count == 0 || errno != EINTR)
+      closed_ = true;
   }
   try {
     return decode(received_);

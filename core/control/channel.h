@@ -24,7 +24,7 @@ class Channel {
   explicit Channel(Socket socket);
   void send(const Message& message);  // what the kernel does not take now, flush() sends later
   void flush();
-  std::vector<Message> receive();     // what has arrived, [] when nothing has
+  std::vector<Message> receive();             // what has arrived, [] when nothing has
   bool is_closed() const { return closed_; }  // by the other side, or broken
   bool has_unsent() const { return !unsent_.empty(); }
   int descriptor() const { return socket_.get(); }

@@ -103,7 +103,8 @@ void Referee::end(uint32_t rank, bool orderly, Instant now) {
 
 void Referee::fail(uint32_t rank, const std::string& sentence) {
   if (verdict_) return;
-  verdict_ = Verdict{ErrorCode::kPeerLost, "the communication of rank " + std::to_string(rank) + ", which is " + place(rank) + ", failed: " + sentence,
+  verdict_ = Verdict{ErrorCode::kPeerLost,
+                     "the communication of rank " + std::to_string(rank) + ", which is " + place(rank) + ", failed: " + sentence,
                      "see that rank's output and the network between the ranks' machines"};
 }
 
@@ -195,9 +196,11 @@ void Referee::look_for_the_dead(Instant now) {
   std::vector<uint32_t> ended = died;
   ended.insert(ended.end(), gone.begin(), gone.end());
   const std::string others = places(all_but(ended));
-  verdict_ = Verdict{ErrorCode::kPeerLost, join(parts, ", ") + (others.empty() ? "" : "; " + others),
-                     died.empty() ? "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"
-                                  : "see the end of that rank's own output, and whether a signal or the lack of memory ended it"};
+  verdict_ = Verdict{
+      ErrorCode::kPeerLost, join(parts, ", ") + (others.empty() ? "" : "; " + others),
+      died.empty()
+          ? "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"
+          : "see the end of that rank's own output, and whether a signal or the lack of memory ended it"};
 }
 
 std::vector<Report> Referee::look(Instant now) {
@@ -212,23 +215,29 @@ std::vector<Report> Referee::look(Instant now) {
       if (at != ranks_[rank].visits.end() && at->second.waits) waiting[at->second.call.sequence].push_back(rank);
     }
     for (const auto& [sequence, ranks] : waiting) {
-      const auto longest = *std::min_element(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return ranks_[a].visits[name].since < ranks_[b].visits[name].since; });
+      const auto longest = *std::min_element(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
+        return ranks_[a].visits[name].since < ranks_[b].visits[name].since;
+      });
       Visit& visit = ranks_[longest].visits[name];
       const auto waited = now - visit.since;
       const std::vector<uint32_t> late = awaited(name, sequence, now);
       const std::string place = visit.call.text(), lasted = whole_seconds(waited), who = name_ranks(ranks);
       if (waited >= visit.deadline) {
-        verdict_ = Verdict{ErrorCode::kTimeout,
-                           (late.empty() ? "all ranks have waited in " + place + " for " + lasted + ", and nothing arrives"
-                                         : name_ranks(late) + (late.size() == 1 ? " is late: " : " are late: ") + who + have(ranks.size()) + "waited in " +
-                                               place + " for " + lasted + ", the deadline; " + places(late) + silence_of(late, now)),
-                           late.empty() ? "look at the network between the ranks' machines" : "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
+        verdict_ =
+            Verdict{ErrorCode::kTimeout,
+                    (late.empty() ? "all ranks have waited in " + place + " for " + lasted + ", and nothing arrives"
+                                  : name_ranks(late) + (late.size() == 1 ? " is late: " : " are late: ") + who +
+                                        have(ranks.size()) + "waited in " + place + " for " + lasted + ", the deadline; " +
+                                        places(late) + silence_of(late, now)),
+                    late.empty() ? "look at the network between the ranks' machines"
+                                 : "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
         return reports;
       }
       if (waited < rhythm_.report_every * (visit.reports + 1)) continue;
       visit.reports = static_cast<int>(waited / rhythm_.report_every);
       reports.push_back({ranks, "waiting in " + place + " (" + lasted + " of " + whole_seconds(visit.deadline) + ")" +
-                                    (late.empty() ? ": all ranks are there, and nothing arrives" : " for " + name_ranks(late) + ": " + places(late) + silence_of(late, now))});
+                                    (late.empty() ? ": all ranks are there, and nothing arrives"
+                                                  : " for " + name_ranks(late) + ": " + places(late) + silence_of(late, now))});
     }
   }
   return reports;

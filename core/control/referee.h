@@ -5,7 +5,8 @@
 //   referee.group("world", {0, 1});
 //   referee.enter(0, {"world", 1, "step", 12, ""}, false, now);
 //   referee.enter(1, {"world", 1, "barrier", -1, ""}, true, now);
-//   referee.verdict()->sentence;   // "the ranks make different calls: rank 1 called barrier() where rank 0 called step() of step 12; ..."
+//   referee.verdict()->sentence;   // "the ranks make different calls: rank 1 called barrier() where rank 0 called step() of step
+//   12; ..."
 #pragma once
 
 #include <gannet/error.h>
@@ -54,9 +55,10 @@ class Referee {
  public:
   struct Rhythm {
     milliseconds report_every{10'000};
-    milliseconds silence{3'500};          // without a beat for so long, a process does not run
-    milliseconds death_settles{300};      // so that ranks that die together are named together
-    milliseconds departure_settles{1'500};// an orderly end: who needs the rank no more may go on, who has an error of its own throws that
+    milliseconds silence{3'500};      // without a beat for so long, a process does not run
+    milliseconds death_settles{300};  // so that ranks that die together are named together
+    milliseconds departure_settles{
+        1'500};  // an orderly end: who needs the rank no more may go on, who has an error of its own throws that
   };
   Referee(uint32_t world_size, Rhythm rhythm, Instant now);
 

@@ -88,7 +88,8 @@ template <class Body>
 auto Store::perform(const std::string& doing, Body body) {
   using Result = decltype(body(*client_));
   check_guard();
-  auto task = std::make_shared<std::packaged_task<Result()>>([client = client_.get(), body = std::move(body)] { return body(*client); });
+  auto task =
+      std::make_shared<std::packaged_task<Result()>>([client = client_.get(), body = std::move(body)] { return body(*client); });
   auto answer = task->get_future();
   {
     std::lock_guard lock(client_->mutex);
@@ -99,7 +100,8 @@ auto Store::perform(const std::string& doing, Body body) {
   while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     check_guard();
     if (std::chrono::steady_clock::now() > end)
-      throw Error(ErrorCode::kTimeout, doing + " of the ranks' store timed out: rank 0, or the agent that serves the store, does not answer");
+      throw Error(ErrorCode::kTimeout,
+                  doing + " of the ranks' store timed out: rank 0, or the agent that serves the store, does not answer");
   }
   return translated(doing, [&] { return answer.get(); });
 }
@@ -166,8 +168,10 @@ Store::~Store() {
     stuck = client_->busy;
   }
   client_->changed.notify_one();
-  if (stuck) client_->thread.detach();
-  else client_->thread.join();
+  if (stuck)
+    client_->thread.detach();
+  else
+    client_->thread.join();
 }
 
 void Store::set(const std::string& key, const std::string& value) {
@@ -183,7 +187,8 @@ std::string Store::get(const std::string& key) {
 }
 
 int64_t Store::add(const std::string& key, int64_t amount) {
-  return perform("adding to '" + key + "'", [key, amount](Client& client) { return client.tcp->add(client.prefix + key, amount); });
+  return perform("adding to '" + key + "'",
+                 [key, amount](Client& client) { return client.tcp->add(client.prefix + key, amount); });
 }
 
 bool Store::check(const std::string& key) {

@@ -38,7 +38,7 @@ class Watch : public Watcher {
  public:
   struct Options {
     uint32_t rank = 0, size = 1;
-    std::string host;          // rank 0: its address for the others; they: where it is, when it does not know that itself
+    std::string host;  // rank 0: its address for the others; they: where it is, when it does not know that itself
     milliseconds deadline{600'000};
     milliseconds report_every{10'000};
   };
@@ -106,17 +106,18 @@ class Watch : public Watcher {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Message> outbox_;                 // guarded by mutex_, as what follows
-  std::map<std::string, uint64_t> sequences_;   // of each group's calls
+  std::vector<Message> outbox_;                // guarded by mutex_, as what follows
+  std::map<std::string, uint64_t> sequences_;  // of each group's calls
   std::list<Active> active_;
-  std::set<uint32_t> connected_;                // rank 0: who has come
-  std::string place_;                           // the latest call, as "in step() of step 12"
+  std::set<uint32_t> connected_;  // rank 0: who has come
+  std::string place_;             // the latest call, as "in step() of step 12"
   std::optional<Verdict> verdict_;
   std::function<void()> abort_;
   Instant last_call_{}, verdict_at_{};
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
-  // Rank 0: the others; elsewhere: rank 0, which callers send to as well, so that a process tells where it is before it dies there.
+  // Rank 0: the others; elsewhere: rank 0, which callers send to as well, so that a process tells where it is before it dies
+  // there.
   std::list<Peer> peers_;
   bool over_ = false;
   std::atomic<bool> has_verdict_{false}, stop_{false};

@@ -1,6 +1,4 @@
 // The watch's service thread: carries what the ranks tell to rank 0, which judges (referee.h), and brings its verdict back.
-#include "control/watch.h"
-
 #include <fcntl.h>
 #include <gannet/log.h>
 #include <poll.h>
@@ -14,6 +12,7 @@
 
 #include "base/text.h"
 #include "control/rendezvous.h"
+#include "control/watch.h"
 #include "control/watch_active.h"
 
 namespace gannet::control {
@@ -21,12 +20,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{100};            // how late the service thread may notice what it is not woken for
+constexpr milliseconds kTick{100};  // how late the service thread may notice what it is not woken for
 constexpr milliseconds kBeat{1'000};
-constexpr uint32_t kFewRanks = 64;            // they are told of rank 0's every call; more ranks only with its beats
-constexpr milliseconds kLongWait{1'000};      // then rank 0 hears of it
+constexpr uint32_t kFewRanks = 64;        // they are told of rank 0's every call; more ranks only with its beats
+constexpr milliseconds kLongWait{1'000};  // then rank 0 hears of it
 constexpr milliseconds kConnect{30'000};
-constexpr milliseconds kAbort{300};           // from the verdict to the end of what is in flight
+constexpr milliseconds kAbort{300};  // from the verdict to the end of what is in flight
 constexpr Referee::Rhythm kRhythm{};
 
 std::string random_token() {
@@ -62,11 +61,13 @@ Watch::Watch(Store& store, const Options& options)
     token_ = published.at(0);
     const std::string host = published.size() > 2 ? published[2] : options.host;
     std::string reason;
-    Socket socket = connect_to(host, static_cast<uint16_t>(std::stoi(published.at(1))), static_cast<int>(kConnect.count()), reason);
+    Socket socket =
+        connect_to(host, static_cast<uint16_t>(std::stoi(published.at(1))), static_cast<int>(kConnect.count()), reason);
     if (socket.get() < 0)
-      throw Error(ErrorCode::kUnavailable,
-                  "rank " + std::to_string(rank_) + " cannot reach the watch of rank 0 at " + host + ":" + published[1] + ": " + reason,
-                  "ranks connect to one another on free ports: see whether a firewall stands between their machines");
+      throw Error(
+          ErrorCode::kUnavailable,
+          "rank " + std::to_string(rank_) + " cannot reach the watch of rank 0 at " + host + ":" + published[1] + ": " + reason,
+          "ranks connect to one another on free ports: see whether a firewall stands between their machines");
     peers_.push_back({Channel(std::move(socket)), 0});
     peers_.front().channel.send({"hello", token_, std::to_string(rank_)});
   }
@@ -88,7 +89,8 @@ void Watch::wait_for_all() {
     if (!connected_.count(rank)) missing.push_back(rank);
   lock.unlock();
   end_thread();
-  throw Error(ErrorCode::kTimeout, name_ranks(missing) + " did not connect to the watch of rank 0 within 30 s, though at the rendezvous before",
+  throw Error(ErrorCode::kTimeout,
+              name_ranks(missing) + " did not connect to the watch of rank 0 within 30 s, though at the rendezvous before",
               "see how those processes ended, and whether a firewall stands between their machines");
 }
 
@@ -112,7 +114,8 @@ void Watch::serve() {
       std::lock_guard lock(mutex_);  // another rank's calls send by the channel too
       for (const Peer& peer : peers_)
         if (!peer.channel.is_closed())
-          waiting.push_back({peer.channel.descriptor(), static_cast<short>(peer.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
+          waiting.push_back(
+              {peer.channel.descriptor(), static_cast<short>(peer.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
     }
     ::poll(waiting.data(), waiting.size(), static_cast<int>(kTick.count()));
     uint64_t count;
@@ -126,8 +129,10 @@ void Watch::serve() {
       if (rank_ == 0) own.swap(outbox_);
       last = over_ || stop_;
     }
-    if (rank_ == 0) as_rank_zero(own, now);
-    else as_other_rank(now);
+    if (rank_ == 0)
+      as_rank_zero(own, now);
+    else
+      as_other_rank(now);
 
     std::function<void()> abort;
     {
@@ -171,11 +176,14 @@ void Watch::look_at_waits(Instant now) {
                                 " s: the process is stopped, or its machine is out of reach or overloaded";
       const std::string lasted = std::to_string(waited.count() / 1000) + " s";
       if (waited >= deadline + kBeat) {  // a rank 0 that runs has judged by now
-        late = Verdict{ErrorCode::kTimeout, "rank 0 is late: rank " + std::to_string(rank_) + " has waited in " + active.call.text() + " for " + lasted + ", the deadline; " + where,
+        late = Verdict{ErrorCode::kTimeout,
+                       "rank 0 is late: rank " + std::to_string(rank_) + " has waited in " + active.call.text() + " for " +
+                           lasted + ", the deadline; " + where,
                        "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
       } else if (waited >= report_every * (active.reports + 1)) {
         active.reports = static_cast<int>(waited / report_every);
-        lines.push_back("waiting in " + active.call.text() + " (" + lasted + " of " + std::to_string(deadline.count() / 1000) + " s) for rank 0: " + where);
+        lines.push_back("waiting in " + active.call.text() + " (" + lasted + " of " + std::to_string(deadline.count() / 1000) +
+                        " s) for rank 0: " + where);
       }
     }
   }
@@ -208,7 +216,8 @@ void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
   if (beats) next_beat_ = now + kBeat;
   referee_->beat(0, now);
   for (const Message& message : own) apply(0, message, now);
-  for (Socket arrived; (arrived = Socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))).get() >= 0;) {
+  for (Socket arrived;
+       (arrived = Socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))).get() >= 0;) {
     peers_.push_back({Channel(std::move(arrived)), -1});
   }
   for (Peer& peer : peers_) listen_to(peer, now);
@@ -223,7 +232,8 @@ void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
       if (std::find(report.ranks.begin(), report.ranks.end(), static_cast<uint32_t>(peer.rank)) != report.ranks.end())
         peer.channel.send({"report", report.line});
     for (const auto& grant : grants)
-      if (grant.rank == static_cast<uint32_t>(peer.rank)) peer.channel.send({"granted", grant.group, std::to_string(grant.sequence)});
+      if (grant.rank == static_cast<uint32_t>(peer.rank))
+        peer.channel.send({"granted", grant.group, std::to_string(grant.sequence)});
     if (beats && referee_->runs(static_cast<uint32_t>(peer.rank), now)) peer.channel.send({"beat", here});
     if (leaves) peer.channel.send({"goodbye", here});
     peer.channel.flush();
@@ -263,7 +273,8 @@ void Watch::apply(uint32_t rank, const Message& message, Instant now) {
     for (size_t i = 2; i < message.size(); ++i) members.push_back(static_cast<uint32_t>(std::stoul(message[i])));
     referee_->group(message[1], members);
   } else if (kind == "enter") {
-    referee_->enter(rank, {message[1], std::stoull(message[2]), message[3], std::stoll(message[4]), message[5]}, message[6] == "asks", now);
+    referee_->enter(rank, {message[1], std::stoull(message[2]), message[3], std::stoll(message[4]), message[5]},
+                    message[6] == "asks", now);
   } else if (kind == "leave") {
     referee_->leave(rank, message[1], message[2] == "failed");
   } else if (kind == "wait") {
@@ -343,9 +354,12 @@ void Watch::judge_rank_zero(Instant now) {
     }
   }
   if (rank_zero_ == kDied && now - rank_zero_ended_ < kRhythm.death_settles) return;
-  settle({ErrorCode::kPeerLost, std::string("rank 0 has ") + (rank_zero_ == kDied ? "died; it was last seen " : "ended ") + rank_zero_place_ + here,
-          rank_zero_ == kDied ? "see the end of that rank's own output, and whether a signal or the lack of memory ended it"
-                              : "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"});
+  settle(
+      {ErrorCode::kPeerLost,
+       std::string("rank 0 has ") + (rank_zero_ == kDied ? "died; it was last seen " : "ended ") + rank_zero_place_ + here,
+       rank_zero_ == kDied
+           ? "see the end of that rank's own output, and whether a signal or the lack of memory ended it"
+           : "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"});
 }
 
 }  // namespace gannet::control

@@ -98,9 +98,10 @@ World::World(const DistributedOptions& options, uint32_t generation) : registry_
   const double deadline_seconds = options.deadline_seconds.value_or(static_cast<double>(timeout_.count()) / 1000);
   const milliseconds deadline(std::llround(deadline_seconds * 1000));
   if (store_) {
-    watch_ = std::make_unique<Watch>(*store_, Watch::Options{.rank = rank(), .size = size(),
-                                                             .host = rank() == 0 ? address : environment_.master_addr,
-                                                             .deadline = deadline});
+    watch_ = std::make_unique<Watch>(
+        *store_,
+        Watch::Options{
+            .rank = rank(), .size = size(), .host = rank() == 0 ? address : environment_.master_addr, .deadline = deadline});
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }
   rendezvous.rank = rank();
@@ -129,13 +130,15 @@ void World::set_deadline(double seconds) {
   const milliseconds deadline(std::llround(seconds * 1000));
   if (deadline > comm_->timeout())
     throw Error(ErrorCode::kConfig,
-                "gannet.deadline_seconds is " + std::to_string(deadline.count() / 1000) + ", but the ranks were connected with a time-out of " +
-                    std::to_string(comm_->timeout().count() / 1000) + " s by an earlier init_distributed",
+                "gannet.deadline_seconds is " + std::to_string(deadline.count() / 1000) +
+                    ", but the ranks were connected with a time-out of " + std::to_string(comm_->timeout().count() / 1000) +
+                    " s by an earlier init_distributed",
                 "give that call .timeout_seconds or .deadline_seconds of as much");
   watch_->set_deadline(deadline);
 }
 
-// A wait for other ranks by the store. In a call, the watch says who is late and ends it; a background thread's wait says so itself.
+// A wait for other ranks by the store. In a call, the watch says who is late and ends it; a background thread's wait says so
+// itself.
 template <class Body>
 auto World::watched(Body&& body) {
   struct Wait {

@@ -1,13 +1,13 @@
 // Values by name: a parameter's master, gradient and optimizer states, whole or this rank's part, wherever they lie.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
 #include "tensor/dtype.h"
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
-#include <torch/nn/module.h>
 
 namespace gannet {
 namespace {
@@ -25,7 +25,8 @@ Found find(EngineBase::Impl& impl, const std::string& name) {
       if (range.parameters[p].name == name) return {&range, p};
       names.push_back(range.parameters[p].name);
     }
-  throw Error(ErrorCode::kNotFound, "no trained parameter is called '" + name + "'" + did_you_mean(name, names), "engine->parameter_names() lists them");
+  throw Error(ErrorCode::kNotFound, "no trained parameter is called '" + name + "'" + did_you_mean(name, names),
+              "engine->parameter_names() lists them");
 }
 
 size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state) {
@@ -63,7 +64,8 @@ at::Tensor own_master(const Found& found, const zero::Part& part) { return found
 // Averaged and unscaled, in the masters' dtype.
 at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::Part& part) {
   if (!impl.reducer || impl.phase != Phase::kBackwarded || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
-    throw Error(ErrorCode::kOrder, "there is no gradient of '" + found.get().name + "' now", "ask between the last backward() of a step and its step()");
+    throw Error(ErrorCode::kOrder, "there is no gradient of '" + found.get().name + "' now",
+                "ask between the last backward() of a step and its step()");
   impl.reducer->wait();
   const auto& range = *found.range;
   const at::Tensor gradient = range.is_sharded() ? range.grad_of(place_of(part)) : found.get().held.flatten();
@@ -72,12 +74,15 @@ at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::
 
 at::Tensor checked(const Found& found, const at::Tensor& value) {
   if (!value.defined() || value.sizes() != at::IntArrayRef(found.get().shape))
-    throw Error(ErrorCode::kArgument, "a value for '" + found.get().name + "' has shape " + (value.defined() ? shape_text(value.sizes().vec()) : "undefined") + ", the parameter has " + shape_text(found.get().shape));
+    throw Error(ErrorCode::kArgument, "a value for '" + found.get().name + "' has shape " +
+                                          (value.defined() ? shape_text(value.sizes().vec()) : "undefined") +
+                                          ", the parameter has " + shape_text(found.get().shape));
   return value.detach().to(at::kCPU).flatten();
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.comm, name, impl.global_steps, parameter, control::Watch::Call::kTogether);
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.comm, name, impl.global_steps, parameter,
+                              control::Watch::Call::kTogether);
 }
 
 }  // namespace
@@ -134,8 +139,10 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
   }
   // Every rank has the value: where parameters are whole, each puts it into its own.
   if (impl_->residency) impl_->residency->forget();
-  if (range.comes_and_goes) impl_->publish_staying(range);
-  else range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
+  if (range.comes_and_goes)
+    impl_->publish_staying(range);
+  else
+    range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
 }
 
 void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) {

@@ -2,18 +2,19 @@
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 
-#include "config/assignment.h"
-
 #include <charconv>
 #include <optional>
 #include <string_view>
+
+#include "config/assignment.h"
 
 namespace gannet {
 namespace {
 
 // `--deepspeed` alone is a switch: only what is named like a config is taken as its value, not the program's own arguments.
 bool looks_like_config(std::string_view argument) {
-  return !argument.starts_with('-') && (argument.ends_with(".json") || argument.ends_with(".hjson") || argument.ends_with(".jsonc"));
+  return !argument.starts_with('-') &&
+         (argument.ends_with(".json") || argument.ends_with(".hjson") || argument.ends_with(".jsonc"));
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
         uint32_t count = 0;
         const auto [rest, failed] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
         if (failed != std::errc() || rest != ranks.data() + ranks.size() || count == 0)
-          throw Error(ErrorCode::kArgument, argument + ": '" + ranks + "' is not a number of ranks", "write --estimate=8, or --estimate for those of this run");
+          throw Error(ErrorCode::kArgument, argument + ": '" + ranks + "' is not a number of ranks",
+                      "write --estimate=8, or --estimate for those of this run");
         taken.estimate = count;
       }
       continue;
@@ -59,8 +61,10 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
       continue;
     }
     std::optional<std::string> value;
-    if (equals != std::string::npos) value = argument.substr(equals + 1);
-    else if (i + 1 < argc && (flag == "--deepspeed" ? looks_like_config(argv[i + 1]) : argv[i + 1][0] != '-')) value = argv[++i];
+    if (equals != std::string::npos)
+      value = argument.substr(equals + 1);
+    else if (i + 1 < argc && (flag == "--deepspeed" ? looks_like_config(argv[i + 1]) : argv[i + 1][0] != '-'))
+      value = argv[++i];
     if (flag == "--deepspeed") {
       taken.enabled = true;
       if (!value) continue;

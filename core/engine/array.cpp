@@ -1,14 +1,13 @@
 #include "engine/array.h"
 
-#include "tensor/flat_buffer.h"
-
-#include <gannet/log.h>
-
 #include <ATen/ops/from_blob.h>
+#include <gannet/log.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+
+#include "tensor/flat_buffer.h"
 
 namespace gannet {
 namespace {
@@ -53,10 +52,12 @@ struct Array::Region {
 
 // Any place and length, through memory that direct I/O takes.
 void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
-  const at::Tensor bounce = allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
+  const at::Tensor bounce =
+      allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
-    const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at, size = std::min(kStretchBytes - skip, bytes - done);
+    const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at,
+                   size = std::min(kStretchBytes - skip, bytes - done);
     tier->wait(tier->read(handle, at, memory, rounded_up(skip + size, alignment)));
     std::memcpy(to + done, memory + skip, size);
     done += size;
@@ -64,16 +65,19 @@ void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
 }
 
 void Array::Region::write(uint64_t begin, uint64_t bytes, const char* from) {
-  const at::Tensor bounce = allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
+  const at::Tensor bounce =
+      allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
-    const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at, size = std::min(kStretchBytes - skip, bytes - done);
+    const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at,
+                   size = std::min(kStretchBytes - skip, bytes - done);
     const uint64_t whole = rounded_up(skip + size, alignment);
     std::unique_lock lock(edges, std::defer_lock);
     if (skip > 0 || whole != skip + size) {  // what is beside it in its first and last block stays
       lock.lock();
       if (skip > 0) tier->wait(tier->read(handle, at, memory, alignment));
-      if (whole != skip + size && (skip == 0 || whole > alignment)) tier->wait(tier->read(handle, at + whole - alignment, memory + whole - alignment, alignment));
+      if (whole != skip + size && (skip == 0 || whole > alignment))
+        tier->wait(tier->read(handle, at + whole - alignment, memory + whole - alignment, alignment));
     }
     std::memcpy(memory + skip, from + done, size);
     tier->wait(tier->write(handle, at, memory, whole));
@@ -109,7 +113,8 @@ Array Array::on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarTyp
   region->alignment = std::max<uint64_t>(region->tier->alignment_bytes(), 1);
   region->handle = region->tier->allocate(std::max(rounded_up(array.bytes(), region->alignment), region->alignment), name);
   if (void* address = region->tier->address(region->handle)) {
-    array.here_ = at::from_blob(address, {numel}, [region](void*) {}, at::TensorOptions().dtype(dtype));
+    array.here_ = at::from_blob(
+        address, {numel}, [region](void*) {}, at::TensorOptions().dtype(dtype));
     return array;
   }
   array.region_ = std::move(region);
@@ -131,7 +136,8 @@ void Array::set(int64_t begin, const at::Tensor& values) const {
   }
   const at::Tensor flat = values.to(at::kCPU, dtype_).contiguous();
   const uint64_t size = c10::elementSize(dtype_);
-  region_->write(static_cast<uint64_t>(begin) * size, static_cast<uint64_t>(flat.numel()) * size, static_cast<const char*>(flat.const_data_ptr()));
+  region_->write(static_cast<uint64_t>(begin) * size, static_cast<uint64_t>(flat.numel()) * size,
+                 static_cast<const char*>(flat.const_data_ptr()));
 }
 
 void Array::fill(double value) const {
@@ -147,12 +153,14 @@ void Array::fill(double value) const {
 
 Transfer Array::start_read(int64_t begin, int64_t numel, void* buffer) const {
   const uint64_t size = c10::elementSize(dtype_);
-  return {region_->tier.get(), region_->tier->read(region_->handle, static_cast<uint64_t>(begin) * size, buffer, rounded_up(static_cast<uint64_t>(numel) * size, region_->alignment))};
+  return {region_->tier.get(), region_->tier->read(region_->handle, static_cast<uint64_t>(begin) * size, buffer,
+                                                   rounded_up(static_cast<uint64_t>(numel) * size, region_->alignment))};
 }
 
 Transfer Array::start_write(int64_t begin, int64_t numel, const void* buffer) const {
   const uint64_t size = c10::elementSize(dtype_);
-  return {region_->tier.get(), region_->tier->write(region_->handle, static_cast<uint64_t>(begin) * size, buffer, rounded_up(static_cast<uint64_t>(numel) * size, region_->alignment))};
+  return {region_->tier.get(), region_->tier->write(region_->handle, static_cast<uint64_t>(begin) * size, buffer,
+                                                    rounded_up(static_cast<uint64_t>(numel) * size, region_->alignment))};
 }
 
 std::shared_ptr<StoredBytes> Array::stored(int64_t begin) const {

@@ -5,15 +5,15 @@
 //   Transfer coming = states.start_read(begin, numel, buffer);   // in the background, aligned; several at a time
 #pragma once
 
-#include "interfaces/offload.h"
-#include "tensor/stored_bytes.h"
-
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+
+#include "interfaces/offload.h"
+#include "tensor/stored_bytes.h"
 
 namespace gannet {
 
@@ -51,7 +51,8 @@ class Array {
   void set(int64_t begin, const at::Tensor& values) const;
   void fill(double value) const;
 
-  // On a tier. In bytes, `begin` is a multiple of the tier's alignment; the buffer has room for `numel` rounded up to it, and begins on a page.
+  // On a tier. In bytes, `begin` is a multiple of the tier's alignment; the buffer has room for `numel` rounded up to it, and
+  // begins on a page.
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 

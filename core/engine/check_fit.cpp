@@ -1,28 +1,31 @@
 // Will the run fit? From the engine's parameters and config to a plan (zero/estimate.h), against what the machine has.
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cstdlib>
+
 #include "base/machine_memory.h"
 #include "control/environment.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
 #include "zero/fit.h"
 
-#include <torch/optim/optimizer.h>
-
-#include <algorithm>
-#include <cstdlib>
-
 namespace gannet {
 
 // Needs more than the machine has: said before anything is allocated, with what would fit.
 void EngineBase::Impl::check_fit() {
   if (!settings().check_memory || ranges.empty()) return;
-  const auto tier = [](const config::OffloadTo& to) { return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone; };
+  const auto tier = [](const config::OffloadTo& to) {
+    return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
+  };
   zero::Plan plan;
   uint64_t held_now = 0;
   for (const Range& range : ranges) {
     for (const auto& parameter : range.parameters) {
       plan.model.parameters += static_cast<uint64_t>(parameter.numel);
       plan.model.largest = std::max(plan.model.largest, static_cast<uint64_t>(parameter.numel));
-      if (parameter.tensor.is_cpu() && !zero::is_watched(parameter.tensor.storage().unsafeGetStorageImpl())) held_now += parameter.tensor.nbytes();
+      if (parameter.tensor.is_cpu() && !zero::is_watched(parameter.tensor.storage().unsafeGetStorageImpl()))
+        held_now += parameter.tensor.nbytes();
     }
     plan.model.param_bytes = static_cast<uint32_t>(c10::elementSize(range.dtype));
     plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
@@ -31,15 +34,19 @@ void EngineBase::Impl::check_fit() {
     if (const auto& optimizer = groups[range.group].optimizer)
       for (const auto& state : optimizer->states())
         if (state.extent == GANNET_STATE_PER_ELEMENT)
-          plan.model.state_bytes += static_cast<uint32_t>(c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
+          plan.model.state_bytes += static_cast<uint32_t>(
+              c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
   }
   const auto variables = control::variables_of_this_process();
   const auto here = variables.find("LOCAL_WORLD_SIZE");
   plan.ranks = comm->size();
-  plan.ranks_per_host = here == variables.end() ? 1 : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
+  plan.ranks_per_host = here == variables.end()
+                            ? 1
+                            : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
   plan.device_is_host = device.is_cpu();
   const auto& sizes = settings().zero;
-  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), param_tier ? tier(sizes.offload_param) : zero::Tier::kNone};
+  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer),
+                    param_tier ? tier(sizes.offload_param) : zero::Tier::kNone};
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
   plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);
@@ -49,13 +56,17 @@ void EngineBase::Impl::check_fit() {
   if (room.host) *room.host += held_now * plan.ranks_per_host;
   if (room.process) *room.process += held_now;
   if (!plan.device_is_host)
-    if (const auto info = accelerator->device(static_cast<uint32_t>(device.index())); info.free_bytes > 0) room.device = info.free_bytes;
+    if (const auto info = accelerator->device(static_cast<uint32_t>(device.index())); info.free_bytes > 0)
+      room.device = info.free_bytes;
   for (const config::OffloadTo* to : {&sizes.offload_optimizer, &sizes.offload_param})
-    if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr) room.nvme = free_bytes(folder->as_string());
+    if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr)
+      room.nvme = free_bytes(folder->as_string());
   try {
     zero::fit(plan, room);
   } catch (const Error& error) {
-    throw Error(error.code(), error.message(), error.next_step() + (error.next_step().empty() ? "" : "; ") + "\"gannet\": {\"check_memory\": false} tries anyway");
+    throw Error(
+        error.code(), error.message(),
+        error.next_step() + (error.next_step().empty() ? "" : "; ") + "\"gannet\": {\"check_memory\": false} tries anyway");
   }
 }
 

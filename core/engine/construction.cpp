@@ -1,21 +1,19 @@
 // zero::Init: parameters are shared out while the model is still being built.
-#include <gannet/zero.h>
-
-#include "base/text.h"
-#include "engine/impl.h"
-#include "tensor/absent_storage.h"
-#include "tensor/dtype.h"
-
-#include <gannet/log.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/intrusive_ptr.h>
+#include <gannet/log.h>
+#include <gannet/zero.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <deque>
 #include <exception>
+
+#include "base/text.h"
+#include "engine/impl.h"
+#include "tensor/absent_storage.h"
+#include "tensor/dtype.h"
 
 namespace gannet {
 namespace {
@@ -28,7 +26,10 @@ struct OfNoStep {
 class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
   Shards(std::shared_ptr<ProcessGroup> group, CommGroup* comm)
-      : Gatherer(comm, timers, std::nullopt, [] { return std::string("the model's construction"); }), group_(std::move(group)), comm_(comm), residency_(*this, {0, 0, 0}) {}
+      : Gatherer(comm, timers, std::nullopt, [] { return std::string("the model's construction"); }),
+        group_(std::move(group)),
+        comm_(comm),
+        residency_(*this, {0, 0, 0}) {}
   ~Shards() override { zero::unwatch(&residency_); }
 
   void add(const at::Tensor& parameter);
@@ -73,7 +74,9 @@ void Shards::add(const at::Tensor& parameter) {
   const zero::Shard& shard = range.shards[0];
   range.param = Array::in_memory(broadcast(range, parameter).narrow(0, shard.offset, shard.numel).clone());
   Gatherer::add(range, 0);
-  const size_t id = residency_.add(range.parameters[0].name, parameter, "is shared out among the ranks, and no engine has it yet: give the model to gannet::initialize");
+  const size_t id =
+      residency_.add(range.parameters[0].name, parameter,
+                     "is shared out among the ranks, and no engine has it yet: give the model to gannet::initialize");
   zero::watch(parameter.storage().unsafeGetStorageImpl(), &residency_, id);
   ++alive_;
   self_ = shared_from_this();
@@ -101,10 +104,11 @@ struct Init::State : public Builder {
   int64_t threshold = 0;
   struct Begun {
     at::Tensor parameter;
-    bool is_touched = false;      // an operator has worked on it: its initialisation
+    bool is_touched = false;  // an operator has worked on it: its initialisation
   };
-  std::vector<Begun> begun;       // parameters that are whole, in the order in which they were first seen
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> fresh;  // that may become one: registering it is no operator
+  std::vector<Begun> begun;  // parameters that are whole, in the order in which they were first seen
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
+      fresh;  // that may become one: registering it is no operator
   std::unique_ptr<Interception> interception;
   int exceptions = std::uncaught_exceptions();
 
@@ -125,11 +129,14 @@ void Init::State::before_making() {
 
 void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
   // Only a tensor that has its storage for itself can give it up.
-  const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() && leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
+  const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
+                      leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
   const auto known = std::find_if(begun.begin(), begun.end(), [&](const Begun& one) { return one.parameter.is_same(leaf); });
-  if (known == begun.end()) begun.push_back({leaf, is_touched});
-  else known->is_touched = known->is_touched || is_touched;
+  if (known == begun.end())
+    begun.push_back({leaf, is_touched});
+  else
+    known->is_touched = known->is_touched || is_touched;
 }
 
 void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) {
@@ -143,7 +150,8 @@ void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const st
   });
   for (const at::Tensor& leaf : leaves) consider(leaf, true);
   for (const at::Tensor& tensor : made)
-    if (tensor.numel() > threshold && tensor.is_floating_point() && !tensor.requires_grad()) fresh.emplace_back(tensor.getIntrusivePtr());
+    if (tensor.numel() > threshold && tensor.is_floating_point() && !tensor.requires_grad())
+      fresh.emplace_back(tensor.getIntrusivePtr());
   share_all_but(1);
 }
 
@@ -161,11 +169,15 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   opened.open_and_join(*config.document(), options.process_group);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
-    if (opened.comm->rank() == 0) log_info("zero::Init has no effect: " + std::string(zero.stage < 3 ? "the ZeRO stage is " + std::to_string(zero.stage) : "there is one rank"));
+    if (opened.comm->rank() == 0)
+      log_info("zero::Init has no effect: " +
+               std::string(zero.stage < 3 ? "the ZeRO stage is " + std::to_string(zero.stage) : "there is one rank"));
     return;
   }
   if (!opened.device.is_cpu())
-    throw Error(ErrorCode::kUnsupported, "zero::Init on accelerator '" + opened.accelerator->name() + "': parameters are shared out in the host's memory, which its Comm does not move",
+    throw Error(ErrorCode::kUnsupported,
+                "zero::Init on accelerator '" + opened.accelerator->name() +
+                    "': parameters are shared out in the host's memory, which its Comm does not move",
                 "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
   state_->shards = std::make_shared<Shards>(opened.process_group, opened.comm);

@@ -1,20 +1,18 @@
 // The engine's calls between construction (initialize.cpp) and the step at a boundary (step.cpp).
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gannet/data.h>
 #include <gannet/engine.h>
+#include <gannet/log.h>
+#include <torch/nn/module.h>
+
+#include <cmath>
 
 #include "base/check.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
-
-#include <gannet/data.h>
-#include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <torch/nn/module.h>
-
-#include <cmath>
 
 namespace gannet {
 
@@ -51,14 +49,18 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     throw Error(ErrorCode::kOrder, "backward() was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
   if (impl.is_half_loaded)
-    throw Error(ErrorCode::kOrder, "backward() was called after a checkpoint failed in the middle of being loaded: the parameters are partly its, partly those from before",
+    throw Error(ErrorCode::kOrder,
+                "backward() was called after a checkpoint failed in the middle of being loaded: the parameters are partly its, "
+                "partly those from before",
                 "load another checkpoint first");
   if (impl.phase == Phase::kIdle)
-    throw Error(ErrorCode::kOrder,
-                impl.training ? "backward() was called before forward()" : "backward() was called in evaluation mode",
-                impl.training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
+    throw Error(
+        ErrorCode::kOrder, impl.training ? "backward() was called before forward()" : "backward() was called in evaluation mode",
+        impl.training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
   if (!loss.defined() || loss.numel() != 1)
-    throw Error(ErrorCode::kArgument, "backward() takes a loss of one element, found " + (loss.defined() ? std::to_string(loss.numel()) + " elements" : std::string("an undefined tensor")),
+    throw Error(ErrorCode::kArgument,
+                "backward() takes a loss of one element, found " +
+                    (loss.defined() ? std::to_string(loss.numel()) + " elements" : std::string("an undefined tensor")),
                 "reduce it first, for example with .mean()");
   if (!loss.requires_grad())
     throw Error(ErrorCode::kArgument, "the loss given to backward() does not depend on any parameter that requires a gradient",
@@ -70,7 +72,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     if (!impl.loss_was_finite && !impl.skips_non_finite) {
       impl.phase = Phase::kIdle;
       impl.forget_gradients();
-      const std::string what = "the loss of step " + std::to_string(impl.global_steps + 1) + " is " + std::to_string(loss.item<double>());
+      const std::string what =
+          "the loss of step " + std::to_string(impl.global_steps + 1) + " is " + std::to_string(loss.item<double>());
       if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
       throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed by this step",
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
@@ -79,18 +82,24 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   double seed = impl.scaler.scale();
   if (options.scale_wrt_gas) seed /= static_cast<double>(impl.settings().accumulation_steps);
 
-  if (impl.telling) impl.telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.settings().accumulation_steps));
+  if (impl.telling)
+    impl.telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.settings().accumulation_steps));
   Timers::Scope timed(impl.timers, Timed::kBackward);
   if (impl.keeps_user_grads)
     for (auto& range : impl.ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
   impl.keeps_user_grads = options.create_graph;
   if (impl.shards_gradients() && !options.allreduce_gradients)
-    throw Error(ErrorCode::kUnsupported, "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(impl.settings().zero.stage) + ": a rank keeps no gradients that are not its own, so they are averaged at once",
+    throw Error(ErrorCode::kUnsupported,
+                "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(impl.settings().zero.stage) +
+                    ": a rank keeps no gradients that are not its own, so they are averaged at once",
                 "use stage 1 or 0");
-  const bool reduce = (is_boundary || impl.shards_gradients()) && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
+  const bool reduce =
+      (is_boundary || impl.shards_gradients()) && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
   std::optional<control::Watch::Call> call;
-  if (reduce || impl.residency) call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
+  if (reduce || impl.residency)
+    call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "",
+                 control::Watch::Call::kAtOnce);
   impl.reducer->begin_backward({reduce, options.create_graph});
   if (impl.residency) impl.residency->begin(zero::Residency::Stretch::kBackward);
   // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
@@ -109,7 +118,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
 void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
+  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, "",
+                                                 control::Watch::Call::kAtOnce);
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false});
   impl.reducer->end_backward();
@@ -155,24 +165,29 @@ void EngineBase::set_train_batch_size(int64_t samples) {
   const int64_t unit = settings.micro_batch_size * impl_->comm->size();
   if (samples <= 0 || samples % unit != 0)
     throw Error(ErrorCode::kArgument,
-                "set_train_batch_size(" + std::to_string(samples) + "): not a multiple of micro-batch times ranks, " + std::to_string(settings.micro_batch_size) + " * " +
-                    std::to_string(impl_->comm->size()),
+                "set_train_batch_size(" + std::to_string(samples) + "): not a multiple of micro-batch times ranks, " +
+                    std::to_string(settings.micro_batch_size) + " * " + std::to_string(impl_->comm->size()),
                 "give a positive multiple of " + std::to_string(unit));
   settings.train_batch_size = samples;
   settings.accumulation_steps = samples / unit;
 }
 
 void EngineBase::set_train_micro_batch_size(int64_t samples) {
-  if (samples <= 0) throw Error(ErrorCode::kArgument, "set_train_micro_batch_size(" + std::to_string(samples) + "): must be positive");
+  if (samples <= 0)
+    throw Error(ErrorCode::kArgument, "set_train_micro_batch_size(" + std::to_string(samples) + "): must be positive");
   auto& settings = impl_->resolved.settings;
   settings.micro_batch_size = samples;
   settings.train_batch_size = samples * settings.accumulation_steps * impl_->comm->size();
 }
 
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
-  if (engine.impl_->no_sync) throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
+  if (engine.impl_->no_sync)
+    throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
   if (engine.impl_->shards_gradients())
-    throw Error(ErrorCode::kUnsupported, "no_sync() at ZeRO stage " + std::to_string(engine.impl_->settings().zero.stage) + ": a rank keeps no gradients that are not its own, so every backward averages them", "use stage 1 or 0");
+    throw Error(ErrorCode::kUnsupported,
+                "no_sync() at ZeRO stage " + std::to_string(engine.impl_->settings().zero.stage) +
+                    ": a rank keeps no gradients that are not its own, so every backward averages them",
+                "use stage 1 or 0");
   engine.impl_->no_sync = true;
 }
 EngineBase::NoSync::~NoSync() { engine_.impl_->no_sync = false; }
@@ -198,12 +213,17 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.whole_master(parameter));
       continue;
     }
-    if (!call) call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "", control::Watch::Call::kTogether);
+    if (!call)
+      call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "",
+                   control::Watch::Call::kTogether);
     at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
       const at::Tensor mine = range.master_of(range.shards[b]).to(impl_->device);
-      impl_->comm->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(), static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype)).wait();
+      impl_->comm
+          ->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(),
+                       static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
+          .wait();
     }
     for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(whole, parameter));
   }
@@ -232,17 +252,23 @@ void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) con
   if (impl_->comm->rank() != 0 || per_step == 1) return;
   const std::string option = " (gannet.leftover_micro_batches: carry or drop)";
   if (leftover > 0)
-    log_info("each epoch leaves out its last " + std::to_string(leftover) + " micro-batches, so that it has a whole number of steps of " + std::to_string(per_step) + option);
+    log_info("each epoch leaves out its last " + std::to_string(leftover) +
+             " micro-batches, so that it has a whole number of steps of " + std::to_string(per_step) + option);
   else if (micro_batches > 0 && micro_batches % per_step != 0)
     log_info("an epoch has " + std::to_string(micro_batches) + " micro-batches, not a multiple of " + std::to_string(per_step) +
-             ": the gradients of the last " + std::to_string(micro_batches % per_step) + " are carried into the next epoch's first step" + option);
+             ": the gradients of the last " + std::to_string(micro_batches % per_step) +
+             " are carried into the next epoch's first step" + option);
 }
 
 // ---- Handles ------------------------------------------------------------------------------------------------------------
 
 const std::string& OptimizerHandle::Group::name() const { return static_cast<gannet::Group*>(group_)->name; }
-std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { return static_cast<gannet::Group*>(group_)->hyper_names; }
-const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return static_cast<gannet::Group*>(group_)->parameters; }
+std::vector<std::string> OptimizerHandle::Group::hyperparameters() const {
+  return static_cast<gannet::Group*>(group_)->hyper_names;
+}
+const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const {
+  return static_cast<gannet::Group*>(group_)->parameters;
+}
 
 namespace {
 double& hyperparameter(void* group, const std::string& name) {
@@ -250,7 +276,8 @@ double& hyperparameter(void* group, const std::string& name) {
   if (double* value = found.find(name)) return *value;
   std::string names;
   for (auto& known : found.hyper_names) names += (names.empty() ? "" : ", ") + known;
-  throw Error(ErrorCode::kArgument, "parameter group '" + found.name + "' has no hyperparameter '" + name + "'", "it has " + names);
+  throw Error(ErrorCode::kArgument, "parameter group '" + found.name + "' has no hyperparameter '" + name + "'",
+              "it has " + names);
 }
 }  // namespace
 
@@ -261,7 +288,8 @@ size_t OptimizerHandle::group_count() const { return static_cast<EngineBase::Imp
 OptimizerHandle::Group OptimizerHandle::group(size_t index) {
   auto& groups = static_cast<EngineBase::Impl*>(engine_)->groups;
   if (index >= groups.size())
-    throw Error(ErrorCode::kArgument, "there is no parameter group " + std::to_string(index) + ", there are " + std::to_string(groups.size()));
+    throw Error(ErrorCode::kArgument,
+                "there is no parameter group " + std::to_string(index) + ", there are " + std::to_string(groups.size()));
   return Group(&groups[index]);
 }
 std::string OptimizerHandle::type() const {
@@ -289,7 +317,11 @@ std::string SchedulerHandle::type() const {
   return impl.scheduler ? impl.scheduler->plugin().name() : "none";
 }
 
-std::shared_ptr<OptimizerHandle> EngineBase::optimizer_handle() { return std::shared_ptr<OptimizerHandle>(new OptimizerHandle(impl_.get())); }
-std::shared_ptr<SchedulerHandle> EngineBase::scheduler_handle() { return std::shared_ptr<SchedulerHandle>(new SchedulerHandle(impl_.get())); }
+std::shared_ptr<OptimizerHandle> EngineBase::optimizer_handle() {
+  return std::shared_ptr<OptimizerHandle>(new OptimizerHandle(impl_.get()));
+}
+std::shared_ptr<SchedulerHandle> EngineBase::scheduler_handle() {
+  return std::shared_ptr<SchedulerHandle>(new SchedulerHandle(impl_.get()));
+}
 
 }  // namespace gannet

@@ -1,7 +1,6 @@
 #include "engine/estimate.h"
 
 #include <gannet/estimate.h>
-
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -232,26 +231,30 @@ std::string estimate_text(const EstimateRequest& request) {
   if (!request.checkpoints.empty()) room.checkpoint = known(free_bytes(request.checkpoints));
 
   std::string text = "Bytes on each of " + std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank (" : " ranks (") +
-                     std::to_string(plan.ranks_per_host) + " on a host), for " + request.said + " parameters in " + dtype + ", the largest of " +
-                     std::to_string(plan.model.largest) + (request.largest ? "" : " (a guess: --largest says it)") + ", with " +
-                     std::to_string(plan.model.state_bytes) + " bytes of optimizer states for each" + (states ? "" : " (Adam)") + ":\n\n" +
-                     table_of(plan, room, request.config_name) +
+                     std::to_string(plan.ranks_per_host) + " on a host), for " + request.said + " parameters in " + dtype +
+                     ", the largest of " + std::to_string(plan.model.largest) +
+                     (request.largest ? "" : " (a guess: --largest says it)") + ", with " +
+                     std::to_string(plan.model.state_bytes) + " bytes of optimizer states for each" + (states ? "" : " (Adam)") +
+                     ":\n\n" + table_of(plan, room, request.config_name) +
                      "\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has " +
                      size_text(zero::checkpoint_bytes(plan.model)) + ", shared among the ranks.\n" +
                      this_machine(memory, room, nvme, request.checkpoints, accelerator.get()) + ".\n";
   if (!plan.device_is_host && !accelerator)
-    text += "No device is usable here (" + why_not + "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
+    text += "No device is usable here (" + why_not +
+            "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
   if (!request.document) return text;
   try {
     zero::fit(plan, room);
-    return text + request.config_name + ": " + to_string(plan.placement) + " fits" + (plan.device_is_host || room.device ? "" : ", if the device does") + ".\n";
+    return text + request.config_name + ": " + to_string(plan.placement) + " fits" +
+           (plan.device_is_host || room.device ? "" : ", if the device does") + ".\n";
   } catch (const Error& error) {
     return text + request.config_name + ": " + error.what() + "\n";
   }
 }
 
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options) {
-  if (config.empty()) throw Error(ErrorCode::kConfig, "gannet::estimate was given no config", "pass the one that initialize gets");
+  if (config.empty())
+    throw Error(ErrorCode::kConfig, "gannet::estimate was given no config", "pass the one that initialize gets");
   EstimateRequest request;
   request.document = config.document();
   request.config_name = "the config";
@@ -272,7 +275,9 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
     return found == variables.end() ? 1u : static_cast<uint32_t>(std::max(1, std::atoi(found->second.c_str())));
   };
   request.ranks = options.ranks > 0 ? options.ranks : count("WORLD_SIZE");
-  request.ranks_per_host = options.ranks_per_host > 0 ? options.ranks_per_host : options.ranks > 0 ? options.ranks : count("LOCAL_WORLD_SIZE");
+  request.ranks_per_host = options.ranks_per_host > 0 ? options.ranks_per_host
+                           : options.ranks > 0        ? options.ranks
+                                                      : count("LOCAL_WORLD_SIZE");
   return estimate_text(request);
 }
 

@@ -14,15 +14,15 @@ namespace gannet {
 
 struct EstimateRequest {
   uint64_t parameters = 0;
-  std::optional<uint64_t> largest;  // elements of the largest parameter; else a guess from the size
-  std::string said;                 // the number of parameters as the user gave it
-  std::string dtype;                // "bf16" ...; "": as the config says, else bf16
+  std::optional<uint64_t> largest;                   // elements of the largest parameter; else a guess from the size
+  std::string said;                                  // the number of parameters as the user gave it
+  std::string dtype;                                 // "bf16" ...; "": as the config says, else bf16
   std::shared_ptr<const config::Document> document;  // null: none; it may be incomplete
-  std::string config_name;          // for the text
-  uint32_t ranks = 1, ranks_per_host = 0;  // 0: all
-  std::string accelerator;          // "": the config's, else the best that is usable
-  std::optional<uint64_t> device_bytes;  // free on a device, of a machine that is not this one
-  std::string nvme, checkpoints;    // folders
+  std::string config_name;                           // for the text
+  uint32_t ranks = 1, ranks_per_host = 0;            // 0: all
+  std::string accelerator;                           // "": the config's, else the best that is usable
+  std::optional<uint64_t> device_bytes;              // free on a device, of a machine that is not this one
+  std::string nvme, checkpoints;                     // folders
 };
 
 std::string estimate_text(const EstimateRequest& request);

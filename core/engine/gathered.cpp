@@ -1,19 +1,17 @@
 // Parameters that come and go: from forward to step operators bring them, outside a guard does.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <gannet/log.h>
 #include <gannet/zero.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <exception>
 
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
-
-#include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <torch/nn/module.h>
-
-#include <algorithm>
-#include <exception>
 
 namespace gannet {
 
@@ -23,9 +21,11 @@ EngineBase::Impl::~Impl() {
 
 void EngineBase::Impl::begin_forward() {
   if (!residency) return;
-  if (!forward_call) forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
+  if (!forward_call)
+    forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
   if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
-  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward : zero::Residency::Stretch::kEvaluation);
+  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward
+                                                                     : zero::Residency::Stretch::kEvaluation);
 }
 
 void EngineBase::Impl::end_forward() {
@@ -79,7 +79,7 @@ namespace zero {
 
 struct GatheredParameters::State {
   struct Chosen {
-    Range* range;        // null: neither trained nor shared out
+    Range* range;  // null: neither trained nor shared out
     size_t parameter;
     at::Tensor tensor;
   };
@@ -100,31 +100,44 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
   std::unordered_map<const void*, Chosen> known;
   for (auto* ranges : {&impl->ranges, &impl->frozen})
     for (Range& range : *ranges)
-      for (size_t p = 0; p < range.parameters.size(); ++p) known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
-  for (auto& parameter : impl->module->parameters()) known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
+      for (size_t p = 0; p < range.parameters.size(); ++p)
+        known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
+  for (auto& parameter : impl->module->parameters())
+    known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
   for (const at::Tensor& parameter : parameters) {
     const auto found = known.find(parameter.unsafeGetTensorImpl());
     if (found == known.end())
-      throw Error(ErrorCode::kArgument, "zero::GatheredParameters was given a tensor of shape " + shape_text(parameter.sizes().vec()) + " that is no parameter of the engine's module",
+      throw Error(ErrorCode::kArgument,
+                  "zero::GatheredParameters was given a tensor of shape " + shape_text(parameter.sizes().vec()) +
+                      " that is no parameter of the engine's module",
                   "give the module's own tensors (module->parameters()), not views or copies of them");
     const Chosen& one = found->second;
-    if (std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& earlier) { return earlier.tensor.is_same(one.tensor); })) continue;
+    if (std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& earlier) { return earlier.tensor.is_same(one.tensor); }))
+      continue;
     chosen.push_back(one);
-    if (one.range && one.range->parameters[one.parameter].resident) residents.push_back(*one.range->parameters[one.parameter].resident);
+    if (one.range && one.range->parameters[one.parameter].resident)
+      residents.push_back(*one.range->parameters[one.parameter].resident);
   }
 }
 
 void GatheredParameters::State::agree() const {
   if (impl->comm->size() == 1) return;
   std::string text = write_from ? "written from rank " + std::to_string(*write_from) : "read";
-  for (const Chosen& one : chosen) text += one.range ? " " + one.range->parameters[one.parameter].name : " " + shape_text(one.tensor.sizes().vec());
+  for (const Chosen& one : chosen)
+    text += one.range ? " " + one.range->parameters[one.parameter].name : " " + shape_text(one.tensor.sizes().vec());
   const auto texts = gather_texts(*impl->comm, text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
-      throw Error(ErrorCode::kMismatch, "the ranks ask zero::GatheredParameters for different things: rank 0 for parameters " + texts[0].substr(0, 200) + ", rank " + std::to_string(rank) + " for parameters " + texts[rank].substr(0, 200),
+      throw Error(ErrorCode::kMismatch,
+                  "the ranks ask zero::GatheredParameters for different things: rank 0 for parameters " +
+                      texts[0].substr(0, 200) + ", rank " + std::to_string(rank) + " for parameters " +
+                      texts[rank].substr(0, 200),
                   "make the same guards, with the same write_from, in the same order on every rank");
   if (write_from && *write_from >= impl->comm->size())
-    throw Error(ErrorCode::kArgument, "zero::GatheredParameters: write_from is rank " + std::to_string(*write_from) + ", and there are " + std::to_string(impl->comm->size()), "ranks are counted from 0");
+    throw Error(ErrorCode::kArgument,
+                "zero::GatheredParameters: write_from is rank " + std::to_string(*write_from) + ", and there are " +
+                    std::to_string(impl->comm->size()),
+                "ranks are counted from 0");
 }
 
 // One rank's values of a whole parameter: to every rank, its shards and masters.
@@ -148,11 +161,13 @@ void GatheredParameters::State::end() {
   is_over = true;
 }
 
-GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options) : state_(std::make_unique<State>()) {
+GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options)
+    : state_(std::make_unique<State>()) {
   state_->impl = &engine.impl();
   state_->write_from = options.write_from;
   state_->find(parameters);
-  auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
+  auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters",
+                                                          state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
   state_->impl->residency->hold(state_->residents);
@@ -164,7 +179,8 @@ void GatheredParameters::publish() {
   if (state_->is_over) return;
   at::NoGradGuard no_grad;
   if (state_->write_from) {
-    auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
+    auto call = state_->impl->process_group->world()->enter(
+        *state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
   }
   state_->end();
@@ -173,8 +189,10 @@ void GatheredParameters::publish() {
 GatheredParameters::~GatheredParameters() {
   if (!state_ || state_->is_over) return;
   try {
-    if (std::uncaught_exceptions() > state_->exceptions) state_->end();
-    else publish();
+    if (std::uncaught_exceptions() > state_->exceptions)
+      state_->end();
+    else
+      publish();
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
     if (!state_->is_over) state_->end();
@@ -190,8 +208,11 @@ struct AnswerUntilAllAreDone::State {
 
 AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::make_unique<State>()) {
   state_->impl = &engine.impl();
-  if (!state_->impl->gatherer || state_->impl->comm->size() == 1) state_->is_over = true;
-  else state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "", control::Watch::Call::kAtOnce);
+  if (!state_->impl->gatherer || state_->impl->comm->size() == 1)
+    state_->is_over = true;
+  else
+    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "",
+                         control::Watch::Call::kAtOnce);
 }
 
 void AnswerUntilAllAreDone::wait() {

@@ -1,13 +1,12 @@
 #include "engine/gatherer.h"
 
-#include "tensor/dtype.h"
-#include "tensor/flat_buffer.h"
-
+#include <ATen/ops/empty.h>
 #include <gannet/error.h>
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
+
+#include "tensor/dtype.h"
+#include "tensor/flat_buffer.h"
 
 namespace gannet {
 namespace {
@@ -52,7 +51,8 @@ zero::Shard Gatherer::shard_of(const Entry& entry) const {
 
 void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
   to_device_->queue.wait_stream(to_device_->stream());
-  to_device_->queue.copy(entry.whole.narrow(0, comm_->rank() * from.numel(), from.numel()).data_ptr(), from.const_data_ptr(), from.nbytes());
+  to_device_->queue.copy(entry.whole.narrow(0, comm_->rank() * from.numel(), from.numel()).data_ptr(), from.const_data_ptr(),
+                         from.nbytes());
   entry.copied = to_device_->queue.record();
 }
 
@@ -61,7 +61,8 @@ void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
 void Gatherer::gather(Entry& entry, const void* shard) {
   if (comm_->size() == 1 && shard == entry.whole.const_data_ptr()) return;
   entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(shard, entry.whole.data_ptr(), static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
+  entry.gathering = comm_->all_gather(shard, entry.whole.data_ptr(), static_cast<uint64_t>(entry.whole.numel() / comm_->size()),
+                                      to_dtype(entry.range->dtype));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -80,7 +81,8 @@ void Gatherer::finish(size_t parameter) {
   compare(entry.mark, entry.marks);
   entry.gathering.wait();
   if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
-    timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(), static_cast<int64_t>(entry.whole.nbytes()));
+    timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(),
+                          static_cast<int64_t>(entry.whole.nbytes()));
   entry.began = {};
   entry.whole.reset();
 }
@@ -108,7 +110,8 @@ std::string Gatherer::name_of(int64_t mark) const {
   return "reads '" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
 }
 
-// Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they check.
+// Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they
+// check.
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
@@ -119,8 +122,10 @@ void Gatherer::answer() {
     if (id >= entries_.size()) continue;  // a meeting
     const Entry& entry = entries_[id];
     const zero::Shard place = shard_of(entry);
-    const at::Tensor shard = entry.range->param.get(place.own, place.numel), whole = at::empty({numel_to_gather(id)}, shard.options());
-    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype)).wait();
+    const at::Tensor shard = entry.range->param.get(place.own, place.numel),
+                     whole = at::empty({numel_to_gather(id)}, shard.options());
+    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype))
+        .wait();
   }
   gathers_ = 0;  // the ranks have counted differently
 }
@@ -142,9 +147,10 @@ void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
     if (marks[rank] == mark || marks[rank] == kDone) continue;
     comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
     throw Error(ErrorCode::kMismatch,
-                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " + name_of(mark) + " where rank " +
-                    std::to_string(rank) + " " + name_of(marks[rank]),
-                "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
+                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " +
+                    name_of(mark) + " where rank " + std::to_string(rank) + " " + name_of(marks[rank]),
+                "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every "
+                "rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
   }
 }
 

@@ -2,23 +2,23 @@
 // gather the same.
 #pragma once
 
-#include "engine/range.h"
-#include "engine/timers.h"
-#include "interfaces/comm.h"
-#include "interfaces/queue.h"
-#include "zero/residency.h"
-
 #include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/range.h"
+#include "engine/timers.h"
+#include "interfaces/comm.h"
+#include "interfaces/queue.h"
+#include "zero/residency.h"
+
 namespace gannet {
 
 class Gatherer : public zero::Source {
  public:
-  struct ToDevice {               // copies from host memory, where parameters lie in it and the device has its own
+  struct ToDevice {  // copies from host memory, where parameters lie in it and the device has its own
     Queue queue;
     std::function<void*()> stream;  // that operators run on: memory is used again, and what they were given may still be read
   };
@@ -63,7 +63,7 @@ class Gatherer : public zero::Source {
   std::optional<ToDevice> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // known by their place here
-  std::deque<Entry> entries_;    // a deque: Work does not copy
+  std::deque<Entry> entries_;          // a deque: Work does not copy
   int64_t gathers_ = 0;
 };
 

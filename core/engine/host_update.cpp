@@ -1,13 +1,15 @@
 #include "engine/host_update.h"
 
-#include "tensor/flat_buffer.h"
-
 #include <gannet/log.h>
+
+#include "tensor/flat_buffer.h"
 
 namespace gannet {
 
 HostUpdate::HostUpdate(Accelerator& accelerator, Options options)
-    : options_(options), to_host_(accelerator.make_queue("to host", options.device)), to_device_(accelerator.make_queue("to device", options.device)) {
+    : options_(options),
+      to_host_(accelerator.make_queue("to host", options.device)),
+      to_device_(accelerator.make_queue("to device", options.device)) {
   for (Slot& one : slots_) {
     one.grad = allocate_flat(options_.numel, options_.grad_dtype, at::kCPU);
     one.param = allocate_flat(options_.numel, options_.param_dtype, at::kCPU);

@@ -11,12 +11,12 @@
 //   host.finish();
 #pragma once
 
-#include "interfaces/queue.h"
-
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstddef>
+
+#include "interfaces/queue.h"
 
 namespace gannet {
 
@@ -27,19 +27,19 @@ class HostUpdate {
     int64_t numel = 0;
     at::ScalarType grad_dtype = at::kFloat, param_dtype = at::kFloat;
     bool reads_param = false;
-    uint32_t device = 0;      // of the accelerator
+    uint32_t device = 0;  // of the accelerator
   };
   HostUpdate(Accelerator& accelerator, Options options);
   ~HostUpdate();
   HostUpdate(const HostUpdate&) = delete;
 
-  // Piece number `index`, in order from 0: its gradient, and where its parameters are, produced on `stream`. Undefined `param`: they
-  // do not go to the device.
+  // Piece number `index`, in order from 0: its gradient, and where its parameters are, produced on `stream`. Undefined `param`:
+  // they do not go to the device.
   void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);
-  void* grad(size_t index);   // waits until it has come
+  void* grad(size_t index);  // waits until it has come
   void* param(size_t index);
   void give_back(size_t index);
-  void finish();              // until all is on the device
+  void finish();  // until all is on the device
 
  private:
   struct Slot {

@@ -1,6 +1,17 @@
 // What an engine holds. The phases of its step are in step.cpp, its construction in initialize.cpp.
 #pragma once
 
+#include <gannet/checkpoint.h>
+#include <gannet/engine.h>
+#include <gannet/initialize.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
 #include "config/resolve.h"
 #include "control/watch.h"
 #include "engine/gatherer.h"
@@ -20,24 +31,16 @@
 #include "precision/loss_scaler.h"
 #include "zero/interception.h"
 
-#include <gannet/checkpoint.h>
-#include <gannet/engine.h>
-#include <gannet/initialize.h>
-
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <unordered_map>
-#include <vector>
-
 namespace gannet {
 
 inline at::ScalarType scalar_type(config::DType type) {
   switch (type) {
-    case config::DType::kFloat16: return at::kHalf;
-    case config::DType::kBFloat16: return at::kBFloat16;
-    default: return at::kFloat;
+    case config::DType::kFloat16:
+      return at::kHalf;
+    case config::DType::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
   }
 }
 
@@ -64,17 +67,17 @@ struct EngineBase::Impl {
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
-  bool memory_is_apart = false;      // the device's from the host's
+  bool memory_is_apart = false;                           // the device's from the host's
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
   std::vector<Range> ranges;
-  std::vector<Range> frozen;         // parameters that are not trained and are sharded all the same: no masters, no gradients
+  std::vector<Range> frozen;           // parameters that are not trained and are sharded all the same: no masters, no gradients
   std::unique_ptr<Gatherer> gatherer;  // ZeRO stage 3 on several ranks, with residency
   std::unique_ptr<zero::Residency> residency;
   std::unique_ptr<zero::Interception> interception;  // from forward to step
   std::optional<control::Watch::Call> forward_call;
-  int64_t staying_numel = 0;         // of parameters too small to be shared out
+  int64_t staying_numel = 0;  // of parameters too small to be shared out
   std::unique_ptr<Reducer> reducer;
   std::vector<Work> publishing;
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
@@ -95,7 +98,7 @@ struct EngineBase::Impl {
   bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
   std::optional<bool> forced_boundary;
   bool loss_was_finite = true;
-  bool is_half_loaded = false;    // a load failed in its middle: what the parameters are is anyone's guess
+  bool is_half_loaded = false;  // a load failed in its middle: what the parameters are is anyone's guess
 
   int64_t micro_steps = 0;
   int64_t global_steps = 0;
@@ -105,7 +108,7 @@ struct EngineBase::Impl {
   int64_t global_samples = 0;
   bool last_step_applied = false;
   std::optional<double> grad_norm;
-  std::unique_ptr<Telling> telling;  // null: no monitor
+  std::unique_ptr<Telling> telling;      // null: no monitor
   std::unique_ptr<Profiling> profiling;  // of a step that is to come, or runs; null: none
 
   // What the program keeps in checkpoints beside the engine's own.
@@ -115,15 +118,13 @@ struct EngineBase::Impl {
     std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
   };
   std::vector<ProgramState> program_states;
-  uint32_t engine_id = 0;            // of this process, counted; the same on every rank
+  uint32_t engine_id = 0;                // of this process, counted; the same on every rank
   std::set<std::string> loaded_folders;  // that this run went on from
-  std::unique_ptr<Saving> saving;    // the last member: it dies first, and waits for its write
+  std::unique_ptr<Saving> saving;        // the last member: it dies first, and waits for its write
 
   ~Impl();
   bool shards_gradients() const { return !ranges.empty() && ranges[0].shards_gradients(); }
-  bool is_boundary() const {
-    return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0;
-  }
+  bool is_boundary() const { return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0; }
 
   // ---- initialize.cpp, parameters.cpp: construction, in this order
   void open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given);  // and resolve
@@ -131,7 +132,7 @@ struct EngineBase::Impl {
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
   void open_tiers(const config::Document& document);
   void collect_parameters(const EngineOptions& options);
-  void place_module();         // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
+  void place_module();  // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
   void collect_frozen(const std::unordered_map<const void*, size_t>& trained);
   int64_t bucket_numel() const;
   void cut_range(Range& range);
@@ -145,7 +146,7 @@ struct EngineBase::Impl {
   void broadcast(const at::Tensor& tensor, uint32_t root = 0);
   void open_optimizer(const config::Document& document, const EngineOptions& options);
   void check_fit();
-  void create_states();        // the optimizer's, and the reducer
+  void create_states();  // the optimizer's, and the reducer
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
   void agree_on_model();
@@ -154,7 +155,7 @@ struct EngineBase::Impl {
   // ---- stages.cpp (residency): parameters that come and go
   void begin_forward();
   void end_forward();
-  void disarm();               // operators are not looked at any more
+  void disarm();  // operators are not looked at any more
 
   // ---- step.cpp: the phases of a boundary, in this order
   struct Check {
@@ -169,12 +170,12 @@ struct EngineBase::Impl {
   HostUpdate& host_update(const Range& range);
   int64_t page_numel() const;
   std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
-  void publish_staying(Range& range);  // the small parameters that every rank has whole, where the others are shared out
+  void publish_staying(Range& range);        // the small parameters that every rank has whole, where the others are shared out
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
-  void publish_all();          // parameters from their masters, on every rank
-  void refresh_masters();      // and the other way, of this rank's
-  void* current_stream() const;    // the native handle, for plugins; null on a device without streams
+  void publish_all();            // parameters from their masters, on every rank
+  void refresh_masters();        // and the other way, of this rank's
+  void* current_stream() const;  // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();
   std::string first_non_finite();
@@ -182,7 +183,7 @@ struct EngineBase::Impl {
 
   // ---- tell.cpp
   void start_telling();
-  struct Used {                // what a step was taken with, before its schedule and scaler went on
+  struct Used {  // what a step was taken with, before its schedule and scaler went on
     std::vector<double> lr;
     double loss_scale = 1;
   };

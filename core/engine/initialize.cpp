@@ -1,4 +1,14 @@
 // Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <gannet/log.h>
+#include <malloc.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <atomic>
+
 #include "base/check.h"
 #include "base/text.h"
 #include "control/environment.h"
@@ -9,36 +19,31 @@
 #include "tensor/dtype.h"
 #include "tensor/vector_math.h"
 
-#include <gannet/log.h>
-
-#include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
-
-#include <malloc.h>
-
-#include <algorithm>
-#include <atomic>
-
 namespace gannet {
 
-EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) : impl_(std::make_unique<Impl>()) {
+EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>()) {
   static std::atomic<uint32_t> engines{0};
   Impl& impl = *impl_;
   impl.engine_id = engines++;
-  if (!module) throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)", "make it first: std::make_shared<Model>()");
+  if (!module)
+    throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)",
+                "make it first: std::make_shared<Model>()");
   impl.module = std::move(module);
   Config config = options.config;
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty())
-    throw Error(ErrorCode::kConfig, "initialize was given no config", "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
+    throw Error(ErrorCode::kConfig, "initialize was given no config",
+                "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
 
   impl.open_and_join(document, options.process_group);
   auto call = impl.process_group->world()->enter(*impl.comm, "initialize");
-  static const std::pair<const char*, LogLevel> kLevels[] = {
-      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"critical", LogLevel::kError}};
+  static const std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                             {"info", LogLevel::kInfo},
+                                                             {"warning", LogLevel::kWarning},
+                                                             {"error", LogLevel::kError},
+                                                             {"critical", LogLevel::kError}};
   for (const auto& [name, level] : kLevels)
     if (impl.settings().log_level == name) set_log_level(level);
   if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
@@ -47,10 +52,14 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 
   if (options.inference && impl.comm->rank() == 0)
     for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
-      if (!choice->type.empty()) log_info("no effect: /" + std::string(choice == &impl.settings().optimizer ? "optimizer" : "scheduler") + " (the engine was made for inference)");
+      if (!choice->type.empty())
+        log_info("no effect: /" + std::string(choice == &impl.settings().optimizer ? "optimizer" : "scheduler") +
+                 " (the engine was made for inference)");
   impl.user_optimizer = options.inference ? nullptr : options.optimizer;
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
-    throw Error(ErrorCode::kUnsupported, "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " + std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
+    throw Error(ErrorCode::kUnsupported,
+                "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " +
+                    std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
                 "set zero_optimization.stage to 0, or name an optimizer in the config");
   impl.open_tiers(document);
   impl.collect_parameters(options);
@@ -81,7 +90,8 @@ void EngineBase::Impl::open_accelerator(const config::Document& document) {
   const std::string wanted = type_of(document, "accelerator");
   auto open = [&](const std::string& name) {
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_ACCELERATOR, name, "", document, "accelerator");
-    accelerator = std::make_unique<Accelerator>(plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")), host);
+    accelerator = std::make_unique<Accelerator>(
+        plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")), host);
   };
   if (lower(wanted) != "auto") {
     open(wanted);
@@ -93,9 +103,12 @@ void EngineBase::Impl::open_accelerator(const config::Document& document) {
         break;
       } catch (const Error& error) {
         // No driver or no device is what "auto" is for; a device that is here and cannot be used is worth a word.
-        if (error.code() == ErrorCode::kUnavailable) log(LogLevel::kDebug, error.message());
-        else if (error.code() == ErrorCode::kUnsupported) log_warning(error.message());
-        else throw;
+        if (error.code() == ErrorCode::kUnavailable)
+          log(LogLevel::kDebug, error.message());
+        else if (error.code() == ErrorCode::kUnsupported)
+          log_warning(error.message());
+        else
+          throw;
       }
     }
     if (!accelerator) open("cpu");
@@ -129,10 +142,15 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
   const plugin::Plugin& carrier = comm->comm().plugin();
   if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->plugin_device()))
-    throw Error(ErrorCode::kUnsupported, "comm plugin '" + carrier.name() + "' moves memory of device '" + carrier.device() + "', and accelerator '" + accelerator->name() + "' trains on its own",
-                "set \"comm\": {\"type\": \"" + accelerator->default_comm() + "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
+    throw Error(ErrorCode::kUnsupported,
+                "comm plugin '" + carrier.name() + "' moves memory of device '" + carrier.device() + "', and accelerator '" +
+                    accelerator->name() + "' trains on its own",
+                "set \"comm\": {\"type\": \"" + accelerator->default_comm() +
+                    "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
   if (index >= count)
-    throw Error(ErrorCode::kUnavailable, "local rank " + std::to_string(index) + " has no device of its own: accelerator '" + accelerator->name() + "' has " + std::to_string(count),
+    throw Error(ErrorCode::kUnavailable,
+                "local rank " + std::to_string(index) + " has no device of its own: accelerator '" + accelerator->name() +
+                    "' has " + std::to_string(count),
                 "start at most " + std::to_string(count) + " processes on this machine");
   device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
   accelerator->set_device(index);
@@ -143,14 +161,18 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
     if (!to) return std::shared_ptr<Offload>();
     const std::string place = "zero_optimization/" + block;
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
-    return std::make_shared<Offload>(plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), host, comm->rank());
+    return std::make_shared<Offload>(
+        plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), host,
+        comm->rank());
   };
   memory_is_apart = accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
   state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");
   param_tier = open(settings().zero.offload_param, "offload_param");
   if (!param_tier) return;
   if (memory_is_apart && !state_tier)
-    throw Error(ErrorCode::kUnsupported, document.origin_of("/zero_optimization/offload_param").to_string() + ": offload_param without offload_optimizer: the update would need both the device's memory and the host's",
+    throw Error(ErrorCode::kUnsupported,
+                document.origin_of("/zero_optimization/offload_param").to_string() +
+                    ": offload_param without offload_optimizer: the update would need both the device's memory and the host's",
                 "add \"offload_optimizer\": {\"device\": \"cpu\"}");
   void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
   param_tier_is_drive = param_tier->address(region) == nullptr;
@@ -161,7 +183,8 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   param_tier_is_drive = false;
   param_tier.reset();
   if (comm->rank() == 0)
-    log_info("offload_param: the parameters of a rank are no more than max_in_cpu (" + std::to_string(settings().zero.offload_param.max_in_cpu) + " elements) and stay in memory");
+    log_info("offload_param: the parameters of a rank are no more than max_in_cpu (" +
+             std::to_string(settings().zero.offload_param.max_in_cpu) + " elements) and stay in memory");
 }
 
 void EngineBase::Impl::open_optimizer(const config::Document& document, const EngineOptions& options) {
@@ -178,21 +201,27 @@ void EngineBase::Impl::open_optimizer(const config::Document& document, const En
   }
 
   if (!user_optimizer && !settings().optimizer.type.empty()) {
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type, updates_on_host() ? "cpu" : accelerator->plugin_device(), document, "optimizer");
+    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OPTIMIZER, settings().optimizer.type,
+                                           updates_on_host() ? "cpu" : accelerator->plugin_device(), document, "optimizer");
     for (size_t g = 0; g < groups.size(); ++g) {
       Dict params = settings().optimizer.params;
       if (g < options.model_parameters.size())
         for (const auto& [key, value] : options.model_parameters[g].overrides.entries()) params[key] = value;
       Group& group = groups[g];
-      group.optimizer = std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, params, position_in(document, "optimizer")), host);
+      group.optimizer =
+          std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, params, position_in(document, "optimizer")), host);
       group.hyper_names = group.optimizer->hyper_names();
       group.hyper = group.optimizer->hyper_values();
       if (const double* lr = group.find("lr")) group.base_lr = *lr;
       if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
-        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' averages gradients itself, which this engine does not support yet",
-                    "choose another optimizer");
+        throw Error(
+            ErrorCode::kUnsupported,
+            "optimizer '" + settings().optimizer.type + "' averages gradients itself, which this engine does not support yet",
+            "choose another optimizer");
       if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) && settings().zero.stage > 0 && comm->size() > 1)
-        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " + std::to_string(settings().zero.stage) + " cuts them among the ranks",
+        throw Error(ErrorCode::kUnsupported,
+                    "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " +
+                        std::to_string(settings().zero.stage) + " cuts them among the ranks",
                     "set zero_optimization.stage to 0, or choose another optimizer");
     }
   }
@@ -210,26 +239,34 @@ void EngineBase::Impl::create_states() {
   for (auto& range : ranges) {
     Optimizer* optimizer = groups[range.group].optimizer.get();
     if (!optimizer) continue;
-    optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype), range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
+    optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
+                               range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
     for (const auto& state : optimizer->states()) {
       if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
-        throw Error(ErrorCode::kUnsupported, "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name + "' for a whole group, which ZeRO stage " +
-                                                 std::to_string(settings().zero.stage) + " updates shard by shard",
+        throw Error(ErrorCode::kUnsupported,
+                    "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
+                        "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
+                        " updates shard by shard",
                     "set zero_optimization.stage to 0, or choose another optimizer");
-      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT ? range.own_numel
-                            : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size()) : 1;
+      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
+                            : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
+                                                                      : 1;
       const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-      Array array = state.extent == GANNET_STATE_PER_ELEMENT ? make_array(state_tier, numel, dtype, state.name)
-                                                            : Array::in_memory(allocate_flat(numel, dtype, updates_on_host() ? at::Device(at::kCPU) : device));
+      Array array = state.extent == GANNET_STATE_PER_ELEMENT
+                        ? make_array(state_tier, numel, dtype, state.name)
+                        : Array::in_memory(allocate_flat(numel, dtype, updates_on_host() ? at::Device(at::kCPU) : device));
       if (state.initial_value != 0) array.fill(state.initial_value);
       range.states.push_back(std::move(array));
     }
   }
 
   Reducer::Options reduction;
-  if (settings().communication_data_type) reduction.communication_dtype = scalar_type(*settings().communication_data_type);
-  else if (settings().fp16.enabled) reduction.communication_dtype = at::kHalf;  // the reference's defaults
-  else if (settings().bf16.enabled) reduction.communication_dtype = at::kBFloat16;
+  if (settings().communication_data_type)
+    reduction.communication_dtype = scalar_type(*settings().communication_data_type);
+  else if (settings().fp16.enabled)
+    reduction.communication_dtype = at::kHalf;  // the reference's defaults
+  else if (settings().bf16.enabled)
+    reduction.communication_dtype = at::kBFloat16;
   const double world = comm->size();
   if (settings().gradient_sum) {
     reduction.post_factor = 1.0;
@@ -247,12 +284,15 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
   user_schedule = options.lr_scheduler;
   schedule_is_by_hand = options.lr_scheduler.by_hand;
   if (!user_schedule.function && !settings().scheduler.type.empty() && reducer) {
-    const plugin::Plugin& plugin = require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->plugin_device(), document, "scheduler");
-    scheduler = std::make_unique<Scheduler>(plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
-                                            static_cast<uint32_t>(groups.size()));
+    const plugin::Plugin& plugin =
+        require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->plugin_device(), document, "scheduler");
+    scheduler = std::make_unique<Scheduler>(
+        plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
+        static_cast<uint32_t>(groups.size()));
     const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);
     if (first.beta1 && !groups[0].find("betas[0]"))
-      log_warning("scheduler '" + settings().scheduler.type + "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
+      log_warning("scheduler '" + settings().scheduler.type +
+                  "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
   }
   if (reducer) apply_schedule();
 }
@@ -263,11 +303,15 @@ bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm-
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
-  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " + std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " + std::to_string(settings().micro_batch_size) + ", accumulation " + std::to_string(settings().accumulation_steps) +
-                      (monitor::is_wanted(settings()) ? ", with a monitor" : "") + "\n";
+  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " +
+                      std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " +
+                      std::to_string(settings().micro_batch_size) + ", accumulation " +
+                      std::to_string(settings().accumulation_steps) + (monitor::is_wanted(settings()) ? ", with a monitor" : "") +
+                      "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
-      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " + std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
+      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
+               std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
     }
   process_group->world()->agree("the model's parameters and the batch sizes", model);
 }
@@ -283,15 +327,19 @@ std::string EngineBase::plugin_table() const {
   if (!impl_->groups.empty() && impl_->groups[0].optimizer) used.push_back(&impl_->groups[0].optimizer->plugin());
   if (impl_->scheduler) used.push_back(&impl_->scheduler->plugin());
   for (const auto* plugin : used) {
-    auto column = [](std::string text, size_t width) { return text.size() < width ? text + std::string(width - text.size(), ' ') : text + " "; };
-    table += column(plugin::kind_name(plugin->kind()), 12) + column(plugin->name(), 16) + column(plugin->version(), 8) + plugin->file + "\n";
+    auto column = [](std::string text, size_t width) {
+      return text.size() < width ? text + std::string(width - text.size(), ' ') : text + " ";
+    };
+    table += column(plugin::kind_name(plugin->kind()), 12) + column(plugin->name(), 16) + column(plugin->version(), 8) +
+             plugin->file + "\n";
   }
   return table;
 }
 
 std::string EngineBase::config_table() const {
   std::string table;
-  for (const auto& entry : impl_->resolved.effective) table += entry.path + " = " + entry.value.to_json() + "   # " + entry.origin + "\n";
+  for (const auto& entry : impl_->resolved.effective)
+    table += entry.path + " = " + entry.value.to_json() + "   # " + entry.origin + "\n";
   return table;
 }
 

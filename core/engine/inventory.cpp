@@ -16,7 +16,8 @@ Kept whole_of(Kept::Kind kind, const std::string& name, const at::Tensor& tensor
 }
 
 // Elements of an array, from `place` on, that are a part of a tensor.
-Kept part_of(Kept::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array, int64_t place, const zero::Part& part) {
+Kept part_of(Kept::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array, int64_t place,
+             const zero::Part& part) {
   Kept kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin, nullptr};
   if (part.numel == 0) return kept;
   if (array.is_here()) {
@@ -51,13 +52,15 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
         continue;
       }
       const zero::Shard place{parts[p].offset, parts[p].own, parts[p].numel};
-      all.push_back(part_of(kind, parameter.name, parameter, masters, range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
+      all.push_back(part_of(kind, parameter.name, parameter, masters,
+                            range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
     }
   };
   for (const auto& range : impl.ranges) add(range, Kept::Kind::kTrained);
   for (const auto& range : impl.frozen) add(range, Kept::Kind::kFrozen);
   for (const auto& entry : impl.module->named_parameters())
-    if (seen.insert(entry.value().unsafeGetTensorImpl()).second) all.push_back(whole_of(Kept::Kind::kFrozen, entry.key(), entry.value().detach()));
+    if (seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      all.push_back(whole_of(Kept::Kind::kFrozen, entry.key(), entry.value().detach()));
   for (const auto& entry : impl.module->named_buffers())
     if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
       all.push_back(whole_of(Kept::Kind::kBuffer, entry.key(), entry.value().detach()));
@@ -70,17 +73,21 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
       const std::string state = std::string(specs[s].name) + "/";
       const Array& values = range.states[s];
       if (specs[s].extent == GANNET_STATE_SCALAR) {
-        all.push_back(whole_of(Kept::Kind::kState, state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype), values.here().view({})));
+        all.push_back(whole_of(Kept::Kind::kState, state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype),
+                               values.here().view({})));
         continue;
       }
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
         const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
         if (!range.is_sharded() && values.is_here()) {
-          all.push_back(whole_of(Kept::Kind::kState, state + parameter.name, is_per_tensor ? values.here().select(0, static_cast<int64_t>(p)) : range.slice(values.here(), parameter)));
+          all.push_back(
+              whole_of(Kept::Kind::kState, state + parameter.name,
+                       is_per_tensor ? values.here().select(0, static_cast<int64_t>(p)) : range.slice(values.here(), parameter)));
           continue;
         }
-        Kept kept = part_of(Kept::Kind::kState, state + parameter.name, parameter, values, parts[p].own, is_per_tensor ? zero::Part() : parts[p]);
+        Kept kept = part_of(Kept::Kind::kState, state + parameter.name, parameter, values, parts[p].own,
+                            is_per_tensor ? zero::Part() : parts[p]);
         if (is_per_tensor) {  // on every rank; right on those that updated a part of the tensor
           kept.shape = {};
           kept.begin = 0;
@@ -96,9 +103,12 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
 
 std::string stored_name(const Kept& kept, uint32_t rank) {
   switch (kept.kind) {
-    case Kept::Kind::kBuffer: return "buffer/" + std::to_string(rank) + "/" + kept.name;
-    case Kept::Kind::kState: return "state/" + kept.name;
-    default: return "parameter/" + kept.name;
+    case Kept::Kind::kBuffer:
+      return "buffer/" + std::to_string(rank) + "/" + kept.name;
+    case Kept::Kind::kState:
+      return "state/" + kept.name;
+    default:
+      return "parameter/" + kept.name;
   }
 }
 

@@ -10,24 +10,24 @@
 //   client/<name>               the program's
 #pragma once
 
-#include "engine/impl.h"
-
 #include <string>
 #include <vector>
+
+#include "engine/impl.h"
 
 namespace gannet {
 
 struct Kept {
   enum class Kind { kTrained, kFrozen, kBuffer, kState };
   Kind kind;
-  std::string name;    // without the prefixes above: "h.0.weight", "exp_avg/h.0.weight"
+  std::string name;  // without the prefixes above: "h.0.weight", "exp_avg/h.0.weight"
   std::vector<int64_t> shape;
   at::ScalarType dtype;
-  at::Tensor whole;    // where it lives, in its logical shape; undefined where the ranks have parts of it
-  at::Tensor part;     // [n] its elements from `begin` on, where this rank has any
+  at::Tensor whole;  // where it lives, in its logical shape; undefined where the ranks have parts of it
+  at::Tensor part;   // [n] its elements from `begin` on, where this rank has any
   int64_t begin = 0;
   std::shared_ptr<StoredBytes> stored;  // where they lie on a tier; `part` is then on the "meta" device
-  bool is_given_here = true;  // by this rank to a checkpoint, where the ranks have parts
+  bool is_given_here = true;            // by this rank to a checkpoint, where the ranks have parts
 };
 
 // Trained parameters (their masters), frozen ones, buffers of this rank, optimizer states. Tied ones once.

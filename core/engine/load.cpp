@@ -1,13 +1,12 @@
 // load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.cpp), and all believe in it or none.
+#include <ATen/core/grad_mode.h>
+#include <gannet/log.h>
+
+#include <optional>
+
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
-
-#include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
-
-#include <optional>
 
 namespace gannet {
 namespace {
@@ -16,12 +15,14 @@ using checkpoint::Opened;
 
 // An error as a text for the other ranks; "" is none.
 std::string to_text(const Error& error) {
-  return Value(Dict{{"code", static_cast<int64_t>(error.code())}, {"message", error.message()}, {"next_step", error.next_step()}}).to_json();
+  return Value(Dict{{"code", static_cast<int64_t>(error.code())}, {"message", error.message()}, {"next_step", error.next_step()}})
+      .to_json();
 }
 
 [[noreturn]] void rethrow(const std::string& text, const std::string& prefix = "") {
   const Value error = config::parse_value(text);
-  throw Error(static_cast<ErrorCode>(error.at("code").as_int()), prefix + error.at("message").as_string(), error.at("next_step").as_string());
+  throw Error(static_cast<ErrorCode>(error.at("code").as_int()), prefix + error.at("message").as_string(),
+              error.at("next_step").as_string());
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
         choice = "tag " + found->tag();
       } catch (const Error& error) {
         choice = to_text(error);
-        if (error.code() == ErrorCode::kNotFound && options.if_present && options.tag.empty() && avoid.empty()) choice = "none " + std::string(error.message());
+        if (error.code() == ErrorCode::kNotFound && options.if_present && options.tag.empty() && avoid.empty())
+          choice = "none " + std::string(error.message());
       }
     }
     choice = everyone("the checkpoint", choice)[0];
@@ -95,8 +97,9 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
 std::string LoadReceipt::to_string() const {
   std::string text;
   if (loaded) {
-    text = "loaded " + path + " (saved by " + std::to_string(saved_by_ranks) + (saved_by_ranks == 1 ? " rank" : " ranks") + "): " + std::to_string(parameters) + " parameters, " +
-           std::to_string(buffers) + " buffers, " + std::to_string(states) + " optimizer states; step " + std::to_string(global_steps);
+    text = "loaded " + path + " (saved by " + std::to_string(saved_by_ranks) + (saved_by_ranks == 1 ? " rank" : " ranks") +
+           "): " + std::to_string(parameters) + " parameters, " + std::to_string(buffers) + " buffers, " +
+           std::to_string(states) + " optimizer states; step " + std::to_string(global_steps);
     for (size_t g = 0; g < lr.size(); ++g) text += (g ? ", " : ", lr ") + Value(lr[g]).to_json();
     text += ", " + std::to_string(global_samples) + " samples seen";
   } else {

@@ -1,15 +1,11 @@
-// One load from one checkpoint: is it of this model, read, and back into the engine. Nothing is written before everything that the
-// manifest can tell was compared.
+// One load from one checkpoint: is it of this model, read, and back into the engine. Nothing is written before everything that
+// the manifest can tell was compared.
 #include "engine/loading.h"
 
-#include "base/text.h"
-#include "engine/inventory.h"
-
+#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/input-archive.h>
-
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <deque>
@@ -17,6 +13,9 @@
 #include <set>
 #include <sstream>
 #include <tuple>
+
+#include "base/text.h"
+#include "engine/inventory.h"
 
 namespace gannet {
 namespace {
@@ -27,7 +26,8 @@ using checkpoint::TensorInfo;
 
 class Loading {
  public:
-  Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found) : impl_(impl), options_(options), found_(found) {
+  Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found)
+      : impl_(impl), options_(options), found_(found) {
     saved_ranks_ = found.world_size();
     same_ranks_ = saved_ranks_ == impl.comm->size();
     source_rank_ = same_ranks_ ? impl.comm->rank() : 0;
@@ -58,7 +58,9 @@ class Loading {
   bool wants_states() const { return options_.load_optimizer_states && !options_.load_module_only; }
   const Value& value(const char* key) const {
     const Value* found = found_.document().find(key);
-    if (!found) throw Error(ErrorCode::kCorrupt, found_.path() + ": its manifest has no '" + std::string(key) + "'", "was it saved by an engine?");
+    if (!found)
+      throw Error(ErrorCode::kCorrupt, found_.path() + ": its manifest has no '" + std::string(key) + "'",
+                  "was it saved by an engine?");
     return *found;
   }
   const Dict& dict(const char* key) const { return value(key).as_dict(); }
@@ -79,7 +81,8 @@ class Loading {
       if (!saved) {
         if (kept.kind == Kept::Kind::kFrozen && frozen_excluded) {
           note("frozen parameter '" + kept.name + "' was not saved: it stays as it is");
-        } else if (options_.load_module_strict || (is_state && !missing_parameters.count(kept.name.substr(kept.name.find('/') + 1)))) {
+        } else if (options_.load_module_strict ||
+                   (is_state && !missing_parameters.count(kept.name.substr(kept.name.find('/') + 1)))) {
           differences.push_back("missing in the checkpoint: " + name);
         } else {
           missing_parameters.insert(kept.name);
@@ -88,12 +91,14 @@ class Loading {
         continue;
       }
       if (saved->shape != kept.shape) {
-        differences.push_back("shape of " + name + ": " + shape_text(saved->shape) + " in the checkpoint, " + shape_text(kept.shape) + " here");
+        differences.push_back("shape of " + name + ": " + shape_text(saved->shape) + " in the checkpoint, " +
+                              shape_text(kept.shape) + " here");
         continue;
       }
       const bool may_convert = kept.kind == Kept::Kind::kFrozen || kept.kind == Kept::Kind::kBuffer;
       if (saved->dtype != kept.dtype && !may_convert) {
-        differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " + c10::toString(kept.dtype) + " here");
+        differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " +
+                              c10::toString(kept.dtype) + " here");
         continue;
       }
       wanted_.push_back({kept, saved});
@@ -101,25 +106,32 @@ class Loading {
     }
     const std::string own_buffers = "buffer/" + std::to_string(source_rank_) + "/";
     for (const TensorInfo& saved : found_.tensors()) {
-      const bool counts = saved.name.starts_with("parameter/") || saved.name.starts_with(own_buffers) || (wants_states() && saved.name.starts_with("state/"));
+      const bool counts = saved.name.starts_with("parameter/") || saved.name.starts_with(own_buffers) ||
+                          (wants_states() && saved.name.starts_with("state/"));
       if (!counts || expected.count(saved.name)) continue;
-      if (options_.load_module_strict && !options_.custom_load_fn) differences.push_back("unexpected in the checkpoint: " + saved.name);
-      else if (!saved.name.starts_with("state/")) note("unexpected in the checkpoint, not used: " + saved.name);
+      if (options_.load_module_strict && !options_.custom_load_fn)
+        differences.push_back("unexpected in the checkpoint: " + saved.name);
+      else if (!saved.name.starts_with("state/"))
+        note("unexpected in the checkpoint, not used: " + saved.name);
     }
     if (wants_states() && (found_.find("optimizer/user") != nullptr) != (impl_.user_optimizer != nullptr))
-      differences.push_back(impl_.user_optimizer ? "the program gave its own optimizer, and the checkpoint has none of that kind"
-                                                 : "the checkpoint was saved with the program's own optimizer, and this engine has none");
+      differences.push_back(impl_.user_optimizer
+                                ? "the program gave its own optimizer, and the checkpoint has none of that kind"
+                                : "the checkpoint was saved with the program's own optimizer, and this engine has none");
     if (differences.empty() || options_.custom_load_fn) return;
     // Where the model differs, its optimizer's states do too, which is no news.
-    auto is_of_states = [](const std::string& line) { return line.find("state/") != line.npos || line.find("optimizer") != line.npos; };
+    auto is_of_states = [](const std::string& line) {
+      return line.find("state/") != line.npos || line.find("optimizer") != line.npos;
+    };
     const bool only_states = std::all_of(differences.begin(), differences.end(), is_of_states);
     if (!only_states) std::erase_if(differences, is_of_states);
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
     if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
     throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " does not fit this engine:" + text,
-                only_states ? "use the config that it was saved with, or load_optimizer_states = false"
-                            : "build the model that was saved, or load with load_module_strict = false where only names are missing");
+                only_states
+                    ? "use the config that it was saved with, or load_optimizer_states = false"
+                    : "build the model that was saved, or load with load_module_strict = false where only names are missing");
   }
 
   void read() {
@@ -147,10 +159,15 @@ class Loading {
 
     for (const auto& [kept, saved] : wanted_) {
       if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
-      if (kept.whole.defined()) want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
-      else if (kept.stored && saved->dtype == kept.dtype) targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part, kept.stored});
-      else if (kept.stored) want_part(stored_name(kept, source_rank_), kept.begin, stored_copies.emplace_back(at::empty({kept.part.numel()}, kept.dtype), kept.stored).first, saved->dtype);
-      else if (kept.part.defined()) want_part(stored_name(kept, source_rank_), kept.begin, kept.part, saved->dtype);
+      if (kept.whole.defined())
+        want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
+      else if (kept.stored && saved->dtype == kept.dtype)
+        targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part, kept.stored});
+      else if (kept.stored)
+        want_part(stored_name(kept, source_rank_), kept.begin,
+                  stored_copies.emplace_back(at::empty({kept.part.numel()}, kept.dtype), kept.stored).first, saved->dtype);
+      else if (kept.part.defined())
+        want_part(stored_name(kept, source_rank_), kept.begin, kept.part, saved->dtype);
     }
     if (options_.custom_load_fn) {
       for (const TensorInfo& saved : found_.tensors()) {
@@ -165,11 +182,13 @@ class Loading {
         for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes("rng/" + std::to_string(rank) + "/" + name);
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters)
-          if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined()) gradients_.emplace_back(&range, &parameter, held);
+          if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined())
+            gradients_.emplace_back(&range, &parameter, held);
       if (holds_sums_)
         for (auto& range : impl_.ranges)
           for (const auto& part : range.parts)
-            targets.push_back({"gradient/sum/" + range.parameters[part.tensor].name, part.begin, range.grad_of({part.offset, part.own, part.numel})});
+            targets.push_back({"gradient/sum/" + range.parameters[part.tensor].name, part.begin,
+                               range.grad_of({part.offset, part.own, part.numel})});
       if (impl_.user_optimizer && wants_states()) user_optimizer_ = bytes("optimizer/user");
     }
     for (const TensorInfo& saved : found_.tensors())
@@ -194,15 +213,16 @@ class Loading {
     restore_accumulation();
     if (impl_.is_fp16 && impl_.scaler.is_dynamic()) {
       const Dict& scale = dict("loss_scaler");
-      impl_.scaler.set_state({scale.find("scale")->as_number(), scale.find("iteration")->as_int(), scale.find("last_overflow_iteration")->as_int(),
-                              scale.find("hysteresis_left")->as_int()});
+      impl_.scaler.set_state({scale.find("scale")->as_number(), scale.find("iteration")->as_int(),
+                              scale.find("last_overflow_iteration")->as_int(), scale.find("hysteresis_left")->as_int()});
     }
     bool rates_are_restored = false;
     if (wants_states()) {
       impl_.applied_steps = value("applied_steps").as_int();
       rates_are_restored = restore_hyperparameters();
       if (user_optimizer_.defined()) {
-        std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
+        std::istringstream stream(
+            std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
         torch::serialize::InputArchive archive;
         archive.load_from(stream);
         impl_.user_optimizer->load(archive);
@@ -221,19 +241,23 @@ class Loading {
   // Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or are sums over those.
   void compare_accumulation() {
     const auto is_there = [&](const char* prefix) {
-      return std::any_of(found_.tensors().begin(), found_.tensors().end(), [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
+      return std::any_of(found_.tensors().begin(), found_.tensors().end(),
+                         [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
     };
     if (options_.load_module_only || !is_there("gradient/")) return;
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
     holds_sums_ = is_there("gradient/sum/");
     if (!same_ranks_ || accumulation != saved)
       throw Error(ErrorCode::kMismatch,
-                  "checkpoint " + found_.path() + " was saved between two steps, by " + std::to_string(saved_ranks_) + " ranks with " + std::to_string(saved) +
-                      " accumulation steps: its gradients cannot be shared out among " + std::to_string(impl_.comm->size()) + " ranks with " + std::to_string(accumulation),
+                  "checkpoint " + found_.path() + " was saved between two steps, by " + std::to_string(saved_ranks_) +
+                      " ranks with " + std::to_string(saved) + " accumulation steps: its gradients cannot be shared out among " +
+                      std::to_string(impl_.comm->size()) + " ranks with " + std::to_string(accumulation),
                   "resume with the same numbers, or save after a step");
     if (holds_sums_ != impl_.shards_gradients())
-      throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " was saved between two steps, with gradients " + (holds_sums_ ? "summed over" : "of each of") + " the ranks, as ZeRO stage " +
-                                            (holds_sums_ ? "2" : "0 or 1") + " has them",
+      throw Error(ErrorCode::kMismatch,
+                  "checkpoint " + found_.path() + " was saved between two steps, with gradients " +
+                      (holds_sums_ ? "summed over" : "of each of") + " the ranks, as ZeRO stage " +
+                      (holds_sums_ ? "2" : "0 or 1") + " has them",
                   "resume at that stage, or save after a step");
   }
 
@@ -251,7 +275,8 @@ class Loading {
   bool restore_hyperparameters() {
     const List& saved = value("groups").as_list();
     if (saved.size() != impl_.groups.size()) {
-      note("the checkpoint has " + std::to_string(saved.size()) + " parameter groups, this engine " + std::to_string(impl_.groups.size()) + ": hyperparameters are the config's");
+      note("the checkpoint has " + std::to_string(saved.size()) + " parameter groups, this engine " +
+           std::to_string(impl_.groups.size()) + ": hyperparameters are the config's");
       return false;
     }
     for (size_t g = 0; g < saved.size(); ++g) {
@@ -260,8 +285,8 @@ class Loading {
         if (!current) continue;
         const bool scheduled = (name == "lr" || name.starts_with("betas")) && (impl_.scheduler || impl_.user_schedule.function);
         if (*current != number.as_number() && !scheduled)
-          note(name + " of " + impl_.groups[g].name + " is the checkpoint's " + number.to_json() + ", not the config's " + Value(*current).to_json() +
-               " (optimizer->group(" + std::to_string(g) + ").set changes it)");
+          note(name + " of " + impl_.groups[g].name + " is the checkpoint's " + number.to_json() + ", not the config's " +
+               Value(*current).to_json() + " (optimizer->group(" + std::to_string(g) + ").set changes it)");
         *current = number.as_number();
       }
     }
@@ -272,14 +297,17 @@ class Loading {
     for (auto& [name, generator] : generators(impl_)) {
       const auto state = random_.find(name);
       if (state == random_.end() || !state->second.defined()) {
-        note("no random numbers of rank " + std::to_string(impl_.comm->rank()) + " (" + name + ") were saved: its generator goes on as it is");
+        note("no random numbers of rank " + std::to_string(impl_.comm->rank()) + " (" + name +
+             ") were saved: its generator goes on as it is");
         continue;
       }
       at::Generator own = generator;
       const std::lock_guard lock(own.mutex());
       own.set_state(state->second);
     }
-    if (!same_ranks_ && receipt_.buffers > 0) note("buffers are those of rank 0: " + std::to_string(saved_ranks_) + " ranks saved their own, and " + std::to_string(impl_.comm->size()) + " resume");
+    if (!same_ranks_ && receipt_.buffers > 0)
+      note("buffers are those of rank 0: " + std::to_string(saved_ranks_) + " ranks saved their own, and " +
+           std::to_string(impl_.comm->size()) + " resume");
   }
 
   void restore_program_states() {
@@ -288,11 +316,14 @@ class Loading {
       std::vector<Value> saved;
       for (uint32_t rank = 0; rank < saved_ranks_; ++rank)
         if (const Value* found = states_of(rank).find(state.name)) saved.push_back(*found);
-      if (saved.size() == saved_ranks_) state.load(saved);
-      else note("the checkpoint has no state '" + state.name + "': it stays as it is");
+      if (saved.size() == saved_ranks_)
+        state.load(saved);
+      else
+        note("the checkpoint has no state '" + state.name + "': it stays as it is");
     }
     for (const auto& [name, unused] : states_of(0).entries())
-      if (std::none_of(impl_.program_states.begin(), impl_.program_states.end(), [&](const auto& state) { return state.name == name; }))
+      if (std::none_of(impl_.program_states.begin(), impl_.program_states.end(),
+                       [&](const auto& state) { return state.name == name; }))
         note("state '" + name + "' of the checkpoint is not used: nothing of that name was added to the engine");
   }
 
@@ -311,6 +342,8 @@ class Loading {
 
 }  // namespace
 
-LoadReceipt load_from(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found) { return Loading(impl, options, found).run(); }
+LoadReceipt load_from(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found) {
+  return Loading(impl, options, found).run();
+}
 
 }  // namespace gannet

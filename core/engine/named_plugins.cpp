@@ -40,7 +40,8 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   try {
     return registry.require(kind, type, device);
   } catch (const Error& error) {
-    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(), error.next_step());
+    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(),
+                error.next_step());
   }
 }
 
@@ -52,10 +53,14 @@ Dict known_params(const plugin::Plugin& plugin, const Dict& given) {
   return params;
 }
 
-std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document, const std::string& block) {
+std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
+                                                                          const std::string& block) {
   return [&document, place = "/" + block](const std::string& member) {
     const std::string path = place + (member.empty() ? "" : "/" + member);
-    return document.origin_of(document.find(path) ? path : document.find("/aio/" + member) ? "/aio/" + member : place).to_string();
+    return document.origin_of(document.find(path)               ? path
+                              : document.find("/aio/" + member) ? "/aio/" + member
+                                                                : place)
+        .to_string();
   };
 }
 

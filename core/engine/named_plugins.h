@@ -25,6 +25,7 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
 
 // Of all that the config says of an offload block and of aio, what the plugin knows; and where each of them stands.
 Dict known_params(const plugin::Plugin& plugin, const Dict& given);
-std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document, const std::string& block);
+std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
+                                                                          const std::string& block);
 
 }  // namespace gannet

@@ -1,8 +1,8 @@
 #include "engine/pages.h"
 
-#include "tensor/flat_buffer.h"
-
 #include <algorithm>
+
+#include "tensor/flat_buffer.h"
 
 namespace gannet {
 
@@ -34,7 +34,8 @@ void Pages::fetch(size_t index) {
     const Array& array = *uses_[u].array;
     if (array.is_here()) continue;
     const int64_t bytes = options_.page_numel * static_cast<int64_t>(c10::elementSize(array.dtype()));
-    const auto found = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& memory) { return memory.numel() == bytes; });
+    const auto found =
+        std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& memory) { return memory.numel() == bytes; });
     if (found != spare_.end()) {
       page.memory[u] = std::move(*found);
       spare_.erase(found);
@@ -86,7 +87,8 @@ void Pages::close(size_t index) {
   Page& page = pages_[index];
   if (timers_.is_traced()) page.sent = Timers::Clock::now();
   for (size_t u = 0; u < uses_.size(); ++u)
-    if (page.memory[u].defined()) page.going.push_back(uses_[u].array->start_write(page.begin, page.numel, page.memory[u].data_ptr()));
+    if (page.memory[u].defined())
+      page.going.push_back(uses_[u].array->start_write(page.begin, page.numel, page.memory[u].data_ptr()));
 }
 
 void Pages::settle(size_t index) {

@@ -10,24 +10,25 @@
 //   pages.finish();
 #pragma once
 
-#include "engine/array.h"
-#include "engine/timers.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "engine/array.h"
+#include "engine/timers.h"
 
 namespace gannet {
 
 class Pages {
  public:
-  struct Use {                // of one array
+  struct Use {  // of one array
     const Array* array;
-    bool reads = true;        // else every element is written before it is read
+    bool reads = true;  // else every element is written before it is read
   };
   struct Options {
-    int64_t page_numel = 8 << 20;  // of pages, where something is on a tier: a multiple of its alignment in every dtype; else all is one page
-    size_t in_flight = 4;          // pages in memory: coming, in hand and going
+    int64_t page_numel =
+        8 << 20;  // of pages, where something is on a tier: a multiple of its alignment in every dtype; else all is one page
+    size_t in_flight = 4;  // pages in memory: coming, in hand and going
   };
   // `spare`: memory for pages, kept by the caller from one update to the next.
   Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
@@ -41,18 +42,18 @@ class Pages {
   void open(size_t page);
   void* at(size_t use, int64_t element) const;  // of the open page
   void close(size_t page);
-  void finish();                                // until all is written
+  void finish();  // until all is written
 
  private:
   struct Page {
     int64_t begin = 0, numel = 0;
-    std::vector<at::Tensor> memory;             // [uses] for those on a tier, while it is here
+    std::vector<at::Tensor> memory;  // [uses] for those on a tier, while it is here
     std::vector<Transfer> coming, going;
     Timers::Clock::time_point asked{}, sent{};  // while it is traced
   };
   void fetch(size_t page);
   void tell_flight(const char* what, size_t page, Timers::Clock::time_point& began) const;
-  void settle(size_t page);                     // until it is written; gives its memory back
+  void settle(size_t page);  // until it is written; gives its memory back
 
   std::vector<Use> uses_;
   Options options_;

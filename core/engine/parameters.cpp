@@ -1,14 +1,8 @@
 // From a module's parameters to groups and flat ranges on the device.
-#include "base/check.h"
-#include "engine/impl.h"
-#include "tensor/dtype.h"
-#include "zero/interception.h"
-
-#include <gannet/log.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <gannet/log.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -16,6 +10,11 @@
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "base/check.h"
+#include "engine/impl.h"
+#include "tensor/dtype.h"
+#include "zero/interception.h"
 
 namespace gannet {
 namespace {
@@ -78,14 +77,17 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
     for (auto& tensor : given.parameters) {
       const void* identity = tensor.unsafeGetTensorImpl();
       const auto known = names.find(identity);
-      const std::string name = known != names.end() ? known->second : group.name + "[" + std::to_string(group.parameters.size()) + "]";
+      const std::string name =
+          known != names.end() ? known->second : group.name + "[" + std::to_string(group.parameters.size()) + "]";
       if (!tensor.requires_grad()) continue;
       if (!tensor.is_floating_point())
-        throw Error(ErrorCode::kArgument, "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
+        throw Error(ErrorCode::kArgument,
+                    "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
                     "register it as a buffer");
       if (const auto [place, is_new] = group_of.emplace(identity, index); !is_new) {
         if (place->second != index)
-          throw Error(ErrorCode::kArgument, "parameter '" + name + "' is in two parameter groups: " + groups[place->second].name + " and " + group.name,
+          throw Error(ErrorCode::kArgument,
+                      "parameter '" + name + "' is in two parameter groups: " + groups[place->second].name + " and " + group.name,
                       "give each parameter to one group");
         continue;  // registered under two names: tied
       }
@@ -108,8 +110,10 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
   }
   if (parameters_come_and_go()) collect_frozen(group_of);
   if (ranges.empty())
-    throw Error(ErrorCode::kArgument, "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
-                "call requires_grad_(true) on those to train");
+    throw Error(
+        ErrorCode::kArgument,
+        "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
+        "call requires_grad_(true) on those to train");
 }
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
@@ -119,7 +123,9 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   for (const auto& entry : module->named_parameters()) {
     const at::Tensor& tensor = entry.value();
     const void* identity = tensor.unsafeGetTensorImpl();
-    if (trained.contains(identity) || !tensor.is_floating_point() || tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second) continue;
+    if (trained.contains(identity) || !tensor.is_floating_point() ||
+        tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second)
+      continue;
     const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
     const auto [slot, is_new] = range_of.emplace(dtype, frozen.size());
     if (is_new) {
@@ -132,9 +138,12 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
 }
 
 // Parameters are shared out among several ranks, or kept away from the device.
-bool EngineBase::Impl::parameters_come_and_go() const { return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && (param_tier_is_drive || memory_is_apart))); }
+bool EngineBase::Impl::parameters_come_and_go() const {
+  return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && (param_tier_is_drive || memory_is_apart)));
+}
 
-Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const {
+Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype,
+                                   const std::string& name) const {
   return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, device));
 }
 
@@ -146,7 +155,8 @@ void EngineBase::Impl::cut_range(Range& range) {
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
   range.comes_and_goes = parameters_come_and_go();
   // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
-  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, param_tier_is_drive ? kDriveAlignment : zero::kAlignment);
+  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
+                               param_tier_is_drive ? kDriveAlignment : zero::kAlignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -155,14 +165,19 @@ void EngineBase::Impl::cut_range(Range& range) {
     for (const auto& shard : range.shards) range.own_numel += shard.numel;
   } else {
     range.shards = {{0, 0, range.numel}};
-    for (size_t p = 0; p < numels.size(); ++p) range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
+    for (size_t p = 0; p < numels.size(); ++p)
+      range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
     range.own_numel = range.numel;
   }
 
   for (const auto& shard : range.shards) {
-    const bool joins = range.shards_parameters() && !range.stretches.empty() && range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, zero::kOverlapNumel);
-    if (joins) range.stretches.back().numel += shard.numel;
-    else range.stretches.push_back(shard);
+    const bool joins =
+        range.shards_parameters() && !range.stretches.empty() &&
+        range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, zero::kOverlapNumel);
+    if (joins)
+      range.stretches.back().numel += shard.numel;
+    else
+      range.stretches.push_back(shard);
   }
   for (const auto& stretch : range.stretches) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
   for (const auto& part : range.parts)
@@ -203,13 +218,16 @@ void EngineBase::Impl::place_range(Range& range) {
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
   range.param = make_array(param_tier, range.comes_and_goes ? range.own_numel : range.numel, range.dtype, "parameters");
   if (range.has_master_copy()) range.master = make_array(state_tier, range.own_numel, range.master_dtype, "masters");
-  if (is_trained && range.is_sharded()) range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
+  if (is_trained && range.is_sharded())
+    range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
     const Array& masters = range.has_master_copy() ? range.master : range.param;
-    const bool is_direct = !range.comes_and_goes && masters.is_here() && masters.here().device() == device && (!range.is_sharded() || !range.has_master_copy());
-    at::Tensor whole = is_direct ? masters.get(bucket.offset, bucket.numel) : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
+    const bool is_direct = !range.comes_and_goes && masters.is_here() && masters.here().device() == device &&
+                           (!range.is_sharded() || !range.has_master_copy());
+    at::Tensor whole = is_direct ? masters.get(bucket.offset, bucket.numel)
+                                 : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
     for (size_t p = bucket.first; p < bucket.last; ++p) {
       auto& parameter = range.parameters[p];
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
@@ -231,7 +249,8 @@ void EngineBase::Impl::place_range(Range& range) {
 // This rank's part of a bucket whose values, masters' or parameters', are in `whole`.
 void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
   const int64_t begin = range.layout.buckets[bucket].offset;
-  const zero::Shard part = range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
+  const zero::Shard part =
+      range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
   const at::Tensor mine = whole.narrow(0, part.offset - begin, part.numel);
   if (range.comes_and_goes) range.set_param(part, mine);
   if (range.has_master_copy()) range.set_master(part, mine);
@@ -241,7 +260,8 @@ void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& 
 void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = settings().zero;
-  if (parameter.numel <= zero.param_persistence_threshold && staying_numel + parameter.numel <= zero.model_persistence_threshold) {
+  if (parameter.numel <= zero.param_persistence_threshold &&
+      staying_numel + parameter.numel <= zero.model_persistence_threshold) {
     staying_numel += parameter.numel;
     parameter.staying = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
     parameter.tensor.set_data(parameter.staying.narrow(0, 0, parameter.numel).view(parameter.shape));
@@ -249,7 +269,10 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
   }
   parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(device)));
   gatherer->add(range, p);
-  parameter.resident = residency->add(parameter.name, parameter.tensor, comm->size() > 1 ? "is shared out among the ranks (ZeRO stage 3): " + std::string(kHowToRead) : "is offloaded to " + settings().zero.offload_param.device + ": " + kHowToRead);
+  parameter.resident =
+      residency->add(parameter.name, parameter.tensor,
+                     comm->size() > 1 ? "is shared out among the ranks (ZeRO stage 3): " + std::string(kHowToRead)
+                                      : "is offloaded to " + settings().zero.offload_param.device + ": " + kHowToRead);
   zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency.get(), *parameter.resident);
 }
 
@@ -259,9 +282,13 @@ void EngineBase::Impl::place_module() {
   if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
     std::optional<Gatherer::ToDevice> to_device;
-    if (param_tier && memory_is_apart) to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
-    gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] { return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1); });
-    residency = std::make_unique<zero::Residency>(*gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
+    if (param_tier && memory_is_apart)
+      to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
+    gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] {
+      return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1);
+    });
+    residency = std::make_unique<zero::Residency>(
+        *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
     if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
   }
   std::unordered_set<const void*> placed;

@@ -10,18 +10,26 @@ std::vector<Piece> whole_pieces(const Range& range) {
   std::vector<Piece> pieces;
   bool is_flat = true;
   if (!range.is_sharded())
-    for (const auto& parameter : range.parameters) is_flat = is_flat && range.grad.defined() && parameter.held.is_alias_of(range.grad);
+    for (const auto& parameter : range.parameters)
+      is_flat = is_flat && range.grad.defined() && parameter.held.is_alias_of(range.grad);
   if (is_flat) {
     for (size_t s = 0; s < range.stretches.size(); ++s) {
       const auto& segments = range.segments[s];
-      pieces.push_back({range.grad_of(range.stretches[s]), range.stretches[s], s, segments.empty() ? 0 : segments[0].tensor_id, segments.data(), segments.size(), {}});
+      pieces.push_back({range.grad_of(range.stretches[s]),
+                        range.stretches[s],
+                        s,
+                        segments.empty() ? 0 : segments[0].tensor_id,
+                        segments.data(),
+                        segments.size(),
+                        {}});
     }
     return pieces;
   }
   pieces.reserve(range.parameters.size());
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
-    pieces.push_back({parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
+    pieces.push_back(
+        {parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
   }
   return pieces;
 }
@@ -37,7 +45,8 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
     for (int64_t done = 0; done < piece.place.numel;) {
       const int64_t own = piece.place.own + done, page_end = (own / page_numel + 1) * page_numel;
       const int64_t numel = std::min(piece.place.numel - done, page_end - own);
-      Piece part{flat.narrow(0, done, numel), {piece.place.offset + done, own, numel}, piece.stretch, 0, nullptr, 0, segments_in(range, own, numel)};
+      Piece part{flat.narrow(0, done, numel),   {piece.place.offset + done, own, numel}, piece.stretch, 0, nullptr, 0,
+                 segments_in(range, own, numel)};
       part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].tensor_id;
       cut.push_back(std::move(part));
       done += numel;

@@ -1,21 +1,21 @@
 // What the norm and the update take at once: a stretch of a range whose gradients lie one after another.
 #pragma once
 
-#include "engine/range.h"
-
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#include "engine/range.h"
 
 namespace gannet {
 
 inline constexpr int64_t kNoPages = std::numeric_limits<int64_t>::max();
 
 struct Piece {
-  at::Tensor grad;       // dense, of numel elements
-  zero::Shard place;     // where it lies: in the whole range, in this rank's arrays
-  size_t stretch;        // of range.stretches, that it belongs to
-  size_t first;          // its first tensor
+  at::Tensor grad;    // dense, of numel elements
+  zero::Shard place;  // where it lies: in the whole range, in this rank's arrays
+  size_t stretch;     // of range.stretches, that it belongs to
+  size_t first;       // its first tensor
   const gannet_segment* segments;
   size_t segment_count;
   std::vector<gannet_segment> own_segments;  // behind `segments`, where they are no one's else

@@ -1,19 +1,18 @@
 #include "engine/profiling.h"
 
-#include "engine/impl.h"
-#include "profiler/memory.h"
-#include "profiler/recorder.h"
-#include "profiler/report.h"
-
-#include <gannet/log.h>
-
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <gannet/log.h>
 #include <torch/nn/module.h>
 
 #include <filesystem>
 #include <fstream>
 #include <unordered_set>
+
+#include "engine/impl.h"
+#include "profiler/memory.h"
+#include "profiler/recorder.h"
+#include "profiler/report.h"
 
 namespace gannet {
 namespace {
@@ -30,7 +29,8 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       int64_t state_bytes = 0;
       if (const auto& optimizer = impl.groups[range.group].optimizer; is_trained && optimizer)
         for (size_t s = 0; s < range.states.size(); ++s)
-          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) state_bytes += static_cast<int64_t>(c10::elementSize(range.states[s].dtype()));
+          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)
+            state_bytes += static_cast<int64_t>(c10::elementSize(range.states[s].dtype()));
       const auto size = [](at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); };
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
@@ -75,9 +75,10 @@ Profiling::Clock::time_point Profiling::now() const {
 }
 
 void Profiling::begin_forward() {
-  const bool is_due = impl_.reducer && impl_.training && at::GradMode::is_enabled() && impl_.global_steps == impl_.settings().flops_profiler.profile_step;
+  const bool is_due = impl_.reducer && impl_.training && at::GradMode::is_enabled() &&
+                      impl_.global_steps == impl_.settings().flops_profiler.profile_step;
   if (!is_due || is_done_) return pause();  // an evaluation
-  if (impl_.phase == Phase::kIdle) {  // not a second forward before backward, which belongs to the first
+  if (impl_.phase == Phase::kIdle) {        // not a second forward before backward, which belongs to the first
     observing_.reset();
     recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.device.is_cpu());
     observing_ = std::make_unique<zero::Observing>(recorder_);
@@ -99,8 +100,10 @@ void Profiling::finish_forward() {
 void Profiling::end_forward() {
   forward_began_.reset();
   if (!observing_) return;
-  if (impl_.phase == Phase::kForwarded) recorder_->listen(true);  // a loss that the program computes itself
-  else observing_.reset();  // after an exception
+  if (impl_.phase == Phase::kForwarded)
+    recorder_->listen(true);  // a loss that the program computes itself
+  else
+    observing_.reset();  // after an exception
 }
 
 void Profiling::pause() {
@@ -123,7 +126,8 @@ void Profiling::end_backward() {
 
 bool Profiling::tell() {
   const auto& settings = impl_.settings();
-  if (!is_done_) return impl_.global_steps > settings.flops_profiler.profile_step;  // it was passed by: a checkpoint went on behind it
+  if (!is_done_)
+    return impl_.global_steps > settings.flops_profiler.profile_step;  // it was passed by: a checkpoint went on behind it
   ModelProfile profile = recorder_->profile();
   profile.forward_seconds = forward_seconds_;
   profile.backward_seconds = backward_seconds_;
@@ -140,8 +144,11 @@ bool Profiling::tell() {
   run.step_seconds = times.whole(Timed::kStep);
   run.iteration_seconds = times.whole(Timed::kForward) + times.whole(Timed::kBackward) + run.step_seconds;
   if (settings.zero.offload_optimizer) run.places += "masters and states on " + settings.zero.offload_optimizer.device;
-  if (settings.zero.offload_param) run.places += (run.places.empty() ? "" : ", ") + ("parameters on " + settings.zero.offload_param.device);
-  write(profiler::report(profile, {settings.flops_profiler.module_depth, settings.flops_profiler.top_modules, settings.flops_profiler.detailed}, run));
+  if (settings.zero.offload_param)
+    run.places += (run.places.empty() ? "" : ", ") + ("parameters on " + settings.zero.offload_param.device);
+  write(profiler::report(
+      profile, {settings.flops_profiler.module_depth, settings.flops_profiler.top_modules, settings.flops_profiler.detailed},
+      run));
   return true;
 }
 
@@ -149,11 +156,14 @@ void Profiling::write(const std::string& text) const {
   const std::string& file = impl_.settings().flops_profiler.output_file;
   if (file.empty()) return log_info(text);
   std::error_code ignored;  // what is wrong shows when the file is opened
-  if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty()) std::filesystem::create_directories(folder, ignored);
+  if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, ignored);
   std::ofstream out(file, std::ios::trunc);
   out << text << std::flush;
-  if (!out) log(LogLevel::kError, "the FLOPs profile could not be written to " + file + "; it follows here" + text);
-  else log_info("the FLOPs profile of step " + std::to_string(impl_.settings().flops_profiler.profile_step) + " is in " + file);
+  if (!out)
+    log(LogLevel::kError, "the FLOPs profile could not be written to " + file + "; it follows here" + text);
+  else
+    log_info("the FLOPs profile of step " + std::to_string(impl_.settings().flops_profiler.profile_step) + " is in " + file);
 }
 
 }  // namespace gannet

@@ -1,8 +1,6 @@
-// The flops_profiler section: on rank 0 operators are observed during one micro-batch, the first of the step that it names. Before and after
-// that step nothing is armed.
+// The flops_profiler section: on rank 0 operators are observed during one micro-batch, the first of the step that it names.
+// Before and after that step nothing is armed.
 #pragma once
-
-#include "engine/timers.h"
 
 #include <gannet/engine.h>
 
@@ -10,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+
+#include "engine/timers.h"
 
 namespace gannet {
 
@@ -28,7 +28,7 @@ class Profiling {
   void begin_forward();
   void finish_forward();  // the model's is over; what follows until end_forward is the engine's
   void end_forward();
-  void pause();           // what follows until begin_backward is the engine's
+  void pause();  // what follows until begin_backward is the engine's
   void begin_backward();
   void end_backward();
   // At a boundary: writes the report where its step was the profiled one. True: all is done.

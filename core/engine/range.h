@@ -1,14 +1,8 @@
 // The parameters of one group in one dtype, laid out flat: what the optimizer, the reduction and the norm work on.
 #pragma once
 
-#include "engine/array.h"
-#include "interfaces/optimizer.h"
-#include "tensor/flat_buffer.h"
-#include "zero/layout.h"
-
-#include <gannet/value.h>
-
 #include <ATen/core/Tensor.h>
+#include <gannet/value.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,20 +10,25 @@
 #include <string>
 #include <vector>
 
+#include "engine/array.h"
+#include "interfaces/optimizer.h"
+#include "tensor/flat_buffer.h"
+#include "zero/layout.h"
+
 namespace gannet {
 
 struct TrainedParameter {
   std::string name;
-  at::Tensor tensor;            // the module's own; its data is a view of Range::param, or comes and goes
+  at::Tensor tensor;  // the module's own; its data is a view of Range::param, or comes and goes
   std::vector<int64_t> shape;
   int64_t numel = 0;
-  int64_t offset = 0;           // elements into the range's flat buffers
-  // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with, the very
-  // tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
+  int64_t offset = 0;  // elements into the range's flat buffers
+  // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
+  // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
   // Where parameters are sharded: it comes and goes under this number (zero/residency.h), or is small and stays, padded, here.
   std::optional<size_t> resident;
-  at::Tensor staying;           // [its bucket's numel]
+  at::Tensor staying;  // [its bucket's numel]
 };
 
 // What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
@@ -43,21 +42,25 @@ struct Range {
   std::vector<TrainedParameter> parameters;
   Sharding sharding = Sharding::kNone;
   zero::Layout layout;
-  std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded); without sharding one that is the whole
+  std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
+                                    // without sharding one that is the whole
   std::vector<zero::Part> parts;    // of the tensors in them
-  // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a run of them.
+  // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a
+  // run of them.
   std::vector<zero::Shard> stretches;
-  int64_t numel = 0;            // of the flat buffers, padding included
-  int64_t own_numel = 0;        // of this rank's shards
+  int64_t numel = 0;      // of the flat buffers, padding included
+  int64_t own_numel = 0;  // of this rank's shards
 
-  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go (zero/residency.h).
+  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
+  // (zero/residency.h).
   bool comes_and_goes = false;
-  Array param;                  // [numel] dtype, [own_numel] where parameters come and go
-  Array master;                 // [own_numel] master_dtype; undefined where the parameters are their own masters
-  at::Tensor grad;              // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
-  std::vector<Array> states;                     // as the optimizer's specs say; per element: [own_numel]
+  Array param;   // [numel] dtype, [own_numel] where parameters come and go
+  Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
+  at::Tensor
+      grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
+  std::vector<Array> states;                          // as the optimizer's specs say; per element: [own_numel]
   std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
-  std::vector<gannet_segment> own_segments;      // of each tensor alone and whole: offset 0
+  std::vector<gannet_segment> own_segments;           // of each tensor alone and whole: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
   bool is_sharded() const { return sharding != Sharding::kNone; }
@@ -69,10 +72,16 @@ struct Range {
     return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
   }
   // A stretch of this rank's masters, parameters and gradients: views, or copies of what is on a tier; set_ writes to either.
-  at::Tensor master_of(const zero::Shard& shard) const { return has_master_copy() ? master.get(shard.own, shard.numel) : param_of(shard); }
+  at::Tensor master_of(const zero::Shard& shard) const {
+    return has_master_copy() ? master.get(shard.own, shard.numel) : param_of(shard);
+  }
   at::Tensor param_of(const zero::Shard& shard) const { return param.get(param_place(shard), shard.numel); }
-  at::Tensor grad_of(const zero::Shard& shard) const { return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel); }
-  void set_master(const zero::Shard& shard, const at::Tensor& values) const { has_master_copy() ? master.set(shard.own, values) : set_param(shard, values); }
+  at::Tensor grad_of(const zero::Shard& shard) const {
+    return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel);
+  }
+  void set_master(const zero::Shard& shard, const at::Tensor& values) const {
+    has_master_copy() ? master.set(shard.own, values) : set_param(shard, values);
+  }
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
   int64_t param_place(const zero::Shard& shard) const { return comes_and_goes ? shard.own : shard.offset; }
   // A whole parameter's place in `grad`, where gradients are not sharded.
@@ -81,7 +90,9 @@ struct Range {
     return slice(grad, parameter);
   }
   // Without sharding: the master of a whole parameter.
-  at::Tensor whole_master(const TrainedParameter& parameter) const { return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape); }
+  at::Tensor whole_master(const TrainedParameter& parameter) const {
+    return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape);
+  }
 };
 
 // The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.
@@ -92,9 +103,9 @@ struct Group {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;  // null with the program's own optimizer
   std::vector<std::string> hyper_names;
-  std::vector<double> hyper;             // current values, in the order of hyper_names
+  std::vector<double> hyper;  // current values, in the order of hyper_names
   double base_lr = 0;
-  std::vector<at::Tensor> parameters;    // all of the group, for the program to read
+  std::vector<at::Tensor> parameters;  // all of the group, for the program to read
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)

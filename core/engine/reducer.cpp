@@ -1,35 +1,40 @@
 #include "engine/reducer.h"
 
-#include "base/check.h"
-#include "tensor/accumulate.h"
-#include "tensor/dtype.h"
-
-#include <gannet/error.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <gannet/error.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
+#include "tensor/accumulate.h"
+#include "tensor/dtype.h"
+
 namespace gannet {
 namespace {
 
-char* at_element(const at::Tensor& flat, int64_t element) { return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size()); }
+char* at_element(const at::Tensor& flat, int64_t element) {
+  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+}
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
 // Both dense and of one shape.
 void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
-  if (is_plain(into) && is_plain(from) && accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds)) return;
+  if (is_plain(into) && is_plain(from) &&
+      accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds))
+    return;
   adds ? into.add_(from) : into.copy_(from);
 }
 
 void clear(const at::Tensor& flat, int64_t offset, int64_t numel) {
-  if (flat.is_cpu()) std::memset(at_element(flat, offset), 0, static_cast<size_t>(numel) * flat.element_size());
-  else flat.narrow(0, offset, numel).zero_();
+  if (flat.is_cpu())
+    std::memset(at_element(flat, offset), 0, static_cast<size_t>(numel) * flat.element_size());
+  else
+    flat.narrow(0, offset, numel).zero_();
 }
 
 }  // namespace
@@ -60,7 +65,8 @@ void Reducer::add_buckets(size_t r) {
     size_t first = last - 1;
     int64_t numel = cuts[first].numel;
     // Where parameters are sharded each is a cut of its own: several of them make a bucket.
-    while (range.shards_parameters() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel) numel += cuts[--first].numel;
+    while (range.shards_parameters() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel)
+      numel += cuts[--first].numel;
     Bucket& bucket = buckets_.emplace_back();
     bucket.range = r;
     bucket.first = cuts[first].first;
@@ -115,7 +121,9 @@ Reducer::~Reducer() {
 
 void Reducer::begin_backward(Backward backward) {
   if (in_backward_)
-    throw Error(ErrorCode::kOrder, "backward() was called after one that ended in an error, with a part of its gradients gathered", "call engine->zero_grad() and begin the step anew");
+    throw Error(ErrorCode::kOrder,
+                "backward() was called after one that ended in an error, with a part of its gradients gathered",
+                "call engine->zero_grad() and begin the step anew");
   current_ = backward;
   unreduce();
   next_bucket_ = 0;
@@ -151,7 +159,8 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Bucket& bucket = buckets_[place.bucket];
   {
     std::lock_guard lock(mutex_);
-    if (in_backward_ && current_.reduce && place.bucket < next_bucket_) came_late(ranges_[place.range].parameters[place.parameter]);
+    if (in_backward_ && current_.reduce && place.bucket < next_bucket_)
+      came_late(ranges_[place.range].parameters[place.parameter]);
     const Range& range = ranges_[place.range];
     if (range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
   }
@@ -169,8 +178,11 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
 }
 
 void Reducer::came_late(const TrainedParameter& parameter) const {
-  throw Error(ErrorCode::kUnsupported, "the gradient of '" + parameter.name + "' came a second time in one backward, after its sum had been sent to the other ranks",
-              "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at ZeRO stage 0 or 1, then call allreduce_gradients()");
+  throw Error(ErrorCode::kUnsupported,
+              "the gradient of '" + parameter.name +
+                  "' came a second time in one backward, after its sum had been sent to the other ranks",
+              "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at "
+              "ZeRO stage 0 or 1, then call allreduce_gradients()");
 }
 
 // Devices' autograd threads may both be the first to need it.
@@ -184,7 +196,9 @@ void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   const bool is_direct = is_plain(gradient) && bucket.gathered.is_cpu();
   at::Tensor flat;
   for (const Place& place : slot.places) {
-    if (is_direct && accumulate(at_element(bucket.gathered, place.at), bucket.gathered.scalar_type(), at_element(gradient, place.begin), gradient.scalar_type(), place.numel, slot.has_arrived)) continue;
+    if (is_direct && accumulate(at_element(bucket.gathered, place.at), bucket.gathered.scalar_type(),
+                                at_element(gradient, place.begin), gradient.scalar_type(), place.numel, slot.has_arrived))
+      continue;
     if (!flat.defined()) flat = gradient.reshape({-1});
     add_or_copy(bucket.gathered.narrow(0, place.at, place.numel), flat.narrow(0, place.begin, place.numel), slot.has_arrived);
   }
@@ -197,8 +211,8 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
   if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
   // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
-  const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype && gradient.is_contiguous() &&
-                             reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
+  const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype &&
+                             gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
   if (can_take_over) {
     parameter.held = gradient;
   } else {
@@ -210,7 +224,9 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
 // Holding mutex_. Two buckets' memory serves a backward that gives gradients in the usual order: one is filled while the other is
 // on its way. Another order, which keeps several buckets open, gets more.
 at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
-  const auto find = [&] { return std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& one) { return one.scalar_type() == dtype; }); };
+  const auto find = [&] {
+    return std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& one) { return one.scalar_type() == dtype; });
+  };
   auto found = find();
   while (found == spare_.end() && flying_.size() > 1) {
     finish(*flying_.front());
@@ -254,7 +270,8 @@ void Reducer::send(Bucket& bucket) {
   const bool is_cast = options_.communication_dtype && *options_.communication_dtype != range.grad_dtype;
   if (is_cast) {
     if (!bucket.cast.defined())
-      bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype) : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
+      bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype)
+                                     : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
     const at::Tensor cast = bucket.cast.narrow(0, 0, bucket.numel);
     cast.copy_(part);
     part = cast;
@@ -326,8 +343,10 @@ void Reducer::finish(Bucket& bucket) {
   }
   at::Tensor own = range.grad_of(bucket.shard);
   if (bucket.arriving.defined()) {
-    if (bucket.has_sum) own.add_(bucket.arriving);
-    else own.copy_(bucket.arriving);
+    if (bucket.has_sum)
+      own.add_(bucket.arriving);
+    else
+      own.copy_(bucket.arriving);
     bucket.arriving.reset();
   }
   if (!range.shards_gradients()) return;
@@ -347,8 +366,10 @@ void Reducer::tell_flight(const Bucket& bucket) const {
   if (bucket.sent == Timers::Clock::time_point()) return;
   const auto& parameters = ranges_[bucket.range].parameters;
   const size_t size = c10::elementSize(options_.communication_dtype.value_or(ranges_[bucket.range].grad_dtype));
-  timers_.trace->flight("reduce", "bucket of " + parameters[bucket.first].name + (bucket.last - bucket.first > 1 ? " to " + parameters[bucket.last - 1].name : ""), bucket.sent,
-                        Timers::Clock::now(), bucket.numel * static_cast<int64_t>(size));
+  timers_.trace->flight("reduce",
+                        "bucket of " + parameters[bucket.first].name +
+                            (bucket.last - bucket.first > 1 ? " to " + parameters[bucket.last - 1].name : ""),
+                        bucket.sent, Timers::Clock::now(), bucket.numel * static_cast<int64_t>(size));
 }
 
 bool Reducer::holds_sums() const {

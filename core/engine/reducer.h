@@ -10,24 +10,24 @@
 //   and parameters     the same; each tensor is cut for all ranks, so that the buffer has the ranks' parts of its tensors by rank
 #pragma once
 
-#include "engine/range.h"
-#include "engine/timers.h"
-#include "interfaces/comm.h"
-
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include "engine/range.h"
+#include "engine/timers.h"
+#include "interfaces/comm.h"
 
 namespace gannet {
 
 class Reducer {
  public:
   struct Options {
-    int64_t bucket_numel = 0;   // elements sent at once, where parameters are sharded; elsewhere the layout says so
+    int64_t bucket_numel = 0;  // elements sent at once, where parameters are sharded; elsewhere the layout says so
     std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
-    double pre_factor = 1.0;    // gradients are multiplied by it before the all-reduce (prescale, predivide)
-    double post_factor = 1.0;   // and by this after it, which costs no pass: it is folded into the norm and the update
+    double pre_factor = 1.0;   // gradients are multiplied by it before the all-reduce (prescale, predivide)
+    double post_factor = 1.0;  // and by this after it, which costs no pass: it is folded into the norm and the update
   };
 
   Reducer(std::vector<Range>& ranges, CommGroup* comm, Timers& timers, Options options);
@@ -35,12 +35,12 @@ class Reducer {
   Reducer(const Reducer&) = delete;
 
   struct Backward {
-    bool reduce = false;        // ranks are to be averaged: at a boundary or, where gradients are sharded, always
-    bool keep_grads = false;    // create_graph: `.grad` stays with the program, a detached copy is added
+    bool reduce = false;      // ranks are to be averaged: at a boundary or, where gradients are sharded, always
+    bool keep_grads = false;  // create_graph: `.grad` stays with the program, a detached copy is added
   };
   void begin_backward(Backward backward);  // throws Error(kOrder) where the last one was broken off and nobody called forget()
-  void end_backward();          // sends what is left: parameters that got no gradient count as zeros
-  void wait();                  // until everything that was sent has arrived; zeroes what never got a gradient
+  void end_backward();                     // sends what is left: parameters that got no gradient count as zeros
+  void wait();                             // until everything that was sent has arrived; zeroes what never got a gradient
 
   bool is_reduced() const { return reduced_; }
   bool is_broken_off() const { return in_backward_; }  // between two calls of the engine: backward ended in an exception
@@ -49,32 +49,33 @@ class Reducer {
   void wait_for_sums() { holds_sums() ? wait() : unreduce(); }  // what is gathered so far is at rest, and as it can be kept
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
-  // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some there.
+  // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some
+  // there.
   bool holds_sums() const;
   void adopt_sums();
-  void forget();                // the next gradient of each parameter is the first
+  void forget();  // the next gradient of each parameter is the first
 
  private:
-  struct Place {                // a stretch of a parameter, in a bucket
+  struct Place {  // a stretch of a parameter, in a bucket
     int64_t begin, at, numel;
   };
-  struct Slot {                 // where the gradient of one parameter goes
+  struct Slot {  // where the gradient of one parameter goes
     size_t range, parameter, bucket;
     std::vector<Place> places;
-    bool has_arrived = false;   // sharded gradients: it lies in the bucket
+    bool has_arrived = false;  // sharded gradients: it lies in the bucket
   };
   struct Bucket {
     size_t range;
-    size_t first, last;         // parameters [first, last) of the range
-    size_t slot;                // of the first one
-    int64_t offset = 0, numel = 0;  // elements of the flat buffer
-    zero::Shard shard;          // this rank's
+    size_t first, last;                             // parameters [first, last) of the range
+    size_t slot;                                    // of the first one
+    int64_t offset = 0, numel = 0;                  // elements of the flat buffer
+    zero::Shard shard;                              // this rank's
     std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
     size_t awaited = 0;
-    at::Tensor gathered;        // sharded gradients: [>= numel] of the running backward
-    at::Tensor cast;            // [>= numel] communication dtype, where it differs
-    at::Tensor arriving;        // [shard] of what comes, where that is not its last place
-    bool has_sum = false;       // sharded gradients: this rank's shard holds an earlier backward's sum
+    at::Tensor gathered;   // sharded gradients: [>= numel] of the running backward
+    at::Tensor cast;       // [>= numel] communication dtype, where it differs
+    at::Tensor arriving;   // [shard] of what comes, where that is not its last place
+    bool has_sum = false;  // sharded gradients: this rank's shard holds an earlier backward's sum
     Work work;
     Timers::Clock::time_point sent{};  // while it is traced
   };
@@ -105,13 +106,13 @@ class Reducer {
   Backward current_;
   bool in_backward_ = false;
   bool reduced_ = false;
-  bool finished_ = true;        // no work is in flight
+  bool finished_ = true;  // no work is in flight
   size_t next_bucket_ = 0;
-  std::deque<Bucket*> flying_;  // sharded gradients: sent, and not finished; in that order
-  std::vector<at::Tensor> spare_;     // buffers of the largest bucket's size
+  std::deque<Bucket*> flying_;     // sharded gradients: sent, and not finished; in that order
+  std::vector<at::Tensor> spare_;  // buffers of the largest bucket's size
   int64_t largest_bucket_ = 0;
-  std::mutex mutex_;            // devices' autograd threads call hooks side by side
-  std::shared_ptr<bool> alive_; // hooks of a dead engine do nothing
+  std::mutex mutex_;             // devices' autograd threads call hooks side by side
+  std::shared_ptr<bool> alive_;  // hooks of a dead engine do nothing
 };
 
 }  // namespace gannet

@@ -1,23 +1,21 @@
 // save_checkpoint: what of the engine goes into a checkpoint, and which rank gives which part of it.
-#include "base/text.h"
-#include "control/world.h"
-#include "engine/impl.h"
-#include "engine/inventory.h"
-
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <gannet/cursor.h>
 #include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/output-archive.h>
-
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+
+#include "base/text.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "engine/inventory.h"
 
 namespace gannet {
 namespace {
@@ -54,13 +52,16 @@ std::vector<Slice> share_of(const std::vector<std::pair<std::string, at::Tensor>
 }
 
 // One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
-std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag, const std::string& validation) {
+std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
+                       const std::string& validation) {
   if (!ranks.gather) return tag;
   const auto tags = ranks.gather("save_checkpoint into " + folder, tag);
   for (uint32_t rank = 1; rank < tags.size(); ++rank) {
     if (tags[rank] == tags[0] || lower(validation) == "ignore") continue;
-    const std::string sentence = "save_checkpoint was given different tags: '" + tags[0] + "' on rank 0, '" + tags[rank] + "' on rank " + std::to_string(rank);
-    if (lower(validation) == "fail") throw Error(ErrorCode::kMismatch, sentence, "give the same tag on every rank (checkpoint.tag_validation is Fail)");
+    const std::string sentence = "save_checkpoint was given different tags: '" + tags[0] + "' on rank 0, '" + tags[rank] +
+                                 "' on rank " + std::to_string(rank);
+    if (lower(validation) == "fail")
+      throw Error(ErrorCode::kMismatch, sentence, "give the same tag on every rank (checkpoint.tag_validation is Fail)");
     if (ranks.rank == 0) log_warning(sentence + "; rank 0's is used (checkpoint.tag_validation)");
     break;
   }
@@ -112,9 +113,12 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
   std::vector<std::pair<std::string, at::Tensor>> shared;
   for (const Kept& kept : inventory(*this)) {
     if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
-    if (kept.kind == Kept::Kind::kBuffer) content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
-    else if (kept.whole.defined()) shared.emplace_back(stored_name(kept, rank), kept.whole);
-    else if (kept.part.defined() && kept.is_given_here) content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part, kept.stored});
+    if (kept.kind == Kept::Kind::kBuffer)
+      content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
+    else if (kept.whole.defined())
+      shared.emplace_back(stored_name(kept, rank), kept.whole);
+    else if (kept.part.defined() && kept.is_given_here)
+      content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part, kept.stored});
   }
   for (auto& slice : share_of(shared, rank, comm->size())) content.slices.push_back(std::move(slice));
 
@@ -127,10 +131,12 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
   if (reducer && reducer->holds_sums())
     for (const auto& range : ranges)
       for (const auto& part : range.parts)
-        content.slices.push_back({"gradient/sum/" + range.parameters[part.tensor].name, range.parameters[part.tensor].shape, part.begin, range.grad_of({part.offset, part.own, part.numel})});
+        content.slices.push_back({"gradient/sum/" + range.parameters[part.tensor].name, range.parameters[part.tensor].shape,
+                                  part.begin, range.grad_of({part.offset, part.own, part.numel})});
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters)
-      if (parameter.held.defined()) content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
+      if (parameter.held.defined())
+        content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
   if (rank == 0 && user_optimizer) {
     torch::serialize::OutputArchive archive;
     user_optimizer->save(archive);
@@ -139,7 +145,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     content.slices.push_back(whole("optimizer/user", bytes_of(stream.str())));
   }
   if (rank == 0)
-    for (const auto& [name, tensor] : options.client_state.tensors) content.slices.push_back(whole("client/" + name, tensor.detach()));
+    for (const auto& [name, tensor] : options.client_state.tensors)
+      content.slices.push_back(whole("client/" + name, tensor.detach()));
 
   content.document = document(options);
   Dict states;
@@ -158,7 +165,9 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
       return world->gather(what + " (engine " + std::to_string(id) + ")", text);
     };
   } else {
-    ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) { return gather_texts(*comm, text); };
+    ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) {
+      return gather_texts(*comm, text);
+    };
   }
   return ranks;
 }
@@ -166,11 +175,14 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
 SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) {
   Impl& impl = *impl_;
   const auto began = std::chrono::steady_clock::now();
-  if (folder.empty()) throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
+  if (folder.empty())
+    throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
   if (impl.phase == Phase::kBackwarded)
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   if (impl.reducer && impl.reducer->is_broken_off())
-    throw Error(ErrorCode::kOrder, "save_checkpoint was called after a backward() that ended in an error, with a part of its gradients gathered", "call zero_grad() first");
+    throw Error(ErrorCode::kOrder,
+                "save_checkpoint was called after a backward() that ended in an error, with a part of its gradients gathered",
+                "call zero_grad() first");
   wait_for_checkpoint();
   if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
   Saving& saving = *impl.saving;
@@ -183,10 +195,12 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   checkpoint::Content content = impl.content(options);
-  content.tag = agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
-                           impl.settings().tag_validation);
+  content.tag =
+      agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
+                 impl.settings().tag_validation);
   checkpoint::Saver& saver = saving.saver(folder);
-  const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep, impl.loaded_folders.contains(real_path(folder))};
+  const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
+                                       impl.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;
   receipt.path = folder + "/" + content.tag;
   if (is_async) {
@@ -213,7 +227,9 @@ void EngineBase::Impl::add_state(ProgramState added) {
 
 void EngineBase::add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load) {
   const uint32_t rank = impl_->comm->rank();
-  impl_->add_state({name, std::move(save), [load = std::move(load), rank](const std::vector<Value>& saved) { load(saved[rank < saved.size() ? rank : 0]); }});
+  impl_->add_state({name, std::move(save), [load = std::move(load), rank](const std::vector<Value>& saved) {
+                      load(saved[rank < saved.size() ? rank : 0]);
+                    }});
 }
 
 // The loader stays the program's: one that it let go of has no place to keep.
@@ -250,15 +266,19 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
     for (const auto& range : impl.frozen)
       for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
   for (const Kept& kept : inventory(impl))
-    if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen)) tensors.emplace_back(kept.name, kept.whole);
+    if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
+      tensors.emplace_back(kept.name, kept.whole);
 }
 
-void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename, bool exclude_frozen, bool masters) {
-  auto call = impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
+void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
+                bool exclude_frozen, bool masters) {
+  auto call =
+      impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
   at::NoGradGuard no_grad;
   const bool keeps = impl.comm->rank() == 0;
   NamedTensors tensors;
-  if (masters) tensors = engine.fp32_parameters();  // every rank's part, where they have parts
+  if (masters)
+    tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   else
     for (const auto& range : impl.ranges)
       for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));

@@ -1,16 +1,15 @@
 #include "engine/saving.h"
 
-#include "control/network.h"
-#include "tensor/flat_buffer.h"
-#include "tensor/stream_copy.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
-
 #include <pthread.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "control/network.h"
+#include "tensor/flat_buffer.h"
+#include "tensor/stream_copy.h"
 
 namespace gannet {
 
@@ -24,7 +23,8 @@ std::vector<std::string> gather_texts(CommGroup& comm, const std::string& text) 
   std::string all(padded.size() * comm.size(), '\0');
   comm.all_gather(padded.data(), all.data(), padded.size(), GANNET_UINT8).wait();
   std::vector<std::string> texts;
-  for (uint32_t rank = 0; rank < comm.size(); ++rank) texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
+  for (uint32_t rank = 0; rank < comm.size(); ++rank)
+    texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
   return texts;
 }
 
@@ -49,9 +49,12 @@ void Saving::take_copy(std::vector<checkpoint::Slice>& slices) {
     const at::Tensor& data = slices[i].data;
     if (!copy.defined() || copy.numel() != data.numel() || copy.scalar_type() != data.scalar_type())
       copy = allocate_flat(data.numel(), data.scalar_type(), at::kCPU);
-    if (auto stored = std::exchange(slices[i].stored, nullptr)) stored->copy_out(0, data.nbytes(), static_cast<char*>(copy.data_ptr()));
-    else if (data.is_cpu() && data.is_contiguous()) stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
-    else copy.copy_(data);
+    if (auto stored = std::exchange(slices[i].stored, nullptr))
+      stored->copy_out(0, data.nbytes(), static_cast<char*>(copy.data_ptr()));
+    else if (data.is_cpu() && data.is_contiguous())
+      stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
+    else
+      copy.copy_(data);
     slices[i].data = copy;
   }
 }

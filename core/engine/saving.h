@@ -1,9 +1,6 @@
 // What saving keeps between calls: the folders that are locked, the copy that a write in the background reads, its thread.
 #pragma once
 
-#include "checkpoint/checkpoint.h"
-#include "interfaces/comm.h"
-
 #include <exception>
 #include <functional>
 #include <map>
@@ -11,6 +8,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "interfaces/comm.h"
 
 namespace gannet {
 

@@ -1,22 +1,21 @@
 // One boundary, in the order in which things happen: reduce (end of it) -> check -> clip -> lr -> update -> publish -> tell.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gannet/log.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
 #include "base/check.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "engine/pieces.h"
 #include "precision/grad_norm.h"
 #include "tensor/dtype.h"
-
-#include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/optim/optimizer.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 
 namespace gannet {
 namespace {
@@ -34,7 +33,9 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   constexpr int64_t kPartNumel = 16 << 20;
   at::Tensor sum;
   for (int64_t begin = 0; begin < flat.numel(); begin += kPartNumel) {
-    const at::Tensor part = at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPartNumel, flat.numel() - begin)), 2, {}, false, at::kDouble).square();
+    const at::Tensor part =
+        at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPartNumel, flat.numel() - begin)), 2, {}, false, at::kDouble)
+            .square();
     sum = sum.defined() ? sum.add_(part) : part;
   }
   return sum;
@@ -46,21 +47,27 @@ StepResult EngineBase::step() {
   Impl& impl = *impl_;
   if (impl.no_sync) throw Error(ErrorCode::kOrder, "step() was called inside no_sync()", "end the NoSync scope before step()");
   if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
-    throw Error(ErrorCode::kOrder, "step() was called, but there is no optimizer", "add an \"optimizer\" block to the config, or pass one to initialize");
+    throw Error(ErrorCode::kOrder, "step() was called, but there is no optimizer",
+                "add an \"optimizer\" block to the config, or pass one to initialize");
   if (impl.phase != Phase::kBackwarded)
-    throw Error(ErrorCode::kOrder, std::string("step() was called ") + (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward()"),
+    throw Error(ErrorCode::kOrder,
+                std::string("step() was called ") +
+                    (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward()"),
                 "the order of a micro-batch is forward, backward, step");
   if (!impl.is_boundary()) {
     impl.phase = Phase::kIdle;
     ++impl.micro_steps;
     if (impl.telling) impl.telling->end_micro_batch();
     if (impl.settings().wall_clock_breakdown) impl.tell_times(false);
-    return {false, false, "accumulating gradients: micro-batch " + std::to_string((impl.micro_steps - 1) % gradient_accumulation_steps() + 1) +
-                              " of " + std::to_string(gradient_accumulation_steps())};
+    return {false, false,
+            "accumulating gradients: micro-batch " + std::to_string((impl.micro_steps - 1) % gradient_accumulation_steps() + 1) +
+                " of " + std::to_string(gradient_accumulation_steps())};
   }
   if (impl.comm->size() > 1 && !impl.reducer->is_reduced())
-    throw Error(ErrorCode::kOrder, "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
-                "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
+    throw Error(
+        ErrorCode::kOrder,
+        "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
+        "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
   auto call = impl.process_group->world()->enter(*impl.comm, "step", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
   impl.phase = Phase::kIdle;
   impl.disarm();
@@ -110,7 +117,8 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
     is_sharded = is_sharded || range.is_sharded();
     for (const Piece& piece : pieces_of(range, kNoPages)) {
       if (device.is_cpu()) {
-        const NormResult part = sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
+        const NormResult part =
+            sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
         squares += part.sum_of_squares;
         finite = finite && part.finite;
       } else {
@@ -154,8 +162,10 @@ void* EngineBase::Impl::current_stream() const {
 StepResult EngineBase::Impl::skip(const std::string& why) {
   if (!skips_non_finite) {
     forget_gradients();
-    throw Error(ErrorCode::kNonFinite, "step " + std::to_string(global_steps + 1) + ": " + why + "; the step was not taken and the parameters are as before it",
-                "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
+    throw Error(
+        ErrorCode::kNonFinite,
+        "step " + std::to_string(global_steps + 1) + ": " + why + "; the step was not taken and the parameters are as before it",
+        "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
   }
   ++skipped_steps;
   ++consecutive_skips;
@@ -163,13 +173,15 @@ StepResult EngineBase::Impl::skip(const std::string& why) {
   if (is_fp16) {
     LossScaler after = scaler;
     after.update(true);  // throws when the scale is at its minimum
-    reason += after.scale() == scaler.scale() ? "; the loss scale stays " + short_number(scaler.scale())
-                                              : "; the loss scale goes from " + short_number(scaler.scale()) + " to " + short_number(after.scale());
+    reason += after.scale() == scaler.scale()
+                  ? "; the loss scale stays " + short_number(scaler.scale())
+                  : "; the loss scale goes from " + short_number(scaler.scale()) + " to " + short_number(after.scale());
   }
   const bool scale_can_mend = is_fp16 && settings().fp16.loss_scale == 0;
   if (!scale_can_mend && consecutive_skips > settings().max_consecutive_skips)
     throw Error(ErrorCode::kNonFinite, reason + "; it is the " + std::to_string(consecutive_skips) + "th in a row",
-                "the run does not recover by itself: lower the learning rate or look at the data (gannet.max_consecutive_skips sets the limit)");
+                "the run does not recover by itself: lower the learning rate or look at the data (gannet.max_consecutive_skips "
+                "sets the limit)");
   return {false, true, reason};
 }
 
@@ -189,8 +201,8 @@ std::string EngineBase::Impl::first_non_finite() {
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
       char place[kPlaceDigits + 1];
       std::snprintf(place, sizeof(place), "%06zu%010zu%020lld", r, part.tensor, static_cast<long long>(part.begin));
-      found = place + ("the gradient of '" + parameter.name + "' is ") + short_number(grad[index].item<double>()) + " at element " +
-              std::to_string(part.begin + index) + (loss_was_finite ? "" : " (the loss was not finite either)");
+      found = place + ("the gradient of '" + parameter.name + "' is ") + short_number(grad[index].item<double>()) +
+              " at element " + std::to_string(part.begin + index) + (loss_was_finite ? "" : " (the loss was not finite either)");
     }
   }
   if (is_sharded)
@@ -208,9 +220,12 @@ void EngineBase::Impl::apply_schedule() {
   for (size_t g = 0; g < groups.size(); ++g) {
     Group& group = groups[g];
     Scheduler::Value value;
-    if (user_schedule.function) value.lr = user_schedule.function(schedule_position);
-    else if (scheduler) value = scheduler->at(static_cast<uint64_t>(schedule_position), static_cast<uint32_t>(g), group.base_lr);
-    else return;
+    if (user_schedule.function)
+      value.lr = user_schedule.function(schedule_position);
+    else if (scheduler)
+      value = scheduler->at(static_cast<uint64_t>(schedule_position), static_cast<uint32_t>(g), group.base_lr);
+    else
+      return;
     if (double* lr = group.find("lr"); lr && value.lr) *lr = *value.lr;
     if (double* beta1 = group.find("betas[0]"); beta1 && value.beta1) *beta1 = *value.beta1;
     if (double* beta2 = group.find("betas[1]"); beta2 && value.beta2) *beta2 = *value.beta2;

@@ -1,9 +1,9 @@
 // The phase tell of a step: the log, and what monitors are given (telling.h); and the calls that a program adds to it with.
-#include "engine/impl.h"
-
 #include <gannet/log.h>
 
 #include <cstdio>
+
+#include "engine/impl.h"
 
 namespace gannet {
 namespace {
@@ -40,11 +40,13 @@ void EngineBase::Impl::start_telling() {
   if (!reducer) return;  // an engine that does not train
   if (!settings().trace.path.empty()) {
     const auto& wanted = settings().trace;
-    trace = std::make_unique<monitor::Trace>(monitor::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, comm->rank()});
+    trace =
+        std::make_unique<monitor::Trace>(monitor::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, comm->rank()});
     timers.trace = trace.get();
   }
   if (monitor::is_wanted(settings()))
-    telling = std::make_unique<Telling>(*comm, timers, comm->rank() == 0 ? std::make_unique<monitor::Monitor>(settings(), run_of(*this)) : nullptr);
+    telling = std::make_unique<Telling>(
+        *comm, timers, comm->rank() == 0 ? std::make_unique<monitor::Monitor>(settings(), run_of(*this)) : nullptr);
 }
 
 std::vector<double> EngineBase::Impl::rates() const {

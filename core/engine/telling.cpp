@@ -1,15 +1,13 @@
 #include "engine/telling.h"
 
-#include "engine/saving.h"
-
 #include <ATen/TensorOperators.h>
-
-#include <algorithm>
-
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+
+#include "engine/saving.h"
 
 namespace gannet {
 
@@ -39,17 +37,22 @@ void Telling::fetch_loss() {
 
 void Telling::count(std::string_view name, int64_t number) {
   const auto found = std::find_if(counts_.begin(), counts_.end(), [&](const Count& one) { return one.name == name; });
-  if (found != counts_.end()) found->number += number;
-  else counts_.push_back({std::string(name), number});
+  if (found != counts_.end())
+    found->number += number;
+  else
+    counts_.push_back({std::string(name), number});
 }
 
 void Telling::record(std::string_view name, double value) {
   const auto found = std::find_if(values_.begin(), values_.end(), [&](const auto& one) { return one.first == name; });
-  if (found != values_.end()) found->second = value;
-  else values_.emplace_back(std::string(name), value);
+  if (found != values_.end())
+    found->second = value;
+  else
+    values_.emplace_back(std::string(name), value);
 }
 
-// The names that some rank counts for the first time, rank 0's first, then what others add; every rank has the same list after it.
+// The names that some rank counts for the first time, rank 0's first, then what others add; every rank has the same list after
+// it.
 void Telling::agree_on_names() {
   std::string mine;
   for (size_t c = known_; c < counts_.size(); ++c) mine += counts_[c].name + '\0';
@@ -66,8 +69,8 @@ void Telling::agree_on_names() {
     }
 }
 
-// One all-reduce: the loss, how many micro-batches it is of, whether a rank has a new name, and the known counts. The step in which
-// a name is new costs two more exchanges.
+// One all-reduce: the loss, how many micro-batches it is of, whether a rank has a new name, and the known counts. The step in
+// which a name is new costs two more exchanges.
 void Telling::add_up(monitor::Step& step) {
   fetch_loss();
   if (comm_.size() == 1) {
@@ -103,7 +106,11 @@ void Telling::step(monitor::Step step, const Boundary& boundary, bool with_break
     step.phases = times.phases();
     if (with_breakdown) {
       const Breakdown parts(times);
-      step.elapsed = {{"forward", parts.forward}, {"backward", parts.backward}, {"backward_inner", parts.backward_inner}, {"backward_allreduce", parts.backward_allreduce}, {"step", parts.step}};
+      step.elapsed = {{"forward", parts.forward},
+                      {"backward", parts.backward},
+                      {"backward_inner", parts.backward_inner},
+                      {"backward_allreduce", parts.backward_allreduce},
+                      {"step", parts.step}};
     }
     step.values = std::move(values_);
     step.memory_bytes = resident_bytes();

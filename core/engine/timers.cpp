@@ -5,7 +5,8 @@
 namespace gannet {
 
 const char* name_of(Timed phase) {
-  static constexpr const char* kNames[] = {"forward", "evaluate", "backward", "reduce", "step", "check", "update", "publish", "forget", "offload", "gather", "checkpoint", "tell", ""};
+  static constexpr const char* kNames[] = {"forward", "evaluate", "backward", "reduce", "step",       "check", "update",
+                                           "publish", "forget",   "offload",  "gather", "checkpoint", "tell",  ""};
   static_assert(std::size(kNames) == kTimedCount + 1);
   return kNames[static_cast<size_t>(phase)];
 }
@@ -13,21 +14,24 @@ const char* name_of(Timed phase) {
 Timers::Times Timers::now() const {
   Times times;
   for (size_t around = 0; around <= kTimedCount; ++around)
-    for (size_t phase = 0; phase < kTimedCount; ++phase) times.ns[around][phase] = ns_[around][phase].load(std::memory_order_relaxed);
+    for (size_t phase = 0; phase < kTimedCount; ++phase)
+      times.ns[around][phase] = ns_[around][phase].load(std::memory_order_relaxed);
   return times;
 }
 
 Timers::Times Timers::Times::operator-(const Times& earlier) const {
   Times between;
   for (size_t around = 0; around <= kTimedCount; ++around)
-    for (size_t phase = 0; phase < kTimedCount; ++phase) between.ns[around][phase] = ns[around][phase] - earlier.ns[around][phase];
+    for (size_t phase = 0; phase < kTimedCount; ++phase)
+      between.ns[around][phase] = ns[around][phase] - earlier.ns[around][phase];
   return between;
 }
 
 double Timers::Times::whole(Timed phase) const {
   double seconds = 0;
   for (size_t around = 0; around <= kTimedCount; ++around)
-    if (around != static_cast<size_t>(phase)) seconds += within(static_cast<Timed>(around), phase);  // a wait in its own phase is in it already
+    if (around != static_cast<size_t>(phase))
+      seconds += within(static_cast<Timed>(around), phase);  // a wait in its own phase is in it already
   return seconds;
 }
 
@@ -58,8 +62,9 @@ Breakdown::Breakdown(const Timers::Times& times) {
 
 std::string Breakdown::to_string(const char* suffix) const {
   char line[320];
-  std::snprintf(line, sizeof(line), "time (ms) | fwd%s: %.2f | bwd%s: %.2f | bwd_inner%s: %.2f | bwd_allreduce%s: %.2f | step%s: %.2f", suffix, forward, suffix, backward, suffix,
-                backward_inner, suffix, backward_allreduce, suffix, step);
+  std::snprintf(line, sizeof(line),
+                "time (ms) | fwd%s: %.2f | bwd%s: %.2f | bwd_inner%s: %.2f | bwd_allreduce%s: %.2f | step%s: %.2f", suffix,
+                forward, suffix, backward, suffix, backward_inner, suffix, backward_allreduce, suffix, step);
   return line;
 }
 

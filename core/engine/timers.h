@@ -1,12 +1,10 @@
-// Where the time of a step goes, by phase: for the metrics file, the monitors, wall_clock_breakdown and the trace. Two clock reads a
-// phase; nothing is allocated.
+// Where the time of a step goes, by phase: for the metrics file, the monitors, wall_clock_breakdown and the trace. Two clock
+// reads a phase; nothing is allocated.
 //
 //   Timers::Scope timed(timers, Timed::kUpdate);             // the engine's thread is in this phase
 //   { Timers::Wait waited(timers, Timed::kOffload); ... }    // any thread waits; the phase around it is the engine's
 //   (timers.now() - before).own(Timed::kUpdate);             // seconds, without what was within it
 #pragma once
-
-#include "monitor/trace.h"
 
 #include <array>
 #include <atomic>
@@ -16,15 +14,17 @@
 #include <utility>
 #include <vector>
 
+#include "monitor/trace.h"
+
 namespace gannet {
 
 enum class Timed : uint8_t {
   kForward,
-  kEvaluate,    // a forward that is no part of a step
+  kEvaluate,  // a forward that is no part of a step
   kBackward,
-  kReduce,      // until gradients are summed over ranks, as far as backward did not hide it
-  kStep,        // step() at a boundary: around the next five
-  kCheck,       // norm and overflow
+  kReduce,  // until gradients are summed over ranks, as far as backward did not hide it
+  kStep,    // step() at a boundary: around the next five
+  kCheck,   // norm and overflow
   kUpdate,
   kPublish,     // until every rank has the new parameters
   kForget,      // gradients give their memory back
@@ -46,7 +46,9 @@ class Timers {
     std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [the phase around it][phase]
 
     Times operator-(const Times& earlier) const;
-    double within(Timed around, Timed phase) const { return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]); }
+    double within(Timed around, Timed phase) const {
+      return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]);
+    }
     double whole(Timed phase) const;  // with what was within it
     double own(Timed phase) const;    // without: these add up to no more than the time that went by
     // The phases that took part, by name; step() itself is told by what is in it.
@@ -56,7 +58,11 @@ class Timers {
 
   class Scope {
    public:
-    Scope(Timers& timers, Timed phase) : timers_(timers), phase_(phase), around_(timers.current_.exchange(phase, std::memory_order_relaxed)), began_(Clock::now()) {}
+    Scope(Timers& timers, Timed phase)
+        : timers_(timers),
+          phase_(phase),
+          around_(timers.current_.exchange(phase, std::memory_order_relaxed)),
+          began_(Clock::now()) {}
     ~Scope() {
       timers_.current_.store(around_, std::memory_order_relaxed);
       timers_.add(around_, phase_, began_);
@@ -87,7 +93,8 @@ class Timers {
  private:
   void add(Timed around, Timed phase, Clock::time_point began) {
     const auto ended = Clock::now();
-    ns_[static_cast<size_t>(around)][static_cast<size_t>(phase)].fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count(), std::memory_order_relaxed);
+    ns_[static_cast<size_t>(around)][static_cast<size_t>(phase)].fetch_add(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count(), std::memory_order_relaxed);
     if (is_traced()) trace->span(name_of(phase), began, ended);
   }
 

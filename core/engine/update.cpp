@@ -1,14 +1,14 @@
 // The phase update of a step, and publish: new parameters from masters, gradients and states, and to whoever needs them.
-#include "engine/impl.h"
-#include "engine/pages.h"
-#include "engine/pieces.h"
-#include "tensor/dtype.h"
-
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <functional>
+
+#include "engine/impl.h"
+#include "engine/pages.h"
+#include "engine/pieces.h"
+#include "tensor/dtype.h"
 
 namespace gannet {
 namespace {
@@ -34,7 +34,8 @@ class Arrays {
 
   void* master(const Pages& pages, const Piece& piece) const {
     if (master_ != kHere) return pages.at(master_, piece.place.own);
-    return range_.has_master_copy() ? at_element(range_.master.here(), piece.place.own) : at_element(range_.param.here(), range_.param_place(piece.place));
+    return range_.has_master_copy() ? at_element(range_.master.here(), piece.place.own)
+                                    : at_element(range_.param.here(), range_.param_place(piece.place));
   }
   void* out(const Pages& pages, const Piece& piece) const {
     if (!range_.has_master_copy()) return nullptr;
@@ -44,7 +45,9 @@ class Arrays {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s) {
       const auto extent = optimizer_.states()[s].extent;
-      const int64_t element = extent == GANNET_STATE_PER_ELEMENT ? piece.place.own : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first) : 0;
+      const int64_t element = extent == GANNET_STATE_PER_ELEMENT  ? piece.place.own
+                              : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first)
+                                                                  : 0;
       into[s] = states_[s] != kHere ? pages.at(states_[s], element) : at_element(range_.states[s].here(), element);
     }
   }
@@ -67,7 +70,8 @@ class Arrays {
 }  // namespace
 
 int64_t EngineBase::Impl::page_numel() const {
-  return std::max(std::min(settings().zero.sub_group_size, zero::kOverlapNumel) / kPageGranularity, int64_t{1}) * kPageGranularity;
+  return std::max(std::min(settings().zero.sub_group_size, zero::kOverlapNumel) / kPageGranularity, int64_t{1}) *
+         kPageGranularity;
 }
 
 // As much of a shard at a time as there is always memory for: it may lie on a drive.
@@ -100,7 +104,10 @@ void EngineBase::Impl::update(double grad_scale) {
 HostUpdate& EngineBase::Impl::host_update(const Range& range) {
   host_updates.resize(ranges.size());
   auto& one = host_updates[static_cast<size_t>(&range - ranges.data())];
-  if (!one) one = std::make_unique<HostUpdate>(*accelerator, HostUpdate::Options{std::min(page_numel(), range.own_numel), range.grad_dtype, range.dtype, !range.has_master_copy(), device_index()});
+  if (!one)
+    one =
+        std::make_unique<HostUpdate>(*accelerator, HostUpdate::Options{std::min(page_numel(), range.own_numel), range.grad_dtype,
+                                                                       range.dtype, !range.has_master_copy(), device_index()});
   return *one;
 }
 
@@ -112,7 +119,8 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = !param_tier || !range.comes_and_goes;
   const auto fetch = [&](size_t i) {
-    if (host && i < pieces.size()) host->fetch(i, pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
+    if (host && i < pieces.size())
+      host->fetch(i, pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
   };
   std::vector<void*> states;
   const auto arguments = [&](const Pages& pages, size_t i) {
@@ -147,7 +155,9 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   std::function<void(size_t)> send;
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
-    Pages pages(arrays.uses(), range.own_numel, {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))}, spare_pages, timers);
+    Pages pages(arrays.uses(), range.own_numel,
+                {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))},
+                spare_pages, timers);
     size_t i = 0;
     fetch(0);
     for (size_t page = 0; page < pages.count(); ++page) {
@@ -204,7 +214,8 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
 void EngineBase::Impl::publish(Range& range, size_t shard) {
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
-  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param.here(), bucket.offset), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param.here(), bucket.offset),
+                                        static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
 }
 
 void EngineBase::Impl::finish_publishing() {

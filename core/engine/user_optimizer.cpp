@@ -1,10 +1,10 @@
 // A torch::optim::Optimizer of the program's own: it steps the fp32 masters at stage 0, and its state is its own.
-#include "engine/impl.h"
-
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
 #include <unordered_map>
+
+#include "engine/impl.h"
 
 namespace gannet {
 
@@ -53,7 +53,8 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
   }
   for (auto& group : user_optimizer->param_groups())
     for (auto& tensor : group.params())
-      if (const auto found = gradient_of.find(tensor.data_ptr()); found != gradient_of.end()) tensor.mutable_grad() = found->second;
+      if (const auto found = gradient_of.find(tensor.data_ptr()); found != gradient_of.end())
+        tensor.mutable_grad() = found->second;
   {
     at::AutoGradMode with_grad(true);  // LBFGS and its kin look at it
     user_optimizer->step();

@@ -31,7 +31,8 @@ struct Search {
   }
 
   int ways(size_t candidate, const Places& places) {
-    const int64_t missing = std::transform_reduce(ends.begin(), ends.end(), places.begin(), int64_t{0}, std::plus<>(), std::minus<>());
+    const int64_t missing =
+        std::transform_reduce(ends.begin(), ends.end(), places.begin(), int64_t{0}, std::plus<>(), std::minus<>());
     if (missing > left[candidate]) return 0;
     if (candidate == sizes.size()) return missing == 0;
     if (const auto found = known[candidate].find(places); found != known[candidate].end()) return found->second;
@@ -46,7 +47,8 @@ struct Search {
 
 }  // namespace
 
-Assignment assign(const std::vector<int64_t>& sizes, const Places& ends, const std::function<bool(size_t, int64_t, size_t)>& fits) {
+Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
+                  const std::function<bool(size_t, int64_t, size_t)>& fits) {
   Search search{sizes, ends, fits, std::vector<int64_t>(sizes.size() + 1), std::vector<std::map<Places, int>>(sizes.size()), 0};
   for (size_t i = sizes.size(); i-- > 0;) search.left[i] = search.left[i + 1] + sizes[i];
   Places places(ends.size(), 0);

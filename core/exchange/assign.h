@@ -9,13 +9,14 @@
 
 namespace gannet::exchange {
 
-// Shares candidates out among the groups: each group takes candidates in their order, from place 0 of it to its end, and some may be
-// left over. `sizes`: how many places each takes. `fits(group, place, candidate)`: whether it can lie there.
-// Gives the group of each candidate, -1 where it is left over, or nothing: `ambiguous` then says whether several ways fit, or none.
+// Shares candidates out among the groups: each group takes candidates in their order, from place 0 of it to its end, and some may
+// be left over. `sizes`: how many places each takes. `fits(group, place, candidate)`: whether it can lie there. Gives the group
+// of each candidate, -1 where it is left over, or nothing: `ambiguous` then says whether several ways fit, or none.
 struct Assignment {
   std::optional<std::vector<int>> groups;
   bool ambiguous = false;
 };
-Assignment assign(const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends, const std::function<bool(size_t group, int64_t place, size_t candidate)>& fits);
+Assignment assign(const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
+                  const std::function<bool(size_t group, int64_t place, size_t candidate)>& fits);
 
 }  // namespace gannet::exchange

@@ -29,7 +29,8 @@ std::string shown(std::string_view text) {
   return result + (text.size() > kMost ? "...'" : "'");
 }
 
-Cursor::Cursor(const Bytes& bytes, uint64_t begin, uint64_t end, uint64_t window) : bytes_(bytes), end_(end), window_begin_(begin) {
+Cursor::Cursor(const Bytes& bytes, uint64_t begin, uint64_t end, uint64_t window)
+    : bytes_(bytes), end_(end), window_begin_(begin) {
   window_.resize(std::min(window, end - begin));
 }
 
@@ -48,7 +49,8 @@ void Cursor::fill(uint64_t count) {
 
 void Cursor::need(uint64_t count, const char* what) const {
   if (count > left())
-    corrupt(std::string(what) + " of " + std::to_string(count) + " bytes begins here, and " + std::to_string(left()) + " bytes are left");
+    corrupt(std::string(what) + " of " + std::to_string(count) + " bytes begins here, and " + std::to_string(left()) +
+            " bytes are left");
 }
 
 std::string_view Cursor::take(uint64_t count, const char* what) {

@@ -51,8 +51,8 @@ class Cursor {
   std::string_view take(uint64_t count, const char* what);  // valid until the next call; `what` for the message: "a string"
   void need(uint64_t count, const char* what) const;        // Error(kCorrupt) where fewer are left
   void skip(uint64_t count, const char* what);
-  std::string text(uint64_t count, const char* what);       // a copy; the window stays as small as it is
-  std::string_view line(const char* what);                  // up to the next line feed, which is taken too
+  std::string text(uint64_t count, const char* what);  // a copy; the window stays as small as it is
+  std::string_view line(const char* what);             // up to the next line feed, which is taken too
   template <class Number>
   Number number(const char* what) {
     Number value{};
@@ -65,7 +65,7 @@ class Cursor {
   void fill(uint64_t count);  // until the window holds `count` bytes from here, of those that are left
   const Bytes& bytes_;
   uint64_t end_, window_begin_;
-  uint64_t at_ = 0;      // in the window
+  uint64_t at_ = 0;  // in the window
   std::vector<char> window_;
   uint64_t filled_ = 0;  // of the window
 };

@@ -1,17 +1,16 @@
 #include "exchange/deepspeed.h"
 
+#include <ATen/ops/empty.h>
+#include <gannet/error.h>
+
+#include <filesystem>
+#include <set>
+
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "exchange/deepspeed_document.h"
 #include "exchange/deepspeed_state.h"
 #include "exchange/renaming.h"
-
-#include <gannet/error.h>
-
-#include <ATen/ops/empty.h>
-
-#include <filesystem>
-#include <set>
 
 namespace gannet::exchange {
 namespace {
@@ -19,18 +18,22 @@ namespace {
 namespace fs = std::filesystem;
 
 checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const Pieces& pieces) {
-  return {std::move(name), tensor.shape, 0, at::empty({numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)), stored(pieces, tensor.dtype)};
+  return {std::move(name), tensor.shape, 0,
+          at::empty({numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)), stored(pieces, tensor.dtype)};
 }
 
 std::string count_text(size_t count, const char* one) { return std::to_string(count) + " " + one + (count == 1 ? "" : "s"); }
 
-std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, const DeepSpeedOptions& options, DeepSpeedReceipt& receipt) {
+std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const DeepSpeedState& state,
+                                         const DeepSpeedOptions& options, DeepSpeedReceipt& receipt) {
   std::vector<checkpoint::Slice> slices;
   std::set<std::string> names, states;
   Renaming rename(options.renames);
   const auto renamed = [&](const ImportedTensor& tensor) {
     const std::string name = rename(tensor.name);
-    if (!names.insert(name).second) throw Error(ErrorCode::kArgument, folder.path + ": two tensors are named " + name + ", one of them by --rename", "choose other names");
+    if (!names.insert(name).second)
+      throw Error(ErrorCode::kArgument, folder.path + ": two tensors are named " + name + ", one of them by --rename",
+                  "choose other names");
     return name;
   };
   int64_t numel = 0;
@@ -47,13 +50,18 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   for (const auto& tensor : state.buffers) slices.push_back(slice("buffer/0/" + renamed(tensor), tensor, tensor.pieces));
   rename.check(folder.path);
 
-  receipt.taken.push_back(count_text(state.trained.size(), "trained parameter") + ", " + std::to_string(numel) + " elements" + (state.trained.empty() ? "" : std::string(" as ") + (state.trained[0].dtype == c10::kDouble ? "fp64" : "fp32")) +
-                          (state.frozen.empty() ? "" : ", " + std::to_string(state.frozen.size()) + " frozen") + (state.buffers.empty() ? "" : ", " + count_text(state.buffers.size(), "buffer")));
+  receipt.taken.push_back(
+      count_text(state.trained.size(), "trained parameter") + ", " + std::to_string(numel) + " elements" +
+      (state.trained.empty() ? "" : std::string(" as ") + (state.trained[0].dtype == c10::kDouble ? "fp64" : "fp32")) +
+      (state.frozen.empty() ? "" : ", " + std::to_string(state.frozen.size()) + " frozen") +
+      (state.buffers.empty() ? "" : ", " + count_text(state.buffers.size(), "buffer")));
   if (!states.empty()) receipt.taken.push_back("optimizer states " + join({states.begin(), states.end()}, ", "));
   if (options.weights_only) receipt.not_taken.push_back("optimizer states: --weights-only");
-  for (const auto& [alias, name] : state.aliases) receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
+  for (const auto& [alias, name] : state.aliases)
+    receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
   if (state.frozen_excluded) receipt.not_taken.push_back("frozen parameters: the save left them out");
-  if (state.ranks > 1 && !state.buffers.empty()) receipt.not_taken.push_back("buffers of ranks other than 0: DeepSpeed saves rank 0's");
+  if (state.ranks > 1 && !state.buffers.empty())
+    receipt.not_taken.push_back("buffers of ranks other than 0: DeepSpeed saves rank 0's");
   for (const auto& note : state.notes) receipt.not_taken.push_back(note);
   return slices;
 }
@@ -64,7 +72,8 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   const DeepSpeedFolder folder = open_deepspeed(dir, options.tag);
   DeepSpeedReceipt receipt;
   receipt.source = folder.path;
-  if (fs::exists(fs::path(out) / folder.tag)) throw Error(ErrorCode::kArgument, out + " has a '" + folder.tag + "' already", "name a folder that has none");
+  if (fs::exists(fs::path(out) / folder.tag))
+    throw Error(ErrorCode::kArgument, out + " has a '" + folder.tag + "' already", "name a folder that has none");
   const DeepSpeedState state = sort_out(folder, options.weights_only);
   checkpoint::Content content;
   content.tag = folder.tag;

@@ -14,21 +14,21 @@
 namespace gannet::exchange {
 
 struct DeepSpeedOptions {
-  std::string tag;                                            // "": what `latest` names
-  std::vector<std::pair<std::string, std::string>> renames;   // a name that begins with the first begins with the second
-  bool weights_only = false;                                  // no optimizer states
+  std::string tag;                                           // "": what `latest` names
+  std::vector<std::pair<std::string, std::string>> renames;  // a name that begins with the first begins with the second
+  bool weights_only = false;                                 // no optimizer states
 };
 
 struct DeepSpeedReceipt {
-  std::string source, path;            // <dir>/<tag>; the checkpoint that was written
+  std::string source, path;  // <dir>/<tag>; the checkpoint that was written
   uint64_t bytes = 0;
   std::vector<std::string> taken;
   std::vector<std::string> not_taken;  // each with its reason
   std::string to_string() const;
 };
 
-// Throws what open_deepspeed and sort_out do (deepspeed_folder.h, deepspeed_state.h), and checkpoint::Saver's errors. Nothing is left
-// behind in `out` then.
+// Throws what open_deepspeed and sort_out do (deepspeed_folder.h, deepspeed_state.h), and checkpoint::Saver's errors. Nothing is
+// left behind in `out` then.
 DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options);
 
 }  // namespace gannet::exchange

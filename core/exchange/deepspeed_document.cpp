@@ -1,21 +1,39 @@
 #include "exchange/deepspeed_document.h"
 
-#include "base/text.h"
-#include "exchange/inert.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
+#include "exchange/inert.h"
+
 namespace gannet::exchange {
 namespace {
 
 // What DeepSpeed itself puts beside client_state's keys.
-const std::set<std::string> kEngineKeys = {
-    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments", "lr_scheduler", "data_sampler", "random_ltd",
-    "sparse_tensor_module_names", "skipped_steps", "global_steps", "global_samples", "dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "ds_config", "ds_version",
-    "universal_checkpoint_info", "num_experts", "ds_autoep_layers"};
+const std::set<std::string> kEngineKeys = {"module",
+                                           "buffer_names",
+                                           "optimizer",
+                                           "param_shapes",
+                                           "frozen_param_shapes",
+                                           "shared_params",
+                                           "frozen_param_fragments",
+                                           "lr_scheduler",
+                                           "data_sampler",
+                                           "random_ltd",
+                                           "sparse_tensor_module_names",
+                                           "skipped_steps",
+                                           "global_steps",
+                                           "global_samples",
+                                           "dp_world_size",
+                                           "mp_world_size",
+                                           "checkpoint_parallel_dimensions",
+                                           "ds_config",
+                                           "ds_version",
+                                           "universal_checkpoint_info",
+                                           "num_experts",
+                                           "ds_autoep_layers"};
 
 std::string number_text(double number) { return Value(number).to_json(); }
 
@@ -46,11 +64,17 @@ Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt&
     } else if (is_fp16) {
       const auto given = of_config(model, {"fp16", "hysteresis"});
       hysteresis = given ? given->integer() : 2;
-      if (scaler.find("last_overflow_iter")) receipt.not_taken.push_back("overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " + std::to_string(hysteresis));
+      if (scaler.find("last_overflow_iter"))
+        receipt.not_taken.push_back(
+            "overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " +
+            std::to_string(hysteresis));
     }
-    if (is_fp16) receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) + ", last overflow " + std::to_string(last_overflow));
+    if (is_fp16)
+      receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) +
+                              ", last overflow " + std::to_string(last_overflow));
   }
-  return Dict{{"scale", scale}, {"iteration", iteration}, {"last_overflow_iteration", last_overflow}, {"hysteresis_left", hysteresis}};
+  return Dict{
+      {"scale", scale}, {"iteration", iteration}, {"last_overflow_iteration", last_overflow}, {"hysteresis_left", hysteresis}};
 }
 
 // DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
@@ -59,15 +83,18 @@ int64_t position_of(const Node& model, DeepSpeedReceipt& receipt) {
   if (!scheduler) return 0;
   std::optional<int64_t> position;
   if (scheduler->has_entries()) {
-    if (const auto last = scheduler->find("last_batch_iteration")) position = last->integer() + 1;
-    else if (const auto epoch = scheduler->find("last_epoch")) position = epoch->integer();
+    if (const auto last = scheduler->find("last_batch_iteration"))
+      position = last->integer() + 1;
+    else if (const auto epoch = scheduler->find("last_epoch"))
+      position = epoch->integer();
   }
   if (position && *position >= 0) {
     receipt.taken.push_back("the schedule's position, " + std::to_string(*position) + "; its parameters are the config's");
     return *position;
   }
   const int64_t steps = counter(model, "global_steps") - counter(model, "skipped_steps");
-  receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " + std::to_string(steps) + " steps taken");
+  receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " +
+                              std::to_string(steps) + " steps taken");
   return steps;
 }
 
@@ -80,7 +107,9 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
     std::string name = "group " + std::to_string(groups.size());
     for (const auto& [key, value] : group.entries()) {
       if (key == "params" || key == "step" || value.is_none()) continue;
-      const auto is_number = [](const Node& node) { return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1); };
+      const auto is_number = [](const Node& node) {
+        return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1);
+      };
       if (is_number(value)) {
         hyper[key] = value.number();
       } else if (value.is_sequence()) {
@@ -96,8 +125,12 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
     if (const Value* lr = hyper.find("lr")) rates += (rates.empty() ? "" : ", ") + lr->to_json();
     groups.push_back(Dict{{"name", name}, {"hyper", std::move(hyper)}});
   }
-  if (!groups.empty()) receipt.taken.push_back("hyperparameters of " + std::to_string(groups.size()) + (groups.size() == 1 ? " group" : " groups") + (rates.empty() ? "" : ", lr " + rates));
-  if (!left.empty()) receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") + " of the optimizer's groups: not a number; the config says it");
+  if (!groups.empty())
+    receipt.taken.push_back("hyperparameters of " + std::to_string(groups.size()) + (groups.size() == 1 ? " group" : " groups") +
+                            (rates.empty() ? "" : ", lr " + rates));
+  if (!left.empty())
+    receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") +
+                                " of the optimizer's groups: not a number; the config says it");
   return groups;
 }
 
@@ -106,8 +139,11 @@ int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedR
   const double last = *state.steps.rbegin();
   receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
   // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
-  const double first = *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
-  if (first != last) receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " + std::to_string(static_cast<int64_t>(last)) + "): there is one for all here");
+  const double first =
+      *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
+  if (first != last)
+    receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " +
+                                std::to_string(static_cast<int64_t>(last)) + "): there is one for all here");
   return static_cast<int64_t>(last);
 }
 
@@ -137,12 +173,15 @@ Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<chec
 
 }  // namespace
 
-Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
+Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
+                 std::vector<checkpoint::Slice>& client) {
   const Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
-  receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) + " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
+  receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
+                          " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
-  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt) ? std::max<int64_t>(accumulation->integer(), 1) : 1;
+  const int64_t accumulation_steps =
+      accumulation && accumulation->is(Object::Kind::kInt) ? std::max<int64_t>(accumulation->integer(), 1) : 1;
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
   if (const auto version = model.find("ds_version")) imported["version"] = version->text();
   std::string fault;
@@ -166,9 +205,11 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
       {"client_state", client_state(model, receipt, client)},
   };
   for (const char* key : {"data_sampler", "random_ltd"})
-    if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty())) receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
+    if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty()))
+      receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
   receipt.not_taken.push_back("random numbers and the loader's place: DeepSpeed does not save them");
-  receipt.not_taken.push_back("micro-steps and gradients between two steps: DeepSpeed does not save them; it goes on at the beginning of a step");
+  receipt.not_taken.push_back(
+      "micro-steps and gradients between two steps: DeepSpeed does not save them; it goes on at the beginning of a step");
   return document;
 }
 

@@ -1,13 +1,13 @@
 #include "exchange/deepspeed_folder.h"
 
-#include "base/text.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <regex>
+
+#include "base/text.h"
 
 namespace gannet::exchange {
 namespace {
@@ -23,7 +23,8 @@ const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_r
 std::vector<std::string> names_in(const fs::path& folder) {
   std::error_code failure;
   std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) names.push_back(at->path().filename().string());
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+    names.push_back(at->path().filename().string());
   if (failure) throw Error(ErrorCode::kIo, "cannot read the folder " + folder.string() + ": " + failure.message());
   std::sort(names.begin(), names.end());
   return names;
@@ -34,8 +35,8 @@ bool holds_files(const fs::path& folder) {
   if (!fs::is_directory(folder, failure)) return false;
   const auto names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) || std::regex_match(name, kOptimizerFile) ||
-           std::regex_match(name, kLayerFile);
+    return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) ||
+           std::regex_match(name, kOptimizerFile) || std::regex_match(name, kLayerFile);
   });
 }
 
@@ -53,32 +54,46 @@ std::vector<std::string> tags_in(const fs::path& dir) {
   return tags;
 }
 
-// The folder of the tag. What names no tag is not guessed at: a folder without `latest` may be the rest of a save that never ended.
+// The folder of the tag. What names no tag is not guessed at: a folder without `latest` may be the rest of a save that never
+// ended.
 fs::path choose(const fs::path& dir, const std::string& asked) {
   std::error_code failure;
-  if (!fs::is_directory(dir, failure)) throw Error(ErrorCode::kNotFound, "there is no folder " + dir.string(), "name the folder given to DeepSpeed's save_checkpoint");
+  if (!fs::is_directory(dir, failure))
+    throw Error(ErrorCode::kNotFound, "there is no folder " + dir.string(),
+                "name the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
-  if (tag.find('/') != tag.npos || tag == "..") throw Error(ErrorCode::kArgument, dir.string() + ": '" + tag + "' is not a tag: it leads out of the folder");
+  if (tag.find('/') != tag.npos || tag == "..")
+    throw Error(ErrorCode::kArgument, dir.string() + ": '" + tag + "' is not a tag: it leads out of the folder");
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
   if (tag.empty() && holds_files(dir)) return fs::canonical(dir);
   const auto tags = tags_in(dir);
   const std::string there = tags.empty() ? "" : "; there are: " + join(tags, ", ");
   if (!tag.empty())
-    throw Error(ErrorCode::kNotFound, dir.string() + (asked.empty() ? ": its 'latest' names '" + tag + "', which" : " has no checkpoint '" + tag + "': it") + " is missing or has none of DeepSpeed's files" + there,
+    throw Error(ErrorCode::kNotFound,
+                dir.string() +
+                    (asked.empty() ? ": its 'latest' names '" + tag + "', which" : " has no checkpoint '" + tag + "': it") +
+                    " is missing or has none of DeepSpeed's files" + there,
                 tags.empty() ? "was the save interrupted, or the folder copied in part?" : "choose one with --tag");
   if (fs::exists(dir / "latest_universal"))
-    throw Error(ErrorCode::kUnsupported, dir.string() + " holds a universal checkpoint only", "import the folder that ds_to_universal.py was given");
-  throw Error(ErrorCode::kNotFound, dir.string() + " has no 'latest'" + (tags.empty() ? " and no DeepSpeed checkpoint in it" : ", which is written last: the save may not have ended" + there),
-              tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint" : "if it is whole, choose it with --tag " + tags.back());
+    throw Error(ErrorCode::kUnsupported, dir.string() + " holds a universal checkpoint only",
+                "import the folder that ds_to_universal.py was given");
+  throw Error(
+      ErrorCode::kNotFound,
+      dir.string() + " has no 'latest'" +
+          (tags.empty() ? " and no DeepSpeed checkpoint in it" : ", which is written last: the save may not have ended" + there),
+      tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint"
+                   : "if it is whole, choose it with --tag " + tags.back());
 }
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& next) { throw Error(ErrorCode::kUnsupported, path.string() + ": " + what, next); }
+[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& next) {
+  throw Error(ErrorCode::kUnsupported, path.string() + ": " + what, next);
+}
 
 // Files by rank, in order; a gap is told as the file that is missing.
 using ByRank = std::map<int64_t, std::string>;
 
 struct Files {
-  std::string model;            // whole, of stages 0 to 2
+  std::string model;             // whole, of stages 0 to 2
   ByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 
@@ -88,7 +103,8 @@ Files sort_out(const fs::path& path) {
   if (fs::is_directory(path / "zero") && !fs::is_empty(path / "zero"))
     refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
   if (fs::is_directory(path / "offloaded_tensors"))
-    refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported", "save with offload_optimizer on the cpu, or import with --weights-only");
+    refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
+           "save with offload_optimizer on the cpu, or import with --weights-only");
   std::smatch match;
   for (const std::string& name : names_in(path)) {
     if (std::regex_match(name, kExpertFile)) refuse(path, "a mixture of experts (" + name + ")", "experts are not imported");
@@ -106,7 +122,10 @@ Files sort_out(const fs::path& path) {
     const std::string rank = match[is_optimizer ? 2 : 1];
     if (rank.size() > 6) throw Error(ErrorCode::kCorrupt, (path / name).string() + ": no such rank");
     auto& places = is_optimizer ? files.optimizers[is_bf16] : files.models;
-    if (!places.emplace(std::stoll(rank), name).second) throw Error(ErrorCode::kMismatch, path.string() + ": two files of rank " + rank + ", " + places[std::stoll(rank)] + " and " + name, "remove the one that is left from another run");
+    if (!places.emplace(std::stoll(rank), name).second)
+      throw Error(ErrorCode::kMismatch,
+                  path.string() + ": two files of rank " + rank + ", " + places[std::stoll(rank)] + " and " + name,
+                  "remove the one that is left from another run");
   }
   return files;
 }
@@ -117,7 +136,9 @@ std::vector<Node> open_all(const fs::path& path, const ByRank& files) {
     if (rank != static_cast<int64_t>(nodes.size())) {
       std::string missing = name;
       missing.replace(missing.find("pp_rank_"), 8 + std::to_string(rank).size(), "pp_rank_" + std::to_string(nodes.size()));
-      throw Error(ErrorCode::kNotFound, path.string() + ": " + missing + " is missing, the file of rank " + std::to_string(nodes.size()), "copy every rank's files into one folder");
+      throw Error(ErrorCode::kNotFound,
+                  path.string() + ": " + missing + " is missing, the file of rank " + std::to_string(nodes.size()),
+                  "copy every rank's files into one folder");
     }
     nodes.emplace_back(std::make_shared<PtFile>(PtFile::open((path / name).string())));
   }
@@ -125,12 +146,17 @@ std::vector<Node> open_all(const fs::path& path, const ByRank& files) {
 }
 
 // As many files as the save had ranks.
-void check_count(const fs::path& path, const std::vector<Node>& nodes, int64_t expected, const std::string& says, const char* kind) {
+void check_count(const fs::path& path, const std::vector<Node>& nodes, int64_t expected, const std::string& says,
+                 const char* kind) {
   const auto found = static_cast<int64_t>(nodes.size());
   if (found == expected) return;
-  const std::string counted = path.string() + ": " + says + " is " + std::to_string(expected) + ", and there are " + kind + " files of " + std::to_string(found) + (found == 1 ? " rank" : " ranks");
+  const std::string counted = path.string() + ": " + says + " is " + std::to_string(expected) + ", and there are " + kind +
+                              " files of " + std::to_string(found) + (found == 1 ? " rank" : " ranks");
   if (found < expected)
-    throw Error(ErrorCode::kNotFound, counted + ": those of rank " + std::to_string(found) + (expected - found > 1 ? " and later" : "") + " are missing", "copy every rank's files into one folder");
+    throw Error(
+        ErrorCode::kNotFound,
+        counted + ": those of rank " + std::to_string(found) + (expected - found > 1 ? " and later" : "") + " are missing",
+        "copy every rank's files into one folder");
   throw Error(ErrorCode::kMismatch, counted, "remove the files that are left from a run with more ranks");
 }
 
@@ -141,7 +167,9 @@ int64_t partition_count(const Node& optimizer) {
   if (counts.empty()) count.refuse("a list of a count for each group");
   for (const Node& one : counts)
     if (one.integer() != counts[0].integer())
-      throw Error(ErrorCode::kUnsupported, optimizer.file()->path() + ": " + one.where() + " is " + std::to_string(one.integer()) + ", of another group " + std::to_string(counts[0].integer()),
+      throw Error(ErrorCode::kUnsupported,
+                  optimizer.file()->path() + ": " + one.where() + " is " + std::to_string(one.integer()) + ", of another group " +
+                      std::to_string(counts[0].integer()),
                   "groups of parameters on different ranks (experts) are not imported");
   return counts[0].integer();
 }
@@ -160,32 +188,53 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag) {
   const fs::path path = choose(dir, tag);
   const Files files = sort_out(path);
   if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
-    throw Error(ErrorCode::kMismatch, path.string() + ": optimizer files of a bf16 run (" + files.optimizers[1].begin()->second + ") and of another (" + files.optimizers[0].begin()->second + ")",
+    throw Error(ErrorCode::kMismatch,
+                path.string() + ": optimizer files of a bf16 run (" + files.optimizers[1].begin()->second + ") and of another (" +
+                    files.optimizers[0].begin()->second + ")",
                 "remove those that are left from the other run");
   if (!files.model.empty() && !files.models.empty())
-    throw Error(ErrorCode::kMismatch, path.string() + ": the model of stage 3 (" + files.models.begin()->second + ") and of another stage (" + files.model + ")", "remove the files that are left from the other run");
+    throw Error(ErrorCode::kMismatch,
+                path.string() + ": the model of stage 3 (" + files.models.begin()->second + ") and of another stage (" +
+                    files.model + ")",
+                "remove the files that are left from the other run");
   DeepSpeedFolder folder{path.string(), path.filename().string(), {}, {}};
   folder.models = open_all(path, files.model.empty() ? files.models : ByRank{{0, files.model}});
   if (folder.models.empty())
-    throw Error(ErrorCode::kNotFound, path.string() + ": there is no file of the model (mp_rank_00_model_states.pt, or zero_pp_rank_0_mp_rank_00_model_states.pt at stage 3)", "copy every rank's files into one folder");
+    throw Error(ErrorCode::kNotFound,
+                path.string() +
+                    ": there is no file of the model (mp_rank_00_model_states.pt, or zero_pp_rank_0_mp_rank_00_model_states.pt "
+                    "at stage 3)",
+                "copy every rank's files into one folder");
   folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
 
   const Node& model = folder.models[0];
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     for (const auto& [name, degree] : dimensions->entries())
-      if (degree.integer() > 1) refuse(path, name + " is " + std::to_string(degree.integer()), "let DeepSpeed write it without pipeline and tensor parallelism");
-  if (model.find("num_experts") && !model.at("num_experts").items().empty()) refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
-  if (!model.find("module")) throw Error(ErrorCode::kCorrupt, model.file()->path() + ": there is no 'module' in it", "was it written by DeepSpeed's save_checkpoint?");
+      if (degree.integer() > 1)
+        refuse(path, name + " is " + std::to_string(degree.integer()),
+               "let DeepSpeed write it without pipeline and tensor parallelism");
+  if (model.find("num_experts") && !model.at("num_experts").items().empty())
+    refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
+  if (!model.find("module"))
+    throw Error(ErrorCode::kCorrupt, model.file()->path() + ": there is no 'module' in it",
+                "was it written by DeepSpeed's save_checkpoint?");
   const bool has_shapes = model.find("param_shapes").has_value();
   if (has_shapes && folder.optimizers.empty())
-    throw Error(ErrorCode::kNotFound, path.string() + ": the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing", "copy every rank's files into one folder");
+    throw Error(ErrorCode::kNotFound,
+                path.string() + ": the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing",
+                "copy every rank's files into one folder");
   if (!folder.optimizers.empty()) {
     check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
     for (const Node& one : folder.optimizers)
       if (partition_count(one) != partition_count(folder.optimizers[0]))
-        throw Error(ErrorCode::kMismatch, one.file()->path() + ": partition_count is " + std::to_string(partition_count(one)) + ", rank 0's " + std::to_string(partition_count(folder.optimizers[0])), "are the files of one save?");
-    if (const auto ranks = model.find("dp_world_size")) check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");
-    if (files.model.empty()) check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
+        throw Error(ErrorCode::kMismatch,
+                    one.file()->path() + ": partition_count is " + std::to_string(partition_count(one)) + ", rank 0's " +
+                        std::to_string(partition_count(folder.optimizers[0])),
+                    "are the files of one save?");
+    if (const auto ranks = model.find("dp_world_size"))
+      check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");
+    if (files.model.empty())
+      check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
   }
   return folder;
 }

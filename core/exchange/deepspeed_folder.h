@@ -6,15 +6,15 @@
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, each rank's
 #pragma once
 
-#include "exchange/node.h"
-
 #include <string>
 #include <vector>
+
+#include "exchange/node.h"
 
 namespace gannet::exchange {
 
 struct DeepSpeedFolder {
-  std::string path;              // <dir>/<tag>
+  std::string path;  // <dir>/<tag>
   std::string tag;
   std::vector<Node> models;      // one; at stage 3 one of each rank
   std::vector<Node> optimizers;  // by rank; none at stage 0
@@ -23,9 +23,9 @@ struct DeepSpeedFolder {
 // Whether there are files of these names in it, or in the folder that its `latest` names.
 bool is_deepspeed_folder(const std::string& dir);
 
-// Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is missing,
-// Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for pipelines,
-// experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
+// Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is
+// missing, Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for
+// pipelines, experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag);
 
 }  // namespace gannet::exchange

@@ -1,11 +1,12 @@
 // ZeRO's stages 1 to 3: flat buffers that the ranks share, cut back into parameters.
 //
-// Stages 1 and 2, and BF16_Optimizer: a group's parameters end to end in the order of param_shapes, padded, in `ranks` equal parts:
-// element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it.
-// Stage 3: of each parameter every rank has ceil(numel / ranks) elements, end to end over all sub-groups; the last ones are padding.
-#include "exchange/deepspeed_state.h"
-
+// Stages 1 and 2, and BF16_Optimizer: a group's parameters end to end in the order of param_shapes, padded, in `ranks` equal
+// parts: element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it.
+// Stage 3: of each parameter every rank has ceil(numel / ranks) elements, end to end over all sub-groups; the last ones are
+// padding.
 #include <algorithm>
+
+#include "exchange/deepspeed_state.h"
 
 namespace gannet::exchange {
 namespace {
@@ -41,8 +42,10 @@ struct Flat {
     dtype = master_dtype(master.tensor().dtype);
     for (const auto& name : names) {
       const auto found = tensors.find(name);
-      if (found == tensors.end()) states[name].add_zeros(numel);
-      else states[name].add(found->second);
+      if (found == tensors.end())
+        states[name].add_zeros(numel);
+      else
+        states[name].add(found->second);
     }
   }
 };
@@ -75,7 +78,8 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     const Node groups = saved.at("single_partition_of_fp32_groups");
     partitions.push_back(groups.items());
     if (partitions.back().size() != shape_groups.size())
-      differ(groups, "it has partitions of " + std::to_string(partitions.back().size()) + " groups, and param_shapes has " + std::to_string(shape_groups.size()) + " groups");
+      differ(groups, "it has partitions of " + std::to_string(partitions.back().size()) + " groups, and param_shapes has " +
+                         std::to_string(shape_groups.size()) + " groups");
     optimizers.push_back(weights_only ? OptimizerStates() : OptimizerStates(saved.at("base_optimizer_state")));
   }
   state.groups = optimizers[0].groups();
@@ -86,7 +90,9 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     std::set<std::string> names;
     for (int64_t r = 0; r < ranks && !weights_only; ++r) {
       const auto indices = optimizers[r].indices(g);
-      if (indices.size() != 1) differ(optimizers[r].groups()[g], "a group of " + std::to_string(indices.size()) + " tensors, where ZeRO has one flat buffer");
+      if (indices.size() != 1)
+        differ(optimizers[r].groups()[g],
+               "a group of " + std::to_string(indices.size()) + " tensors, where ZeRO has one flat buffer");
       const int64_t numel = partitions[r][g].tensor().numel();
       tensors[r] = optimizers[r].tensors(indices[0], numel, r + 1 == ranks ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
@@ -95,19 +101,23 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     const int64_t part = partitions[0][g].tensor().numel();
     for (int64_t r = 0; r < ranks; ++r) {
       const int64_t numel = partitions[r][g].tensor().numel();
-      if (numel > part || (numel < part && r + 1 < ranks)) differ(partitions[r][g], "a partition of " + std::to_string(numel) + " elements, and rank 0's has " + std::to_string(part));
+      if (numel > part || (numel < part && r + 1 < ranks))
+        differ(partitions[r][g],
+               "a partition of " + std::to_string(numel) + " elements, and rank 0's has " + std::to_string(part));
       flat.add(partitions[r][g], tensors[r], names, numel);
     }
     int64_t total = 0;
     for (const Shape& shape : shapes) total += shape.numel;
     if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
-      differ(partitions[0][g], "the parameters of group " + std::to_string(g) + " have " + std::to_string(total) + " elements by param_shapes, and the partitions of " + std::to_string(ranks) +
+      differ(partitions[0][g], "the parameters of group " + std::to_string(g) + " have " + std::to_string(total) +
+                                   " elements by param_shapes, and the partitions of " + std::to_string(ranks) +
                                    (ranks == 1 ? " rank " : " ranks ") + std::to_string(there));
     for (int64_t r = 0; r < ranks; ++r) check_places(folder.optimizers[r], g, shapes, r, ranks == 1 ? total : part);
 
     int64_t at = 0;
     for (const Shape& shape : shapes) {
-      ImportedTensor& tensor = state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}});
+      ImportedTensor& tensor =
+          state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}});
       for (const auto& [name, values] : flat.states) tensor.states.emplace(name, values.cut(at, shape.numel));
       at += shape.numel;
     }
@@ -141,14 +151,17 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       for (int64_t r = 0; r < ranks; ++r) {
         const int64_t begin = std::min(r * part, shape.numel), numel = std::min(part, shape.numel - begin);
         if (at + part > flats[r].masters.numel())
-          differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) + " elements, and end inside of " + shape.name);
+          differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
+                                           " elements, and end inside of " + shape.name);
         const auto append = [&](Pieces& pieces, const Concatenated& from) {
           for (Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
         };
         append(tensor.pieces, flats[r].masters);
         for (const auto& name : names)
-          if (flats[r].states.count(name) && flats[r].states[name].numel() == flats[r].masters.numel()) append(tensor.states[name], flats[r].states[name]);
-          else differ(folder.optimizers[r], "the state '" + name + "' is not on every rank");
+          if (flats[r].states.count(name) && flats[r].states[name].numel() == flats[r].masters.numel())
+            append(tensor.states[name], flats[r].states[name]);
+          else
+            differ(folder.optimizers[r], "the state '" + name + "' is not on every rank");
       }
       state.trained.push_back(std::move(tensor));
       at += part;
@@ -156,7 +169,9 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   }
   for (int64_t r = 0; r < ranks; ++r)
     if (flats[r].masters.numel() != at)
-      differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) + " elements, and a rank's part of the parameters has " + std::to_string(at) + " by param_shapes");
+      differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
+                                       " elements, and a rank's part of the parameters has " + std::to_string(at) +
+                                       " by param_shapes");
   state.has_states = !names.empty();
 }
 
@@ -167,8 +182,10 @@ void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedStat
   const auto stage = saved.find("zero_stage");
   state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer, which is stage 1, does not say
   if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};
-  if (state.stage == 3) add_sub_groups(folder, weights_only, state);
-  else add_partitions(folder, weights_only, state);
+  if (state.stage == 3)
+    add_sub_groups(folder, weights_only, state);
+  else
+    add_partitions(folder, weights_only, state);
 }
 
 }  // namespace gannet::exchange

@@ -36,9 +36,12 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
     Concatenated fragments;
     for (const Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
     if (fragments.numel() < numel)
-      throw Error(ErrorCode::kMismatch, folder.path + ": the ranks' fragments of the frozen parameter " + name + " have " + std::to_string(fragments.numel()) + " elements, its shape " + std::to_string(numel),
+      throw Error(ErrorCode::kMismatch,
+                  folder.path + ": the ranks' fragments of the frozen parameter " + name + " have " +
+                      std::to_string(fragments.numel()) + " elements, its shape " + std::to_string(numel),
                   "are the files of one save?");
-    state.frozen.push_back({name, shape, folder.models[0].at("frozen_param_fragments").at(name).tensor().dtype, fragments.cut(0, numel), {}});
+    state.frozen.push_back(
+        {name, shape, folder.models[0].at("frozen_param_fragments").at(name).tensor().dtype, fragments.cut(0, numel), {}});
   }
 }
 
@@ -79,10 +82,14 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   std::set<std::string> known;
   add_buffers(model, state, known);
   add_ties(model, state, known);
-  if (folder.optimizers.empty()) add_whole(folder, weights_only, known, state);
-  else add_sharded(folder, weights_only, state);
+  if (folder.optimizers.empty())
+    add_whole(folder, weights_only, known, state);
+  else
+    add_sharded(folder, weights_only, state);
   for (const auto& tensor : state.trained)
-    if (!known.insert(tensor.name).second) throw Error(ErrorCode::kCorrupt, folder.path + ": " + tensor.name + " is there twice, as a parameter and as a buffer or another's other name");
+    if (!known.insert(tensor.name).second)
+      throw Error(ErrorCode::kCorrupt,
+                  folder.path + ": " + tensor.name + " is there twice, as a parameter and as a buffer or another's other name");
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
   return state;
@@ -91,7 +98,8 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
 int64_t numel_of(const Node& place, const std::vector<int64_t>& shape) {
   int64_t numel = 1;
   for (const int64_t size : shape)
-    if (__builtin_mul_overflow(numel, size, &numel) || numel > std::numeric_limits<int64_t>::max() / 16) place.refuse("a shape that fits into memory");
+    if (__builtin_mul_overflow(numel, size, &numel) || numel > std::numeric_limits<int64_t>::max() / 16)
+      place.refuse("a shape that fits into memory");
   return numel;
 }
 
@@ -99,7 +107,10 @@ c10::ScalarType master_dtype(c10::ScalarType saved) { return saved == c10::kDoub
 
 OptimizerStates::OptimizerStates(const Node& state_dict) {
   if (state_dict.is_sequence())
-    throw Error(ErrorCode::kUnsupported, state_dict.file()->path() + ": its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)", "save with elastic_checkpoint false");
+    throw Error(
+        ErrorCode::kUnsupported,
+        state_dict.file()->path() + ": its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)",
+        "save with elastic_checkpoint false");
   for (const auto& [index, state] : state_dict.at("state").entries()) states_.emplace(index, state);
   groups_ = state_dict.at("param_groups").items();
 }
@@ -121,8 +132,12 @@ std::map<std::string, Node> OptimizerStates::tensors(int64_t index, int64_t leas
     } else if (value.is_tensor() && value.tensor().numel() >= least && value.tensor().numel() <= most) {
       tensors.emplace(name, value);
     } else {
-      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) + (value.tensor().numel() == 1 ? " element" : " elements") : std::string(value.object().kind_name());
-      throw Error(ErrorCode::kUnsupported, value.file()->path() + ": the optimizer state '" + name + "' (" + value.where() + ") is " + what + ", where the parameters have " + std::to_string(least),
+      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) +
+                                                       (value.tensor().numel() == 1 ? " element" : " elements")
+                                                 : std::string(value.object().kind_name());
+      throw Error(ErrorCode::kUnsupported,
+                  value.file()->path() + ": the optimizer state '" + name + "' (" + value.where() + ") is " + what +
+                      ", where the parameters have " + std::to_string(least),
                   "states of Adam, SGD and others that have one number per element are imported; --weights-only leaves them out");
     }
   }

@@ -1,13 +1,13 @@
 // What a DeepSpeed checkpoint holds, sorted out by name: each tensor as pieces of its files.
 #pragma once
 
-#include "exchange/deepspeed_folder.h"
-#include "exchange/pieces.h"
-
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "exchange/deepspeed_folder.h"
+#include "exchange/pieces.h"
 
 namespace gannet::exchange {
 
@@ -24,19 +24,20 @@ struct DeepSpeedState {
   uint32_t ranks = 1;
   std::vector<ImportedTensor> trained, frozen, buffers;
   std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the one it is stored under
-  std::vector<Node> groups;       // the optimizer's param_groups
-  std::vector<Node> scaler;       // what holds the loss scale; none: there is none
-  std::set<double> steps;         // the optimizer's step counts, of all its states
-  std::vector<std::string> notes; // what was left out, and why
+  std::vector<Node> groups;                                  // the optimizer's param_groups
+  std::vector<Node> scaler;                                  // what holds the loss scale; none: there is none
+  std::set<double> steps;                                    // the optimizer's step counts, of all its states
+  std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
   bool frozen_excluded = false;
 };
 
-// Error(kMismatch) where sizes do not agree, Error(kUnsupported) for optimizer states that are not of the parameters' sizes, unless
-// `weights_only`.
+// Error(kMismatch) where sizes do not agree, Error(kUnsupported) for optimizer states that are not of the parameters' sizes,
+// unless `weights_only`.
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 
-// The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained (deepspeed_state.cpp).
+// The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained
+// (deepspeed_state.cpp).
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
 // `untrained`: names of the model's state_dict that are no parameters, or another's other name.
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
@@ -56,7 +57,8 @@ class OptimizerStates {
   const std::vector<Node>& groups() const { return groups_; }
   std::vector<int64_t> indices(size_t group) const;  // of the group's parameters
 
-  // The tensors of one parameter (or flat buffer) that have from `least` to `most` elements; steps are put apart. Refuses others by name.
+  // The tensors of one parameter (or flat buffer) that have from `least` to `most` elements; steps are put apart. Refuses others
+  // by name.
   std::map<std::string, Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
 
  private:

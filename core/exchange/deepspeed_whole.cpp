@@ -4,13 +4,13 @@
 //   fp32                                    optimizer = torch's state_dict; the masters are the model's own tensors
 //   fp16, bf16                              optimizer.fp32_groups_flat, [groups] flat; optimizer.optimizer_state_dict
 //   the same, an optimizer not of DeepSpeed optimizer.fp32_groups, [groups][parameters]; optimizer.optimizer_state_dict
-#include "exchange/assign.h"
-#include "exchange/deepspeed_state.h"
-
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "exchange/assign.h"
+#include "exchange/deepspeed_state.h"
 
 namespace gannet::exchange {
 namespace {
@@ -20,20 +20,26 @@ using Named = std::pair<std::string, Node>;
 std::vector<Named> candidates_of(const Node& model, const std::set<std::string>& untrained) {
   std::vector<Named> candidates;
   for (auto& [name, node] : model.at("module").entries())
-    if (node.is_tensor() && !untrained.count(name) && c10::isFloatingType(node.tensor().dtype)) candidates.emplace_back(name, node);
+    if (node.is_tensor() && !untrained.count(name) && c10::isFloatingType(node.tensor().dtype))
+      candidates.emplace_back(name, node);
   return candidates;
 }
 
 [[noreturn]] void refuse(const Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
-    throw Error(ErrorCode::kUnsupported, path + ": stage 0 keeps the optimizer's parameters by number only, and more than one of the model's parameters fits a number",
+    throw Error(ErrorCode::kUnsupported,
+                path +
+                    ": stage 0 keeps the optimizer's parameters by number only, and more than one of the model's parameters fits "
+                    "a number",
                 "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
-  throw Error(ErrorCode::kMismatch, path + ": the optimizer's parameters are not the model's: their sizes or values do not fit in the model's order",
+  throw Error(ErrorCode::kMismatch,
+              path + ": the optimizer's parameters are not the model's: their sizes or values do not fit in the model's order",
               "--weights-only leaves the optimizer's states out");
 }
 
-std::vector<int> groups_of(const Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends, const std::function<bool(size_t, int64_t, size_t)>& fits) {
+std::vector<int> groups_of(const Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
+                           const std::function<bool(size_t, int64_t, size_t)>& fits) {
   Assignment assignment = assign(sizes, ends, fits);
   if (!assignment.groups) refuse(optimizer, assignment);
   return *assignment.groups;
@@ -49,7 +55,8 @@ void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, 
   std::vector<int64_t> ends;
   for (size_t g = 0; g < states.groups().size(); ++g) {
     slots.emplace_back();
-    for (const int64_t index : states.indices(g)) slots.back().push_back({states.tensors(index, 0, std::numeric_limits<int64_t>::max(), state.steps)});
+    for (const int64_t index : states.indices(g))
+      slots.back().push_back({states.tensors(index, 0, std::numeric_limits<int64_t>::max(), state.steps)});
     ends.push_back(static_cast<int64_t>(slots.back().size()));
   }
   const auto fits = [&](size_t group, int64_t place, size_t candidate) {
@@ -64,13 +71,19 @@ void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, 
     const auto& [name, node] = candidates[i];
     Slot& slot = slots[groups[i]][places[groups[i]]++];
     if (slot.tensors.empty()) continue;  // left to the frozen ones
-    ImportedTensor& tensor = state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
+    ImportedTensor& tensor =
+        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
     for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, whole(value));
     state.has_states = true;
   }
   if (state.has_states) return;
   for (size_t i = 0; i < candidates.size(); ++i)  // an optimizer without states, or before its first step
-    if (groups[i] >= 0) state.trained.push_back({candidates[i].first, candidates[i].second.tensor().sizes, master_dtype(candidates[i].second.tensor().dtype), whole(candidates[i].second), {}});
+    if (groups[i] >= 0)
+      state.trained.push_back({candidates[i].first,
+                               candidates[i].second.tensor().sizes,
+                               master_dtype(candidates[i].second.tensor().dtype),
+                               whole(candidates[i].second),
+                               {}});
 }
 
 // fp16, bf16: the model's tensors are the roundings of the masters, which tells which master is whose.
@@ -83,12 +96,16 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
   for (const Node& group : (flat_groups ? *flat_groups : optimizer.at("fp32_groups")).items()) {
     const size_t g = masters.size();
     std::vector<Node> tensors;
-    if (flat_groups) tensors = {group};
-    else tensors = group.items();
+    if (flat_groups)
+      tensors = {group};
+    else
+      tensors = group.items();
     masters.emplace_back();
     moments.emplace_back();
     if (g >= states.groups().size() || states.indices(g).size() != tensors.size())
-      throw Error(ErrorCode::kMismatch, group.file()->path() + ": " + group.where() + " has other parameters than the optimizer's param_groups", "is the file whole?");
+      throw Error(ErrorCode::kMismatch,
+                  group.file()->path() + ": " + group.where() + " has other parameters than the optimizer's param_groups",
+                  "is the file whole?");
     const auto indices = states.indices(g);
     std::vector<std::map<std::string, Node>> found;
     std::set<std::string> names;
@@ -101,8 +118,10 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
       masters[g].add(tensors[i]);
       for (const auto& name : names) {
         const auto at = found[i].find(name);
-        if (at == found[i].end()) moments[g][name].add_zeros(tensors[i].tensor().numel());
-        else moments[g][name].add(at->second);
+        if (at == found[i].end())
+          moments[g][name].add_zeros(tensors[i].tensor().numel());
+        else
+          moments[g][name].add(at->second);
       }
     }
     ends.push_back(masters[g].numel());
@@ -127,7 +146,8 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
     const auto& [name, node] = candidates[i];
     const size_t g = static_cast<size_t>(groups[i]);
     const int64_t numel = node.tensor().numel();
-    ImportedTensor& tensor = state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}});
+    ImportedTensor& tensor =
+        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}});
     for (const auto& [key, values] : moments[g]) tensor.states.emplace(key, values.cut(places[g], numel));
     places[g] += numel;
     state.has_states |= !moments[g].empty();
@@ -141,7 +161,8 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
   const auto candidates = candidates_of(model, untrained);
   const auto optimizer = model.find("optimizer");
   if (!optimizer || weights_only) {
-    for (const auto& [name, node] : candidates) state.trained.push_back({name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
+    for (const auto& [name, node] : candidates)
+      state.trained.push_back({name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
     if (!optimizer) state.notes.push_back("optimizer states: the save had no optimizer");
     return;
   }

@@ -14,7 +14,8 @@ class FileBytes : public Bytes {
   explicit FileBytes(std::string path) : path_(std::move(path)), file_(checkpoint::open_file(path_, O_RDONLY | O_NONBLOCK)) {
     struct stat status {};
     if (::fstat(file_, &status) != 0) checkpoint::io_failed("examine", path_, errno);
-    if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kArgument, path_ + " is not a file", "give a file that torch.save wrote");
+    if (!S_ISREG(status.st_mode))
+      throw Error(ErrorCode::kArgument, path_ + " is not a file", "give a file that torch.save wrote");
     size_ = status.st_size;
   }
   const std::string& path() const override { return path_; }

@@ -1,5 +1,5 @@
-// Imports the weights of a PyTorch state dict as one of our checkpoints: tensors "parameter/<name>", without an optimizer's states.
-// gannet::load_weights reads it. Tensors are read while the checkpoint is written: in memory are the files' pickles.
+// Imports the weights of a PyTorch state dict as one of our checkpoints: tensors "parameter/<name>", without an optimizer's
+// states. gannet::load_weights reads it. Tensors are read while the checkpoint is written: in memory are the files' pickles.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ Node::Node(std::shared_ptr<const PtFile> file, const Object& object, std::string
 void Node::refuse(const std::string& expected) const {
   std::string found = object_->kind_name();
   if (is(Kind::kRecord)) found += " of class " + object_->text;
-  throw Error(ErrorCode::kCorrupt, file_->path() + ": " + (where_.empty() ? "its content" : where_) + " is " + found + ", not " + expected,
+  throw Error(ErrorCode::kCorrupt,
+              file_->path() + ": " + (where_.empty() ? "its content" : where_) + " is " + found + ", not " + expected,
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
@@ -26,7 +27,8 @@ std::optional<Node> Node::find(std::string_view key) const {
 
 Node Node::at(std::string_view key) const {
   if (auto found = find(key)) return *found;
-  throw Error(ErrorCode::kCorrupt, file_->path() + ": there is no '" + std::string(key) + "' in " + (where_.empty() ? "it" : where_),
+  throw Error(ErrorCode::kCorrupt,
+              file_->path() + ": there is no '" + std::string(key) + "' in " + (where_.empty() ? "it" : where_),
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
@@ -35,7 +37,8 @@ std::vector<std::pair<std::string, Node>> Node::entries() const {
   std::vector<std::pair<std::string, Node>> all;
   for (const auto& [key, value] : object_->entries) {
     if (!key || !value) refuse("a dict of whole entries");
-    if (key->kind != Kind::kString && key->kind != Kind::kInt) refuse(std::string("a dict with texts for keys (one is ") + key->kind_name() + ")");
+    if (key->kind != Kind::kString && key->kind != Kind::kInt)
+      refuse(std::string("a dict with texts for keys (one is ") + key->kind_name() + ")");
     std::string name = key->kind == Kind::kString ? key->text : std::to_string(key->integer);
     std::string where = where_.empty() ? name : where_ + "." + name;
     all.emplace_back(std::move(name), Node(file_, *value, std::move(where)));

@@ -1,10 +1,9 @@
-// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is told with it:
+// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is told with
+// it:
 //
 //   const Node root(file);                                  // shared: pieces of tensors are read from it later
 //   int64_t steps = root.at("global_steps").integer();      // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"
 #pragma once
-
-#include "exchange/pt_file.h"
 
 #include <gannet/error.h>
 
@@ -14,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "exchange/pt_file.h"
 
 namespace gannet::exchange {
 
@@ -39,7 +40,7 @@ class Node {
   std::vector<Node> items() const;  // of a list or tuple; an object's arguments
 
   bool boolean() const;
-  int64_t integer() const;   // an enumerator or a tensor of one element too
+  int64_t integer() const;  // an enumerator or a tensor of one element too
   double number() const;
   const std::string& text() const;
   const StoredTensor& tensor() const;

@@ -16,19 +16,32 @@ const Object* Object::find(std::string_view key) const {
 
 const char* Object::kind_name() const {
   switch (kind) {
-    case Kind::kNone: return "None";
-    case Kind::kBool: return "a boolean";
-    case Kind::kInt: return "an integer";
-    case Kind::kNumber: return "a number";
-    case Kind::kString: return "a string";
-    case Kind::kBytes: return "bytes";
-    case Kind::kList: return "a list";
-    case Kind::kTuple: return "a tuple";
-    case Kind::kSet: return "a set";
-    case Kind::kDict: return "a dict";
-    case Kind::kTensor: return "a tensor";
-    case Kind::kStorage: return "a storage";
-    case Kind::kRecord: return "an object";
+    case Kind::kNone:
+      return "None";
+    case Kind::kBool:
+      return "a boolean";
+    case Kind::kInt:
+      return "an integer";
+    case Kind::kNumber:
+      return "a number";
+    case Kind::kString:
+      return "a string";
+    case Kind::kBytes:
+      return "bytes";
+    case Kind::kList:
+      return "a list";
+    case Kind::kTuple:
+      return "a tuple";
+    case Kind::kSet:
+      return "a set";
+    case Kind::kDict:
+      return "a dict";
+    case Kind::kTensor:
+      return "a tensor";
+    case Kind::kStorage:
+      return "a storage";
+    case Kind::kRecord:
+      return "an object";
   }
   return "unknown";
 }

@@ -5,8 +5,8 @@
 //   const Pickle pickle = unpickle(cursor, {.memory_bytes = pickle_memory(bytes.size())});
 //   pickle.root->find("optimizer_state_dict");
 //
-// What comes out is a tree, or shares branches: nothing contains itself, and nothing lies deeper than kMaxDepth, so that it may be
-// walked by recursion. (Walks of shared branches can still be long: bound them.)
+// What comes out is a tree, or shares branches: nothing contains itself, and nothing lies deeper than kMaxDepth, so that it may
+// be walked by recursion. (Walks of shared branches can still be long: bound them.)
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ struct NamedStorage {
 };
 
 struct Pickle {
-  std::shared_ptr<const void> arena;  // owns every object: their ObjectRefs own nothing, so that no chain of them is freed by recursion
+  std::shared_ptr<const void>
+      arena;  // owns every object: their ObjectRefs own nothing, so that no chain of them is freed by recursion
   const Object* root = nullptr;
   std::map<std::string, NamedStorage> storages;
 };

@@ -35,7 +35,8 @@ bool is_sequence(const Built& object) { return object.kind == Kind::kTuple || ob
 
 Built* Maker::call(const Built& callee, const Built& arguments) {
   if (!callee.as_class) corrupt(std::string("a class should be here, found ") + callee.kind_name());
-  if (arguments.kind != Kind::kTuple) corrupt("the arguments for " + shown(callee.text) + " should be a tuple, found " + arguments.kind_name());
+  if (arguments.kind != Kind::kTuple)
+    corrupt("the arguments for " + shown(callee.text) + " should be a tuple, found " + arguments.kind_name());
   const size_t count = arguments.items.size();
   const auto container = [&](Kind kind) {
     Built* made = make(kind);
@@ -63,11 +64,15 @@ Built* Maker::call(const Built& callee, const Built& arguments) {
       }
       return dict;
     }
-    case Role::kList: return container(Kind::kList);
-    case Role::kTuple: return container(Kind::kTuple);
-    case Role::kSet: return container(Kind::kSet);
+    case Role::kList:
+      return container(Kind::kList);
+    case Role::kTuple:
+      return container(Kind::kTuple);
+    case Role::kSet:
+      return container(Kind::kSet);
     case Role::kBytes:
-    case Role::kEncode: return bytes(arguments);
+    case Role::kEncode:
+      return bytes(arguments);
     case Role::kReconstruct: {
       if (count != 3 || !item(arguments, 0).as_class || item(arguments, 0).as_class->role != Role::kRecord)
         corrupt(shown(callee.text) + " should be given a class");
@@ -75,11 +80,15 @@ Built* Maker::call(const Built& callee, const Built& arguments) {
     }
     case Role::kTensor1:
     case Role::kTensor2:
-    case Role::kTensor3: return tensor(*callee.as_class, arguments);
-    case Role::kParameter: return parameter(arguments);
-    case Role::kSubclass: return of_subclass(arguments);
+    case Role::kTensor3:
+      return tensor(*callee.as_class, arguments);
+    case Role::kParameter:
+      return parameter(arguments);
+    case Role::kSubclass:
+      return of_subclass(arguments);
     case Role::kStorage:
-    case Role::kDtype: break;
+    case Role::kDtype:
+      break;
   }
   corrupt(shown(callee.text) + " is called, which torch.save does not do");
 }
@@ -101,20 +110,26 @@ Built* Maker::storage(const Built& id) {
   if (item(id, 0).text == "module")
     unsupported("the file holds a whole module, not its weights", "save module.state_dict() with torch.save");
   if (item(id, 0).text != "storage" || id.items.size() < 5 || id.items.size() > 6)
-    corrupt("a persistent id begins with " + shown(item(id, 0).text) + " and has " + std::to_string(id.items.size()) + " parts; a storage's has 5 or 6");
+    corrupt("a persistent id begins with " + shown(item(id, 0).text) + " and has " + std::to_string(id.items.size()) +
+            " parts; a storage's has 5 or 6");
   const Built &type = item(id, 1), &key = item(id, 2), &location = item(id, 3), &numel = item(id, 4);
-  if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Kind::kString || location.kind != Kind::kString || numel.kind != Kind::kInt)
+  if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Kind::kString || location.kind != Kind::kString ||
+      numel.kind != Kind::kInt)
     corrupt("the parts of a storage's persistent id are not its class, key, device and size");
   if (id.items.size() == 6 && item(id, 5).kind != Kind::kNone)
-    unsupported("the storage " + shown(key.text) + " is a part of another, as PyTorch before 0.4 wrote it", "load the file in PyTorch and save it again");
-  if (location.text.starts_with("meta")) unsupported("the storage " + shown(key.text) + " lies on the meta device: it has no values", "save the model after its weights were made");
+    unsupported("the storage " + shown(key.text) + " is a part of another, as PyTorch before 0.4 wrote it",
+                "load the file in PyTorch and save it again");
+  if (location.text.starts_with("meta"))
+    unsupported("the storage " + shown(key.text) + " lies on the meta device: it has no values",
+                "save the model after its weights were made");
   NamedStorage named{numel.integer, static_cast<int64_t>(c10::elementSize(type.as_class->dtype))};
   if (named.numel < 0 || named.numel > INT64_MAX / named.element_bytes)
     corrupt("the storage " + shown(key.text) + " should have " + std::to_string(named.numel) + " elements");
   charge(2 * key.text.size() + 256);
   const auto [known, is_new] = storages_.emplace(key.text, named);
   if (!is_new && known->second.bytes() != named.bytes())
-    corrupt("the storage " + shown(key.text) + " has " + std::to_string(known->second.bytes()) + " bytes in one place and " + std::to_string(named.bytes()) + " in another");
+    corrupt("the storage " + shown(key.text) + " has " + std::to_string(known->second.bytes()) + " bytes in one place and " +
+            std::to_string(named.bytes()) + " in another");
   Built* made = make(Kind::kStorage);
   made->tensor.storage = key.text;
   made->tensor.dtype = type.as_class->dtype;
@@ -129,16 +144,19 @@ Built* Maker::tensor(const KnownClass& callee, const Built& arguments) {
   const bool has_dtype = callee.role == Role::kTensor3;
   const size_t least = callee.role == Role::kTensor1 ? 4 : has_dtype ? 7 : 6;
   if (count < least || count > least + (least > 4)) corrupt("a tensor is given " + std::to_string(count) + " arguments");
-  const Built &storage = item(arguments, 0), &offset = item(arguments, 1), &sizes = item(arguments, 2), &strides = item(arguments, 3);
+  const Built &storage = item(arguments, 0), &offset = item(arguments, 1), &sizes = item(arguments, 2),
+              &strides = item(arguments, 3);
   if (storage.kind != Kind::kStorage || offset.kind != Kind::kInt || !is_sequence(sizes) || !is_sequence(strides))
     corrupt("a tensor is not given a storage, an offset, sizes and strides");
   if (least > 4 && item(arguments, 4).kind != Kind::kBool) corrupt("whether a tensor requires a gradient should be a boolean");
-  if (has_dtype && (!item(arguments, 6).as_class || item(arguments, 6).as_class->role != Role::kDtype)) corrupt("a tensor is not given a dtype");
+  if (has_dtype && (!item(arguments, 6).as_class || item(arguments, 6).as_class->role != Role::kDtype))
+    corrupt("a tensor is not given a dtype");
   if (count > least && !item(arguments, least).entries.empty())
     unsupported("a tensor is a conjugate or a negative that was not yet computed", "save its resolve_conj().resolve_neg()");
   constexpr size_t kMostDimensions = 64;
   if (sizes.items.size() != strides.items.size() || sizes.items.size() > kMostDimensions)
-    corrupt("a tensor has " + std::to_string(sizes.items.size()) + " sizes and " + std::to_string(strides.items.size()) + " strides");
+    corrupt("a tensor has " + std::to_string(sizes.items.size()) + " sizes and " + std::to_string(strides.items.size()) +
+            " strides");
 
   charge(2 * sizes.items.size() * sizeof(int64_t) + storage.tensor.storage.size());
   Built* made = make(Kind::kTensor);
@@ -162,19 +180,23 @@ Built* Maker::tensor(const KnownClass& callee, const Built& arguments) {
     tensor.sizes.push_back(size.integer);
     tensor.strides.push_back(stride.integer);
     is_empty |= size.integer == 0;
-    if (__builtin_mul_overflow(product, std::max<int64_t>(size.integer, 1), &product)) corrupt("a tensor has more elements than can be counted");
+    if (__builtin_mul_overflow(product, std::max<int64_t>(size.integer, 1), &product))
+      corrupt("a tensor has more elements than can be counted");
     int64_t reach = 0;
-    reaches_past |= __builtin_mul_overflow(std::max<int64_t>(size.integer - 1, 0), stride.integer, &reach) || __builtin_add_overflow(last, reach, &last);
+    reaches_past |= __builtin_mul_overflow(std::max<int64_t>(size.integer - 1, 0), stride.integer, &reach) ||
+                    __builtin_add_overflow(last, reach, &last);
   }
   if (!is_empty && (reaches_past || last >= stored))
-    corrupt("a tensor of shape " + shape_text(tensor.sizes) + " reaches past the " + std::to_string(stored) + " elements of its storage " + shown(tensor.storage));
+    corrupt("a tensor of shape " + shape_text(tensor.sizes) + " reaches past the " + std::to_string(stored) +
+            " elements of its storage " + shown(tensor.storage));
   return made;
 }
 
 // (tensor, requires_grad, hooks[, state]): the state is attributes, which are left out.
 Built* Maker::parameter(const Built& arguments) {
   const size_t count = arguments.items.size();
-  if (count < 3 || count > 4 || item(arguments, 0).kind != Kind::kTensor || item(arguments, 1).kind != Kind::kBool) corrupt("a parameter is not given a tensor");
+  if (count < 3 || count > 4 || item(arguments, 0).kind != Kind::kTensor || item(arguments, 1).kind != Kind::kBool)
+    corrupt("a parameter is not given a tensor");
   const StoredTensor& data = item(arguments, 0).tensor;
   charge(2 * data.sizes.size() * sizeof(int64_t) + data.storage.size());
   Built* made = make(Kind::kTensor);
@@ -186,10 +208,12 @@ Built* Maker::parameter(const Built& arguments) {
 
 // (the function that makes the tensor, its type, the function's arguments, attributes): the attributes are left out.
 Built* Maker::of_subclass(const Built& arguments) {
-  if (arguments.items.size() != 4 || !item(arguments, 0).as_class || !item(arguments, 1).as_class) corrupt("a tensor with attributes is not given a class");
+  if (arguments.items.size() != 4 || !item(arguments, 0).as_class || !item(arguments, 1).as_class)
+    corrupt("a tensor with attributes is not given a class");
   const Built& callee = item(arguments, 0);
   const Role role = callee.as_class->role;
-  if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter) corrupt("a tensor with attributes is made by " + shown(callee.text));
+  if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter)
+    corrupt("a tensor with attributes is made by " + shown(callee.text));
   return call(callee, item(arguments, 2));
 }
 

@@ -82,12 +82,14 @@ struct Refused {
   const char* why;
 };
 constexpr Refused kRefused[] = {
-    {"torch.storage._load_from_bytes", "it holds a file inside the pickle, as pickle.dump writes tensors: save it with torch.save"},
+    {"torch.storage._load_from_bytes",
+     "it holds a file inside the pickle, as pickle.dump writes tensors: save it with torch.save"},
     {"torch._utils._rebuild_qtensor", "it is a quantised tensor: save its dequantize()"},
     {"torch._utils._rebuild_sparse", "it is a sparse tensor: save its to_dense()"},
     {"torch._utils._rebuild_meta_tensor", "it is a tensor on the meta device, which has no values"},
     {"torch._utils._rebuild_nested", "it is a nested tensor: save its unbind() as a list"},
-    {"torch._utils._rebuild_wrapper_subclass", "it is a tensor of a subclass: save plain tensors (a DTensor's full_tensor(), for one)"},
+    {"torch._utils._rebuild_wrapper_subclass",
+     "it is a tensor of a subclass: save plain tensors (a DTensor's full_tensor(), for one)"},
     {"torch._utils._rebuild_device_tensor", "it holds another device's tensor as a NumPy array: save its cpu()"},
     {"torch.Q", "it is a storage of quantised values: save dequantize() of its tensors"},
     {"torch.q", "it is a quantised type: save dequantize() of its tensors"},
@@ -108,7 +110,8 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
     if (name == known) return KnownClass{role};
   // What DeepSpeed keeps of itself (loss scalers, enums, fragments): data, whichever class of its it is.
   if (name.starts_with("deepspeed.") && is_name(name)) return KnownClass{Role::kRecord};
-  if (name == "torch.storage.UntypedStorage" || name == "torch.UntypedStorage") return KnownClass{Role::kStorage, ScalarType::Byte};
+  if (name == "torch.storage.UntypedStorage" || name == "torch.UntypedStorage")
+    return KnownClass{Role::kStorage, ScalarType::Byte};
   if (name.starts_with("torch.")) {
     std::string_view rest = name.substr(6);
     for (const Dtype& dtype : kDtypes)

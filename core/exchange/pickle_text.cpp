@@ -40,10 +40,18 @@ std::optional<std::string> unquoted(std::string_view line) {
     switch (line[i]) {
       case '\\':
       case '\'':
-      case '"': text += line[i]; break;
-      case 'n': text += '\n'; break;
-      case 'r': text += '\r'; break;
-      case 't': text += '\t'; break;
+      case '"':
+        text += line[i];
+        break;
+      case 'n':
+        text += '\n';
+        break;
+      case 'r':
+        text += '\r';
+        break;
+      case 't':
+        text += '\t';
+        break;
       case 'x': {
         const auto byte = hex(line, i + 1, 2);
         if (!byte) return std::nullopt;
@@ -51,7 +59,8 @@ std::optional<std::string> unquoted(std::string_view line) {
         i += 2;
         break;
       }
-      default: return std::nullopt;
+      default:
+        return std::nullopt;
     }
   }
   return text;

@@ -7,7 +7,8 @@
 
 namespace gannet::exchange {
 
-std::optional<std::string> unquoted(std::string_view line);   // Python's repr of a byte string: 'it\'s'
-std::optional<std::string> unescaped(std::string_view line);  // "raw-unicode-escape": bytes are code points, \u00e9 and \U0001f600 the others
+std::optional<std::string> unquoted(std::string_view line);  // Python's repr of a byte string: 'it\'s'
+std::optional<std::string> unescaped(
+    std::string_view line);  // "raw-unicode-escape": bytes are code points, \u00e9 and \U0001f600 the others
 
 }  // namespace gannet::exchange

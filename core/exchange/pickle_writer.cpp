@@ -60,7 +60,9 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   append_integer(pickle, 0);
   append_integers(pickle, entry.shape);
   append_integers(pickle, strides);
-  pickle += "\x89" "ccollections\nOrderedDict\n)R";
+  pickle +=
+      "\x89"
+      "ccollections\nOrderedDict\n)R";
   if (!typed) pickle += "ctorch\n" + std::string(names.dtype) + "\n";
   pickle += "tR";
 }
@@ -77,7 +79,8 @@ class Tree {
   explicit Tree(const std::vector<PtEntry>& entries) : entries_(entries), branches_(1) {
     uint64_t storages = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
-      storages_.push_back(entries[i].same_as < 0 ? std::to_string(storages++) : storages_[static_cast<size_t>(entries[i].same_as)]);
+      storages_.push_back(entries[i].same_as < 0 ? std::to_string(storages++)
+                                                 : storages_[static_cast<size_t>(entries[i].same_as)]);
       insert(i);
     }
   }
@@ -111,7 +114,8 @@ class Tree {
         branches_.emplace_back();
         at = place;
       } else {
-        if (is_last || !branches_[at].is_branch[found->second]) throw Error(ErrorCode::kArgument, "a PyTorch file is to have the key '" + keys[i] + "' twice");
+        if (is_last || !branches_[at].is_branch[found->second])
+          throw Error(ErrorCode::kArgument, "a PyTorch file is to have the key '" + keys[i] + "' twice");
         at = branches_[at].order[found->second].second;
       }
     }
@@ -128,7 +132,9 @@ class Tree {
 std::string pickle_of(const std::vector<PtEntry>& entries) {
   for (const PtEntry& entry : entries)
     if (!dtype_names(entry.dtype))
-      throw Error(ErrorCode::kUnsupported, "a tensor of dtype " + std::string(c10::toString(entry.dtype)) + " cannot be written into a PyTorch file", "convert it to another dtype");
+      throw Error(ErrorCode::kUnsupported,
+                  "a tensor of dtype " + std::string(c10::toString(entry.dtype)) + " cannot be written into a PyTorch file",
+                  "convert it to another dtype");
   std::string pickle = "\x80\x02";
   Tree(entries).append_branch(pickle, 0);
   return pickle + ".";

@@ -1,12 +1,12 @@
 #include "exchange/pieces.h"
 
-#include "base/check.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "base/check.h"
 
 namespace gannet::exchange {
 namespace {
@@ -98,7 +98,9 @@ Pieces Concatenated::cut(int64_t begin, int64_t numel) const {
   return pieces;
 }
 
-std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype) { return std::make_shared<PiecesBytes>(std::move(pieces), dtype); }
+std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype) {
+  return std::make_shared<PiecesBytes>(std::move(pieces), dtype);
+}
 
 at::Tensor read(const Pieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype) {
   at::Tensor tensor = at::empty({numel}, dtype);

@@ -1,11 +1,12 @@
-// A tensor as pieces that lie in PyTorch files: what a checkpoint is given of it, and reads when it writes it. Nothing is held in memory.
+// A tensor as pieces that lie in PyTorch files: what a checkpoint is given of it, and reads when it writes it. Nothing is held in
+// memory.
 #pragma once
-
-#include "exchange/node.h"
-#include "tensor/stored_bytes.h"
 
 #include <memory>
 #include <vector>
+
+#include "exchange/node.h"
+#include "tensor/stored_bytes.h"
 
 namespace gannet::exchange {
 

@@ -19,7 +19,8 @@ struct PtContents {
   bool is_zip = false;
 };
 
-// `memory_bytes`: for what the pickle makes. Throws Error(kCorrupt) and Error(kUnsupported), each with the file and what was found.
+// `memory_bytes`: for what the pickle makes. Throws Error(kCorrupt) and Error(kUnsupported), each with the file and what was
+// found.
 PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes);
 
 // The format of PyTorch before 1.6, which `_use_new_zipfile_serialization=False` still writes.

@@ -1,20 +1,22 @@
-// A file that torch.save wrote (.pt, .pth, .bin), in either of PyTorch's formats (zip; the legacy one), read without running any of it.
+// A file that torch.save wrote (.pt, .pth, .bin), in either of PyTorch's formats (zip; the legacy one), read without running any
+// of it.
 //
 //   const PtFile file = PtFile::open("pytorch_model.bin");
 //   const Object* weight = file.root().find("wte.weight");
 //   at::Tensor values = file.read(weight->tensor);               // contiguous, in the tensor's own shape and dtype
 //
 // A pickle is a program for Python; this reader knows the few instructions that build data, and the few classes that PyTorch and
-// DeepSpeed put into checkpoints. Anything else is Error(kUnsupported) naming the class and the file. Sizes are believed only after
-// they were compared with the file's: Error(kCorrupt). Nothing is allocated beyond the pickle and the tensor that is asked for.
+// DeepSpeed put into checkpoints. Anything else is Error(kUnsupported) naming the class and the file. Sizes are believed only
+// after they were compared with the file's: Error(kCorrupt). Nothing is allocated beyond the pickle and the tensor that is asked
+// for.
 #pragma once
-
-#include "exchange/object.h"
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
+
+#include "exchange/object.h"
 
 namespace gannet::exchange {
 
@@ -22,7 +24,8 @@ class PtFile {
  public:
   static PtFile open(const std::string& path);  // reads the pickle, no tensor
   const std::string& path() const;
-  const Object& root() const;  // its objects live as long as this PtFile or a copy of it; nothing in it contains itself, nothing lies deeper than 500
+  const Object& root() const;  // its objects live as long as this PtFile or a copy of it; nothing in it contains itself, nothing
+                               // lies deeper than 500
 
   at::Tensor read(const StoredTensor& tensor) const;
   // Elements [begin, begin + into.numel()) of a tensor flattened in its logical order, into contiguous CPU memory of its dtype.

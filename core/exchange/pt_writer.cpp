@@ -1,5 +1,5 @@
-// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents begin at multiples of 64 bytes, as torch.save has
-// them, so that a file may be mapped.
+// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents begin at multiples of 64 bytes, as torch.save
+// has them, so that a file may be mapped.
 #include "exchange/pt_writer.h"
 
 #include <c10/core/ScalarType.h>
@@ -37,7 +37,9 @@ std::string local_header(const std::string& name, uint64_t offset, uint64_t byte
   if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);
   const uint64_t padding = (kAlignment - (offset + kLocalBytes + name.size() + extra.size() + 4) % kAlignment) % kAlignment;
   extra += "FB" + fields(static_cast<uint16_t>(padding)) + std::string(padding, 'Z');
-  return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc, narrow(bytes), narrow(bytes), length(name), length(extra)) + name + extra;
+  return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc,
+                narrow(bytes), narrow(bytes), length(name), length(extra)) +
+         name + extra;
 }
 
 std::string central_header(const std::string& name, uint64_t offset, uint64_t bytes, uint32_t crc) {
@@ -46,8 +48,9 @@ std::string central_header(const std::string& name, uint64_t offset, uint64_t by
   if (offset >= kLarge) wide += fields(offset);
   const std::string extra = wide.empty() ? "" : fields(uint16_t{1}, length(wide)) + wide;
   const uint16_t version = wide.empty() ? kVersion : kVersion64;
-  return fields(uint32_t{0x02014b50}, version, version, kUtf8, uint16_t{0}, uint32_t{0}, crc, narrow(bytes), narrow(bytes), length(name), length(extra), uint16_t{0}, uint16_t{0}, uint16_t{0}, uint32_t{0},
-                narrow(offset)) + name + extra;
+  return fields(uint32_t{0x02014b50}, version, version, kUtf8, uint16_t{0}, uint32_t{0}, crc, narrow(bytes), narrow(bytes),
+                length(name), length(extra), uint16_t{0}, uint16_t{0}, uint16_t{0}, uint32_t{0}, narrow(offset)) +
+         name + extra;
 }
 
 int64_t numel_of(const PtEntry& entry) {
@@ -61,8 +64,10 @@ int64_t numel_of(const PtEntry& entry) {
 PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::move(path)), entries_(std::move(entries)) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const int64_t same = entries_[i].same_as;
-    if (same >= 0 && (same >= static_cast<int64_t>(i) || entries_[same].dtype != entries_[i].dtype || numel_of(entries_[same]) != numel_of(entries_[i])))
-      throw Error(ErrorCode::kArgument, path_ + ": the entry '" + join(entries_[i].keys, "/") + "' should share the storage of one that is not like it");
+    if (same >= 0 && (same >= static_cast<int64_t>(i) || entries_[same].dtype != entries_[i].dtype ||
+                      numel_of(entries_[same]) != numel_of(entries_[i])))
+      throw Error(ErrorCode::kArgument, path_ + ": the entry '" + join(entries_[i].keys, "/") +
+                                            "' should share the storage of one that is not like it");
   }
   const std::string pickle = pickle_of(entries_);
   file_ = checkpoint::open_file(path_, O_WRONLY | O_CREAT | O_TRUNC);
@@ -94,7 +99,8 @@ void PtWriter::write(const at::Tensor& tensor) {
   if (next_ == entries_.size()) throw Error(ErrorCode::kOrder, path_ + ": every tensor of it was written already");
   const PtEntry& entry = entries_[next_];
   if (tensor.scalar_type() != entry.dtype || tensor.sizes() != at::IntArrayRef(entry.shape))
-    throw Error(ErrorCode::kArgument, path_ + ": '" + join(entry.keys, "/") + "' should have dtype " + c10::toString(entry.dtype) + " and shape " + shape_text(entry.shape) + ", found " +
+    throw Error(ErrorCode::kArgument, path_ + ": '" + join(entry.keys, "/") + "' should have dtype " +
+                                          c10::toString(entry.dtype) + " and shape " + shape_text(entry.shape) + ", found " +
                                           c10::toString(tensor.scalar_type()) + " and " + shape_text(tensor.sizes()));
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   add("data/" + std::to_string(storages_++), plain.const_data_ptr(), plain.nbytes());
@@ -103,12 +109,14 @@ void PtWriter::write(const at::Tensor& tensor) {
 
 void PtWriter::finish() {
   while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
-  if (next_ < entries_.size()) throw Error(ErrorCode::kOrder, path_ + ": '" + join(entries_[next_].keys, "/") + "' was not written");
+  if (next_ < entries_.size())
+    throw Error(ErrorCode::kOrder, path_ + ": '" + join(entries_[next_].keys, "/") + "' was not written");
   add("version", "3\n", 2);
   std::string directory;
   for (const Record& record : records_) directory += central_header(record.name, record.offset, record.bytes, record.crc);
   const uint64_t count = records_.size(), begin = end_, end64 = end_ + directory.size();
-  directory += fields(uint32_t{0x06064b50}, uint64_t{44}, kVersion64, kVersion64, uint32_t{0}, uint32_t{0}, count, count, end64 - begin, begin);
+  directory += fields(uint32_t{0x06064b50}, uint64_t{44}, kVersion64, kVersion64, uint32_t{0}, uint32_t{0}, count, count,
+                      end64 - begin, begin);
   directory += fields(uint32_t{0x07064b50}, uint32_t{0}, end64, uint32_t{1});
   const auto count16 = static_cast<uint16_t>(std::min<uint64_t>(count, 0xffff));
   directory += fields(uint32_t{0x06054b50}, uint32_t{0}, count16, count16, narrow(end64 - begin), narrow(begin), uint16_t{0});
@@ -123,7 +131,8 @@ void save_pt(const std::string& path, const NamedTensors& tensors) {
   std::map<View, int64_t> views;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined()) throw Error(ErrorCode::kArgument, path + ": the tensor '" + name + "' is undefined");
-    const View view{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()};
+    const View view{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(), tensor.sizes().vec(),
+                    tensor.strides().vec()};
     const bool is_plain = !tensor.is_conj() && !tensor.is_neg();
     const auto found = is_plain ? views.find(view) : views.end();
     entries.push_back({{name}, tensor.scalar_type(), tensor.sizes().vec(), found == views.end() ? -1 : found->second});

@@ -1,6 +1,7 @@
 // Writes a dict of tensors as torch.save does, for torch.load(weights_only=True) and for PtFile:
 //
-//   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});   // tied ones are stored once
+//   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});   // tied ones are stored
+//   once
 //
 // and one tensor after the other, for what is larger than memory:
 //
@@ -24,7 +25,8 @@ struct PtEntry {
   std::vector<std::string> keys;  // {"wte.weight"}, or a way through dicts: {"module", "wte.weight"}
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape;
-  int64_t same_as = -1;  // an earlier entry whose storage it shares (of the same dtype and number of elements); it is not written again
+  int64_t same_as =
+      -1;  // an earlier entry whose storage it shares (of the same dtype and number of elements); it is not written again
 };
 
 class PtWriter {
@@ -49,12 +51,12 @@ class PtWriter {
   checkpoint::Descriptor file_;
   std::vector<Record> records_;
   uint64_t end_ = 0;
-  size_t next_ = 0;         // of entries_
-  uint64_t storages_ = 0;   // written so far
+  size_t next_ = 0;        // of entries_
+  uint64_t storages_ = 0;  // written so far
 };
 
-// Whole or not at all: to a file beside it, synced, renamed. Names are keys of one flat dict. Tensors that are the same view of one
-// storage are stored once. Throws as PtWriter does.
+// Whole or not at all: to a file beside it, synced, renamed. Names are keys of one flat dict. Tensors that are the same view of
+// one storage are stored once. Throws as PtWriter does.
 void save_pt(const std::string& path, const NamedTensors& tensors);
 
 }  // namespace gannet::exchange

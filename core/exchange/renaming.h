@@ -28,7 +28,8 @@ class Renaming {
   void check(const std::string& path) const {
     for (size_t i = 0; i < renames_.size(); ++i)
       if (!used_[i])
-        throw Error(ErrorCode::kArgument, path + ": no tensor's name begins with '" + renames_[i].first + "', which --rename names",
+        throw Error(ErrorCode::kArgument,
+                    path + ": no tensor's name begins with '" + renames_[i].first + "', which --rename names",
                     "see the names with `gannet checkpoint show` after an import without it");
   }
 

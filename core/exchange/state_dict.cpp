@@ -36,10 +36,16 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
   if (holds_tensors(root)) return root;
   std::vector<std::string> keys;
   for (const auto& [key, value] : root.entries)
-    if (keys.size() < 10) keys.push_back(key->kind == Object::Kind::kString ? shown(key->text) + " (" + value->kind_name() + ")" : key->kind_name());
-  throw Error(ErrorCode::kArgument, path + " holds no weights: " + (root.kind == Object::Kind::kDict ? "neither it nor its 'module', 'model', 'state_dict' or 'model_state_dict' is a dict of tensors; its keys are " + join(keys, ", ")
-                                                                                                   : std::string("it is ") + root.kind_name() + ", not a dict"),
-              "`gannet checkpoint show " + path + "` lists what is in it; save model.state_dict() with torch.save");
+    if (keys.size() < 10)
+      keys.push_back(key->kind == Object::Kind::kString ? shown(key->text) + " (" + value->kind_name() + ")" : key->kind_name());
+  throw Error(
+      ErrorCode::kArgument,
+      path + " holds no weights: " +
+          (root.kind == Object::Kind::kDict
+               ? "neither it nor its 'module', 'model', 'state_dict' or 'model_state_dict' is a dict of tensors; its keys are " +
+                     join(keys, ", ")
+               : std::string("it is ") + root.kind_name() + ", not a dict"),
+      "`gannet checkpoint show " + path + "` lists what is in it; save model.state_dict() with torch.save");
 }
 
 void add_file(const std::string& path, StateDict& all) {
@@ -49,7 +55,8 @@ void add_file(const std::string& path, StateDict& all) {
     if (key->kind != Object::Kind::kString || value->kind != Object::Kind::kTensor)
       ++all.not_tensors;
     else if (!all.tensors.emplace(key->text, StateDict::Tensor{file, value->tensor}).second)
-      throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(key->text) + ", which another shard has too", "fetch the folder again");
+      throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(key->text) + ", which another shard has too",
+                  "fetch the folder again");
   }
 }
 
@@ -71,7 +78,9 @@ StateDict open_state_dict(const std::string& path) {
     for (const auto& [file, names] : files) {
       add_file((fs::path(path) / file).string(), all);
       for (const std::string& name : names)
-        if (!all.tensors.count(name)) throw Error(ErrorCode::kCorrupt, index + " says that '" + name + "' is in " + file + ", where it is not", "fetch the folder again");
+        if (!all.tensors.count(name))
+          throw Error(ErrorCode::kCorrupt, index + " says that '" + name + "' is in " + file + ", where it is not",
+                      "fetch the folder again");
     }
     all.taken_from = index;
   }

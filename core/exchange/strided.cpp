@@ -15,11 +15,16 @@ constexpr int64_t kBufferBytes = 64 << 20;
 // Elements are moved, never looked at: any type of their size will do, and each of these can be copied with strides.
 c10::ScalarType carrier(size_t bytes) {
   switch (bytes) {
-    case 1: return c10::ScalarType::Byte;
-    case 2: return c10::ScalarType::Short;
-    case 4: return c10::ScalarType::Int;
-    case 8: return c10::ScalarType::Long;
-    default: return c10::ScalarType::ComplexDouble;
+    case 1:
+      return c10::ScalarType::Byte;
+    case 2:
+      return c10::ScalarType::Short;
+    case 4:
+      return c10::ScalarType::Int;
+    case 8:
+      return c10::ScalarType::Long;
+    default:
+      return c10::ScalarType::ComplexDouble;
   }
 }
 
@@ -31,10 +36,12 @@ struct Box {
 
 class Reader {
  public:
-  Reader(c10::ScalarType dtype, const ReadStorage& read) : element_(c10::elementSize(dtype)), type_(carrier(element_)), read_(read) {}
+  Reader(c10::ScalarType dtype, const ReadStorage& read)
+      : element_(c10::elementSize(dtype)), type_(carrier(element_)), read_(read) {}
 
   void all(const StoredTensor& tensor, int64_t begin, int64_t end, char* to) {
-    if (is_packed(tensor.sizes, tensor.strides)) return read_(to, (end - begin) * element_, (tensor.storage_offset + begin) * element_);
+    if (is_packed(tensor.sizes, tensor.strides))
+      return read_(to, (end - begin) * element_, (tensor.storage_offset + begin) * element_);
     range(tensor, 0, tensor.storage_offset, begin, end, to);
   }
 
@@ -56,7 +63,9 @@ class Reader {
       ++first;
     }
     if (first < last) {
-      Box box{offset + first * stride, {tensor.sizes.begin() + dimension, tensor.sizes.end()}, {tensor.strides.begin() + dimension, tensor.strides.end()}};
+      Box box{offset + first * stride,
+              {tensor.sizes.begin() + dimension, tensor.sizes.end()},
+              {tensor.strides.begin() + dimension, tensor.strides.end()}};
       box.sizes[0] = last - first;
       whole(std::move(box), to);
       to += (last - first) * row * element_;

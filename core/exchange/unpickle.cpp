@@ -24,9 +24,11 @@ class Unpickler {
     while (true) {
       const auto instruction = static_cast<unsigned char>(in_.take(1, "an instruction")[0]);
       if (instruction == '.') break;
-      if (!constant(instruction) && !container(instruction) && !object(instruction) && !remembered(instruction)) unknown(instruction);
+      if (!constant(instruction) && !container(instruction) && !object(instruction) && !remembered(instruction))
+        unknown(instruction);
     }
-    if (stack_.size() != 1 || !marks_.empty()) make_.corrupt("the pickle ends with " + std::to_string(stack_.size()) + " values, not with one");
+    if (stack_.size() != 1 || !marks_.empty())
+      make_.corrupt("the pickle ends with " + std::to_string(stack_.size()) + " values, not with one");
     return std::move(make_).finish(*stack_[0]);
   }
 
@@ -89,8 +91,10 @@ class Unpickler {
     if (digits.ends_with('L')) digits.remove_suffix(1);
     int64_t value = 0;
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (code == std::errc::result_out_of_range) make_.unsupported("the integer " + shown(digits) + " has more than 64 bits", "save the file with a newer pickle protocol");
-    if (code != std::errc() || end != digits.data() + digits.size()) make_.corrupt("an integer should be here, found " + shown(digits));
+    if (code == std::errc::result_out_of_range)
+      make_.unsupported("the integer " + shown(digits) + " has more than 64 bits", "save the file with a newer pickle protocol");
+    if (code != std::errc() || end != digits.data() + digits.size())
+      make_.corrupt("an integer should be here, found " + shown(digits));
     push(make_.integer(value));
   }
 
@@ -104,36 +108,82 @@ class Unpickler {
     const std::string copy(digits.substr(0, 64));
     char* end = nullptr;
     const double value = std::strtod(copy.c_str(), &end);
-    if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size()) make_.corrupt("a number should be here, found " + shown(digits));
+    if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size())
+      make_.corrupt("a number should be here, found " + shown(digits));
     push_number(value);
   }
 
   bool constant(unsigned char instruction) {
     switch (instruction) {
-      case 'N': push(make_.none()); return true;
-      case 0x88: push(make_.boolean(true)); return true;
-      case 0x89: push(make_.boolean(false)); return true;
-      case 'I': push_decimal(in_.line("an integer")); return true;
-      case 'L': push_decimal(in_.line("an integer")); return true;
-      case 'J': push(make_.integer(in_.number<int32_t>("an integer"))); return true;
-      case 'K': push(make_.integer(in_.number<uint8_t>("an integer"))); return true;
-      case 'M': push(make_.integer(in_.number<uint16_t>("an integer"))); return true;
-      case 0x8a: push_long(length<uint8_t>("an integer")); return true;
-      case 0x8b: push_long(length<int32_t>("an integer")); return true;
-      case 'F': push_number(in_.line("a number")); return true;
-      case 'G': push_number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number")))); return true;
-      case 'S': push_line(&unquoted); return true;
-      case 'V': push_line(&unescaped); return true;
-      case 'T': push_text<int32_t>(Kind::kString, "a string"); return true;
-      case 'U': push_text<uint8_t>(Kind::kString, "a string"); return true;
-      case 'X': push_text<uint32_t>(Kind::kString, "a string"); return true;
-      case 0x8c: push_text<uint8_t>(Kind::kString, "a string"); return true;
-      case 0x8d: push_text<uint64_t>(Kind::kString, "a string"); return true;
-      case 'B': push_text<uint32_t>(Kind::kBytes, "bytes"); return true;
-      case 'C': push_text<uint8_t>(Kind::kBytes, "bytes"); return true;
+      case 'N':
+        push(make_.none());
+        return true;
+      case 0x88:
+        push(make_.boolean(true));
+        return true;
+      case 0x89:
+        push(make_.boolean(false));
+        return true;
+      case 'I':
+        push_decimal(in_.line("an integer"));
+        return true;
+      case 'L':
+        push_decimal(in_.line("an integer"));
+        return true;
+      case 'J':
+        push(make_.integer(in_.number<int32_t>("an integer")));
+        return true;
+      case 'K':
+        push(make_.integer(in_.number<uint8_t>("an integer")));
+        return true;
+      case 'M':
+        push(make_.integer(in_.number<uint16_t>("an integer")));
+        return true;
+      case 0x8a:
+        push_long(length<uint8_t>("an integer"));
+        return true;
+      case 0x8b:
+        push_long(length<int32_t>("an integer"));
+        return true;
+      case 'F':
+        push_number(in_.line("a number"));
+        return true;
+      case 'G':
+        push_number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
+        return true;
+      case 'S':
+        push_line(&unquoted);
+        return true;
+      case 'V':
+        push_line(&unescaped);
+        return true;
+      case 'T':
+        push_text<int32_t>(Kind::kString, "a string");
+        return true;
+      case 'U':
+        push_text<uint8_t>(Kind::kString, "a string");
+        return true;
+      case 'X':
+        push_text<uint32_t>(Kind::kString, "a string");
+        return true;
+      case 0x8c:
+        push_text<uint8_t>(Kind::kString, "a string");
+        return true;
+      case 0x8d:
+        push_text<uint64_t>(Kind::kString, "a string");
+        return true;
+      case 'B':
+        push_text<uint32_t>(Kind::kBytes, "bytes");
+        return true;
+      case 'C':
+        push_text<uint8_t>(Kind::kBytes, "bytes");
+        return true;
       case 0x8e:
-      case 0x96: push_text<uint64_t>(Kind::kBytes, "bytes"); return true;
-      default: return false;
+      case 0x96:
+        push_text<uint64_t>(Kind::kBytes, "bytes");
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -173,7 +223,8 @@ class Unpickler {
   Built& below(size_t begin, std::initializer_list<Kind> kinds) {
     if (begin == 0 || begin - 1 < floor()) make_.corrupt("values are added to a container where there is none");
     Built& into = *stack_[begin - 1];
-    if (std::find(kinds.begin(), kinds.end(), into.kind) == kinds.end()) make_.corrupt(std::string("values are added to ") + into.kind_name());
+    if (std::find(kinds.begin(), kinds.end(), into.kind) == kinds.end())
+      make_.corrupt(std::string("values are added to ") + into.kind_name());
     return into;
   }
 
@@ -183,17 +234,39 @@ class Unpickler {
         make_.grow(marks_, 1);
         marks_.push_back(stack_.size());
         return true;
-      case ']': push(make_.make(Kind::kList)); return true;
-      case '}': push(make_.make(Kind::kDict)); return true;
-      case 0x8f: push(make_.make(Kind::kSet)); return true;
-      case ')': push_tuple(0); return true;
-      case 0x85: push_tuple(1); return true;
-      case 0x86: push_tuple(2); return true;
-      case 0x87: push_tuple(3); return true;
-      case 't': push_of_mark(Kind::kTuple); return true;
-      case 'l': push_of_mark(Kind::kList); return true;
-      case 'd': push_of_mark(Kind::kDict); return true;
-      case 0x91: push_of_mark(Kind::kSet); return true;
+      case ']':
+        push(make_.make(Kind::kList));
+        return true;
+      case '}':
+        push(make_.make(Kind::kDict));
+        return true;
+      case 0x8f:
+        push(make_.make(Kind::kSet));
+        return true;
+      case ')':
+        push_tuple(0);
+        return true;
+      case 0x85:
+        push_tuple(1);
+        return true;
+      case 0x86:
+        push_tuple(2);
+        return true;
+      case 0x87:
+        push_tuple(3);
+        return true;
+      case 't':
+        push_of_mark(Kind::kTuple);
+        return true;
+      case 'l':
+        push_of_mark(Kind::kList);
+        return true;
+      case 'd':
+        push_of_mark(Kind::kDict);
+        return true;
+      case 0x91:
+        push_of_mark(Kind::kSet);
+        return true;
       case 'a': {
         Built* item = pop();
         make_.add_item(below(stack_.size(), {Kind::kList, Kind::kRecord}), *item);
@@ -220,7 +293,8 @@ class Unpickler {
         take_entries(below(mark, {Kind::kDict, Kind::kRecord}), mark);
         return true;
       }
-      default: return false;
+      default:
+        return false;
     }
   }
 
@@ -228,8 +302,10 @@ class Unpickler {
     std::string full = class_name(module, name), refusal;
     const std::optional<KnownClass> known = known_class(full, refusal);
     if (!known)
-      make_.unsupported("the file holds an object of " + shown(full) + ", which is not read: " + (refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
-                        "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
+      make_.unsupported(
+          "the file holds an object of " + shown(full) +
+              ", which is not read: " + (refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
+          "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
     Built* made = make_.make(Kind::kRecord, std::move(full));
     made->as_class = *known;
     push(made);
@@ -241,7 +317,8 @@ class Unpickler {
     if (object.kind == Kind::kTensor || object.kind == Kind::kDict) return;
     if (object.kind != Kind::kRecord) make_.corrupt(std::string("a state is given to ") + object.kind_name());
     if (state.kind == Kind::kDict) return make_.add_entries_of(object, state);
-    if (state.kind == Kind::kTuple && state.items.size() == 2 && is_attributes(*state.items[0]) && is_attributes(*state.items[1])) {
+    if (state.kind == Kind::kTuple && state.items.size() == 2 && is_attributes(*state.items[0]) &&
+        is_attributes(*state.items[1])) {
       for (const ObjectRef& part : state.items)
         if (part->kind == Kind::kDict) make_.add_entries_of(object, static_cast<const Built&>(*part));
       return;
@@ -287,13 +364,15 @@ class Unpickler {
         push(make_.storage(*id));
         return true;
       }
-      default: return false;
+      default:
+        return false;
     }
   }
 
   void remember(uint64_t index) {
     // A pickler numbers what it remembers from 0: it cannot have come to a number that is larger than the pickle so far.
-    if (index > in_.offset()) make_.corrupt("a value is remembered as number " + std::to_string(index) + ", and there are not so many");
+    if (index > in_.offset())
+      make_.corrupt("a value is remembered as number " + std::to_string(index) + ", and there are not so many");
     Built* value = &top();
     if (index >= memo_.size()) {
       make_.grow(memo_, index + 1 - memo_.size());
@@ -302,33 +381,60 @@ class Unpickler {
     memo_[index] = value;
   }
   void recall(uint64_t index) {
-    if (index >= memo_.size() || !memo_[index]) make_.corrupt("the remembered value " + std::to_string(index) + " is wanted, and there is none");
+    if (index >= memo_.size() || !memo_[index])
+      make_.corrupt("the remembered value " + std::to_string(index) + " is wanted, and there is none");
     push(memo_[index]);
   }
   uint64_t index_of(std::string_view digits) {
     uint64_t index = 0;
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (code != std::errc() || end != digits.data() + digits.size()) make_.corrupt("a number of a remembered value should be here, found " + shown(digits));
+    if (code != std::errc() || end != digits.data() + digits.size())
+      make_.corrupt("a number of a remembered value should be here, found " + shown(digits));
     return index;
   }
 
   bool remembered(unsigned char instruction) {
     switch (instruction) {
       case 0x80:
-        if (const int protocol = in_.number<uint8_t>("a protocol"); protocol > 5) make_.unsupported("the pickle has protocol " + std::to_string(protocol) + "; up to 5 are read", "save it with pickle_protocol=2");
+        if (const int protocol = in_.number<uint8_t>("a protocol"); protocol > 5)
+          make_.unsupported("the pickle has protocol " + std::to_string(protocol) + "; up to 5 are read",
+                            "save it with pickle_protocol=2");
         return true;
-      case 0x95: in_.need(length<uint64_t>("a frame"), "a frame"); return true;
-      case '0': pop(); return true;
-      case '1': stack_.resize(pop_mark()); return true;
-      case '2': push(&top()); return true;
-      case 'p': remember(index_of(in_.line("a number"))); return true;
-      case 'q': remember(in_.number<uint8_t>("a number")); return true;
-      case 'r': remember(in_.number<uint32_t>("a number")); return true;
-      case 0x94: remember(memo_.size()); return true;
-      case 'g': recall(index_of(in_.line("a number"))); return true;
-      case 'h': recall(in_.number<uint8_t>("a number")); return true;
-      case 'j': recall(in_.number<uint32_t>("a number")); return true;
-      default: return false;
+      case 0x95:
+        in_.need(length<uint64_t>("a frame"), "a frame");
+        return true;
+      case '0':
+        pop();
+        return true;
+      case '1':
+        stack_.resize(pop_mark());
+        return true;
+      case '2':
+        push(&top());
+        return true;
+      case 'p':
+        remember(index_of(in_.line("a number")));
+        return true;
+      case 'q':
+        remember(in_.number<uint8_t>("a number"));
+        return true;
+      case 'r':
+        remember(in_.number<uint32_t>("a number"));
+        return true;
+      case 0x94:
+        remember(memo_.size());
+        return true;
+      case 'g':
+        recall(index_of(in_.line("a number")));
+        return true;
+      case 'h':
+        recall(in_.number<uint8_t>("a number"));
+        return true;
+      case 'j':
+        recall(in_.number<uint32_t>("a number"));
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -344,8 +450,10 @@ class Unpickler {
       case 0x84:
       case 0x97:
       case 0x98:
-        make_.unsupported("the pickle has the instruction " + std::string(name) + ", which torch.save does not write", "save it with torch.save and its default protocol");
-      default: make_.corrupt("no pickle has the instruction " + std::string(name));
+        make_.unsupported("the pickle has the instruction " + std::string(name) + ", which torch.save does not write",
+                          "save it with torch.save and its default protocol");
+      default:
+        make_.corrupt("no pickle has the instruction " + std::string(name));
     }
   }
 

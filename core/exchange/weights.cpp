@@ -1,21 +1,19 @@
 // load_weights and save_weights: a plain module, without an engine.
+#include <ATen/core/grad_mode.h>
 #include <gannet/checkpoint.h>
-
-#include "base/text.h"
-#include "checkpoint/weight_source.h"
-#include "exchange/state_dict.h"
-#include "tensor/vector_math.h"
-
 #include <gannet/error.h>
 #include <gannet/log.h>
-
-#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
 #include <unordered_set>
+
+#include "base/text.h"
+#include "checkpoint/weight_source.h"
+#include "exchange/state_dict.h"
+#include "tensor/vector_math.h"
 
 namespace gannet {
 namespace {
@@ -40,7 +38,8 @@ constexpr size_t kTogether = 8 << 20;
 class StateDictSource : public checkpoint::WeightSource {
  public:
   explicit StateDictSource(exchange::StateDict weights) : weights_(std::move(weights)) {
-    for (const auto& [name, tensor] : weights_.tensors) tensors_.insert_or_assign(name, Info{tensor.stored.sizes, tensor.stored.dtype});
+    for (const auto& [name, tensor] : weights_.tensors)
+      tensors_.insert_or_assign(name, Info{tensor.stored.sizes, tensor.stored.dtype});
   }
   std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
     std::vector<at::Tensor> values;
@@ -58,8 +57,10 @@ class StateDictSource : public checkpoint::WeightSource {
 // What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
 std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
   const fs::path folder(path);
-  const bool is_pt = fs::is_directory(folder) ? !fs::exists(folder / "model.safetensors") && !fs::exists(folder / "model.safetensors.index.json") && exchange::is_pt_folder(path)
-                                              : fs::exists(folder) && exchange::is_pt_name(path);
+  const bool is_pt = fs::is_directory(folder)
+                         ? !fs::exists(folder / "model.safetensors") && !fs::exists(folder / "model.safetensors.index.json") &&
+                               exchange::is_pt_folder(path)
+                         : fs::exists(folder) && exchange::is_pt_name(path);
   if (!is_pt) return checkpoint::open_weights(path, tag);
   exchange::StateDict weights = exchange::open_state_dict(path);
   log_info("weights of " + weights.taken_from);
@@ -85,7 +86,8 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     if (found == source.end()) {
       if (options.strict && !filled.count(identity(tensor))) differences.push_back("missing in it: " + name);
     } else if (found->second.shape != tensor.sizes()) {
-      differences.push_back("shape of " + name + ": " + shape_text(found->second.shape) + " there, " + shape_text(tensor.sizes()) + " in the module");
+      differences.push_back("shape of " + name + ": " + shape_text(found->second.shape) + " there, " +
+                            shape_text(tensor.sizes()) + " in the module");
     }
   }
   for (const auto& [name, info] : source)
@@ -94,7 +96,8 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
     if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
-    throw Error(ErrorCode::kMismatch, "the weights of '" + path + "' do not fit the module:" + text, "build the module that was saved, or pass strict = false where only names are missing");
+    throw Error(ErrorCode::kMismatch, "the weights of '" + path + "' do not fit the module:" + text,
+                "build the module that was saved, or pass strict = false where only names are missing");
   }
   at::NoGradGuard no_grad;
   std::vector<std::string> names;
@@ -121,6 +124,8 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   return count;
 }
 
-void save_weights(const torch::nn::Module& module, const std::string& path) { save_safetensors(path, tensors_of(module), {{"format", "pt"}}); }
+void save_weights(const torch::nn::Module& module, const std::string& path) {
+  save_safetensors(path, tensors_of(module), {{"format", "pt"}});
+}
 
 }  // namespace gannet

@@ -19,7 +19,8 @@ struct Directory {
 };
 
 [[noreturn]] void unsupported(const std::string& what) {
-  throw Error(ErrorCode::kUnsupported, what, "torch.save writes one file whose entries are stored as they are: load the file in PyTorch and save it again");
+  throw Error(ErrorCode::kUnsupported, what,
+              "torch.save writes one file whose entries are stored as they are: load the file in PyTorch and save it again");
 }
 
 // The record that ends the archive lies at the file's end, behind it at most a comment whose length it tells.
@@ -52,9 +53,11 @@ Directory read_end(const Bytes& bytes) {
     Cursor locator(bytes, end - kLocator64Bytes + 8, end);
     const auto end64 = locator.number<uint64_t>("the zip64 locator");
     if (end64 > end - kLocator64Bytes || end - kLocator64Bytes - end64 < kEnd64Bytes)
-      corrupt(bytes.path(), end - kLocator64Bytes, "the zip64 end record should lie at byte " + std::to_string(end64) + ", where it has no room");
+      corrupt(bytes.path(), end - kLocator64Bytes,
+              "the zip64 end record should lie at byte " + std::to_string(end64) + ", where it has no room");
     Cursor record64(bytes, end64, end64 + kEnd64Bytes);
-    if (record64.number<uint32_t>("the zip64 end record") != kEnd64) corrupt(bytes.path(), end64, "no zip64 end record is here, as the locator says");
+    if (record64.number<uint32_t>("the zip64 end record") != kEnd64)
+      corrupt(bytes.path(), end64, "no zip64 end record is here, as the locator says");
     record64.take(20, "the zip64 end record");
     const auto here64 = record64.number<uint64_t>("entries");
     found.entries = record64.number<uint64_t>("entries");
@@ -66,10 +69,13 @@ Directory read_end(const Bytes& bytes) {
     unsupported(bytes.path() + " is one part of a zip archive in several files");
   }
   if (found.offset > limit || found.bytes > limit - found.offset)
-    corrupt(bytes.path(), end, "the zip directory should have " + std::to_string(found.bytes) + " bytes from byte " + std::to_string(found.offset) +
-                                   ", which is past byte " + std::to_string(limit) + ", where it ends");
+    corrupt(bytes.path(), end,
+            "the zip directory should have " + std::to_string(found.bytes) + " bytes from byte " + std::to_string(found.offset) +
+                ", which is past byte " + std::to_string(limit) + ", where it ends");
   if (found.entries > found.bytes / kCentralBytes)
-    corrupt(bytes.path(), end, "the zip directory should have " + std::to_string(found.entries) + " entries in " + std::to_string(found.bytes) + " bytes");
+    corrupt(bytes.path(), end,
+            "the zip directory should have " + std::to_string(found.entries) + " entries in " + std::to_string(found.bytes) +
+                " bytes");
   return found;
 }
 
@@ -102,7 +108,9 @@ void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at
 
 // The entry's own header repeats its name, and its content lies behind it, before the directory.
 void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t directory) {
-  const auto wrong = [&](const std::string& what) { corrupt(bytes.path(), header, "the entry " + shown(entry.name) + " " + what); };
+  const auto wrong = [&](const std::string& what) {
+    corrupt(bytes.path(), header, "the entry " + shown(entry.name) + " " + what);
+  };
   if (header > directory || directory - header < kLocalBytes) wrong("should have its header here, where no entry can be");
   Cursor local(bytes, header, directory, 256);
   const char* const what = "an entry's header";
@@ -133,7 +141,8 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   for (uint64_t i = 0; i < found.entries; ++i) {
     const uint64_t at = directory.offset();
     const char* const what = "an entry of the zip directory";
-    if (directory.number<uint32_t>(what) != kCentral) corrupt(bytes.path(), at, "no entry of the zip directory is here; it should have " + std::to_string(found.entries));
+    if (directory.number<uint32_t>(what) != kCentral)
+      corrupt(bytes.path(), at, "no entry of the zip directory is here; it should have " + std::to_string(found.entries));
     directory.take(4, what);
     const auto flags = directory.number<uint16_t>(what), method = directory.number<uint16_t>(what);
     directory.take(4, what);
@@ -142,31 +151,38 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     Wide wide{};
     wide.stored_bytes = directory.number<uint32_t>(what);
     wide.bytes = directory.number<uint32_t>(what);
-    const auto name_bytes = directory.number<uint16_t>(what), extra_bytes = directory.number<uint16_t>(what), comment_bytes = directory.number<uint16_t>(what);
+    const auto name_bytes = directory.number<uint16_t>(what), extra_bytes = directory.number<uint16_t>(what),
+               comment_bytes = directory.number<uint16_t>(what);
     directory.take(8, what);
     wide.offset = directory.number<uint32_t>(what);
     entry.name = directory.take(name_bytes, "an entry's name");
     widen(wide, directory.take(extra_bytes, "an entry's extra part"), bytes, at);
     directory.take(comment_bytes, "an entry's comment");
     if (flags & kEncrypted) unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is encrypted");
-    if (method != 0) unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is compressed (method " + std::to_string(method) + ")");
-    if (wide.bytes != wide.stored_bytes) corrupt(bytes.path(), at, "the entry " + shown(entry.name) + " is not compressed and has two sizes");
+    if (method != 0)
+      unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is compressed (method " + std::to_string(method) + ")");
+    if (wide.bytes != wide.stored_bytes)
+      corrupt(bytes.path(), at, "the entry " + shown(entry.name) + " is not compressed and has two sizes");
     entry.bytes = wide.bytes;
     read_local(bytes, entry, wide.offset, found.offset);
     extents.emplace_back(wide.offset, entry.offset + entry.bytes);
     entries_.push_back(std::move(entry));
   }
-  if (directory.left() != 0) corrupt(bytes.path(), directory.offset(), std::to_string(directory.left()) + " bytes follow the zip directory's last entry");
+  if (directory.left() != 0)
+    corrupt(bytes.path(), directory.offset(), std::to_string(directory.left()) + " bytes follow the zip directory's last entry");
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
-    if (extents[i].first < extents[i - 1].second) corrupt(bytes.path(), extents[i].first, "two entries of the zip archive overlap here");
+    if (extents[i].first < extents[i - 1].second)
+      corrupt(bytes.path(), extents[i].first, "two entries of the zip archive overlap here");
   std::sort(entries_.begin(), entries_.end(), [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
   for (size_t i = 1; i < entries_.size(); ++i)
-    if (entries_[i].name == entries_[i - 1].name) corrupt(bytes.path(), entries_[i].offset, "the zip archive has two entries " + shown(entries_[i].name));
+    if (entries_[i].name == entries_[i - 1].name)
+      corrupt(bytes.path(), entries_[i].offset, "the zip archive has two entries " + shown(entries_[i].name));
 }
 
 const ZipEntry* ZipDirectory::find(std::string_view name) const {
-  const auto found = std::lower_bound(entries_.begin(), entries_.end(), name, [](const ZipEntry& entry, std::string_view key) { return entry.name < key; });
+  const auto found = std::lower_bound(entries_.begin(), entries_.end(), name,
+                                      [](const ZipEntry& entry, std::string_view key) { return entry.name < key; });
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -177,11 +193,16 @@ void check_crc(const Bytes& bytes, const ZipEntry& entry) {
     const std::string_view part = content.take(std::min<uint64_t>(content.left(), 64 << 10), "content");
     crc = ::crc32(crc, reinterpret_cast<const Bytef*>(part.data()), static_cast<uInt>(part.size()));
   }
-  if (crc != entry.crc) corrupt(bytes.path(), entry.offset, "the entry " + shown(entry.name) + " is damaged: its checksum is another than the directory's");
+  if (crc != entry.crc)
+    corrupt(bytes.path(), entry.offset,
+            "the entry " + shown(entry.name) + " is damaged: its checksum is another than the directory's");
 }
 
 std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit) {
-  if (entry.bytes > limit) corrupt(bytes.path(), entry.offset, "the entry " + shown(entry.name) + " has " + std::to_string(entry.bytes) + " bytes, at most " + std::to_string(limit) + " are sensible");
+  if (entry.bytes > limit)
+    corrupt(bytes.path(), entry.offset,
+            "the entry " + shown(entry.name) + " has " + std::to_string(entry.bytes) + " bytes, at most " +
+                std::to_string(limit) + " are sensible");
   check_crc(bytes, entry);
   std::string text(entry.bytes, '\0');
   bytes.read(text.data(), text.size(), entry.offset);

@@ -2,11 +2,11 @@
 // LibTorch's own dispatch on torch_device_type; copies that overlap compute run on queues (interfaces/queue.h).
 #pragma once
 
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <cstdint>
 #include <string>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 

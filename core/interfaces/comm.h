@@ -1,15 +1,15 @@
 // Communication between ranks, on raw pointers: a Comm plugin's object, its groups, and the work in flight.
 #pragma once
 
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 

@@ -19,14 +19,22 @@ namespace {
 int32_t status_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kArgument:
-    case ErrorCode::kConfig: return GANNET_INVALID_ARGUMENT;
-    case ErrorCode::kUnsupported: return GANNET_UNSUPPORTED;
-    case ErrorCode::kOutOfMemory: return GANNET_OUT_OF_MEMORY;
-    case ErrorCode::kIo: return GANNET_IO_ERROR;
-    case ErrorCode::kTimeout: return GANNET_TIMEOUT;
-    case ErrorCode::kPeerLost: return GANNET_PEER_LOST;
-    case ErrorCode::kUnavailable: return GANNET_UNAVAILABLE;
-    default: return GANNET_INTERNAL;
+    case ErrorCode::kConfig:
+      return GANNET_INVALID_ARGUMENT;
+    case ErrorCode::kUnsupported:
+      return GANNET_UNSUPPORTED;
+    case ErrorCode::kOutOfMemory:
+      return GANNET_OUT_OF_MEMORY;
+    case ErrorCode::kIo:
+      return GANNET_IO_ERROR;
+    case ErrorCode::kTimeout:
+      return GANNET_TIMEOUT;
+    case ErrorCode::kPeerLost:
+      return GANNET_PEER_LOST;
+    case ErrorCode::kUnavailable:
+      return GANNET_UNAVAILABLE;
+    default:
+      return GANNET_INTERNAL;
   }
 }
 

@@ -1,11 +1,11 @@
 // A tier that buffers live in when they are not in use (host memory, NVMe): an Offload plugin's object.
 #pragma once
 
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <cstdint>
 #include <string>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 
@@ -19,7 +19,7 @@ class Offload {
   uint64_t alignment_bytes() const;
   void* allocate(uint64_t bytes, const std::string& name);  // a region's handle
   void release(void* region);
-  void* address(void* region) const;  // null where the tier cannot be addressed
+  void* address(void* region) const;                                        // null where the tier cannot be addressed
   void* read(void* region, uint64_t offset, void* buffer, uint64_t bytes);  // a work's handle
   void* write(void* region, uint64_t offset, const void* buffer, uint64_t bytes);
   void wait(void* work);

@@ -9,17 +9,28 @@ namespace {
 
 const char* dtype_name(gannet_dtype dtype) {
   switch (dtype) {
-    case GANNET_DTYPE_NONE: return "none";
-    case GANNET_FLOAT32: return "fp32";
-    case GANNET_FLOAT64: return "fp64";
-    case GANNET_FLOAT16: return "fp16";
-    case GANNET_BFLOAT16: return "bf16";
-    case GANNET_INT8: return "int8";
-    case GANNET_UINT8: return "uint8";
-    case GANNET_INT16: return "int16";
-    case GANNET_INT32: return "int32";
-    case GANNET_INT64: return "int64";
-    case GANNET_BOOL: return "bool";
+    case GANNET_DTYPE_NONE:
+      return "none";
+    case GANNET_FLOAT32:
+      return "fp32";
+    case GANNET_FLOAT64:
+      return "fp64";
+    case GANNET_FLOAT16:
+      return "fp16";
+    case GANNET_BFLOAT16:
+      return "bf16";
+    case GANNET_INT8:
+      return "int8";
+    case GANNET_UINT8:
+      return "uint8";
+    case GANNET_INT16:
+      return "int16";
+    case GANNET_INT32:
+      return "int32";
+    case GANNET_INT64:
+      return "int64";
+    case GANNET_BOOL:
+      return "bool";
   }
   return "unknown";
 }

@@ -5,11 +5,11 @@
 //   adam.update(args);                                    // throws gannet::Error with the plugin's own sentence
 #pragma once
 
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <string>
 #include <vector>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 

@@ -1,11 +1,11 @@
 // A schedule: from a plugin. A pure function of the number of updates applied.
 #pragma once
 
-#include "interfaces/host.h"
-#include "plugin/plugin.h"
-
 #include <cstdint>
 #include <optional>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 

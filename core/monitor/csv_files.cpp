@@ -1,9 +1,9 @@
 // csv_monitor: the files that DeepSpeed writes, a row for each boundary.
-#include "monitor/output.h"
-#include "monitor/writers.h"
-
 #include <algorithm>
 #include <map>
+
+#include "monitor/output.h"
+#include "monitor/writers.h"
 
 namespace gannet::monitor {
 namespace {
@@ -13,7 +13,8 @@ class CsvFiles : public Writer {
   explicit CsvFiles(std::string folder) : output_({.who = "csv_monitor"}), folder_(std::move(folder)) {}
 
   void step(const Step& step, double) override {
-    for (const auto& [tag, value] : scalars_of(step)) output_.add(file_of(tag), std::to_string(step.samples) + "," + Value(value).to_json() + "\r\n");
+    for (const auto& [tag, value] : scalars_of(step))
+      output_.add(file_of(tag), std::to_string(step.samples) + "," + Value(value).to_json() + "\r\n");
   }
   void flush() override { output_.flush(); }
 
@@ -23,7 +24,8 @@ class CsvFiles : public Writer {
     const auto [place, is_new] = files_.try_emplace(tag);
     if (!is_new) return place->second;
     std::string name = tag;
-    std::replace_if(name.begin(), name.end(), [](char letter) { return letter == '/' || letter == ' '; }, '_');
+    std::replace_if(
+        name.begin(), name.end(), [](char letter) { return letter == '/' || letter == ' '; }, '_');
     return place->second = output_.open(folder_ + "/" + name + ".csv", "step," + tag.substr(tag.rfind('/') + 1) + "\r\n");
   }
 

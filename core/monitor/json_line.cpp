@@ -47,8 +47,10 @@ std::string json_line(const Value& value) {
   line.reserve(text.size() + 1);
   for (size_t at = 0; at < text.size();) {
     const size_t size = character_at(text, at);
-    if (size > 0) line.append(text, at, size);
-    else line += "\xEF\xBF\xBD";
+    if (size > 0)
+      line.append(text, at, size);
+    else
+      line += "\xEF\xBF\xBD";
     at += size > 0 ? size : 1;
   }
   line += '\n';

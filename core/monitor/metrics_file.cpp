@@ -1,11 +1,11 @@
 // The metrics file: JSON lines, schema 1.
+#include <ctime>
+
 #include "base/machine.h"
 #include "base/machine_memory.h"
 #include "monitor/json_line.h"
 #include "monitor/output.h"
 #include "monitor/writers.h"
-
-#include <ctime>
 
 namespace gannet::monitor {
 namespace {
@@ -26,14 +26,15 @@ Dict machine() {
   const MachineMemory memory = machine_memory();
   List sets;
   for (const auto& name : machine.instruction_sets) sets.emplace_back(name);
-  return Dict{{"host", machine.host},
-              {"system", machine.system},
-              {"distribution", machine.distribution},
-              {"processor", machine.processor},
-              {"cores", machine.cores},
-              {"instruction_sets", std::move(sets)},
-              {"memory_bytes", static_cast<int64_t>(memory.physical_bytes)},
-              {"memory_limit_bytes", memory.cgroup.limit_bytes ? Value(static_cast<int64_t>(*memory.cgroup.limit_bytes)) : Value()}};
+  return Dict{
+      {"host", machine.host},
+      {"system", machine.system},
+      {"distribution", machine.distribution},
+      {"processor", machine.processor},
+      {"cores", machine.cores},
+      {"instruction_sets", std::move(sets)},
+      {"memory_bytes", static_cast<int64_t>(memory.physical_bytes)},
+      {"memory_limit_bytes", memory.cgroup.limit_bytes ? Value(static_cast<int64_t>(*memory.cgroup.limit_bytes)) : Value()}};
 }
 
 template <class Number>
@@ -49,8 +50,10 @@ class MetricsFile : public Writer {
 
   void run(const Run& run) override {
     List config, plugins;
-    for (const auto& entry : run.config) config.push_back(Dict{{"key", dotted(entry.path)}, {"value", entry.value}, {"origin", entry.origin}});
-    for (const auto& plugin : run.plugins) plugins.push_back(Dict{{"kind", plugin.kind}, {"name", plugin.name}, {"version", plugin.version}, {"file", plugin.file}});
+    for (const auto& entry : run.config)
+      config.push_back(Dict{{"key", dotted(entry.path)}, {"value", entry.value}, {"origin", entry.origin}});
+    for (const auto& plugin : run.plugins)
+      plugins.push_back(Dict{{"kind", plugin.kind}, {"name", plugin.name}, {"version", plugin.version}, {"file", plugin.file}});
     add(Dict{{"kind", "run"},
              {"schema", 1},
              {"gannet", GANNET_VERSION},

@@ -1,12 +1,14 @@
 #include "monitor/monitor.h"
 
-#include "monitor/writers.h"
-
 #include <cstdio>
+
+#include "monitor/writers.h"
 
 namespace gannet::monitor {
 
-bool is_wanted(const config::Settings& settings) { return !settings.metrics_path.empty() || settings.tensorboard.enabled || settings.csv_monitor.enabled; }
+bool is_wanted(const config::Settings& settings) {
+  return !settings.metrics_path.empty() || settings.tensorboard.enabled || settings.csv_monitor.enabled;
+}
 
 Monitor::Monitor(const config::Settings& settings, const Run& run) {
   if (!settings.metrics_path.empty()) writers_.push_back(metrics_file(settings.metrics_path));
@@ -38,7 +40,9 @@ void Monitor::flush() {
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
   const std::string prefix = "Train/Samples/";
   std::vector<std::pair<std::string, double>> scalars;
-  const auto add = [&](const std::string& name, double value) { scalars.emplace_back(name.find('/') == std::string::npos ? prefix + name : name, value); };
+  const auto add = [&](const std::string& name, double value) {
+    scalars.emplace_back(name.find('/') == std::string::npos ? prefix + name : name, value);
+  };
   if (step.loss) add("train_loss", *step.loss);
   if (!step.next_lr.empty()) add("lr", step.next_lr[0]);
   if (step.has_loss_scale) add("loss_scale", step.next_loss_scale);
@@ -56,9 +60,12 @@ std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
 std::string bytes_text(uint64_t bytes) {
   char text[32];
   const auto size = static_cast<double>(bytes);
-  if (size >= 1e9) std::snprintf(text, sizeof(text), "%.1f GB", size * 1e-9);
-  else if (size >= 1e6) std::snprintf(text, sizeof(text), "%.1f MB", size * 1e-6);
-  else std::snprintf(text, sizeof(text), "%.1f kB", size * 1e-3);
+  if (size >= 1e9)
+    std::snprintf(text, sizeof(text), "%.1f GB", size * 1e-9);
+  else if (size >= 1e6)
+    std::snprintf(text, sizeof(text), "%.1f MB", size * 1e-6);
+  else
+    std::snprintf(text, sizeof(text), "%.1f kB", size * 1e-3);
   return text;
 }
 

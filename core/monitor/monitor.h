@@ -6,8 +6,6 @@
 //   monitor.event("checkpoint", 1, "saved run1/global_step1");
 #pragma once
 
-#include "config/resolve.h"
-
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -16,6 +14,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "config/resolve.h"
 
 namespace gannet::monitor {
 
@@ -33,26 +33,26 @@ struct Run {
 
 // One step, of all ranks where it says so, else of rank 0.
 struct Step {
-  int64_t step = 0, samples = 0;          // done, this one included
-  std::optional<double> loss;             // mean over micro-batches and ranks
-  std::vector<double> lr;                 // of each group, as this step used it
-  std::vector<double> next_lr;            // as the next one will
+  int64_t step = 0, samples = 0;  // done, this one included
+  std::optional<double> loss;     // mean over micro-batches and ranks
+  std::vector<double> lr;         // of each group, as this step used it
+  std::vector<double> next_lr;    // as the next one will
   std::optional<double> grad_norm;
   double loss_scale = 1, next_loss_scale = 1;
-  bool has_loss_scale = false;            // fp16
+  bool has_loss_scale = false;  // fp16
   bool applied = true;
-  std::string reason;                     // why it was skipped
-  double seconds = 0;                     // since the former boundary
+  std::string reason;                                   // why it was skipped
+  double seconds = 0;                                   // since the former boundary
   std::vector<std::pair<std::string, double>> phases;   // seconds
   std::vector<std::pair<std::string, double>> elapsed;  // ms, by the names of DeepSpeed's tags; with wall_clock_breakdown
   std::vector<std::pair<std::string, int64_t>> counts;  // what the program counted, of all ranks
   std::vector<std::pair<std::string, double>> values;   // the program's own
-  int64_t memory_bytes = 0;               // resident
+  int64_t memory_bytes = 0;                             // resident
 };
 
 struct Event {
   int64_t step = 0;
-  std::string what, text;                 // "checkpoint", "saved run1/global_step40, 1.2 GB in 0.8 s"
+  std::string what, text;  // "checkpoint", "saved run1/global_step40, 1.2 GB in 0.8 s"
 };
 
 class Writer {

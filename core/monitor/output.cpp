@@ -1,8 +1,7 @@
 #include "monitor/output.h"
 
-#include <gannet/log.h>
-
 #include <fcntl.h>
+#include <gannet/log.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -19,9 +19,9 @@ class Output {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    std::string who;                        // begins the warning
+    std::string who;  // begins the warning
     std::chrono::milliseconds retry{60'000};
-    bool is_text = true;                    // a last line that a crash cut short is ended before anything is added
+    bool is_text = true;  // a last line that a crash cut short is ended before anything is added
   };
   explicit Output(Options options) : options_(std::move(options)) {}
   ~Output();

@@ -52,14 +52,16 @@ Axis axis_of(const Chart& chart, const Extent& extent) {
 }
 
 std::string description(const Chart& chart) {
-  std::string text = chart.title + (chart.unit.empty() ? "" : " in " + chart.unit) + (chart.is_stack ? ", stacked" : "") + " by step. ";
+  std::string text =
+      chart.title + (chart.unit.empty() ? "" : " in " + chart.unit) + (chart.is_stack ? ", stacked" : "") + " by step. ";
   for (const ChartLine& line : chart.lines) {
     const Series& series = line.series;
     if (series.known == 0) continue;
-    text += (line.name.empty() ? "" : line.name + ": ") + number_text(series.first) + " at step " + with_commas(series.first_step);
+    text +=
+        (line.name.empty() ? "" : line.name + ": ") + number_text(series.first) + " at step " + with_commas(series.first_step);
     if (series.known > 1)
-      text += ", " + number_text(series.last) + " at step " + with_commas(series.last_step) + "; smallest " + number_text(series.low) +
-              ", largest " + number_text(series.high);
+      text += ", " + number_text(series.last) + " at step " + with_commas(series.last_step) + "; smallest " +
+              number_text(series.low) + ", largest " + number_text(series.high);
     text += ". ";
   }
   return text;
@@ -73,7 +75,8 @@ std::string caption(const Chart& chart, const Buckets& buckets, const Extent& ex
   for (const ChartLine& line : chart.lines) bad += line.series.bad;
   std::string note = html_text(chart.note);
   const auto append = [&note](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
-  if (extent.above > 0) append(plural(extent.above, buckets.is_exact() ? "step" : "place") + " above the axis, up to " + number_text(extent.highest));
+  if (extent.above > 0)
+    append(plural(extent.above, buckets.is_exact() ? "step" : "place") + " above the axis, up to " + number_text(extent.highest));
   if (bad > 0) append("not finite at " + plural(bad, "step") + " (×)");
   html += "<span class=\"note\">" + note + "</span>";
   if (chart.has_log) html += "<label for=\"log-" + chart.id + "\">log</label>";
@@ -107,7 +110,8 @@ std::string chart_html(const Chart& chart, const Buckets& buckets, const Marks& 
   if (chart.has_log) html += "<input type=\"checkbox\" class=\"log-switch\" id=\"log-" + chart.id + "\" autocomplete=\"off\">";
   html += caption(chart, buckets, extent);
   html += plot_html(chart, buckets, marks, axis_of(chart, extent), chart.has_log ? "plot linear" : "plot", label);
-  if (chart.has_log) html += plot_html(chart, buckets, marks, Axis::log10(extent.low, extent.high), "plot log", label + "Logarithmic axis.");
+  if (chart.has_log)
+    html += plot_html(chart, buckets, marks, Axis::log10(extent.low, extent.high), "plot log", label + "Logarithmic axis.");
   return html + "</figure>\n";
 }
 

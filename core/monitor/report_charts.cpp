@@ -10,9 +10,9 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxGroups = 7;   // of different learning rates: one colour each
-constexpr size_t kMaxCounts = 4;   // charts of what the program counted
-constexpr size_t kMaxValues = 16;  // charts of the program's own values
+constexpr size_t kMaxGroups = 7;         // of different learning rates: one colour each
+constexpr size_t kMaxCounts = 4;         // charts of what the program counted
+constexpr size_t kMaxValues = 16;        // charts of the program's own values
 constexpr int64_t kWorthSmoothing = 20;  // steps
 constexpr int kOther = 7;                // the palette's grey
 
@@ -91,20 +91,28 @@ class Builder {
     size_t left_out = 0;
     for (size_t group = 0; group < groups; ++group) {
       const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return same(kind[0], group); });
-      if (found != kinds.end()) found->push_back(group);
-      else if (kinds.size() < kMaxGroups) kinds.push_back({group});
-      else ++left_out;
+      if (found != kinds.end())
+        found->push_back(group);
+      else if (kinds.size() < kMaxGroups)
+        kinds.push_back({group});
+      else
+        ++left_out;
     }
-    if (left_out > 0) charts_.notes.push_back("the learning rates of " + plural(int64_t(left_out), "more group") + " are not drawn");
+    if (left_out > 0)
+      charts_.notes.push_back("the learning rates of " + plural(int64_t(left_out), "more group") + " are not drawn");
     if (kinds.empty()) return;
     Chart chart{.id = "lr", .title = kinds.size() == 1 ? "Learning rate" : "Learning rates", .scale = Chart::Scale::kFromZero};
     if (kinds.size() == 1 && groups > 1) chart.note = "of all " + std::to_string(groups) + " groups";
     for (const auto& kind : kinds) {
       const size_t group = kind[0];
-      ChartLine line{"", static_cast<int>(chart.lines.size()), series(buckets_, [group](const Step& step) {
-                       return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt;
-                     }), {}};
-      if (kinds.size() > 1) line.name = "group " + std::to_string(group) + (kind.size() > 1 ? " +" + std::to_string(kind.size() - 1) : "");
+      ChartLine line{
+          "",
+          static_cast<int>(chart.lines.size()),
+          series(buckets_,
+                 [group](const Step& step) { return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt; }),
+          {}};
+      if (kinds.size() > 1)
+        line.name = "group " + std::to_string(group) + (kind.size() > 1 ? " +" + std::to_string(kind.size() - 1) : "");
       chart.lines.push_back(std::move(line));
     }
     charts_.all.push_back(std::move(chart));
@@ -123,14 +131,16 @@ class Builder {
   }
 
   void loss_scale() {
-    const bool is_used = std::any_of(records_.steps.begin(), records_.steps.end(), [](const Step& step) { return step.loss_scale.value_or(1) != 1; });
+    const bool is_used = std::any_of(records_.steps.begin(), records_.steps.end(),
+                                     [](const Step& step) { return step.loss_scale.value_or(1) != 1; });
     if (is_used)
-      add({.id = "loss-scale", .title = "Loss scale", .scale = Chart::Scale::kPowersOfTwo}, [](const Step& step) { return step.loss_scale; });
+      add({.id = "loss-scale", .title = "Loss scale", .scale = Chart::Scale::kPowersOfTwo},
+          [](const Step& step) { return step.loss_scale; });
   }
 
   static int phase_colour(const std::string& name, size_t index) {
-    const std::vector<std::string> known = {"forward", "backward", "reduce", "check", "update", "publish", "offload", "",
-                                            "gather", "evaluate", "checkpoint", "forget"};
+    const std::vector<std::string> known = {"forward", "backward", "reduce", "check",    "update",     "publish",
+                                            "offload", "",         "gather", "evaluate", "checkpoint", "forget"};
     const auto found = std::find(known.begin(), known.end(), name);
     return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
   }
@@ -141,10 +151,19 @@ class Builder {
     const Series whole = series(buckets_, seconds);
     if (whole.known == 0) return;
     const double factor = whole.mean() < 1 ? 1e3 : 1;
-    Chart chart{.id = "step-time", .title = "Step time", .unit = factor > 1 ? "ms" : "s", .scale = Chart::Scale::kFromZero, .is_stack = true};
+    Chart chart{.id = "step-time",
+                .title = "Step time",
+                .unit = factor > 1 ? "ms" : "s",
+                .scale = Chart::Scale::kFromZero,
+                .is_stack = true};
     for (size_t phase = 0; phase < records_.phase_names.size(); ++phase) {
-      const auto extract = [phase](const Step& step) { return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt; };
-      ChartLine line{records_.phase_names[phase], phase_colour(records_.phase_names[phase], phase), series(buckets_, times(extract, factor)), {}};
+      const auto extract = [phase](const Step& step) {
+        return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt;
+      };
+      ChartLine line{records_.phase_names[phase],
+                     phase_colour(records_.phase_names[phase], phase),
+                     series(buckets_, times(extract, factor)),
+                     {}};
       if (line.series.high > 0) chart.lines.push_back(std::move(line));
     }
     const auto rest = [](const Step& step) -> std::optional<double> {
@@ -153,7 +172,8 @@ class Builder {
       for (const auto& [phase, value] : step.phases) left -= value;
       return std::max(0.0, left);
     };
-    ChartLine other{chart.lines.empty() ? "step" : "other", chart.lines.empty() ? 0 : kOther, series(buckets_, times(rest, factor)), {}};
+    ChartLine other{
+        chart.lines.empty() ? "step" : "other", chart.lines.empty() ? 0 : kOther, series(buckets_, times(rest, factor)), {}};
     if (other.series.high > 0) chart.lines.push_back(std::move(other));
     if (!chart.lines.empty()) charts_.all.push_back(std::move(chart));
   }
@@ -161,7 +181,8 @@ class Builder {
   void throughput() {
     const size_t counts = std::min(records_.count_names.size(), kMaxCounts);
     for (size_t i = 0; i < counts; ++i)
-      add({.id = "rate-" + std::to_string(i), .title = records_.count_names[i] + "/s", .scale = Chart::Scale::kFromZero}, rate_of(i));
+      add({.id = "rate-" + std::to_string(i), .title = records_.count_names[i] + "/s", .scale = Chart::Scale::kFromZero},
+          rate_of(i));
     if (counts == 0) add({.id = "rate", .title = "samples/s", .scale = Chart::Scale::kFromZero}, samples_rate());
     leave_out("counts", records_.count_names, counts);
   }
@@ -172,14 +193,19 @@ class Builder {
     if (whole.known == 0) return;
     const double gib = 1024.0 * 1024 * 1024;
     const bool is_large = whole.high >= gib;
-    add({.id = "memory", .title = "Memory of rank 0", .unit = is_large ? "GiB" : "MiB", .note = "resident", .scale = Chart::Scale::kFromZero},
+    add({.id = "memory",
+         .title = "Memory of rank 0",
+         .unit = is_large ? "GiB" : "MiB",
+         .note = "resident",
+         .scale = Chart::Scale::kFromZero},
         times(bytes, is_large ? 1 / gib : 1024 / gib));
   }
 
   void values() {
     const size_t count = std::min(records_.value_names.size(), kMaxValues);
     for (size_t i = 0; i < count; ++i)
-      add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]}, [i](const Step& step) { return in(step.values, i); });
+      add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]},
+          [i](const Step& step) { return in(step.values, i); });
     leave_out("values", records_.value_names, count);
   }
 
@@ -208,7 +234,9 @@ Extract rate_of(size_t count) {
 }
 
 Extract samples_rate() {
-  return [](const Step& step) { return per_second(step.samples > 0 ? std::optional(static_cast<double>(step.samples)) : std::nullopt, step); };
+  return [](const Step& step) {
+    return per_second(step.samples > 0 ? std::optional(static_cast<double>(step.samples)) : std::nullopt, step);
+  };
 }
 
 double half_life(const Records& records) { return std::max(2.0, std::floor(static_cast<double>(records.steps.size()) / 80)); }

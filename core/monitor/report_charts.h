@@ -16,7 +16,7 @@ Charts charts_of(const Records& records, const Buckets& buckets);
 
 // What is counted or measured by step, for the tiles and the tables too.
 Extract loss_of();
-Extract rate_of(size_t count);           // of the counts' names, a second
+Extract rate_of(size_t count);  // of the counts' names, a second
 Extract samples_rate();
 double half_life(const Records& records);  // of the smoothed loss, in steps
 

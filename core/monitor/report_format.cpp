@@ -26,7 +26,8 @@ size_t character_length(std::string_view text) {
     return 3;
   }
   if (first >= 0xF0 && first < 0xF5) {
-    if (!follows(1) || !follows(2) || !follows(3) || (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90)) return 0;
+    if (!follows(1) || !follows(2) || !follows(3) || (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90))
+      return 0;
     return 4;
   }
   return 0;
@@ -106,12 +107,23 @@ std::string html_text(std::string_view text) {
   std::string escaped;
   each_character(text, [&](std::string_view character) {
     switch (character[0]) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      case '\'': escaped += "&#39;"; break;
-      default: escaped += character;
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      case '\'':
+        escaped += "&#39;";
+        break;
+      default:
+        escaped += character;
     }
   });
   return escaped;
@@ -121,14 +133,29 @@ std::string script_string(std::string_view text) {
   std::string escaped = "\"";
   each_character(text, [&](std::string_view character) {
     switch (character[0]) {
-      case '"': escaped += "\\\""; break;
-      case '\\': escaped += "\\\\"; break;
-      case '\n': escaped += "\\n"; break;
-      case '\t': escaped += "\\t"; break;
-      case '<': escaped += "\\u003c"; break;
-      case '>': escaped += "\\u003e"; break;
-      case '&': escaped += "\\u0026"; break;
-      default: escaped += character;
+      case '"':
+        escaped += "\\\"";
+        break;
+      case '\\':
+        escaped += "\\\\";
+        break;
+      case '\n':
+        escaped += "\\n";
+        break;
+      case '\t':
+        escaped += "\\t";
+        break;
+      case '<':
+        escaped += "\\u003c";
+        break;
+      case '>':
+        escaped += "\\u003e";
+        break;
+      case '&':
+        escaped += "\\u0026";
+        break;
+      default:
+        escaped += character;
     }
   });
   return escaped + '"';

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 64;          // of nesting: printing a config's value recurses
+constexpr int kMaxDepth = 64;            // of nesting: printing a config's value recurses
 constexpr size_t kMaxValueBytes = 2000;  // of one text that is shown
 constexpr int64_t kMaxStep = int64_t{1} << 53;
 
@@ -111,7 +111,8 @@ Run run_of(const Json& line) {
   for (const Json& row : list(line, "config")) {
     if (!row.is_object()) throw wrong("config", "list of objects", row);
     const auto value = row.find("value");
-    run.config.push_back({text(row, "key"), value == row.end() ? "" : clipped(value->dump(-1, ' ', false, Json::error_handler_t::replace)),
+    run.config.push_back({text(row, "key"),
+                          value == row.end() ? "" : clipped(value->dump(-1, ' ', false, Json::error_handler_t::replace)),
                           text(row, "origin")});
   }
   for (const Json& row : list(line, "plugins")) {
@@ -157,8 +158,10 @@ void check_depth(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char letter = text[i];
     if (in_string) {
-      if (letter == '\\') ++i;
-      else if (letter == '"') in_string = false;
+      if (letter == '\\')
+        ++i;
+      else if (letter == '"')
+        in_string = false;
     } else if (letter == '"') {
       in_string = true;
     } else if (letter == '{' || letter == '[') {

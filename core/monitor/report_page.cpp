@@ -35,7 +35,8 @@ std::string filled(std::string_view page, const std::map<std::string, std::strin
 std::string tiles_html(const Records& records) {
   std::string html;
   for (const Tile& tile : tiles_of(records))
-    html += "<div><dt>" + html_text(tile.label) + "</dt><dd>" + html_text(tile.value) + "<small>" + html_text(tile.detail) + "</small></dd></div>\n";
+    html += "<div><dt>" + html_text(tile.label) + "</dt><dd>" + html_text(tile.value) + "<small>" + html_text(tile.detail) +
+            "</small></dd></div>\n";
   return html;
 }
 
@@ -45,7 +46,8 @@ std::string notes_html(const std::vector<std::string>& notes) {
   return html.empty() ? "" : "<ul class=\"notes\">\n" + html + "</ul>\n";
 }
 
-std::string section(const std::string& id, const std::string& title, const std::string& inside, const std::string& behind_title = "") {
+std::string section(const std::string& id, const std::string& title, const std::string& inside,
+                    const std::string& behind_title = "") {
   if (inside.empty()) return "";
   return "<section id=\"" + id + "\"><h2>" + title + behind_title + "</h2>\n" + inside + "</section>\n";
 }
@@ -98,8 +100,11 @@ std::string data_json(const Records& records, const Charts& charts, const Bucket
     const Chart& chart = charts.all[c];
     std::vector<std::string> lines;
     for (const ChartLine& line : chart.lines) {
-      lines.push_back(list(line.series.points, [&](const Point& point) { return script_string(readout(point, chart.is_stack || buckets.is_exact())); }));
-      if (!line.smooth.empty()) lines.push_back(list(line.smooth, [](const Point& point) { return script_string(readout(point, true)); }));
+      lines.push_back(list(line.series.points, [&](const Point& point) {
+        return script_string(readout(point, chart.is_stack || buckets.is_exact()));
+      }));
+      if (!line.smooth.empty())
+        lines.push_back(list(line.smooth, [](const Point& point) { return script_string(readout(point, true)); }));
     }
     json += (c ? ",\n" : "\n") + script_string(chart.id) + ":" + list(lines, [](const std::string& line) { return line; });
   }
@@ -109,8 +114,9 @@ std::string data_json(const Records& records, const Charts& charts, const Bucket
 std::string charts_html(const Records& records, const Charts& charts, const Buckets& buckets) {
   if (records.steps.empty()) return "";
   const Moment last = moment_of(records, buckets.ranges().back());
-  std::string html = "<section id=\"charts\">\n<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\">" + last.steps + "</span></b><span id=\"now-when\">" +
-                     last.when + "</span><span id=\"now-skipped\">" + html_text(last.skipped) + "</span></div>\n";
+  std::string html = "<section id=\"charts\">\n<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\">" + last.steps +
+                     "</span></b><span id=\"now-when\">" + last.when + "</span><span id=\"now-skipped\">" +
+                     html_text(last.skipped) + "</span></div>\n";
   html += timeline_html(records, buckets);
   html += "<div class=\"grid\">\n";
   const Marks marks = marks_of(records, buckets);
@@ -149,7 +155,9 @@ std::string Report::html() const {
   tables += section("events", "Events", events_table(records));
   tables += section("runs", "Runs", runs_table(records));
   if (!records.steps.empty()) {
-    tables += section("numbers", "Numbers", numbers_table(charts) + "<details><summary>Some steps, evenly spaced</summary>\n" + steps_table(records) + "</details>\n");
+    tables += section("numbers", "Numbers",
+                      numbers_table(charts) + "<details><summary>Some steps, evenly spaced</summary>\n" + steps_table(records) +
+                          "</details>\n");
   }
   const std::string of_last = records.runs.size() > 1 ? small("of the last run") : "";
   tables += section("config", "Config", config_table(run), of_last);

@@ -9,10 +9,10 @@
 namespace gannet::report {
 namespace {
 
-constexpr double kSize = 1000;              // of the SVG's own coordinates, both ways
+constexpr double kSize = 1000;                      // of the SVG's own coordinates, both ways
 constexpr double kWideHeight = 260, kHeight = 150;  // of plots in pixels, as report.css has them
 constexpr double kLabelHeight = 15;
-constexpr double kNamedLayer = 0.04;        // a thinner layer of a stack has no label at its end
+constexpr double kNamedLayer = 0.04;  // a thinner layer of a stack has no label at its end
 
 std::string coordinate(double value) {
   char text[32];
@@ -41,8 +41,8 @@ class Plot {
       : chart_(chart), buckets_(buckets), marks_(marks), axis_(axis) {}
 
   std::string html(const std::string& classes, const std::string& label) {
-    svg_ = "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + html_text(label) + "\"><title>" +
-           html_text(chart_.title) + "</title><desc>" + html_text(label) + "</desc>";
+    svg_ = "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + html_text(label) +
+           "\"><title>" + html_text(chart_.title) + "</title><desc>" + html_text(label) + "</desc>";
     grid();
     if (chart_.is_stack)
       stack();
@@ -50,7 +50,8 @@ class Plot {
       for (const ChartLine& line : chart_.lines) curve(line);
     marks();
     end_labels();
-    return "<div class=\"" + classes + "\" tabindex=\"0\">" + svg_ + "</svg>" + around_ + "<i class=\"cursor\"></i><b class=\"cursor-step\"></b></div>\n";
+    return "<div class=\"" + classes + "\" tabindex=\"0\">" + svg_ + "</svg>" + around_ +
+           "<i class=\"cursor\"></i><b class=\"cursor-step\"></b></div>\n";
   }
 
  private:
@@ -152,7 +153,8 @@ class Plot {
     if (!skipped.empty()) svg_ += path("skipped", skipped);
     for (const auto& [place, label] : marks_.resumed) {
       resumed += "M" + coordinate(place) + " 0V1000";
-      if (chart_.is_wide) around_ += "<span class=\"resumed-label\" style=\"left:" + percent(place) + "\">" + html_text(label) + "</span>";
+      if (chart_.is_wide)
+        around_ += "<span class=\"resumed-label\" style=\"left:" + percent(place) + "\">" + html_text(label) + "</span>";
     }
     if (!resumed.empty()) svg_ += path("resumed", resumed);
   }
@@ -165,7 +167,8 @@ class Plot {
     double limit = 1;
     for (size_t i = ends_.size(); i-- > 0; limit = ends_[i].top - gap) ends_[i].top = std::min(ends_[i].top, limit);
     for (const End& end : ends_)
-      around_ += "<span class=\"end\" style=\"top:" + percent(end.top) + "\">" + chip(*end.line) + html_text(end.text) + "</span>";
+      around_ +=
+          "<span class=\"end\" style=\"top:" + percent(end.top) + "\">" + chip(*end.line) + html_text(end.text) + "</span>";
   }
 
   struct End {
@@ -184,7 +187,8 @@ class Plot {
 
 }  // namespace
 
-std::string plot_html(const Chart& chart, const Buckets& buckets, const Marks& marks, const Axis& axis, const std::string& classes, const std::string& label) {
+std::string plot_html(const Chart& chart, const Buckets& buckets, const Marks& marks, const Axis& axis,
+                      const std::string& classes, const std::string& label) {
   return Plot(chart, buckets, marks, axis).html(classes, label);
 }
 

@@ -9,7 +9,7 @@
 namespace gannet::report {
 
 // `label` tells in a sentence what a reader who does not see it would see.
-std::string plot_html(const Chart& chart, const Buckets& buckets, const Marks& marks, const Axis& axis, const std::string& classes,
-                      const std::string& label);
+std::string plot_html(const Chart& chart, const Buckets& buckets, const Marks& marks, const Axis& axis,
+                      const std::string& classes, const std::string& label);
 
 }  // namespace gannet::report

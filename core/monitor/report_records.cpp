@@ -28,9 +28,10 @@ std::string file_in(const fs::path& folder) {
   if (found.empty())
     throw Error(ErrorCode::kNotFound, "there is no metrics file (*.jsonl) in the folder " + folder.string(),
                 "a run writes one where the config says \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
-  throw Error(ErrorCode::kArgument, "there are " + std::to_string(found.size()) + " metrics files in the folder " + folder.string() +
-                                        ": " + join(found, ", "),
-              "name one of them");
+  throw Error(
+      ErrorCode::kArgument,
+      "there are " + std::to_string(found.size()) + " metrics files in the folder " + folder.string() + ": " + join(found, ", "),
+      "name one of them");
 }
 
 class Reader {
@@ -70,7 +71,8 @@ class Reader {
       for (int tries = 0; tries < kMaxTries && (at = line.find("{\"kind\"", at + 1)) != std::string::npos; ++tries) {
         try {
           add(parse_line(line.substr(at)));
-          records_.notes.push_back(where + " begins with a record that was cut short, as by a crash; the whole one behind it is used");
+          records_.notes.push_back(where +
+                                   " begins with a record that was cut short, as by a crash; the whole one behind it is used");
           return;
         } catch (const BadLine&) {  // a plugin's row has a kind too
         }
@@ -154,7 +156,8 @@ Records read_records(const std::string& path) {
   if (in.bad()) throw Error(ErrorCode::kIo, "reading the metrics file " + records.path + " failed half-way");
   if (reader.used() == 0) {
     if (!reader.has_bad())
-      throw Error(ErrorCode::kCorrupt, records.path + " is empty: no run has written to it yet", "a run writes its first line when it begins");
+      throw Error(ErrorCode::kCorrupt, records.path + " is empty: no run has written to it yet",
+                  "a run writes its first line when it begins");
     throw Error(ErrorCode::kCorrupt, records.path + " is not a metrics file: " + reader.first_bad(),
                 "a metrics file holds one JSON object a line, the first of kind \"run\"");
   }

@@ -44,7 +44,7 @@ using Named = std::vector<std::pair<size_t, double>>;  // index into a list of n
 struct Step {
   int64_t step = 0, samples = 0;  // samples: of this step
   size_t run = 0;
-  double time = 0;  // seconds since the run's start
+  double time = 0;                                                           // seconds since the run's start
   std::optional<double> loss, grad_norm, loss_scale, seconds, memory_bytes;  // may be NaN or infinite
   std::vector<double> lr;                                                    // by parameter group
   bool applied = true;
@@ -61,16 +61,16 @@ struct Event {
 
 struct Records {
   std::string path;
-  std::vector<Run> runs;  // at least one
+  std::vector<Run> runs;    // at least one
   std::vector<Step> steps;  // ascending, each once
   std::vector<Event> events;
   std::vector<std::string> phase_names, count_names, value_names;  // in the order in which they were met
-  std::vector<std::string> notes;  // one sentence each: what of the file could not be used
+  std::vector<std::string> notes;                                  // one sentence each: what of the file could not be used
 };
 
 // `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) where there is none, kIo where it cannot
-// be read, kCorrupt where nothing in it is a record of a run, kUnsupported where a newer Gannet wrote it. Single lines that are no
-// record are left out, and a note names them.
+// be read, kCorrupt where nothing in it is a record of a run, kUnsupported where a newer Gannet wrote it. Single lines that are
+// no record are left out, and a note names them.
 Records read_records(const std::string& path);
 
 }  // namespace gannet::report

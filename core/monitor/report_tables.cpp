@@ -25,15 +25,17 @@ class Table {
   }
 
   void gap(size_t left_out) {
-    html_ += "<tr class=\"gap\"><td colspan=\"" + std::to_string(heads_.size()) + "\">" + with_commas(int64_t(left_out)) + " rows left out</td></tr>\n";
+    html_ += "<tr class=\"gap\"><td colspan=\"" + std::to_string(heads_.size()) + "\">" + with_commas(int64_t(left_out)) +
+             " rows left out</td></tr>\n";
   }
 
   std::string html(const std::string& classes = "") const {
     std::string head;
     for (const std::string& one : heads_)
-      head += one[0] == '#' ? "<th scope=\"col\" class=\"number\">" + html_text(one.substr(1)) + "</th>" : "<th scope=\"col\">" + html_text(one) + "</th>";
-    return "<div class=\"scroll\" tabindex=\"0\"><table" + (classes.empty() ? "" : " class=\"" + classes + "\"") + "><thead><tr>" + head + "</tr></thead><tbody>\n" +
-           html_ + "</tbody></table></div>\n";
+      head += one[0] == '#' ? "<th scope=\"col\" class=\"number\">" + html_text(one.substr(1)) + "</th>"
+                            : "<th scope=\"col\">" + html_text(one) + "</th>";
+    return "<div class=\"scroll\" tabindex=\"0\"><table" + (classes.empty() ? "" : " class=\"" + classes + "\"") +
+           "><thead><tr>" + head + "</tr></thead><tbody>\n" + html_ + "</tbody></table></div>\n";
   }
 
  private:
@@ -67,7 +69,8 @@ std::string skipped_table(const Records& records) {
   if (skipped.empty()) return "";
   Table table({"#step", "#run", "#loss", "why"});
   add_some(skipped, table, [&](const Step* step, size_t) {
-    table.add({with_commas(step->step), run_name(step->run), shown(step->loss), step->reason.empty() ? "no reason is recorded" : step->reason});
+    table.add({with_commas(step->step), run_name(step->run), shown(step->loss),
+               step->reason.empty() ? "no reason is recorded" : step->reason});
   });
   return table.html();
 }
@@ -92,9 +95,10 @@ std::string runs_table(const Records& records) {
     for (size_t k = 0; k < std::min(keys.size(), kMaxChanges); ++k) changed += (k ? "; " : "") + keys[k];
     if (keys.size() > kMaxChanges) changed += "; and " + std::to_string(keys.size() - kMaxChanges) + " more";
     if (changed.empty()) changed = "nothing";
-    table.add({run_name(i), run.started_at.empty() ? "–" : run.started_at, with_commas(run.world_size), std::to_string(run.zero_stage), run.dtype,
-               run.steps == 0 ? "none" : with_commas(run.first_step) + "–" + with_commas(run.last_step), duration_text(run.seconds),
-               with_commas(run.left_behind), changed});
+    table.add({run_name(i), run.started_at.empty() ? "–" : run.started_at, with_commas(run.world_size),
+               std::to_string(run.zero_stage), run.dtype,
+               run.steps == 0 ? "none" : with_commas(run.first_step) + "–" + with_commas(run.last_step),
+               duration_text(run.seconds), with_commas(run.left_behind), changed});
   });
   return table.html();
 }
@@ -105,7 +109,8 @@ std::string numbers_table(const Charts& charts) {
     for (const ChartLine& line : chart.lines) {
       const Series& series = line.series;
       if (series.known == 0) continue;
-      const std::string name = chart.title + (line.name.empty() ? "" : ", " + line.name) + (chart.unit.empty() ? "" : ", " + chart.unit);
+      const std::string name =
+          chart.title + (line.name.empty() ? "" : ", " + line.name) + (chart.unit.empty() ? "" : ", " + chart.unit);
       table.add({name, number_text(series.first), number_text(series.last), number_text(series.low), with_commas(series.low_step),
                  number_text(series.high), with_commas(series.high_step), number_text(series.mean())});
     }
@@ -117,8 +122,8 @@ std::string steps_table(const Records& records) {
   const size_t count = std::min(kSampledSteps, records.steps.size());
   for (size_t i = 0; i < count; ++i) {
     const Step& step = records.steps[count == 1 ? 0 : i * (records.steps.size() - 1) / (count - 1)];
-    table.add({with_commas(step.step), run_name(step.run), shown(step.loss), step.lr.empty() ? "–" : number_text(step.lr[0]), shown(step.grad_norm),
-               shown(step.loss_scale), shown(step.seconds), step.applied ? "yes" : "no"});
+    table.add({with_commas(step.step), run_name(step.run), shown(step.loss), step.lr.empty() ? "–" : number_text(step.lr[0]),
+               shown(step.grad_norm), shown(step.loss_scale), shown(step.seconds), step.applied ? "yes" : "no"});
   }
   return table.html();
 }

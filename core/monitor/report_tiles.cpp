@@ -65,17 +65,20 @@ std::vector<Tile> tiles_of(const Records& records) {
                      "ZeRO stage " + std::to_string(run.zero_stage) + (run.dtype.empty() ? "" : ", " + run.dtype)});
   if (run.train_batch_size > 0)
     tiles.push_back({"batch", with_commas(run.train_batch_size),
-                     with_commas(run.micro_batch_size) + " × " + plural(run.accumulation_steps, "step") + " × " + plural(run.world_size, "rank")});
+                     with_commas(run.micro_batch_size) + " × " + plural(run.accumulation_steps, "step") + " × " +
+                         plural(run.world_size, "rank")});
   double seconds = 0;
   for (const Run& one : records.runs) seconds += one.seconds;
-  tiles.push_back({"duration", duration_text(seconds), records.runs.size() == 1 ? "one run" : "in " + plural(int64_t(records.runs.size()), "run")});
+  tiles.push_back({"duration", duration_text(seconds),
+                   records.runs.size() == 1 ? "one run" : "in " + plural(int64_t(records.runs.size()), "run")});
   if (records.steps.empty()) return tiles;
   tiles.push_back({"steps", with_commas(records.steps.back().step),
                    records.steps.front().step > 1 ? "from " + with_commas(records.steps.front().step) + " on" : "all recorded"});
   tiles.push_back(loss_tile(records));
   tiles.push_back(rate_tile(records));
   const int64_t skipped = skipped_steps(records);
-  tiles.push_back({"skipped", with_commas(skipped), skipped ? percent_of(skipped, static_cast<int64_t>(records.steps.size())) : "every step was taken"});
+  tiles.push_back({"skipped", with_commas(skipped),
+                   skipped ? percent_of(skipped, static_cast<int64_t>(records.steps.size())) : "every step was taken"});
   return tiles;
 }
 

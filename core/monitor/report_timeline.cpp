@@ -38,9 +38,11 @@ std::string run_rows(const Records& records, const Buckets& buckets) {
     const double left = buckets.first() == buckets.last() ? 0 : buckets.place(static_cast<double>(run.first_step) - 0.5);
     const double right = buckets.first() == buckets.last() ? 1 : buckets.place(static_cast<double>(run.last_step) + 0.5);
     const std::string name = "run " + std::to_string(i + 1);
-    rows[at] += "<i class=\"bar" + std::string(run.left_behind > 0 ? " behind" : "") + "\" style=\"left:" + percent(left) + ";width:" + percent(right - left) +
-                "\" title=\"" + name + ": steps " + with_commas(run.first_step) + " to " + with_commas(run.last_step) +
-                (run.left_behind > 0 ? "; " + plural(run.left_behind, "step") + " left behind by a later run" : "") + "\">" + name + "</i>";
+    rows[at] += "<i class=\"bar" + std::string(run.left_behind > 0 ? " behind" : "") + "\" style=\"left:" + percent(left) +
+                ";width:" + percent(right - left) + "\" title=\"" + name + ": steps " + with_commas(run.first_step) + " to " +
+                with_commas(run.last_step) +
+                (run.left_behind > 0 ? "; " + plural(run.left_behind, "step") + " left behind by a later run" : "") + "\">" +
+                name + "</i>";
   }
   std::string html;
   for (size_t i = 0; i < rows.size(); ++i) html += row(i == 0 ? "runs" : "", rows[i]);
@@ -86,9 +88,11 @@ std::string timeline_html(const Records& records, const Buckets& buckets) {
     last[event.what] = place;
     inside[event.what] += mark("event", place, "step " + with_commas(event.step) + ": " + event.text);
   }
-  for (size_t i = 0; i < std::min(kinds.size(), kMaxEventRows); ++i) html += row(kinds[i].empty() ? "events" : kinds[i] == "checkpoint" ? "saved" : kinds[i], inside[kinds[i]]);
+  for (size_t i = 0; i < std::min(kinds.size(), kMaxEventRows); ++i)
+    html += row(kinds[i].empty() ? "events" : kinds[i] == "checkpoint" ? "saved" : kinds[i], inside[kinds[i]]);
   std::string skipped;
-  for (const double place : marks_of(records, buckets).skipped) skipped += "<i class=\"skip\" style=\"left:" + percent(place) + "\"></i>";
+  for (const double place : marks_of(records, buckets).skipped)
+    skipped += "<i class=\"skip\" style=\"left:" + percent(place) + "\"></i>";
   if (!skipped.empty()) html += row("skipped", skipped);
   return "<div class=\"timeline\" aria-hidden=\"true\">\n" + html + "</div>\n";
 }

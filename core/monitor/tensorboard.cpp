@@ -1,8 +1,4 @@
 // TensorBoard's event files: frames of TFRecord around Event messages in protobuf's wire format, of which a few fields suffice.
-#include "monitor/crc32c.h"
-#include "monitor/output.h"
-#include "monitor/writers.h"
-
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +7,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+
+#include "monitor/crc32c.h"
+#include "monitor/output.h"
+#include "monitor/writers.h"
 
 namespace gannet::monitor {
 namespace {
@@ -95,7 +95,9 @@ std::string clean(std::string tag) {
 
 class TensorboardEvents : public Writer {
  public:
-  explicit TensorboardEvents(std::string folder) : output_({.who = "tensorboard", .is_text = false}), folder_(std::move(folder)) { open(); }
+  explicit TensorboardEvents(std::string folder) : output_({.who = "tensorboard", .is_text = false}), folder_(std::move(folder)) {
+    open();
+  }
 
   void step(const Step& step, double) override {
     if (output_.failures() != failures_) open();
@@ -110,7 +112,8 @@ class TensorboardEvents : public Writer {
     failures_ = output_.failures();
     char host[256] = "localhost", name[400];
     ::gethostname(host, sizeof(host) - 1);
-    std::snprintf(name, sizeof(name), "/events.out.tfevents.%010lld.%s.%d.%d", static_cast<long long>(wall_time()), host, static_cast<int>(::getpid()), files.fetch_add(1));
+    std::snprintf(name, sizeof(name), "/events.out.tfevents.%010lld.%s.%d.%d", static_cast<long long>(wall_time()), host,
+                  static_cast<int>(::getpid()), files.fetch_add(1));
     file_ = output_.open(folder_ + name, record(version_event()));
   }
 

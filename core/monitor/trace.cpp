@@ -2,7 +2,6 @@
 
 #include <gannet/log.h>
 #include <gannet/value.h>
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,7 +43,8 @@ Trace::~Trace() {
   std::lock_guard lock(mutex_);
   end();
   if (!is_begun_ && options_.rank == 0)
-    log_info("gannet.trace: nothing was traced: the run was before step " + std::to_string(options_.first_step) + " when it ended");
+    log_info("gannet.trace: nothing was traced: the run was before step " + std::to_string(options_.first_step) +
+             " when it ended");
 }
 
 void Trace::at(int64_t step, int64_t micro_batch) {
@@ -69,25 +69,24 @@ void Trace::name_thread(int64_t thread) {
   add(R"({"name":"thread_name","ph":"M","pid":)" + pid + ",\"tid\":" + std::to_string(thread) + R"(,"args":{"name":"engine"}})");
 }
 
-void Trace::add(std::string event) {
-  output_.add(file_, (std::exchange(is_begun_, true) ? ",\n" : "[\n") + event);
-}
+void Trace::add(std::string event) { output_.add(file_, (std::exchange(is_begun_, true) ? ",\n" : "[\n") + event); }
 
 void Trace::span(const char* name, Time began, Time ended) {
   std::lock_guard lock(mutex_);
   if (!is_on_) return;
-  add("{\"name\":" + quoted(name) + ",\"ph\":\"X\",\"ts\":" + microseconds(began.time_since_epoch()) + ",\"dur\":" + microseconds(ended - began) + ",\"pid\":" +
-      std::to_string(options_.rank) + ",\"tid\":" + std::to_string(::syscall(SYS_gettid)) + ",\"args\":{\"step\":" + std::to_string(step_) + ",\"micro_batch\":" +
-      std::to_string(micro_batch_) + "}}");
+  add("{\"name\":" + quoted(name) + ",\"ph\":\"X\",\"ts\":" + microseconds(began.time_since_epoch()) +
+      ",\"dur\":" + microseconds(ended - began) + ",\"pid\":" + std::to_string(options_.rank) +
+      ",\"tid\":" + std::to_string(::syscall(SYS_gettid)) + ",\"args\":{\"step\":" + std::to_string(step_) +
+      ",\"micro_batch\":" + std::to_string(micro_batch_) + "}}");
 }
 
 void Trace::flight(const char* kind, std::string_view name, Time began, Time ended, int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (!is_on_) return;
-  const std::string common = "{\"name\":" + quoted(name) + ",\"cat\":" + quoted(kind) + ",\"id\":" + std::to_string(++flights_) + ",\"pid\":" + std::to_string(options_.rank) +
-                             ",\"tid\":0,\"ph\":";
-  add(common + "\"b\",\"ts\":" + microseconds(began.time_since_epoch()) + ",\"args\":{\"step\":" + std::to_string(step_) + ",\"micro_batch\":" + std::to_string(micro_batch_) +
-      ",\"bytes\":" + std::to_string(bytes) + "}}");
+  const std::string common = "{\"name\":" + quoted(name) + ",\"cat\":" + quoted(kind) + ",\"id\":" + std::to_string(++flights_) +
+                             ",\"pid\":" + std::to_string(options_.rank) + ",\"tid\":0,\"ph\":";
+  add(common + "\"b\",\"ts\":" + microseconds(began.time_since_epoch()) + ",\"args\":{\"step\":" + std::to_string(step_) +
+      ",\"micro_batch\":" + std::to_string(micro_batch_) + ",\"bytes\":" + std::to_string(bytes) + "}}");
   add(common + "\"e\",\"ts\":" + microseconds(ended.time_since_epoch()) + "}");
 }
 

@@ -9,14 +9,14 @@
 // array open. Times are those of the machine's steady clock, so that the files of its ranks fit together.
 #pragma once
 
-#include "monitor/output.h"
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include "monitor/output.h"
 
 namespace gannet::monitor {
 

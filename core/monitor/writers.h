@@ -1,10 +1,10 @@
 // The monitors that there are.
 #pragma once
 
-#include "monitor/monitor.h"
-
 #include <memory>
 #include <string>
+
+#include "monitor/monitor.h"
 
 namespace gannet::monitor {
 

@@ -55,9 +55,10 @@ void check(const gannet_accelerator_api& api) {
                    GANNET_ENTRY(device_info), GANNET_ENTRY(set_device), GANNET_ENTRY(synchronize), GANNET_ENTRY(native_stream),
                    GANNET_ENTRY(default_comm), GANNET_ENTRY(plugin_device)});
   if (api.queue_create)
-    require_entries({GANNET_ENTRY(queue_destroy), GANNET_ENTRY(queue_copy), GANNET_ENTRY(event_record), GANNET_ENTRY(event_destroy),
-                     GANNET_ENTRY(event_query), GANNET_ENTRY(event_wait), GANNET_ENTRY(queue_wait_event),
-                     GANNET_ENTRY(queue_wait_stream), GANNET_ENTRY(stream_wait_event), GANNET_ENTRY(pin), GANNET_ENTRY(unpin)});
+    require_entries({GANNET_ENTRY(queue_destroy), GANNET_ENTRY(queue_copy), GANNET_ENTRY(event_record),
+                     GANNET_ENTRY(event_destroy), GANNET_ENTRY(event_query), GANNET_ENTRY(event_wait),
+                     GANNET_ENTRY(queue_wait_event), GANNET_ENTRY(queue_wait_stream), GANNET_ENTRY(stream_wait_event),
+                     GANNET_ENTRY(pin), GANNET_ENTRY(unpin)});
 }
 
 void check(const gannet_comm_api& api) {
@@ -87,12 +88,18 @@ void check_api(const void* pointer) {
 void check_api(const gannet_descriptor& descriptor) {
   if (!descriptor.api) refuse("its function table is null");
   switch (descriptor.kind) {
-    case GANNET_KIND_ACCELERATOR: return check_api<gannet_accelerator_api>(descriptor.api);
-    case GANNET_KIND_OPTIMIZER: return check_api<gannet_optimizer_api>(descriptor.api);
-    case GANNET_KIND_SCHEDULER: return check_api<gannet_scheduler_api>(descriptor.api);
-    case GANNET_KIND_OFFLOAD: return check_api<gannet_offload_api>(descriptor.api);
-    case GANNET_KIND_COMM: return check_api<gannet_comm_api>(descriptor.api);
-    default: refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
+    case GANNET_KIND_ACCELERATOR:
+      return check_api<gannet_accelerator_api>(descriptor.api);
+    case GANNET_KIND_OPTIMIZER:
+      return check_api<gannet_optimizer_api>(descriptor.api);
+    case GANNET_KIND_SCHEDULER:
+      return check_api<gannet_scheduler_api>(descriptor.api);
+    case GANNET_KIND_OFFLOAD:
+      return check_api<gannet_offload_api>(descriptor.api);
+    case GANNET_KIND_COMM:
+      return check_api<gannet_comm_api>(descriptor.api);
+    default:
+      refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
   }
 }
 

@@ -1,14 +1,9 @@
 // The only file that uses Boost.DLL.
 #include "plugin/open.h"
 
-#include <gannet/error.h>
-
-#include "base/text.h"
-#include "plugin/elf_file.h"
-#include "plugin/handshake.h"
-
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <gannet/error.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -19,6 +14,10 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "base/text.h"
+#include "plugin/elf_file.h"
+#include "plugin/handshake.h"
 
 // After <cstring> and <vector>: Boost.DLL 1.74 uses both and includes neither.
 #include <boost/dll/shared_library.hpp>

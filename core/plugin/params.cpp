@@ -23,7 +23,8 @@ using Where = std::function<std::string(const std::string& member)>;
 bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
 
 // What the schema's specs get of `params`. Throws at the first mistake, or puts all of them into `mistakes`.
-std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Dict& params, const Where& where, std::vector<Error>* mistakes) {
+std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Dict& params, const Where& where,
+                                                  std::vector<Error>* mistakes) {
   const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {
     const std::string place = where ? where(member) : "";
     const Error error(ErrorCode::kConfig, (place.empty() ? "" : place + ": ") + reason, next_step);

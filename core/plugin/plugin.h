@@ -83,7 +83,8 @@ class ParamSet {
 
 // Converts and checks `params` against the plugin's schema. `where(member)` gives "file:line:column" of a member, for
 // errors: Error(kConfig) on an unknown key (with the nearest one), a wrong type, a value out of range, a missing one.
-ParamSet parse_params(const Plugin& plugin, const Dict& params, const std::function<std::string(const std::string& member)>& where);
+ParamSet parse_params(const Plugin& plugin, const Dict& params,
+                      const std::function<std::string(const std::string& member)>& where);
 
 // The host's fingerprint, as a pinned plugin must carry it.
 std::string host_fingerprint();

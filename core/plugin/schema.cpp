@@ -190,11 +190,16 @@ void check_schema(const gannet_descriptor& descriptor) {
 
 std::string type_text(const gannet_param_spec& spec) {
   switch (spec.type) {
-    case GANNET_PARAM_BOOL: return "true or false";
-    case GANNET_PARAM_INT: return "an integer";
-    case GANNET_PARAM_FLOAT: return "a number";
-    case GANNET_PARAM_STRING: return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
-    default: return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
+    case GANNET_PARAM_BOOL:
+      return "true or false";
+    case GANNET_PARAM_INT:
+      return "an integer";
+    case GANNET_PARAM_FLOAT:
+      return "a number";
+    case GANNET_PARAM_STRING:
+      return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
+    default:
+      return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
   }
 }
 

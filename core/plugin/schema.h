@@ -33,7 +33,8 @@ std::optional<Converted> default_of(const gannet_param_spec& spec);
 void check_schema(const gannet_descriptor& descriptor);
 
 // What parse_params would throw of these params, all of it; empty where it takes them.
-std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const std::function<std::string(const std::string& member)>& where);
+std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params,
+                               const std::function<std::string(const std::string& member)>& where);
 
 // "number", "list of 2 numbers", "one of: cos, linear".
 std::string type_text(const gannet_param_spec& spec);

@@ -8,14 +8,22 @@ namespace {
 
 ErrorCode code_of(int32_t status) {
   switch (status) {
-    case GANNET_INVALID_ARGUMENT: return ErrorCode::kArgument;
-    case GANNET_UNSUPPORTED: return ErrorCode::kUnsupported;
-    case GANNET_OUT_OF_MEMORY: return ErrorCode::kOutOfMemory;
-    case GANNET_IO_ERROR: return ErrorCode::kIo;
-    case GANNET_TIMEOUT: return ErrorCode::kTimeout;
-    case GANNET_PEER_LOST: return ErrorCode::kPeerLost;
-    case GANNET_UNAVAILABLE: return ErrorCode::kUnavailable;
-    default: return ErrorCode::kPlugin;  // GANNET_INTERNAL is a defect of the plugin, not of Gannet
+    case GANNET_INVALID_ARGUMENT:
+      return ErrorCode::kArgument;
+    case GANNET_UNSUPPORTED:
+      return ErrorCode::kUnsupported;
+    case GANNET_OUT_OF_MEMORY:
+      return ErrorCode::kOutOfMemory;
+    case GANNET_IO_ERROR:
+      return ErrorCode::kIo;
+    case GANNET_TIMEOUT:
+      return ErrorCode::kTimeout;
+    case GANNET_PEER_LOST:
+      return ErrorCode::kPeerLost;
+    case GANNET_UNAVAILABLE:
+      return ErrorCode::kUnavailable;
+    default:
+      return ErrorCode::kPlugin;  // GANNET_INTERNAL is a defect of the plugin, not of Gannet
   }
 }
 
@@ -23,11 +31,16 @@ ErrorCode code_of(int32_t status) {
 
 const char* kind_name(gannet_kind kind) {
   switch (kind) {
-    case GANNET_KIND_ACCELERATOR: return "accelerator";
-    case GANNET_KIND_OPTIMIZER: return "optimizer";
-    case GANNET_KIND_SCHEDULER: return "scheduler";
-    case GANNET_KIND_OFFLOAD: return "offload";
-    case GANNET_KIND_COMM: return "comm";
+    case GANNET_KIND_ACCELERATOR:
+      return "accelerator";
+    case GANNET_KIND_OPTIMIZER:
+      return "optimizer";
+    case GANNET_KIND_SCHEDULER:
+      return "scheduler";
+    case GANNET_KIND_OFFLOAD:
+      return "offload";
+    case GANNET_KIND_COMM:
+      return "comm";
   }
   return "unknown";
 }

@@ -1,12 +1,13 @@
 // Whose each operator was.
 //
-// Forward: the module whose parameters it reads; where it reads none, the lowest common ancestor of the modules of the operators with parameters
-// next before and next after it; before the first and after the last of them, the model. Backward: the same where it reads parameters, else the
-// module of the forward operator whose autograd node runs it: autograd numbers its nodes as they are made.
-#include "profiler/recorder.h"
-
+// Forward: the module whose parameters it reads; where it reads none, the lowest common ancestor of the modules of the operators
+// with parameters next before and next after it; before the first and after the last of them, the model. Backward: the same where
+// it reads parameters, else the module of the forward operator whose autograd node runs it: autograd numbers its nodes as they
+// are made.
 #include <algorithm>
 #include <map>
+
+#include "profiler/recorder.h"
 
 namespace gannet::profiler {
 
@@ -25,8 +26,10 @@ std::vector<size_t> Recorder::attribute() const {
   std::optional<size_t> after;
   for (size_t i = forward.size(); i-- > 0;) {
     const Event& event = events_[forward[i]];
-    if (event.own) modules[forward[i]] = *(after = event.own);
-    else if (owner_before[i] && after) modules[forward[i]] = modules_.common_ancestor(*owner_before[i], *after);
+    if (event.own)
+      modules[forward[i]] = *(after = event.own);
+    else if (owner_before[i] && after)
+      modules[forward[i]] = modules_.common_ancestor(*owner_before[i], *after);
   }
 
   for (size_t e = 0; e < events_.size(); ++e) {
@@ -34,7 +37,8 @@ std::vector<size_t> Recorder::attribute() const {
     if (event.own) modules[e] = *event.own;
     if (event.own || !event.node || *event.node < first_node_) continue;
     const uint64_t node = *event.node;
-    auto maker = std::upper_bound(forward.begin(), forward.end(), node, [&](uint64_t number, size_t one) { return number < events_[one].next_node; });
+    auto maker = std::upper_bound(forward.begin(), forward.end(), node,
+                                  [&](uint64_t number, size_t one) { return number < events_[one].next_node; });
     if (maker == forward.end()) continue;
     modules[e] = modules[*maker];
     // It was made before: the node of a torch::autograd::Function, whose forward's operators follow and make none.
@@ -82,7 +86,8 @@ ModelProfile Recorder::profile() const {
     profile.operators.push_back(std::move(operators[i]));
   }
   const auto flops = [](const ModelProfile::Operator& op) { return op.forward.flops + op.backward.flops; };
-  std::stable_sort(profile.operators.begin(), profile.operators.end(), [&](const auto& a, const auto& b) { return flops(a) > flops(b); });
+  std::stable_sort(profile.operators.begin(), profile.operators.end(),
+                   [&](const auto& a, const auto& b) { return flops(a) > flops(b); });
   return profile;
 }
 

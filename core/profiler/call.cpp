@@ -49,7 +49,8 @@ void Call::add_results(const torch::jit::Stack& stack) {
   const size_t count = schema_.returns().size();
   for (size_t i = 0; i < count && count <= stack.size(); ++i) {
     const c10::IValue& value = stack[stack.size() - count + i];
-    if (value.isTensor()) results_.emplace_back(value.toTensor());
+    if (value.isTensor())
+      results_.emplace_back(value.toTensor());
     else if (value.isTensorList())
       for (const at::Tensor& tensor : value.toTensorVector()) results_.emplace_back(tensor);
   }

@@ -32,12 +32,12 @@ class Call {
   Call(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void add_results(const torch::jit::Stack& stack);
 
-  const Shape& operator[](const char* argument) const;   // a tensor; not given: elements 0
-  std::vector<Shape> list(const char* argument) const;   // of tensors
+  const Shape& operator[](const char* argument) const;  // a tensor; not given: elements 0
+  std::vector<Shape> list(const char* argument) const;  // of tensors
   std::vector<bool> flags(const char* argument) const;
-  bool is(const char* argument) const;                   // a bool
-  const Shape& first() const;   // the first tensor that is given
-  const Shape& result() const;  // the first one
+  bool is(const char* argument) const;  // a bool
+  const Shape& first() const;           // the first tensor that is given
+  const Shape& result() const;          // the first one
   // Elements that an operator works on where it takes each alone: of its results, or of a sparse argument.
   int64_t elements() const;
 

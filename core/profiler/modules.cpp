@@ -8,7 +8,8 @@ namespace gannet::profiler {
 namespace {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+  return tensor.defined() && tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()
+                                                  : nullptr;
 }
 
 // "gpt2::AttentionImpl" is Attention to its author.
@@ -52,7 +53,8 @@ Modules::Modules(const torch::nn::Module& model) {
     }
   }
   for (const auto& entry : model.named_buffers())
-    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second) add_place(entry.value(), of_parameter(entry.key()));
+    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      add_place(entry.value(), of_parameter(entry.key()));
 }
 
 size_t Modules::of_parameter(const std::string& name) const {
@@ -69,8 +71,10 @@ void Modules::add_place(const at::Tensor& tensor, size_t module) {
 
 size_t Modules::common_ancestor(size_t a, size_t b) const {
   while (a != b) {
-    if (rows_[a].depth >= rows_[b].depth) a = parents_[a];
-    else b = parents_[b];
+    if (rows_[a].depth >= rows_[b].depth)
+      a = parents_[a];
+    else
+      b = parents_[b];
   }
   return a;
 }

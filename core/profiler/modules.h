@@ -1,14 +1,14 @@
-// A model's modules as a tree, and whose a tensor is: of the module that names its parameter or buffer first. Views and copies are found too.
+// A model's modules as a tree, and whose a tensor is: of the module that names its parameter or buffer first. Views and copies
+// are found too.
 //
 //   Modules modules(*model);
 //   modules.owner(weight.t());            // 3, say: "h.0.attn"
 //   modules.common_ancestor(3, 7);
 #pragma once
 
-#include <gannet/profile.h>
-
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <gannet/profile.h>
 
 #include <optional>
 #include <string>

@@ -1,4 +1,5 @@
-// Rules of operators that multiply and add: a result of `numel` elements, each the sum of `depth` products, is numel * depth multiply-adds.
+// Rules of operators that multiply and add: a result of `numel` elements, each the sum of `depth` products, is numel * depth
+// multiply-adds.
 #include "profiler/rules.h"
 
 namespace gannet::profiler {
@@ -42,7 +43,9 @@ Counted convolution_backward(const Call& call, double) {
 
 // ---- Attention: query [.., T, D], key [.., S, D], value [.., S, E]
 
-int64_t scores(const Call& call) { return call["query"].last() == 0 ? 0 : call["query"].numel / call["query"].last() * call["key"].at(-2); }
+int64_t scores(const Call& call) {
+  return call["query"].last() == 0 ? 0 : call["query"].numel / call["query"].last() * call["key"].at(-2);
+}
 
 // Two products and a softmax.
 Counted attention(const Call& call, double) {
@@ -50,13 +53,15 @@ Counted attention(const Call& call, double) {
   return {2 * macs + numel, macs};
 }
 
-// Five products: the scores, which forward did not keep, are computed again; then the gradients of value, probabilities, query and key.
+// Five products: the scores, which forward did not keep, are computed again; then the gradients of value, probabilities, query
+// and key.
 Counted attention_backward(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (3 * call["query"].last() + 2 * call["value"].last());
   return {2 * macs + 2 * numel, macs};
 }
 
-// ---- Recurrent layers in one operator: each step multiplies by each weight matrix; about three operations for each row of gates.
+// ---- Recurrent layers in one operator: each step multiplies by each weight matrix; about three operations for each row of
+// gates.
 
 Counted recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
   const Shape& input = call["input"];
@@ -68,13 +73,18 @@ Counted recurrent(const Call& call, const std::vector<Shape>& weights, double fa
       gates += steps * weights[i].at(0);
     }
   macs = static_cast<int64_t>(static_cast<double>(macs) * factor);
-  return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor), macs};  // input's and hidden's rows are of the same gates
+  return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor),
+          macs};  // input's and hidden's rows are of the same gates
 }
 Counted cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
 Counted mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }
-Counted mkldnn_rnn_backward(const Call& call, double factor) { return recurrent(call, {call["weight1"], call["weight2"]}, factor); }
+Counted mkldnn_rnn_backward(const Call& call, double factor) {
+  return recurrent(call, {call["weight1"], call["weight2"]}, factor);
+}
 
-Counted of_gates(const Call& call, double factor) { return {static_cast<int64_t>(static_cast<double>(call.first().numel) * factor), 0}; }
+Counted of_gates(const Call& call, double factor) {
+  return {static_cast<int64_t>(static_cast<double>(call.first().numel) * factor), 0};
+}
 
 }  // namespace
 
@@ -89,10 +99,12 @@ void add_product_rules(Rules& rules) {
   for (const char* name : {"dot", "vdot"}) rules[name] = {"matmul", dot};
 
   for (const char* name : {"convolution", "_convolution", "convolution_overrideable"}) rules[name] = {"convolution", convolution};
-  for (const char* name : {"convolution_backward", "convolution_backward_overrideable"}) rules[name] = {"convolution", convolution_backward};
+  for (const char* name : {"convolution_backward", "convolution_backward_overrideable"})
+    rules[name] = {"convolution", convolution_backward};
 
-  for (const char* name : {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
-                           "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable"}) {
+  for (const char* name : {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+                           "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+                           "_scaled_dot_product_fused_attention_overrideable"}) {
     rules[name] = {"attention", attention};
     rules[std::string(name) + "_backward"] = {"attention", attention_backward};
   }

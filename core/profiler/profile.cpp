@@ -1,19 +1,17 @@
-#include <gannet/profile.h>
-
-#include "base/text.h"
-#include "profiler/recorder.h"
-#include "profiler/memory.h"
-#include "profiler/report.h"
-
-#include <gannet/error.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <gannet/error.h>
+#include <gannet/profile.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 
 #include <chrono>
+
+#include "base/text.h"
+#include "profiler/memory.h"
+#include "profiler/recorder.h"
+#include "profiler/report.h"
 
 namespace gannet {
 
@@ -40,7 +38,8 @@ const ModelProfile::Module& ModelProfile::module(const std::string& name) const 
     if (one.name == name) return one;
     names.push_back(one.name);
   }
-  throw Error(ErrorCode::kNotFound, "the profile has no module '" + name + "'" + did_you_mean(name, names), "names are those of named_modules(); \"\" is the model");
+  throw Error(ErrorCode::kNotFound, "the profile has no module '" + name + "'" + did_you_mean(name, names),
+              "names are those of named_modules(); \"\" is the model");
 }
 
 std::string ModelProfile::to_string(const ProfileText& text) const { return profiler::report(*this, text); }
@@ -67,7 +66,8 @@ class Clock {
 
 }  // namespace
 
-ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward, const ProfileOptions& options) {
+ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward,
+                             const ProfileOptions& options) {
   std::vector<at::Tensor> trained;
   for (const at::Tensor& parameter : model.parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
@@ -87,7 +87,8 @@ ModelProfile profile_forward(const torch::nn::Module& model, const std::function
     if (options.backward && result.defined() && result.requires_grad() && !trained.empty()) {
       const at::Tensor seed = at::ones_like(result);
       recorder->listen(true);
-      backward_seconds = clock.seconds([&] { torch::autograd::grad({result}, trained, {seed}, std::nullopt, false, /*allow_unused=*/true); });
+      backward_seconds =
+          clock.seconds([&] { torch::autograd::grad({result}, trained, {seed}, std::nullopt, false, /*allow_unused=*/true); });
     }
   }
   ModelProfile profile = recorder->profile();

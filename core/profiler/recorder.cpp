@@ -15,7 +15,8 @@ template <class Visit>
 void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visit) {
   for (size_t i = stack.size() - std::min(count, stack.size()); i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
-    if (value.isTensor()) visit(value.toTensor());
+    if (value.isTensor())
+      visit(value.toTensor());
     else if (value.isList())
       for (const c10::IValue& element : value.toListRef())
         if (element.isTensor()) visit(element.toTensor());
@@ -27,7 +28,8 @@ constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-Recorder::Recorder(const torch::nn::Module& model, bool is_timed) : modules_(model), is_timed_(is_timed), first_node_(at::sequence_number::peek()) {}
+Recorder::Recorder(const torch::nn::Module& model, bool is_timed)
+    : modules_(model), is_timed_(is_timed), first_node_(at::sequence_number::peek()) {}
 
 std::optional<size_t> Recorder::owner(const std::vector<c10::IValue>& stack, size_t count) const {
   std::optional<size_t> owner;

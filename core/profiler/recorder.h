@@ -5,10 +5,6 @@
 //   ModelProfile profile = recorder->profile();
 #pragma once
 
-#include "profiler/modules.h"
-#include "profiler/rules.h"
-#include "zero/observer.h"
-
 #include <gannet/profile.h>
 
 #include <atomic>
@@ -18,6 +14,10 @@
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "profiler/modules.h"
+#include "profiler/rules.h"
+#include "zero/observer.h"
 
 namespace gannet::profiler {
 
@@ -36,9 +36,9 @@ class Recorder : public zero::Observer {
 
  private:
   struct Event {
-    size_t op;                       // of names_
-    std::optional<size_t> own;       // the module whose parameters it reads
-    std::optional<uint64_t> node;    // in backward: the autograd node's number
+    size_t op;                     // of names_
+    std::optional<size_t> own;     // the module whose parameters it reads
+    std::optional<uint64_t> node;  // in backward: the autograd node's number
     bool is_backward = false, is_of_this_thread = true;
     uint64_t first_node = 0, next_node = 0;  // of the autograd nodes made while it ran: [first, next)
     Counted counted;

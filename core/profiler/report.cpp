@@ -1,9 +1,9 @@
 #include "profiler/report.h"
 
-#include "profiler/units.h"
-
 #include <algorithm>
 #include <map>
+
+#include "profiler/units.h"
 
 namespace gannet::profiler {
 namespace {
@@ -14,7 +14,9 @@ std::string padded(std::string text, size_t width) {
   if (text.size() < width) text.append(width - text.size(), ' ');
   return text;
 }
-std::string right(const std::string& text, size_t width) { return text.size() < width ? std::string(width - text.size(), ' ') + text : text; }
+std::string right(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
 
 std::string rule(const std::string& title) {
   constexpr size_t kWidth = 100;
@@ -24,7 +26,9 @@ std::string rule(const std::string& title) {
 
 std::string line(const std::string& what, const std::string& value) { return padded(what + ":", 64) + "  " + value + "\n"; }
 
-std::string rate(int64_t flops, double seconds) { return seconds > 0 ? decimal(static_cast<double>(flops) / seconds, "FLOPS") : "-"; }
+std::string rate(int64_t flops, double seconds) {
+  return seconds > 0 ? decimal(static_cast<double>(flops) / seconds, "FLOPS") : "-";
+}
 
 std::string summary(const ModelProfile& profile, const std::optional<Run>& run) {
   const auto &forward = profile.forward(), &backward = profile.backward();
@@ -48,17 +52,22 @@ std::string summary(const ModelProfile& profile, const std::optional<Run>& run) 
   text += line("bwd MACs per GPU, counted", decimal(static_cast<double>(backward.macs), "MACs"));
   text += line("bwd flops per GPU, counted", decimal(static_cast<double>(backward.flops)));
   text += line("bwd latency", duration(profile.backward_seconds));
-  text += line("bwd FLOPS per GPU = bwd flops" + recomputed + " / bwd latency", rate(backward.flops + again, profile.backward_seconds));
+  text += line("bwd FLOPS per GPU = bwd flops" + recomputed + " / bwd latency",
+               rate(backward.flops + again, profile.backward_seconds));
   const int64_t both = forward.flops + backward.flops + again;
   text += line("fwd+bwd flops per GPU" + recomputed, decimal(static_cast<double>(both)));
   text += line("fwd+bwd FLOPS per GPU", rate(both, profile.forward_seconds + profile.backward_seconds));
   if (!run) return text;
   text += line("step latency", duration(run->step_seconds));
-  const std::string micro_batches = run->accumulation_steps == 1 ? "" : " of " + std::to_string(run->accumulation_steps) + " micro-batches";
+  const std::string micro_batches =
+      run->accumulation_steps == 1 ? "" : " of " + std::to_string(run->accumulation_steps) + " micro-batches";
   text += line("iter latency = fwd + bwd" + micro_batches + " + step", duration(run->iteration_seconds));
-  text += line("FLOPS per GPU = fwd+bwd flops" + micro_batches + " / iter latency", rate(both * run->accumulation_steps, run->iteration_seconds));
+  text += line("FLOPS per GPU = fwd+bwd flops" + micro_batches + " / iter latency",
+               rate(both * run->accumulation_steps, run->iteration_seconds));
   if (run->iteration_seconds > 0)
-    text += line("samples/second", with_unit(static_cast<double>(run->micro_batch * run->accumulation_steps * run->world_size) / run->iteration_seconds, "%.2f", "", ""));
+    text += line("samples/second", with_unit(static_cast<double>(run->micro_batch * run->accumulation_steps * run->world_size) /
+                                                 run->iteration_seconds,
+                                             "%.2f", "", ""));
   return text;
 }
 
@@ -77,7 +86,8 @@ std::string top(const ModelProfile& profile, int64_t depth, int64_t count, Figur
   std::vector<std::pair<std::string, double>> order(sums.begin(), sums.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i) text += (i ? ", " : "") + order[i].first + ": " + format(order[i].second);
+  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i)
+    text += (i ? ", " : "") + order[i].first + ": " + format(order[i].second);
   return text + "\n";
 }
 
@@ -85,28 +95,40 @@ std::string aggregated(const ModelProfile& profile, const ProfileText& text) {
   std::string out = "Top " + std::to_string(text.top_modules) + " kinds of module in params, MACs and fwd latency, by depth:\n";
   for (int64_t depth = 0; depth <= deepest(profile, text); ++depth) {
     out += "depth " + std::to_string(depth) + ":\n";
-    out += "    params      - " + top(profile, depth, text.top_modules, [](const Module& m) { return m.parameters; }, [](double n) { return decimal(n, "", "B"); });
-    out += "    MACs        - " + top(profile, depth, text.top_modules, [](const Module& m) { return m.forward.macs; }, [](double n) { return decimal(n, "MACs"); });
+    out += "    params      - " + top(
+                                      profile, depth, text.top_modules, [](const Module& m) { return m.parameters; },
+                                      [](double n) { return decimal(n, "", "B"); });
+    out += "    MACs        - " + top(
+                                      profile, depth, text.top_modules, [](const Module& m) { return m.forward.macs; },
+                                      [](double n) { return decimal(n, "MACs"); });
     out += "    fwd latency - " +
-           (profile.is_timed ? top(profile, depth, text.top_modules, [](const Module& m) { return m.forward.seconds; }, duration) : "not timed: the device runs operators later\n");
+           (profile.is_timed ? top(
+                                   profile, depth, text.top_modules, [](const Module& m) { return m.forward.seconds; }, duration)
+                             : "not timed: the device runs operators later\n");
   }
   return out;
 }
 
 std::string detailed(const ModelProfile& profile, int64_t depth) {
-  std::string out = "Each module with those below it: params, fwd MACs, fwd flops, " + std::string(profile.is_timed ? "fwd latency, fwd FLOPS, " : "") +
-                    "bwd flops" + (profile.is_timed ? ", bwd latency" : "") + ". Latency is the time inside operators.\n";
+  std::string out = "Each module with those below it: params, fwd MACs, fwd flops, " +
+                    std::string(profile.is_timed ? "fwd latency, fwd FLOPS, " : "") + "bwd flops" +
+                    (profile.is_timed ? ", bwd latency" : "") + ". Latency is the time inside operators.\n";
   const Module& whole = profile.modules.front();
   for (const Module& m : profile.modules) {
     if (m.depth > depth) continue;
     const std::string own = m.name.substr(m.name.rfind('.') + 1);  // npos + 1 is 0
     out += std::string(static_cast<size_t>(2 * m.depth), ' ') + (m.depth ? "(" + own + ") " : "") + m.type + ": ";
-    out += decimal(static_cast<double>(m.parameters), "", "B") + " = " + percent(static_cast<double>(m.parameters), static_cast<double>(whole.parameters)) + " params, ";
-    out += decimal(static_cast<double>(m.forward.macs), "MACs") + " = " + percent(static_cast<double>(m.forward.macs), static_cast<double>(whole.forward.macs)) + ", ";
+    out += decimal(static_cast<double>(m.parameters), "", "B") + " = " +
+           percent(static_cast<double>(m.parameters), static_cast<double>(whole.parameters)) + " params, ";
+    out += decimal(static_cast<double>(m.forward.macs), "MACs") + " = " +
+           percent(static_cast<double>(m.forward.macs), static_cast<double>(whole.forward.macs)) + ", ";
     out += decimal(static_cast<double>(m.forward.flops)) + " flops";
     if (profile.is_timed)
-      out += ", " + duration(m.forward.seconds) + " = " + percent(m.forward.seconds, whole.forward.seconds) + ", " + rate(m.forward.flops, m.forward.seconds);
-    if (whole.backward.flops > 0) out += "; bwd " + decimal(static_cast<double>(m.backward.flops)) + " flops" + (profile.is_timed ? ", " + duration(m.backward.seconds) : "");
+      out += ", " + duration(m.forward.seconds) + " = " + percent(m.forward.seconds, whole.forward.seconds) + ", " +
+             rate(m.forward.flops, m.forward.seconds);
+    if (whole.backward.flops > 0)
+      out += "; bwd " + decimal(static_cast<double>(m.backward.flops)) + " flops" +
+             (profile.is_timed ? ", " + duration(m.backward.seconds) : "");
     out += "\n";
   }
   return out;
@@ -114,21 +136,24 @@ std::string detailed(const ModelProfile& profile, int64_t depth) {
 
 std::string operators(const ModelProfile& profile) {
   constexpr size_t kNameWidth = 62;  // of attention's backward
-  std::string out = padded("operator", kNameWidth) + padded("kind", 15) + right("fwd calls", 10) + right("fwd flops", 12) + right("bwd calls", 11) + right("bwd flops", 12) + "\n";
+  std::string out = padded("operator", kNameWidth) + padded("kind", 15) + right("fwd calls", 10) + right("fwd flops", 12) +
+                    right("bwd calls", 11) + right("bwd flops", 12) + "\n";
   int64_t others = 0;
   for (const auto& op : profile.operators) {
     if (op.forward.flops + op.backward.flops == 0) {
       ++others;
       continue;
     }
-    out += padded(op.name, kNameWidth) + padded(op.kind, 15) + right(std::to_string(op.forward_calls), 10) + right(decimal(static_cast<double>(op.forward.flops)), 12) +
-           right(std::to_string(op.backward_calls), 11) + right(decimal(static_cast<double>(op.backward.flops)), 12) + "\n";
+    out += padded(op.name, kNameWidth) + padded(op.kind, 15) + right(std::to_string(op.forward_calls), 10) +
+           right(decimal(static_cast<double>(op.forward.flops)), 12) + right(std::to_string(op.backward_calls), 11) +
+           right(decimal(static_cast<double>(op.backward.flops)), 12) + "\n";
   }
   return out + "and " + std::to_string(others) + " operators that move, make or compare data, which count as none\n";
 }
 
 std::string memory(const ModelProfile& profile, int64_t depth, const std::optional<Run>& run) {
-  std::string out = "Bytes on this rank of each module with those below it" + (run && !run->places.empty() ? "; " + run->places : "") +
+  std::string out = "Bytes on this rank of each module with those below it" +
+                    (run && !run->places.empty() ? "; " + run->places : "") +
                     ". Activations: what is alive when backward begins.\n";
   const auto cells = [](const std::vector<std::string>& texts) {
     std::string row;
@@ -140,7 +165,8 @@ std::string memory(const ModelProfile& profile, int64_t depth, const std::option
     if (m.depth > depth) continue;
     const auto& bytes = m.memory;
     out += padded(m.name.empty() ? m.type : m.name, 40) +
-           cells({binary(bytes.parameters), binary(bytes.gradients), binary(bytes.masters), binary(bytes.states), binary(bytes.buffers), binary(bytes.activations), binary(bytes.total())});
+           cells({binary(bytes.parameters), binary(bytes.gradients), binary(bytes.masters), binary(bytes.states),
+                  binary(bytes.buffers), binary(bytes.activations), binary(bytes.total())});
   }
   return out;
 }
@@ -149,8 +175,10 @@ std::string memory(const ModelProfile& profile, int64_t depth, const std::option
 
 std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<Run>& run) {
   std::string out = "\n" + rule("Gannet FLOPs profiler");
-  if (run) out += "Profile of step " + std::to_string(run->step) + (run->accumulation_steps > 1 ? ", its first micro-batch" : "") + "\n";
-  out += "flops: floating-point operations, a multiply-add is two; MACs: multiply-adds; FLOPS: flops per second.\n\n" + summary(profile, run);
+  if (run)
+    out += "Profile of step " + std::to_string(run->step) + (run->accumulation_steps > 1 ? ", its first micro-batch" : "") + "\n";
+  out += "flops: floating-point operations, a multiply-add is two; MACs: multiply-adds; FLOPS: flops per second.\n\n" +
+         summary(profile, run);
   out += "\n" + rule("Aggregated profile per GPU") + aggregated(profile, text);
   if (text.detailed) {
     const int64_t depth = deepest(profile, text);

@@ -1,15 +1,16 @@
-// How many operations an operator does, from the shapes of one call. Conventions (docs/profiler.md): a multiply-add is two; a sum of products
-// may begin with the bias, which is free; attention is counted whole, causal or not; an element of softmax or of an activation is one.
+// How many operations an operator does, from the shapes of one call. Conventions (docs/profiler.md): a multiply-add is two; a sum
+// of products may begin with the bias, which is free; attention is counted whole, causal or not; an element of softmax or of an
+// activation is one.
 //
 //   const Rule* rule = find_rule("aten::addmm");   // null: there is none, and the operator is listed as not counted
 //   Counted work = rule->count(call);
 #pragma once
 
-#include "profiler/call.h"
-
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+
+#include "profiler/call.h"
 
 namespace gannet::profiler {
 

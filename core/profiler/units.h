@@ -16,7 +16,10 @@ inline std::string with_unit(double number, const char* format, const char* pref
 
 // With a decimal prefix; `giga` is "B" for parameters, as the field counts them.
 inline std::string decimal(double number, const char* unit = "", const char* giga = "G") {
-  static constexpr struct { double size; const char* prefix; } kPrefixes[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
+  static constexpr struct {
+    double size;
+    const char* prefix;
+  } kPrefixes[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
   for (const auto& [size, prefix] : kPrefixes)
     if (std::abs(number) >= size) return with_unit(number / size, "%.2f", *prefix == 'G' ? giga : prefix, unit);
   return with_unit(number, "%.4g", "", unit);
@@ -28,12 +31,17 @@ inline std::string duration(double seconds) {
 }
 
 inline std::string binary(int64_t bytes) {
-  static constexpr struct { int64_t size; const char* prefix; } kPrefixes[] = {{int64_t{1} << 30, "Gi"}, {int64_t{1} << 20, "Mi"}, {int64_t{1} << 10, "Ki"}};
+  static constexpr struct {
+    int64_t size;
+    const char* prefix;
+  } kPrefixes[] = {{int64_t{1} << 30, "Gi"}, {int64_t{1} << 20, "Mi"}, {int64_t{1} << 10, "Ki"}};
   for (const auto& [size, prefix] : kPrefixes)
     if (bytes >= size) return with_unit(static_cast<double>(bytes) / static_cast<double>(size), "%.2f", prefix, "B");
   return bytes == 0 ? "-" : with_unit(static_cast<double>(bytes), "%.0f", "", "B");
 }
 
-inline std::string percent(double part, double whole) { return with_unit(whole == 0 ? 0 : 100 * part / whole, "%.1f", "", "") + "%"; }
+inline std::string percent(double part, double whole) {
+  return with_unit(whole == 0 ? 0 : 100 * part / whole, "%.1f", "", "") + "%";
+}
 
 }  // namespace gannet::profiler

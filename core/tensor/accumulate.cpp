@@ -1,17 +1,17 @@
 #include "tensor/accumulate.h"
 
-#include "base/parallel.h"
-
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <cstring>
 
+#include "base/parallel.h"
+
 namespace gannet {
 namespace {
 
-constexpr int64_t kShort = 1024;            // elements: up to here a plain loop is done before LibTorch has begun
-constexpr uint64_t kGrainBytes = 256 << 10; // a thread's share of a long copy
+constexpr int64_t kShort = 1024;             // elements: up to here a plain loop is done before LibTorch has begun
+constexpr uint64_t kGrainBytes = 256 << 10;  // a thread's share of a long copy
 
 // The host's loop where there is something to share, which is not worth its call for less.
 template <class Body>
@@ -40,21 +40,33 @@ void widen(void* into, const void* from, int64_t numel) {
 }  // namespace
 
 bool accumulate(void* into, at::ScalarType into_dtype, const void* from, at::ScalarType from_dtype, int64_t numel, bool adds) {
-  const bool is_same = into_dtype == from_dtype, is_wider = into_dtype == at::kFloat && (from_dtype == at::kBFloat16 || from_dtype == at::kHalf);
+  const bool is_same = into_dtype == from_dtype,
+             is_wider = into_dtype == at::kFloat && (from_dtype == at::kBFloat16 || from_dtype == at::kHalf);
   if (!is_same && !is_wider) return false;
   if (adds) {
     if (numel > kShort) return false;
     switch (from_dtype) {
-      case at::kFloat: add<float, float>(into, from, numel); return true;
-      case at::kDouble: add<double, double>(into, from, numel); return true;
-      case at::kBFloat16: is_same ? add<c10::BFloat16, c10::BFloat16>(into, from, numel) : add<float, c10::BFloat16>(into, from, numel); return true;
-      case at::kHalf: is_same ? add<c10::Half, c10::Half>(into, from, numel) : add<float, c10::Half>(into, from, numel); return true;
-      default: return false;
+      case at::kFloat:
+        add<float, float>(into, from, numel);
+        return true;
+      case at::kDouble:
+        add<double, double>(into, from, numel);
+        return true;
+      case at::kBFloat16:
+        is_same ? add<c10::BFloat16, c10::BFloat16>(into, from, numel) : add<float, c10::BFloat16>(into, from, numel);
+        return true;
+      case at::kHalf:
+        is_same ? add<c10::Half, c10::Half>(into, from, numel) : add<float, c10::Half>(into, from, numel);
+        return true;
+      default:
+        return false;
     }
   }
   if (is_same) {
     const size_t size = c10::elementSize(into_dtype);
-    in_parallel(numel, size, [=](uint64_t begin, uint64_t end) { std::memcpy(static_cast<char*>(into) + begin * size, static_cast<const char*>(from) + begin * size, (end - begin) * size); });
+    in_parallel(numel, size, [=](uint64_t begin, uint64_t end) {
+      std::memcpy(static_cast<char*>(into) + begin * size, static_cast<const char*>(from) + begin * size, (end - begin) * size);
+    });
   } else {
     from_dtype == at::kBFloat16 ? widen<c10::BFloat16>(into, from, numel) : widen<c10::Half>(into, from, numel);
   }

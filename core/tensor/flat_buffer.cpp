@@ -1,9 +1,8 @@
 #include "tensor/flat_buffer.h"
 
-#include <gannet/error.h>
-
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <gannet/error.h>
 #include <sys/mman.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The bytes of a tensor that lies where no pointer reaches: on a drive, say. A tensor on LibTorch's "meta" device stands for it where
-// its shape and dtype are asked for.
+// The bytes of a tensor that lies where no pointer reaches: on a drive, say. A tensor on LibTorch's "meta" device stands for it
+// where its shape and dtype are asked for.
 #pragma once
 
 #include <cstdint>

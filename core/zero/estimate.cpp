@@ -1,10 +1,9 @@
 #include "zero/estimate.h"
 
-#include "zero/layout.h"
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "zero/layout.h"
 
 namespace gannet::zero {
 namespace {

@@ -1,14 +1,10 @@
 #include "zero/interception.h"
 
-#include "zero/observer.h"
-#include "zero/residency.h"
-
-#include <gannet/error.h>
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <gannet/error.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +13,9 @@
 #include <unordered_set>
 #include <utility>
 #include <vector>
+
+#include "zero/observer.h"
+#include "zero/residency.h"
 
 namespace gannet::zero {
 namespace {
@@ -40,14 +39,61 @@ Table& table() {
 
 // Operators that look at a tensor's shape or make a view of it, and read none of its bytes: a gather for them would be in vain.
 bool reads_no_bytes(const c10::OperatorHandle& op) {
-  static const std::unordered_set<std::string> kNames = {
-      "aten::t", "aten::transpose", "aten::permute", "aten::view", "aten::expand", "aten::expand_as", "aten::view_as", "aten::slice", "aten::select",
-      "aten::narrow", "aten::unsqueeze", "aten::squeeze", "aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind", "aten::as_strided",
-      "aten::detach", "aten::detach_", "aten::alias", "aten::numpy_T", "aten::mT", "aten::swapaxes", "aten::movedim", "aten::diagonal", "aten::unflatten",
-      "aten::size", "aten::sym_size", "aten::stride", "aten::sym_stride", "aten::numel", "aten::dim", "aten::is_floating_point", "aten::is_complex", "aten::is_same_size",
-      "aten::zeros_like", "aten::ones_like", "aten::empty_like", "aten::full_like", "aten::rand_like", "aten::randn_like", "aten::new_zeros", "aten::new_empty",
-      "aten::new_ones", "aten::new_full", "aten::new_empty_strided", "aten::requires_grad_", "aten::retain_grad", "aten::output_nr", "aten::_version", "aten::is_leaf",
-      "aten::set_data", "aten::data", "aten::result_type", "aten::_has_compatible_shallow_copy_type"};
+  static const std::unordered_set<std::string> kNames = {"aten::t",
+                                                         "aten::transpose",
+                                                         "aten::permute",
+                                                         "aten::view",
+                                                         "aten::expand",
+                                                         "aten::expand_as",
+                                                         "aten::view_as",
+                                                         "aten::slice",
+                                                         "aten::select",
+                                                         "aten::narrow",
+                                                         "aten::unsqueeze",
+                                                         "aten::squeeze",
+                                                         "aten::split",
+                                                         "aten::split_with_sizes",
+                                                         "aten::chunk",
+                                                         "aten::unbind",
+                                                         "aten::as_strided",
+                                                         "aten::detach",
+                                                         "aten::detach_",
+                                                         "aten::alias",
+                                                         "aten::numpy_T",
+                                                         "aten::mT",
+                                                         "aten::swapaxes",
+                                                         "aten::movedim",
+                                                         "aten::diagonal",
+                                                         "aten::unflatten",
+                                                         "aten::size",
+                                                         "aten::sym_size",
+                                                         "aten::stride",
+                                                         "aten::sym_stride",
+                                                         "aten::numel",
+                                                         "aten::dim",
+                                                         "aten::is_floating_point",
+                                                         "aten::is_complex",
+                                                         "aten::is_same_size",
+                                                         "aten::zeros_like",
+                                                         "aten::ones_like",
+                                                         "aten::empty_like",
+                                                         "aten::full_like",
+                                                         "aten::rand_like",
+                                                         "aten::randn_like",
+                                                         "aten::new_zeros",
+                                                         "aten::new_empty",
+                                                         "aten::new_ones",
+                                                         "aten::new_full",
+                                                         "aten::new_empty_strided",
+                                                         "aten::requires_grad_",
+                                                         "aten::retain_grad",
+                                                         "aten::output_nr",
+                                                         "aten::_version",
+                                                         "aten::is_leaf",
+                                                         "aten::set_data",
+                                                         "aten::data",
+                                                         "aten::result_type",
+                                                         "aten::_has_compatible_shallow_copy_type"};
   return kNames.contains(op.operator_name().name);
 }
 
@@ -60,7 +106,8 @@ thread_local Builder* builder = nullptr;
 
 bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().arguments().size(), stack.size());
-  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [](const c10::IValue& value) { return value.isTensor() || value.isTensorList(); });
+  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
+                     [](const c10::IValue& value) { return value.isTensor() || value.isTensorList(); });
 }
 
 // What an operator has just put on the stack.
@@ -68,7 +115,8 @@ std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit:
   std::vector<at::Tensor> made;
   const size_t count = op.schema().returns().size();
   for (size_t i = 0; i < count && count <= stack.size(); ++i)
-    if (const c10::IValue& value = stack[stack.size() - count + i]; value.isTensor() && value.toTensor().defined()) made.push_back(value.toTensor());
+    if (const c10::IValue& value = stack[stack.size() - count + i]; value.isTensor() && value.toTensor().defined())
+      made.push_back(value.toTensor());
   return made;
 }
 
@@ -103,8 +151,10 @@ class Uses {
       if (!tensor.defined() || !tensor.has_storage()) return;
       const auto& entries = table().entries;
       const auto found = entries.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-      if (found != entries.end()) add(op, argument, found->second);
-      else if (builder && tensor.requires_grad() && tensor.is_leaf()) leaves_.push_back(tensor);
+      if (found != entries.end())
+        add(op, argument, found->second);
+      else if (builder && tensor.requires_grad() && tensor.is_leaf())
+        leaves_.push_back(tensor);
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) look_at(op, argument, tensor);
     } else if (value.isList()) {
@@ -114,15 +164,18 @@ class Uses {
   }
 
   void add(const c10::OperatorHandle& op, size_t argument, const Watched& watched) {
-    if (builder && is_written(op, argument) && !reads_no_bytes(op)) written_.push_back(watched);
+    if (builder && is_written(op, argument) && !reads_no_bytes(op))
+      written_.push_back(watched);
     else if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
       throw Error(ErrorCode::kUnsupported,
-                  "operator " + op.operator_name().name + " writes into parameter '" + watched.residency->name(watched.parameter) +
+                  "operator " + op.operator_name().name + " writes into parameter '" +
+                      watched.residency->name(watched.parameter) +
                       "', of which each rank keeps a part: what it writes would be lost",
                   "write under a zero::GatheredParameters guard with a rank to write from");
     auto place = std::find_if(all_.begin(), all_.end(), [&](const auto& entry) { return entry.first == watched.residency; });
     if (place == all_.end()) place = all_.insert(all_.end(), {watched.residency, {}});
-    if (std::find(place->second.begin(), place->second.end(), watched.parameter) == place->second.end()) place->second.push_back(watched.parameter);
+    if (std::find(place->second.begin(), place->second.end(), watched.parameter) == place->second.end())
+      place->second.push_back(watched.parameter);
   }
 
   std::vector<std::pair<Residency*, std::vector<size_t>>> all_;
@@ -151,7 +204,8 @@ std::atomic<int> observing = 0;
 
 // Made of other operators, here: its one kernel calls them through the dispatcher.
 bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(keys));
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(keys));
 }
 
 // Operators inside the one that runs are seen again while it lives; their parameters are here already.
@@ -183,8 +237,10 @@ void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::Dispat
     const c10::impl::ExcludeDispatchKeyGuard once(kKey);
     observer.on_operator(op, *stack, [&] { op.redispatchBoxed(below, stack); });
   };
-  if (Inside::is_here()) run();
-  else run_with_parameters(op, *stack, run);
+  if (Inside::is_here())
+    run();
+  else
+    run_with_parameters(op, *stack, run);
 }
 
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -198,8 +254,9 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 }
 
 void register_once() {
-  static const c10::RegistrationHandleRAII* const forever = new c10::RegistrationHandleRAII(
-      c10::Dispatcher::singleton().registerFallback(kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
+  static const c10::RegistrationHandleRAII* const forever =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+          kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
   static_cast<void>(forever);
 }
 

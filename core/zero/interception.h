@@ -29,8 +29,8 @@ bool is_watched(const c10::StorageImpl* storage);
 // The storage's parameter belongs to someone else from now on: its residency is told (Source::gone).
 void let_go(const c10::StorageImpl* storage);
 
-// Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after every
-// operator which leaves that require gradients it took, and what it made.
+// Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after
+// every operator which leaves that require gradients it took, and what it made.
 class Builder {
  public:
   virtual ~Builder() = default;
@@ -39,8 +39,8 @@ class Builder {
 };
 void set_builder(Builder* builder);  // of this thread; null: nobody builds
 
-// While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its own
-// seen, which costs that thread's operators a look into a table, and nothing else.
+// While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its
+// own seen, which costs that thread's operators a look into a table, and nothing else.
 class Interception {
  public:
   Interception();

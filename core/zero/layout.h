@@ -17,7 +17,8 @@ namespace gannet::zero {
 // Every tensor begins at a multiple of it, in elements, so does every shard: a cache line of the smallest dtype.
 inline constexpr int64_t kAlignment = 32;
 
-// Elements. Buckets of gradients and pages of states are at most this large: the first one is on its way while the others are made.
+// Elements. Buckets of gradients and pages of states are at most this large: the first one is on its way while the others are
+// made.
 inline constexpr int64_t kOverlapNumel = 8 << 20;
 
 struct Bucket {

@@ -1,10 +1,9 @@
-// Sees what runs, operator by operator: the profiler. It is told by the interception that brings ZeRO's parameters (interception.h).
+// Sees what runs, operator by operator: the profiler. It is told by the interception that brings ZeRO's parameters
+// (interception.h).
 //
 //   auto counter = std::make_shared<Counter>();   // an Observer
 //   { Observing armed(counter); model->forward(x).backward(); }
 #pragma once
-
-#include "zero/interception.h"
 
 #include <c10/util/FunctionRef.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -12,6 +11,8 @@
 #include <atomic>
 #include <memory>
 #include <vector>
+
+#include "zero/interception.h"
 
 namespace c10 {
 class OperatorHandle;
@@ -21,10 +22,12 @@ struct IValue;
 namespace gannet::zero {
 
 // An operator that is made of others, as linear and einsum are, is not told, and those are: each piece of
-// work is told once. `stack` ends with the arguments, and after `run()`, which the observer calls once, with the results. Parameters are here by then.
+// work is told once. `stack` ends with the arguments, and after `run()`, which the observer calls once, with the results.
+// Parameters are here by then.
 class Observer : public c10::DebugInfoBase {
  public:
-  virtual void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) = 0;
+  virtual void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
+                           c10::function_ref<void()> run) = 0;
 
  private:
   friend class Observing;
@@ -33,8 +36,8 @@ class Observer : public c10::DebugInfoBase {
 };
 Observer* observer_here();
 
-// While it lives, the observer is told of the operators of this thread and of the backward passes that begin on it: the state that LibTorch
-// carries into autograd's threads names it. Where nobody observes anywhere, an operator pays for one load.
+// While it lives, the observer is told of the operators of this thread and of the backward passes that begin on it: the state
+// that LibTorch carries into autograd's threads names it. Where nobody observes anywhere, an operator pays for one load.
 class Observing {
  public:
   explicit Observing(std::shared_ptr<Observer> observer);

@@ -1,9 +1,9 @@
 #include "zero/residency.h"
 
+#include <algorithm>
+
 #include "tensor/absent_storage.h"
 #include "tensor/flat_buffer.h"
-
-#include <algorithm>
 
 namespace gannet::zero {
 
@@ -15,7 +15,8 @@ Residency::Residency(Source& source, Limits limits)
 Residency::~Residency() {
   for (size_t p = 0; p < residents_.size(); ++p) {
     if (residents_[p].state == State::kComing) source_.drop(p);
-    take_bytes(*residents_[p].tensor.storage().unsafeGetStorageImpl(), "parameter '" + residents_[p].name + "' went with the engine that had its shards");
+    take_bytes(*residents_[p].tensor.storage().unsafeGetStorageImpl(),
+               "parameter '" + residents_[p].name + "' went with the engine that had its shards");
   }
 }
 
@@ -33,7 +34,10 @@ size_t Residency::add(const std::string& name, const at::Tensor& parameter, cons
 }
 
 const char* Residency::stretch_name() const {
-  return current_ == &forward_ ? "forward" : current_ == &backward_ ? "backward" : current_ == &evaluation_ ? "evaluation" : "a guard";
+  return current_ == &forward_      ? "forward"
+         : current_ == &backward_   ? "backward"
+         : current_ == &evaluation_ ? "evaluation"
+                                    : "a guard";
 }
 
 void Residency::begin(Stretch stretch) {
@@ -58,7 +62,8 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
     bool as_before = true;
     for (const size_t p : parameters) as_before = current_->use(p) && as_before;
     if (!as_before && tell_) {
-      tell_("the order in which " + std::string(stretch_name()) + " uses parameters has changed at '" + residents_[parameters.front()].name + "'; it is recorded anew");
+      tell_("the order in which " + std::string(stretch_name()) + " uses parameters has changed at '" +
+            residents_[parameters.front()].name + "'; it is recorded anew");
       tell_ = nullptr;
     }
   }
@@ -180,7 +185,9 @@ void Residency::make_room(int64_t numel) {
 // Memory is used again, since fresh memory costs a page fault for each page; together with the live ones they never take more
 // than was once live at a time.
 at::Tensor Residency::take_memory(const Resident& resident) {
-  const auto fits = [&](const at::Tensor& memory) { return memory.numel() >= resident.bytes && memory.numel() <= resident.bytes + resident.bytes / 8; };
+  const auto fits = [&](const at::Tensor& memory) {
+    return memory.numel() >= resident.bytes && memory.numel() <= resident.bytes + resident.bytes / 8;
+  };
   const auto found = std::find_if(spare_.begin(), spare_.end(), fits);
   if (found != spare_.end()) {
     at::Tensor memory = std::move(*found);

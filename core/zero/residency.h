@@ -6,11 +6,9 @@
 //   residency.acquire({id});                                   // here: by operators through interception.h
 //   residency.release({id});
 //
-// The order of uses is recorded (trace.h); when it is known, the next ones are asked for ahead, and what is used again soon stays.
-// What comes and goes is decided by that order and the limits alone, so that all ranks decide alike.
+// The order of uses is recorded (trace.h); when it is known, the next ones are asked for ahead, and what is used again soon
+// stays. What comes and goes is decided by that order and the limits alone, so that all ranks decide alike.
 #pragma once
-
-#include "zero/trace.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -21,26 +19,29 @@
 #include <string>
 #include <vector>
 
+#include "zero/trace.h"
+
 namespace gannet::zero {
 
 // Where whole parameters come from: the other ranks' shards, a slower tier.
 class Source {
  public:
   virtual ~Source() = default;
-  virtual int64_t numel_to_gather(size_t parameter) const = 0;  // elements of the buffer that start() fills: the parameter, padding
-  virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
-  virtual void finish(size_t parameter) = 0;                    // until it is there
+  virtual int64_t numel_to_gather(
+      size_t parameter) const = 0;  // elements of the buffer that start() fills: the parameter, padding
+  virtual void start(size_t parameter, const at::Tensor& whole) = 0;                // begins to fill `whole`
+  virtual void finish(size_t parameter) = 0;                                        // until it is there
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written into `whole`
-  virtual void gone(size_t) {}                                  // the parameter belongs to another source from now on
-  virtual void drop(size_t parameter) noexcept = 0;             // what was started is not wanted any more; it is over when this returns
+  virtual void gone(size_t) {}                       // the parameter belongs to another source from now on
+  virtual void drop(size_t parameter) noexcept = 0;  // what was started is not wanted any more; it is over when this returns
 };
 
 class Residency {
  public:
-  struct Limits {  // in elements
-    int64_t prefetch = 50'000'000;             // asked for ahead at a time
-    int64_t live = 1'000'000'000;              // here or coming, as far as no operator needs more
-    int64_t reuse_distance = 1'000'000'000;    // kept when it is used again within fewer
+  struct Limits {                            // in elements
+    int64_t prefetch = 50'000'000;           // asked for ahead at a time
+    int64_t live = 1'000'000'000;            // here or coming, as far as no operator needs more
+    int64_t reuse_distance = 1'000'000'000;  // kept when it is used again within fewer
   };
   enum class Stretch { kForward, kBackward, kEvaluation };
 
@@ -55,7 +56,7 @@ class Residency {
   at::Tensor tensor(size_t parameter) const { return residents_[parameter].tensor; }
 
   void begin(Stretch stretch);
-  void end();                  // of the stretch: nothing stays that no guard holds
+  void end();  // of the stretch: nothing stays that no guard holds
   const char* stretch_name() const;
 
   void acquire(const std::vector<size_t>& parameters);  // an operator's: part of the recorded order
@@ -81,12 +82,12 @@ class Residency {
   enum class State { kAway, kComing, kHere };
   struct Resident {
     std::string name, message;
-    at::Tensor tensor;          // shares the parameter's storage, without its graph
+    at::Tensor tensor;  // shares the parameter's storage, without its graph
     int64_t numel = 0, bytes = 0;
     State state = State::kAway;
     int users = 0;
     bool writable = false;
-    at::Tensor memory;          // [>= bytes] bytes, while it is not away
+    at::Tensor memory;  // [>= bytes] bytes, while it is not away
   };
 
   void bring(const std::vector<size_t>& parameters);  // holding mutex_
@@ -102,13 +103,13 @@ class Residency {
   std::vector<int64_t> numels_;
   Trace forward_, backward_, evaluation_;
   Trace* current_ = nullptr;
-  int64_t live_ = 0;            // elements here or coming
-  int64_t ahead_ = 0;           // elements coming
+  int64_t live_ = 0;   // elements here or coming
+  int64_t ahead_ = 0;  // elements coming
   int64_t live_bytes_ = 0, peak_bytes_ = 0, spare_bytes_ = 0;
   uint64_t gathers_ = 0;
   std::vector<at::Tensor> spare_;  // memory of parameters that went away
   std::function<void(const std::string&)> tell_;
-  std::mutex mutex_;            // devices' autograd threads run operators side by side
+  std::mutex mutex_;  // devices' autograd threads run operators side by side
 };
 
 }  // namespace gannet::zero

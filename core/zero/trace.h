@@ -23,8 +23,8 @@ class Trace {
   // The stretch that comes after this one: what it uses first is what comes after this one's end. Null: nothing does.
   void set_following(Trace* following) { following_ = following; }
 
-  void begin();               // the stretch begins anew
-  void end();                 // what was recorded is the order from now on
+  void begin();  // the stretch begins anew
+  void end();    // what was recorded is the order from now on
   // The next use. False where the recorded order had another one here, or had ended: it is recorded anew from here on.
   bool use(size_t parameter);
   // Elements that are used before the parameter is used again; kNever where it is not, or nobody knows.
@@ -35,11 +35,11 @@ class Trace {
  private:
   struct Use {
     size_t parameter;
-    int64_t before;           // elements used before it, in this stretch
-    size_t next;              // the parameter's next use in this stretch, kNone
+    int64_t before;  // elements used before it, in this stretch
+    size_t next;     // the parameter's next use in this stretch, kNone
   };
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
-  void link();                // fills Use::next and first_
+  void link();  // fills Use::next and first_
 
   const std::vector<int64_t>* numels_;
   Trace* following_ = nullptr;
@@ -47,8 +47,8 @@ class Trace {
   std::vector<size_t> first_;  // [parameters] place of the first use
   std::vector<size_t> last_;   // [parameters] place of the latest use in this run of the stretch
   int64_t total_ = 0;
-  size_t place_ = 0;          // how many uses of this run have been
-  bool is_known_ = false;     // the order was recorded to its end, and is being followed
+  size_t place_ = 0;       // how many uses of this run have been
+  bool is_known_ = false;  // the order was recorded to its end, and is being followed
 };
 
 }  // namespace gannet::zero

@@ -4,7 +4,8 @@
 //   cnn --deepspeed_config ds_config_bf16.json           the same in bf16
 //   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
-//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again, it goes on there
+//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again, it goes on
+//   there
 //
 // ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
 #include <gannet/gannet.h>
@@ -55,7 +56,7 @@ int64_t whole_number(const std::string& option, const char* text) {
 
 int train(int argc, char** argv) {
   auto arguments = gannet::take_config_arguments(argc, argv);  // --deepspeed_config FILE, --set KEY=VALUE
-  int64_t epochs = 5, checkpoint_every = 0;  // steps; 0: at the end of each epoch
+  int64_t epochs = 5, checkpoint_every = 0;                    // steps; 0: at the end of each epoch
   std::string checkpoint;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -66,12 +67,15 @@ int train(int argc, char** argv) {
     } else if (name == "--checkpoint-every" && i + 1 < argc) {
       checkpoint_every = whole_number(name, argv[++i]);
     } else {
-      std::cerr << "usage: cnn [--epochs N] [--checkpoint FOLDER [--checkpoint-every STEPS]]\n" << gannet::ConfigArguments::help();
+      std::cerr << "usage: cnn [--epochs N] [--checkpoint FOLDER [--checkpoint-every STEPS]]\n"
+                << gannet::ConfigArguments::help();
       return 2;
     }
   }
 
-  if (checkpoint_every > 0 && checkpoint.empty()) throw gannet::Error(gannet::ErrorCode::kArgument, "--checkpoint-every is given without --checkpoint", "name the folder: --checkpoint run1");
+  if (checkpoint_every > 0 && checkpoint.empty())
+    throw gannet::Error(gannet::ErrorCode::kArgument, "--checkpoint-every is given without --checkpoint",
+                        "name the folder: --checkpoint run1");
 
   if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now, and not at the first save
 
@@ -82,10 +86,8 @@ int train(int argc, char** argv) {
     std::cout << gannet::estimate(*model, arguments.whole_config(), {.ranks = *arguments.estimate});
     return 0;
   }
-  auto [engine, optimizer, loader, scheduler] =
-      gannet::initialize(model, {.config = arguments.config,
-                                 .overwrite = arguments.overrides,
-                                 .training_data = Shapes(4000, /*seed=*/1)});
+  auto [engine, optimizer, loader, scheduler] = gannet::initialize(
+      model, {.config = arguments.config, .overwrite = arguments.overrides, .training_data = Shapes(4000, /*seed=*/1)});
   auto held_out = gannet::make_loader(gannet::Dataset<>(Shapes(1000, /*seed=*/2)),
                                       {.batch_size = 250, .shuffle = false, .device = engine->device()});
 

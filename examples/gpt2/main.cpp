@@ -48,7 +48,8 @@ void set_threads(int threads) {
 
 LoadedModel make_model(const Options& options) {
   at::manual_seed(options.seed);
-  return options.model.empty() ? LoadedModel{Gpt(options.architecture), ""} : load_model(options.model, options.architecture.plain_operators);
+  return options.model.empty() ? LoadedModel{Gpt(options.architecture), ""}
+                               : load_model(options.model, options.architecture.plain_operators);
 }
 
 // Mean loss over the held-out tokens, each rank a share of the samples.
@@ -123,7 +124,8 @@ void show_text(GptImpl& model, const Options& options) {
 void check_folders(const Options& options, const torch::nn::Module& model) {
   uint64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
-  if (!options.save_checkpoint.empty()) gannet::check_folder(options.save_checkpoint, 12 * parameters);  // fp32, with Adam's two states
+  if (!options.save_checkpoint.empty())
+    gannet::check_folder(options.save_checkpoint, 12 * parameters);  // fp32, with Adam's two states
   if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
 }
 
@@ -132,7 +134,8 @@ int run(const Options& options) {
   LoadedModel loaded = make_model(options);
   if (options.config.estimate) {
     const char* rank = std::getenv("RANK");
-    if (!rank || rank == std::string("0")) std::cout << gannet::estimate(*loaded.model, options.config.whole_config(), {.ranks = *options.config.estimate});
+    if (!rank || rank == std::string("0"))
+      std::cout << gannet::estimate(*loaded.model, options.config.whole_config(), {.ranks = *options.config.estimate});
     return 0;
   }
   check_folders(options, *loaded.model);

@@ -113,7 +113,8 @@ Tensor TransformerImpl::forward(const Tensor& tokens) {
                         "GPT-2: a sequence of " + std::to_string(length) + " tokens in a model of " +
                             std::to_string(options_.positions) + " positions",
                         "choose a shorter sequence (--seq-len) or a model with more positions");
-  Tensor x = Operators(options_.plain_operators).lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
+  Tensor x =
+      Operators(options_.plain_operators).lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
   x = dropped(x, options_.embedding_dropout, is_training()).flatten(0, 1);
   for (const auto& block : *h_) x = block->as<Block>()->forward(x, batch);
   return ln_f_->forward(x);
@@ -123,7 +124,8 @@ GptImpl::GptImpl(const GptOptions& options)
     : options_(checked(options)), transformer_(register_module("transformer", Transformer(options_))) {}
 
 Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
-  return Operators(options_.plain_operators).head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
+  return Operators(options_.plain_operators)
+      .head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
 }
 
 Tensor GptImpl::logits(const Tensor& tokens) {

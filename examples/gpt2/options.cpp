@@ -22,7 +22,8 @@ Options parse_options(int argc, char** argv) {
                     ->check(CLI::NonNegativeNumber);
   app.add_option("--metrics", options.metrics, "file to write a JSON line to for every step");
   app.add_option("--save-model", options.save_model, "folder to write config.json and model.safetensors (fp32) to at the end");
-  auto* save = app.add_option("--save-checkpoint", options.save_checkpoint, "folder to write a checkpoint to: at the end, and on SIGTERM or SIGUSR1");
+  auto* save = app.add_option("--save-checkpoint", options.save_checkpoint,
+                              "folder to write a checkpoint to: at the end, and on SIGTERM or SIGUSR1");
   app.add_option("--checkpoint-every", options.checkpoint_every, "write one every so many steps, too")
       ->check(CLI::PositiveNumber)
       ->needs(save);

@@ -17,12 +17,12 @@ struct Options {
   int token_bytes = 1;
   int64_t sequence_length = 128;
   int64_t steps = 0;
-  std::string metrics;      // file for JSON lines
-  std::string save_model;   // folder to write
+  std::string metrics;                           // file for JSON lines
+  std::string save_model;                        // folder to write
   std::string save_checkpoint, load_checkpoint;  // folders
   int64_t checkpoint_every = 0;                  // steps; 0: at the end only
   bool resume = false;
-  int threads = 0;          // 0: the cores divided among the ranks of this machine
+  int threads = 0;  // 0: the cores divided among the ranks of this machine
   // Of a new model. 0.02 is made for widths of 768 and more: a narrow model learns several times faster from larger weights.
   GptOptions architecture{.width = 128, .initializer_range = 0.06};
   uint64_t seed = 7;

@@ -48,7 +48,8 @@ void Progress::update(const StepReport& report) {
   char line[200];
   std::snprintf(line, sizeof(line), "step %ld/%ld  loss %.4f  lr %.2e  %.0f tokens/s  %d:%02d left%s",
                 static_cast<long>(report.step), static_cast<long>(steps_), report.loss, report.lr,
-                static_cast<double>(tokens_per_step_) * done_steps / elapsed, left / 60, left % 60, report.skipped ? "  (skipped)" : "");
+                static_cast<double>(tokens_per_step_) * done_steps / elapsed, left / 60, left % 60,
+                report.skipped ? "  (skipped)" : "");
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", line);
     return;

@@ -9,8 +9,12 @@
 #include <thread>
 
 struct Field : torch::nn::Module {
-  Field() { net = register_module("net", torch::nn::Sequential(torch::nn::Linear(1, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1))); }
-  at::Tensor forward(const at::Tensor& x, double scale, bool pinned) { return net->forward(x) * scale * (pinned ? x : torch::ones_like(x)); }
+  Field() {
+    net = register_module("net", torch::nn::Sequential(torch::nn::Linear(1, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1)));
+  }
+  at::Tensor forward(const at::Tensor& x, double scale, bool pinned) {
+    return net->forward(x) * scale * (pinned ? x : torch::ones_like(x));
+  }
   torch::nn::Sequential net{nullptr};
 };
 
@@ -20,8 +24,9 @@ int main() {
   std::signal(SIGINT, [](int) { stop = true; });
   auto field = std::make_shared<Field>();
   field->to(torch::kDouble);
-  auto [engine, optimizer, loader, scheduler] = gannet::initialize(field, {.config = gannet::Dict{
-      {"train_batch_size", 1}, {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 5e-3}}}}}}});
+  auto [engine, optimizer, loader, scheduler] = gannet::initialize(
+      field, {.config = gannet::Dict{{"train_batch_size", 1},
+                                     {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 5e-3}}}}}}});
   double residual = 0;
   std::thread trainer([&, &engine = engine] {
     for (int step = 0; step < 500 && !stop; ++step) {

@@ -32,16 +32,20 @@ class AdamBase : public sdk::OptimizerBase {
   };
 
   AdamBase(const gannet_host& host, const sdk::Params& params) : OptimizerBase(host, params) {
-    if (params.boolean("amsgrad")) throw sdk::Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but this Adam has no AMSGrad variant: remove it");
+    if (params.boolean("amsgrad"))
+      throw sdk::Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but this Adam has no AMSGrad variant: remove it");
     if (!params.boolean("fp32_optimizer_states"))
-      throw sdk::Failure(GANNET_UNSUPPORTED, "'fp32_optimizer_states' is false, but the moments are kept in the master's type only: remove it");
+      throw sdk::Failure(GANNET_UNSUPPORTED,
+                         "'fp32_optimizer_states' is false, but the moments are kept in the master's type only: remove it");
     if (params.has("max_grad_norm"))
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+      throw sdk::Failure(
+          GANNET_INVALID_ARGUMENT,
+          "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
     torch_order_ = params.boolean("torch_adam");
     if (torch_order_ && !params.boolean("bias_correction"))
       throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "'bias_correction' is false, but torch's Adam always corrects the bias: remove one of 'bias_correction' and 'torch_adam'");
+                         "'bias_correction' is false, but torch's Adam always corrects the bias: remove one of 'bias_correction' "
+                         "and 'torch_adam'");
     bias_correction_ = params.boolean("bias_correction");
     decoupled_ = kIsAdamW || params.boolean("adam_w_mode");
     eps_ = params.number("eps");

@@ -16,10 +16,10 @@ struct AdamStep {
 template <class T>
 struct AdamNumbers {
   T beta1, one_minus_beta1, beta2, one_minus_beta2;
-  T inverse_root_bias2;  // 1/sqrt(bc2)
+  T inverse_root_bias2;    // 1/sqrt(bc2)
   T eps, minus_step_size;  // -lr/bc1
   T decoupled_decay;       // -lr decay; 0 unless decoupled
-  T l2;               // 0 if decoupled
+  T l2;                    // 0 if decoupled
 };
 
 template <class T>

@@ -17,9 +17,11 @@ class DeviceOf {
   explicit DeviceOf(const void* memory) {
     cudaPointerAttributes attributes{};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, memory);
-    if (status != cudaSuccess) throw sdk::Failure(GANNET_INTERNAL, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
+    if (status != cudaSuccess)
+      throw sdk::Failure(GANNET_INTERNAL, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "the parameters are in host memory, but this optimizer works on CUDA devices: use the one for 'cpu'");
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
+                         "the parameters are in host memory, but this optimizer works on CUDA devices: use the one for 'cpu'");
     device = attributes.device;
     if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
     if (before_ != device) cudaSetDevice(device);
@@ -44,7 +46,8 @@ inline void require_launched(cudaError_t status, int device) {
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     const std::string capability = std::to_string(major) + std::to_string(minor);
-    what += "; the device has compute capability " + capability + ": build the plugin with -DCMAKE_CUDA_ARCHITECTURES=" + capability;
+    what +=
+        "; the device has compute capability " + capability + ": build the plugin with -DCMAKE_CUDA_ARCHITECTURES=" + capability;
   }
   throw sdk::Failure(GANNET_INTERNAL, what);
 }

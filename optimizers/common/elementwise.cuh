@@ -51,7 +51,8 @@ GANNET_DEVICE void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat1
 
 // Elements [i, i + kWidth). All loads come first: they are in flight together.
 template <int kWidth, class Rule, class Grad, class Out>
-GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale, const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
+GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale,
+                               const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
   using Number = typename Rule::Number;
   const ScalarMath<Number> math;
   const auto grad = load<kWidth>(at.grad + i);
@@ -80,8 +81,9 @@ GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale, co
 constexpr unsigned kBlockThreads = 256;
 
 template <int kWidth, class Rule, class Grad, class Out>
-__global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule rule, const typename Rule::Number scale,
-                                                                    const Pointers<typename Rule::Number, Grad, Out> at, const uint64_t numel) {
+__global__ void __launch_bounds__(kBlockThreads)
+    elementwise_kernel(const Rule rule, const typename Rule::Number scale, const Pointers<typename Rule::Number, Grad, Out> at,
+                       const uint64_t numel) {
   const uint64_t thread = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
   const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
   const uint64_t packs = numel / kWidth;
@@ -92,11 +94,13 @@ __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule r
 template <class Rule, class Grad, class Out>
 cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   using Number = typename Rule::Number;
-  Pointers<Number, Grad, Out> at{static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
+  Pointers<Number, Grad, Out> at{
+      static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (int s = 0; s < Rule::kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
   // The engine's flat buffers are aligned; a caller that starts in their midst may not be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
-  const bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out) || misaligned(at.state[0]) || misaligned(at.state[1]);
+  const bool scalar =
+      misaligned(at.param) || misaligned(at.grad) || misaligned(at.out) || misaligned(at.state[0]) || misaligned(at.state[1]);
 
   // Enough blocks to fill the device a few times over; beyond that each thread takes several packs.
   int device = 0, processors = 0;
@@ -108,8 +112,10 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
   const auto scale = static_cast<Number>(args.grad_scale);
   const auto stream = static_cast<cudaStream_t>(args.stream);
-  if (scalar) elementwise_kernel<1><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
-  else elementwise_kernel<4><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
+  if (scalar)
+    elementwise_kernel<1><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
+  else
+    elementwise_kernel<4><<<blocks, kBlockThreads, 0, stream>>>(rule, scale, at, args.numel);
   return cudaGetLastError();
 }
 

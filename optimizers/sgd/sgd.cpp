@@ -18,4 +18,5 @@ struct Sgd : SgdBase {
 }  // namespace gannet::optimizers
 
 GANNET_PLUGINS("optimizer/sgd@cpu", GANNET_TIER_STABLE,
-               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cpu", "1.0.0", "stochastic gradient descent, as torch.optim.SGD"))
+               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cpu", "1.0.0",
+                                                               "stochastic gradient descent, as torch.optim.SGD"))

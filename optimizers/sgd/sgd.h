@@ -29,8 +29,9 @@ class SgdBase : public sdk::OptimizerBase {
     if (nesterov_ && (!has_buffer_ || dampening_ != 0))
       throw sdk::Failure(GANNET_INVALID_ARGUMENT, "'nesterov' needs a 'momentum' above 0 and a 'dampening' of 0");
     if (params.has("max_grad_norm"))
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+      throw sdk::Failure(
+          GANNET_INVALID_ARGUMENT,
+          "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
   }
 
   std::vector<gannet_state_spec> states() const {
@@ -50,8 +51,9 @@ class SgdBase : public sdk::OptimizerBase {
     step.maximize = maximize_;
     step.step = args.step;
     if (!has_buffer_ && step.momentum != 0)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "momentum was changed from 0, but SGD without momentum keeps no buffer: give a momentum above 0 in the config");
+      throw sdk::Failure(
+          GANNET_INVALID_ARGUMENT,
+          "momentum was changed from 0, but SGD without momentum keeps no buffer: give a momentum above 0 in the config");
     return step;
   }
 

@@ -3,9 +3,8 @@
 // sets, whose last_batch_iteration is i = j - 1.
 #pragma once
 
-#include <gannet/sdk.hpp>
-
 #include <cstdint>
+#include <gannet/sdk.hpp>
 #include <string>
 #include <vector>
 

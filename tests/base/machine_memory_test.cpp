@@ -1,8 +1,9 @@
 // What the machine says of its memory: limits of nested control groups, of `ulimit`, and the real one.
+#include "base/machine_memory.h"
+
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "base/machine_memory.h"
 #include "plugin/support.h"
 
 namespace gannet {

@@ -6,8 +6,8 @@
 //   "rename killed 1"   ... right after its first rename
 //   "aio_write EIO 9"   the ninth asynchronous write (of libaio) and all after it fail; aio_read likewise
 //
-// Only calls on files whose path contains GANNET_FAULT_PATH count, of all processes or of the one whose RANK is GANNET_FAULT_RANK; with
-// GANNET_FAULT_LATER only those after the process itself has called gannet_faults_begin().
+// Only calls on files whose path contains GANNET_FAULT_PATH count, of all processes or of the one whose RANK is
+// GANNET_FAULT_RANK; with GANNET_FAULT_LATER only those after the process itself has called gannet_faults_begin().
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <libaio.h>

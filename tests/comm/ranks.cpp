@@ -20,7 +20,6 @@
 
 extern char** environ;
 
-
 namespace ranks {
 namespace {
 
@@ -76,7 +75,8 @@ void finish(std::vector<Process>& processes, std::chrono::seconds limit) {
     for (auto& process : processes)
       if (process.output >= 0) open.push_back({process.output, POLLIN, 0});
     if (open.empty()) break;
-    if (std::none_of(processes.begin(), processes.end(), [](const Process& process) { return process.output >= 0 && !process.stuck; }))
+    if (std::none_of(processes.begin(), processes.end(),
+                     [](const Process& process) { return process.output >= 0 && !process.stuck; }))
       for (auto& process : processes)
         if (process.stuck) kill(process.pid, SIGKILL);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();

@@ -46,8 +46,8 @@ TEST(Resolve, TheDefaultsAreThoseOfTheSettings) {
   EXPECT_EQ(settings.shuffle, defaults.shuffle);
   EXPECT_EQ(settings.data_workers, defaults.data_workers);
   EXPECT_EQ(settings.max_consecutive_skips, defaults.max_consecutive_skips);
-  EXPECT_FALSE(settings.timeout_seconds || settings.deadline_seconds || settings.steps_per_print || settings.communication_data_type ||
-               settings.grad_accum_dtype);
+  EXPECT_FALSE(settings.timeout_seconds || settings.deadline_seconds || settings.steps_per_print ||
+               settings.communication_data_type || settings.grad_accum_dtype);
   EXPECT_TRUE(settings.accelerator.is_auto && settings.comm.is_auto);
   EXPECT_EQ(settings.optimizer.type, "");
 }
@@ -107,8 +107,11 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
 }
 
 TEST(Resolve, TheFlopsProfilerIsReadAndSwitchesTheWallClockBreakdownOn) {
-  const auto settings = with(R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 0.5, "profile_step": 3, "module_depth": 2, "top_modules": 4, "detailed": false,
-    "output_file": "report.txt"})").settings;
+  const auto settings =
+      with(
+          R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 0.5, "profile_step": 3, "module_depth": 2, "top_modules": 4, "detailed": false,
+    "output_file": "report.txt"})")
+          .settings;
   const auto& profiler = settings.flops_profiler;
   EXPECT_TRUE(profiler.enabled && !profiler.detailed && settings.wall_clock_breakdown);
   EXPECT_EQ(profiler.recompute_fwd_factor, 0.5);
@@ -260,17 +263,20 @@ TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
           R"("zero_optimization": {"overlap_comm": true, "contiguous_gradients": true, "offload_optimizer": {"device": "cpu", "buffer_count": 8}}, "aio": {"queue_depth": 32},
     "disable_allgather": true, "fp16": {"loss_scale": 128, "auto_cast": true})")
           .notices;
-  EXPECT_THAT(notices, ElementsAre("no effect: /zero_optimization/overlap_comm (a bucket is always reduced while backward goes on)",
-                                   "no effect: /zero_optimization/offload_optimizer/device, /zero_optimization/offload_optimizer/buffer_count "
-                                   "(it acts at ZeRO stage 1 and above)",
-                                   HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),
-                                   "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
+  EXPECT_THAT(
+      notices,
+      ElementsAre("no effect: /zero_optimization/overlap_comm (a bucket is always reduced while backward goes on)",
+                  "no effect: /zero_optimization/offload_optimizer/device, /zero_optimization/offload_optimizer/buffer_count "
+                  "(it acts at ZeRO stage 1 and above)",
+                  HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),
+                  "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
 }
 
 TEST(Resolve, WhereZeroPutsThingsReachesTheSettings) {
   const auto zero = with(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 7, "param_persistence_threshold": 8,
     "offload_optimizer": {"device": "nvme", "nvme_path": "/fast", "buffer_count": 6}, "offload_param": {"device": "cpu", "max_in_cpu": 5}},
-    "aio": {"queue_depth": 32})").settings.zero;
+    "aio": {"queue_depth": 32})")
+                        .settings.zero;
   EXPECT_EQ(zero.stage, 3);
   EXPECT_EQ(zero.prefetch_bucket_size, 7);
   EXPECT_EQ(zero.param_persistence_threshold, 8);
@@ -284,20 +290,27 @@ TEST(Resolve, WhereZeroPutsThingsReachesTheSettings) {
 
 TEST(Resolve, KeysThatActElsewhereSaySo) {
   using testing::Contains;
-  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1, "stage3_prefetch_bucket_size": 7})").notices, Contains(HasSubstr("stage3_prefetch_bucket_size (it acts at ZeRO stage 3)")));
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1, "stage3_prefetch_bucket_size": 7})").notices,
+              Contains(HasSubstr("stage3_prefetch_bucket_size (it acts at ZeRO stage 3)")));
   EXPECT_THAT(with(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 7})").notices, testing::IsEmpty());
-  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1}, "aio": {"queue_depth": 32})").notices, Contains(HasSubstr("/aio/queue_depth (it belongs to the nvme offload of ZeRO)")));
-  EXPECT_THAT(with(R"("zero_optimization": {"stage": 2, "zero_quantized_weights": true})").notices, Contains(HasSubstr("it acts at ZeRO stage 3")));
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 1}, "aio": {"queue_depth": 32})").notices,
+              Contains(HasSubstr("/aio/queue_depth (it belongs to the nvme offload of ZeRO)")));
+  EXPECT_THAT(with(R"("zero_optimization": {"stage": 2, "zero_quantized_weights": true})").notices,
+              Contains(HasSubstr("it acts at ZeRO stage 3")));
 }
 
 TEST(Resolve, WhatZeroDoesNotDoSaysSo) {
   EXPECT_EQ(with(R"("zero_optimization": {"stage": 2})").settings.zero.stage, 2);
-  for (const auto& [members, text] : {std::pair{R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true})", "weights gathered in 8 bits (qwZ)"},
-                                      {R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})", "shard groups (MiCS)"},
-                                      {R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})", "states that are offloaded in part"},
-                                      {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})", "offload_param belongs to ZeRO stage 3, and the stage is 2"},
-                                      {R"("zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.2}})", "ZenFlow is not done by Gannet"},
-                                      {R"("zero_optimization": {"stage": 1, "ignore_unused_parameters": false})", "an error for a parameter that got no gradient"}}) {
+  for (const auto& [members, text] :
+       {std::pair{R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true})", "weights gathered in 8 bits (qwZ)"},
+        {R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})", "shard groups (MiCS)"},
+        {R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})",
+         "states that are offloaded in part"},
+        {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
+         "offload_param belongs to ZeRO stage 3, and the stage is 2"},
+        {R"("zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.2}})", "ZenFlow is not done by Gannet"},
+        {R"("zero_optimization": {"stage": 1, "ignore_unused_parameters": false})",
+         "an error for a parameter that got no gradient"}}) {
     const Error error = refusal(members);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << members;
     EXPECT_THAT(error.message(), HasSubstr(text)) << members;

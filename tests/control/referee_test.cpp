@@ -46,7 +46,8 @@ TEST(Referee, DifferentCallsAreAMismatchThatSaysWhoIsWhere) {
   ASSERT_TRUE(referee.verdict());
   EXPECT_EQ(referee.verdict()->code, ErrorCode::kMismatch);
   EXPECT_EQ(referee.verdict()->sentence,
-            "the ranks make different calls: rank 2 called barrier() where rank 0 called step() of step 7; rank 0 is in step() of step 7, "
+            "the ranks make different calls: rank 2 called barrier() where rank 0 called step() of step 7; rank 0 is in step() "
+            "of step 7, "
             "rank 1 is before its first call, rank 2 is in barrier()");
   EXPECT_TRUE(referee.take_granted().empty());
 }
@@ -71,7 +72,8 @@ TEST(Referee, RanksThatDieTogetherAreNamedTogetherWithinASecond) {
   referee.end(2, false, kStart + 100ms);
   referee.look(kStart + 1s);
   ASSERT_TRUE(referee.verdict());
-  EXPECT_EQ(referee.verdict()->sentence, "rank 1 has died in step() of step 1, rank 2 has died before its first call; rank 0 is in step() of step 1");
+  EXPECT_EQ(referee.verdict()->sentence,
+            "rank 1 has died in step() of step 1, rank 2 has died before its first call; rank 0 is in step() of step 1");
 }
 
 TEST(Referee, ARankThatSaidGoodbyeIsMissedOnlyWhenItIsNeeded) {
@@ -109,7 +111,8 @@ TEST(Referee, ALateRankIsReportedEveryTenSecondsAndIsAnErrorAtTheDeadline) {
   referee.look(kStart + 25s);
   ASSERT_TRUE(referee.verdict());
   EXPECT_EQ(referee.verdict()->code, ErrorCode::kTimeout);
-  EXPECT_THAT(referee.verdict()->sentence, HasSubstr("rank 1 is late: ranks 0, 2 have waited in step() of step 1 for 25 s, the deadline"));
+  EXPECT_THAT(referee.verdict()->sentence,
+              HasSubstr("rank 1 is late: ranks 0, 2 have waited in step() of step 1 for 25 s, the deadline"));
 }
 
 TEST(Referee, ARankThatStoppedWhileItWaitedIsTheLateOne) {
@@ -134,7 +137,8 @@ TEST(Channel, MessagesComeOutOfAStreamAsTheyWentIn) {
   stream += tail;
   EXPECT_EQ(gannet::control::decode(stream), std::vector<gannet::control::Message>{second});
   EXPECT_TRUE(stream.empty());
-  for (std::string strange : {std::string("GET / HTTP/1.1\r\n"), std::string("\4\0\0\0\xff\xff\xff\xff", 8), std::string(4, '\0')})
+  for (std::string strange :
+       {std::string("GET / HTTP/1.1\r\n"), std::string("\4\0\0\0\xff\xff\xff\xff", 8), std::string(4, '\0')})
     EXPECT_THROW(gannet::control::decode(strange), gannet::Error);
 }
 

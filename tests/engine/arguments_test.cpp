@@ -1,6 +1,5 @@
-#include <gannet/gannet.h>
-
 #include <ATen/ops/empty.h>
+#include <gannet/gannet.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
@@ -40,12 +39,15 @@ TEST(Arguments, OverridesBecomeANestedDictionary) {
   CommandLine line({"train", "--set", "optimizer.params.lr=3e-4", "--set", "bf16.enabled=true", "--set", "optimizer.type=SGD"});
   const ConfigArguments taken = take_config_arguments(line.count, line.pointers.data());
   EXPECT_FALSE(taken.enabled);
-  EXPECT_EQ(Value(taken.overrides).to_json(), R"({"optimizer": {"params": {"lr": 3e-04}, "type": "SGD"}, "bf16": {"enabled": true}})");
+  EXPECT_EQ(Value(taken.overrides).to_json(),
+            R"({"optimizer": {"params": {"lr": 3e-04}, "type": "SGD"}, "bf16": {"enabled": true}})");
 }
 
 TEST(Arguments, RefuseWhatIsIncompleteOrContradictory) {
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"train", "--deepspeed_config"}, {"train", "--set", "lr"}, {"train", "--deepspeed_config", "a.json", "--deepspeed", "b.json"}}) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"train", "--deepspeed_config"},
+                                             {"train", "--set", "lr"},
+                                             {"train", "--deepspeed_config", "a.json", "--deepspeed", "b.json"}}) {
     CommandLine line(words);
     EXPECT_THROW(take_config_arguments(line.count, line.pointers.data()), Error);
   }
@@ -59,7 +61,8 @@ TEST(Arguments, ASwitchDoesNotSwallowTheProgramsOwnWords) {
 }
 
 TEST(Arguments, AskWhatARunWouldTake) {
-  CommandLine plain({"train", "--estimate", "--deepspeed_config", "ds.json", "7"}), many({"train", "--estimate=8"}), none({"train"});
+  CommandLine plain({"train", "--estimate", "--deepspeed_config", "ds.json", "7"}), many({"train", "--estimate=8"}),
+      none({"train"});
   EXPECT_EQ(take_config_arguments(plain.count, plain.pointers.data()).estimate, 0u);
   EXPECT_EQ(plain.rest(), (std::vector<std::string>{"train", "7"}));
   EXPECT_EQ(take_config_arguments(many.count, many.pointers.data()).estimate, 8u);
@@ -73,10 +76,15 @@ struct Tied : torch::nn::Module {
 };
 
 TEST(Estimate, CountsAModulesParametersOnceAndTakesTheConfigsRow) {
-  const Config config(Dict{{"train_batch_size", 8}, {"accelerator", Dict{{"type", "cpu"}}}, {"bf16", Dict{{"enabled", true}}},
-                           {"optimizer", Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}, {"momentum", 0.9}}}}}, {"zero_optimization", Dict{{"stage", 1}}}});
+  const Config config(Dict{{"train_batch_size", 8},
+                           {"accelerator", Dict{{"type", "cpu"}}},
+                           {"bf16", Dict{{"enabled", true}}},
+                           {"optimizer", Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}, {"momentum", 0.9}}}}},
+                           {"zero_optimization", Dict{{"stage", 1}}}});
   const std::string text = estimate(Tied(), config, {.ranks = 4});
-  for (const char* part : {"each of 4 ranks (4 on a host), for 120000 parameters in bf16, the largest of 120000, with 4 bytes of optimizer states for each:", "<- the config", "the config: stage 1 fits"})
+  for (const char* part : {"each of 4 ranks (4 on a host), for 120000 parameters in bf16, the largest of 120000, with 4 bytes of "
+                           "optimizer states for each:",
+                           "<- the config", "the config: stage 1 fits"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
   EXPECT_THROW(estimate(Tied(), Config()), Error);
 }

@@ -1,11 +1,11 @@
 // Saving and resuming an engine, in one process.
-#include "models.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "models.h"
 
 namespace gannet::test {
 namespace {
@@ -25,8 +25,9 @@ struct BusyImpl : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
     // The statistics are fp32, and beside them nothing may be 16-bit.
-    const at::Tensor normal = torch::batch_norm(first(x.to(first->weight.dtype())).to(torch::kFloat), norm->weight.to(torch::kFloat), norm->bias.to(torch::kFloat),
-                                                norm->running_mean, norm->running_var, is_training(), 0.1, 1e-5, false);
+    const at::Tensor normal =
+        torch::batch_norm(first(x.to(first->weight.dtype())).to(torch::kFloat), norm->weight.to(torch::kFloat),
+                          norm->bias.to(torch::kFloat), norm->running_mean, norm->running_var, is_training(), 0.1, 1e-5, false);
     const at::Tensor hidden = normal.to(first->weight.dtype());
     return torch::mse_loss(second(dropout(hidden)).to(torch::kFloat), y.to(torch::kFloat));
   }
@@ -37,7 +38,9 @@ struct BusyImpl : torch::nn::Module {
 
 class Checkpoint : public testing::Test {
  protected:
-  Checkpoint() : folder_(fs::temp_directory_path() / ("gannet_checkpoint_" + std::to_string(getpid()))) { fs::remove_all(folder_); }
+  Checkpoint() : folder_(fs::temp_directory_path() / ("gannet_checkpoint_" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+  }
   ~Checkpoint() override { fs::remove_all(folder_); }
   std::string folder() const { return folder_.string(); }
 
@@ -77,15 +80,18 @@ struct Training {
 };
 
 Dict busy_config(const std::string& kind, const std::string& optimizer = "AdamW") {
-  Dict config = config_with({{"gradient_accumulation_steps", 2},
-                             {"gradient_clipping", 1.0},
-                             {"scheduler", Dict{{"type", "OneCycle"}, {"params", Dict{{"cycle_min_lr", 1e-3}, {"cycle_max_lr", 1e-2}, {"cycle_first_step_size", 7}}}}}});
+  Dict config = config_with(
+      {{"gradient_accumulation_steps", 2},
+       {"gradient_clipping", 1.0},
+       {"scheduler", Dict{{"type", "OneCycle"},
+                          {"params", Dict{{"cycle_min_lr", 1e-3}, {"cycle_max_lr", 1e-2}, {"cycle_first_step_size", 7}}}}}});
   if (optimizer == "SGD") {
     config["optimizer"] = Dict{{"type", "SGD"}, {"params", Dict{{"lr", 1e-2}, {"momentum", 0.9}}}};
     config.erase("scheduler");
   }
   if (kind == "bf16") config["bf16"] = Dict{{"enabled", true}};
-  if (kind == "fp16") config["fp16"] = Dict{{"enabled", true}, {"initial_scale_power", 8}, {"loss_scale_window", 5}, {"hysteresis", 1}};
+  if (kind == "fp16")
+    config["fp16"] = Dict{{"enabled", true}, {"initial_scale_power", 8}, {"loss_scale_window", 5}, {"hysteresis", 1}};
   return config;
 }
 
@@ -137,13 +143,15 @@ TEST_F(Checkpoint, ASaveBetweenTwoStepsKeepsTheGradientsGatheredSoFar) {
   Dict other = config;
   other["gradient_accumulation_steps"] = 3;
   Training changed(other);
-  EXPECT_THAT([&] { changed.engine->load_checkpoint(folder()); }, testing::ThrowsMessage<Error>(HasSubstr("was saved between two steps")));
+  EXPECT_THAT([&] { changed.engine->load_checkpoint(folder()); },
+              testing::ThrowsMessage<Error>(HasSubstr("was saved between two steps")));
 }
 
 TEST_F(Checkpoint, TheReceiptTellsWhatWasLoaded) {
   Training run(busy_config("bf16"));
   run.train(3);
-  const SaveReceipt saved = run.engine->save_checkpoint(folder(), {.client_state = {{{"epoch", 7}}, {{"table", torch::arange(5)}}}});
+  const SaveReceipt saved =
+      run.engine->save_checkpoint(folder(), {.client_state = {{{"epoch", 7}}, {{"table", torch::arange(5)}}}});
   EXPECT_EQ(saved.path, folder() + "/global_step3");
   EXPECT_GT(saved.bytes, 1000u);
   Training other(busy_config("bf16"), 99);
@@ -156,7 +164,8 @@ TEST_F(Checkpoint, TheReceiptTellsWhatWasLoaded) {
   EXPECT_EQ(receipt.client_state.document.find("epoch")->as_int(), 7);
   ASSERT_THAT(receipt.client_state.tensors, SizeIs(1));
   EXPECT_TRUE(torch::equal(receipt.client_state.tensors[0].second, torch::arange(5)));
-  EXPECT_THAT(receipt.to_string(), AllOf(HasSubstr("6 parameters, 3 buffers, 12 optimizer states; step 3"), HasSubstr("24 samples seen")));
+  EXPECT_THAT(receipt.to_string(),
+              AllOf(HasSubstr("6 parameters, 3 buffers, 12 optimizer states; step 3"), HasSubstr("24 samples seen")));
 }
 
 TEST_F(Checkpoint, ACheckpointOfAnotherModelIsRefusedWithTheFirstDifferencesAndNothingIsTouched) {
@@ -166,9 +175,11 @@ TEST_F(Checkpoint, ACheckpointOfAnotherModelIsRefusedWithTheFirstDifferencesAndN
   auto net = make_net(5, 20);
   auto engine = initialize(net, {.config = config_with({})}).engine;
   const at::Tensor before = flat_parameters(*net);
-  EXPECT_THAT([&] { engine->load_checkpoint(folder()); },
-              testing::ThrowsMessage<Error>(AllOf(HasSubstr("does not fit this engine"), HasSubstr("shape of parameter/first.weight: [16, 8] in the checkpoint, [20, 8] here"),
-                                                  HasSubstr("unexpected in the checkpoint: "))));
+  EXPECT_THAT(
+      [&] { engine->load_checkpoint(folder()); },
+      testing::ThrowsMessage<Error>(AllOf(HasSubstr("does not fit this engine"),
+                                          HasSubstr("shape of parameter/first.weight: [16, 8] in the checkpoint, [20, 8] here"),
+                                          HasSubstr("unexpected in the checkpoint: "))));
   EXPECT_TRUE(torch::equal(flat_parameters(*net), before));
   auto [x, y] = make_batch(0, 4);
   engine->backward(engine->forward(x, y));
@@ -191,7 +202,8 @@ TEST_F(Checkpoint, StrictnessStatesAndModuleOnlyAreTheCallersChoice) {
   EXPECT_EQ(stateless.engine->global_steps(), 4);
 
   Training sgd(busy_config("fp32", "SGD"), 99);
-  EXPECT_THAT([&] { sgd.engine->load_checkpoint(folder()); }, testing::ThrowsMessage<Error>(AllOf(HasSubstr("state/"), HasSubstr("load_optimizer_states = false"))));
+  EXPECT_THAT([&] { sgd.engine->load_checkpoint(folder()); },
+              testing::ThrowsMessage<Error>(AllOf(HasSubstr("state/"), HasSubstr("load_optimizer_states = false"))));
   EXPECT_TRUE(sgd.engine->load_checkpoint(folder(), {.load_optimizer_states = false}).loaded);
 
   // Another head: what is missing stays, and the receipt says so.
@@ -210,7 +222,8 @@ TEST_F(Checkpoint, StrictnessStatesAndModuleOnlyAreTheCallersChoice) {
   EXPECT_EQ(loose.parameters, 2);
   EXPECT_TRUE(torch::equal(renamed->head->weight, head));
   EXPECT_TRUE(torch::equal(renamed->first->weight, run.model->first->weight));
-  EXPECT_THAT(loose.to_string(), AllOf(HasSubstr("missing in the checkpoint, left as it is: parameter/head.weight"), HasSubstr("unexpected in the checkpoint, not used: parameter/second.weight")));
+  EXPECT_THAT(loose.to_string(), AllOf(HasSubstr("missing in the checkpoint, left as it is: parameter/head.weight"),
+                                       HasSubstr("unexpected in the checkpoint, not used: parameter/second.weight")));
 }
 
 // Weights alone make another run of it: it keeps its own newest, and not in place of what it began from.
@@ -237,18 +250,23 @@ TEST_F(Checkpoint, TheProgramMayPutTheWeightsIntoTheModuleItself) {
   run.train(2);
   run.engine->save_checkpoint(folder());
   Training other(busy_config("bf16"), 99);
-  other.engine->load_checkpoint(folder(), {.load_module_only = true, .custom_load_fn = [](const auto& source, torch::nn::Module& destination) {
-                                             for (auto& entry : destination.named_parameters()) entry.value().copy_(source.at(entry.key()));
-                                           }});
+  other.engine->load_checkpoint(
+      folder(), {.load_module_only = true, .custom_load_fn = [](const auto& source, torch::nn::Module& destination) {
+                   for (auto& entry : destination.named_parameters()) entry.value().copy_(source.at(entry.key()));
+                 }});
   EXPECT_TRUE(torch::equal(flat_parameters(*other.model), flat_parameters(*run.model)));
-  for (const auto& [name, master] : other.engine->fp32_parameters()) EXPECT_TRUE(torch::equal(master, other.model->named_parameters()[name].to(torch::kFloat))) << name;
+  for (const auto& [name, master] : other.engine->fp32_parameters())
+    EXPECT_TRUE(torch::equal(master, other.model->named_parameters()[name].to(torch::kFloat))) << name;
 }
 
 TEST_F(Checkpoint, WhatTheProgramAddsIsGivenBack) {
   int64_t position = 42;
   Training run(busy_config("fp32"));
-  run.engine->add_state("replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
-  EXPECT_THROW(run.engine->add_state("replay", [] { return Value(); }, [](const Value&) {}), Error);
+  run.engine->add_state(
+      "replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
+  EXPECT_THROW(run.engine->add_state(
+                   "replay", [] { return Value(); }, [](const Value&) {}),
+               Error);
   run.engine->save_checkpoint(folder(), {.tag = "here"});
   position = 0;
   const LoadReceipt receipt = run.engine->load_checkpoint(folder());
@@ -264,7 +282,8 @@ TEST_F(Checkpoint, NothingThereIsAnErrorUnlessTheProgramSaidIfPresent) {
   EXPECT_FALSE(receipt.loaded);
   EXPECT_THAT(receipt.to_string(), HasSubstr("the run starts anew"));
   run.engine->save_checkpoint(folder(), {.tag = "step_a"});
-  EXPECT_THAT([&] { run.engine->load_checkpoint(folder(), {.tag = "step_b"}); }, testing::ThrowsMessage<Error>(HasSubstr("step_a")));
+  EXPECT_THAT([&] { run.engine->load_checkpoint(folder(), {.tag = "step_b"}); },
+              testing::ThrowsMessage<Error>(HasSubstr("step_a")));
 }
 
 TEST_F(Checkpoint, ABrokenNewestIsPassedOverForTheOneBefore) {
@@ -289,7 +308,8 @@ TEST_F(Checkpoint, ABrokenNewestIsPassedOverForTheOneBefore) {
   EXPECT_THROW(other.engine->load_checkpoint(folder(), {.tag = "global_step2"}), Error);
   auto [x, y] = make_batch(0, 4);
   const at::Tensor loss = other.engine->forward(x, y);
-  EXPECT_THAT([&] { other.engine->backward(loss); }, testing::ThrowsMessage<Error>(HasSubstr("failed in the middle of being loaded")));
+  EXPECT_THAT([&] { other.engine->backward(loss); },
+              testing::ThrowsMessage<Error>(HasSubstr("failed in the middle of being loaded")));
   EXPECT_TRUE(other.engine->load_checkpoint(folder()).loaded);
   EXPECT_NO_THROW(other.engine->backward(other.engine->forward(x, y)));
 }
@@ -314,14 +334,19 @@ TEST_F(Checkpoint, InTheBackgroundItIsTheStateOfTheCallThatIsWritten) {
 }
 
 TEST_F(Checkpoint, OtherParameterGroupsTakeTheSchedulesRateAtThePlaceThatWasReached) {
-  const Dict config = config_with({{"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_max_lr", 0.01}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}}}});
+  const Dict config = config_with(
+      {{"scheduler", Dict{{"type", "WarmupLR"},
+                          {"params", Dict{{"warmup_max_lr", 0.01}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}}}});
   Training one(config);
   one.train(4);
   one.engine->save_checkpoint(folder());
 
   auto model = std::make_shared<BusyImpl>();
-  auto two = initialize(model, {.config = config, .model_parameters = {{.parameters = model->first->parameters(), .name = "first"},
-                                                                       {.parameters = {model->norm->weight, model->norm->bias, model->second->weight, model->second->bias}, .name = "rest"}}})
+  auto two = initialize(model, {.config = config,
+                                .model_parameters = {{.parameters = model->first->parameters(), .name = "first"},
+                                                     {.parameters = {model->norm->weight, model->norm->bias,
+                                                                     model->second->weight, model->second->bias},
+                                                      .name = "rest"}}})
                  .engine;
   EXPECT_THAT(two->load_checkpoint(folder()).to_string(), HasSubstr("1 parameter groups, this engine 2"));
   const double reached = one.engine->get_lr()[0];
@@ -361,7 +386,8 @@ TEST_F(Checkpoint, ASaveAtTheWrongMomentIsAnError) {
   EXPECT_THROW(run.engine->save_checkpoint(""), Error);
   auto [x, y] = make_batch(0, 4);
   run.engine->backward(run.engine->forward(x, y));
-  EXPECT_THAT([&] { run.engine->save_checkpoint(folder()); }, testing::ThrowsMessage<Error>(HasSubstr("between backward() and step()")));
+  EXPECT_THAT([&] { run.engine->save_checkpoint(folder()); },
+              testing::ThrowsMessage<Error>(HasSubstr("between backward() and step()")));
 }
 
 }  // namespace

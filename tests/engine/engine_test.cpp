@@ -1,7 +1,7 @@
-#include "models.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "models.h"
 
 namespace gannet::test {
 namespace {
@@ -22,8 +22,10 @@ struct Reference {
       auto parts = torch::autograd::grad({net->forward(x, y)}, parameters);
       for (size_t i = 0; i < parts.size(); ++i) {
         const at::Tensor part = parts[i].to(torch::kDouble) / double(micro_batches.size());
-        if (i < gradients.size()) gradients[i] += part;
-        else gradients.push_back(part);
+        if (i < gradients.size())
+          gradients[i] += part;
+        else
+          gradients.push_back(part);
       }
     }
     double squares = 0;
@@ -182,7 +184,9 @@ TEST(Engine, RefusesModelsThatCannotBeTrained) {
   for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
   EXPECT_THROW(initialize(frozen, {.config = config_with({})}), Error);
   auto net = make_net();
-  EXPECT_THROW(initialize(net, {.config = config_with({}), .model_parameters = {{net->parameters(), {}, "a"}, {{net->first->weight}, {}, "b"}}}), Error);
+  EXPECT_THROW(initialize(net, {.config = config_with({}),
+                                .model_parameters = {{net->parameters(), {}, "a"}, {{net->first->weight}, {}, "b"}}}),
+               Error);
   EXPECT_THROW(initialize(make_net(), {}), Error);
 }
 
@@ -191,9 +195,10 @@ TEST(Engine, LeavesFrozenParametersAndGivesGroupsTheirOwnHyperparameters) {
   net->first->bias.requires_grad_(false);
   const at::Tensor bias = net->first->bias.detach().clone();
   const at::Tensor still = net->second->bias.detach().clone();
-  auto [engine, optimizer, loader, scheduler] = initialize(
-      net, {.config = config_with({}),
-            .model_parameters = {{{net->first->weight, net->second->weight}, {}, "weights"}, {{net->second->bias}, Dict{{"lr", 0.0}, {"weight_decay", 0.0}}, "biases"}}});
+  auto [engine, optimizer, loader, scheduler] =
+      initialize(net, {.config = config_with({}),
+                       .model_parameters = {{{net->first->weight, net->second->weight}, {}, "weights"},
+                                            {{net->second->bias}, Dict{{"lr", 0.0}, {"weight_decay", 0.0}}, "biases"}}});
   EXPECT_EQ(optimizer->group_count(), 2u);
   EXPECT_EQ(optimizer->group(1).name(), "biases");
   EXPECT_EQ(engine->get_lr(), (std::vector<double>{1e-2, 0.0}));
@@ -249,7 +254,8 @@ TEST(Engine, StepsTheProgramsOwnOptimizer) {
 
 TEST(Engine, FollowsASchedulePluginACallableOrTheProgramsHand) {
   auto [x, y] = make_batch(0, 4);
-  const Dict warmup{{"type", "WarmupLR"}, {"params", Dict{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}};
+  const Dict warmup{{"type", "WarmupLR"},
+                    {"params", Dict{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}};
   auto plugin = initialize(make_net(), {.config = config_with({{"scheduler", warmup}})});
   std::vector<double> rates;
   for (int step = 0; step < 5; ++step) {
@@ -320,9 +326,12 @@ TEST(Engine, DifferentiatesTwiceInDoublePrecision) {
   for (int step = 0; step < 60; ++step) {
     const at::Tensor u = engine->forward(x, 2.0, false);
     const at::Tensor du = torch::autograd::grad({u.sum()}, {x}, {}, true, true)[0];
-    const at::Tensor loss = (du - torch::cos(x)).square().mean() + engine->forward(torch::zeros({1, 1}, torch::kDouble), 2.0, true).mean();
+    const at::Tensor loss =
+        (du - torch::cos(x)).square().mean() + engine->forward(torch::zeros({1, 1}, torch::kDouble), 2.0, true).mean();
     engine->backward(loss, {.create_graph = step % 2 == 0});
-    if (step % 2 == 0) { EXPECT_TRUE(field->out->weight.grad().defined()) << "create_graph leaves .grad to the program"; }
+    if (step % 2 == 0) {
+      EXPECT_TRUE(field->out->weight.grad().defined()) << "create_graph leaves .grad to the program";
+    }
     EXPECT_TRUE(engine->step().applied);
     EXPECT_FALSE(field->out->weight.grad().defined());
     (step == 0 ? first : last) = loss.item<double>();

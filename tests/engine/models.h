@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gannet/gannet.h>
-
 #include <torch/torch.h>
 
 namespace gannet::test {

@@ -1,7 +1,7 @@
-#include "models.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "models.h"
 
 namespace gannet::test {
 namespace {

@@ -1,16 +1,17 @@
 // One rank of the engine's tests over several processes: trains, and rank 0 writes the final parameters.
 //   engine_ranks OUT ACCUMULATION STEPS [MODE] [FOLDER]
 // MODE: plain, or one of the ways of driving the engine that must give the same parameters, or a mistake to be told.
-#include "models.h"
-
 #include <fstream>
 #include <iostream>
+
+#include "models.h"
 
 namespace {
 
 void train(const std::string& out, int64_t accumulation, int64_t steps, const std::string& mode, const std::string& folder) {
   using namespace gannet::test;
-  gannet::Dict config = config_with({{"train_micro_batch_size_per_gpu", 2}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 1.0}});
+  gannet::Dict config = config_with(
+      {{"train_micro_batch_size_per_gpu", 2}, {"gradient_accumulation_steps", accumulation}, {"gradient_clipping", 1.0}});
   config["zero_optimization"] = gannet::Dict{{"reduce_bucket_size", mode == "small_buckets" ? 40 : 500000000}};
   if (mode == "save_other_tags") config["checkpoint"] = gannet::Dict{{"tag_validation", "Fail"}};
   if (mode == "prescale") config["prescale_gradients"] = true;
@@ -49,7 +50,8 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
   if (mode == "save_other_tags") engine->save_checkpoint(folder, {.tag = "tag" + std::to_string(world->rank())});
   if (world->rank() == 0) {
     const at::Tensor parameters = flat_parameters(*net).contiguous();
-    std::ofstream(out, std::ios::binary).write(static_cast<const char*>(parameters.data_ptr()), static_cast<std::streamsize>(parameters.nbytes()));
+    std::ofstream(out, std::ios::binary)
+        .write(static_cast<const char*>(parameters.data_ptr()), static_cast<std::streamsize>(parameters.nbytes()));
   }
 }
 

@@ -1,6 +1,8 @@
 // The engine on several processes of this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -9,9 +11,6 @@
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace {
 
@@ -24,8 +23,9 @@ struct Outcome {
 Outcome run(int ranks, int accumulation, int steps, const std::string& mode = "plain") {
   const std::string out = "engine_ranks_" + std::to_string(getpid()) + ".bin";
   std::remove(out.c_str());
-  const std::string command = std::string(GANNET_BINARY_DIR "/bin/gannet run --num_procs ") + std::to_string(ranks) + " " GANNET_BINARY_DIR "/tests/engine_ranks " + out + " " +
-                              std::to_string(accumulation) + " " + std::to_string(steps) + " " + mode + " 2>&1";
+  const std::string command = std::string(GANNET_BINARY_DIR "/bin/gannet run --num_procs ") + std::to_string(ranks) +
+                              " " GANNET_BINARY_DIR "/tests/engine_ranks " + out + " " + std::to_string(accumulation) + " " +
+                              std::to_string(steps) + " " + mode + " 2>&1";
   Outcome outcome;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
@@ -59,9 +59,7 @@ TEST(Ranks, TheSameTotalBatchGivesTheSameParametersOnOneTwoAndFourRanks) {
   EXPECT_LT(distance(four.parameters, one.parameters), 1e-6);
 }
 
-TEST(Ranks, ARunRepeatsBitwise) {
-  EXPECT_EQ(run(2, 2, 6).parameters, run(2, 2, 6).parameters);
-}
+TEST(Ranks, ARunRepeatsBitwise) { EXPECT_EQ(run(2, 2, 6).parameters, run(2, 2, 6).parameters); }
 
 TEST(Ranks, BucketsScalingAndTheWayOfDrivingDoNotChangeTheResult) {
   const Outcome plain = run(2, 2, 8);
@@ -94,7 +92,8 @@ TEST(Ranks, ACheckpointOfTwoRanksIsResumedByOneTwoAndFour) {
   std::filesystem::remove_all(folder);
   const Outcome whole = run(2, 2, 20), saved = run(2, 2, 10, "save " + folder);
   ASSERT_EQ(saved.exit_code, 0) << saved.output;
-  const Outcome two = run(2, 2, 20, "resume " + folder), one = run(1, 4, 20, "resume " + folder), four = run(4, 1, 20, "resume " + folder);
+  const Outcome two = run(2, 2, 20, "resume " + folder), one = run(1, 4, 20, "resume " + folder),
+                four = run(4, 1, 20, "resume " + folder);
   EXPECT_EQ(two.parameters, whole.parameters) << two.output;
   EXPECT_LT(distance(one.parameters, whole.parameters), 1e-6) << one.output;
   EXPECT_LT(distance(four.parameters, whole.parameters), 1e-6) << four.output;

@@ -10,7 +10,9 @@ using testing::HasSubstr;
 
 const std::string kStorage = "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\4tQ."s;
 
-HandZip good() { return {{{"a/data.pkl", kStorage}, {"a/byteorder", "little"}, {"a/data/0", std::string(16, 'x')}, {"a/version", "3\n"}}}; }
+HandZip good() {
+  return {{{"a/data.pkl", kStorage}, {"a/byteorder", "little"}, {"a/data/0", std::string(16, 'x')}, {"a/version", "3\n"}}};
+}
 
 class DamagedZip : public FolderTest {
  protected:
@@ -69,7 +71,8 @@ TEST_F(DamagedZip, entries_may_not_overlap_or_come_twice) {
   HandZip inner = good();
   inner.entries[2].content = std::string(200, 'x');
   // A whole entry's header inside of another's content.
-  const std::string hidden = le<uint32_t>(0x04034b50) + le<uint16_t>(20) + le<uint16_t>(8) + std::string(10, '\0') + le<uint32_t>(0) + le<uint32_t>(0) + le<uint16_t>(8) + le<uint16_t>(0) + "a/inside";
+  const std::string hidden = le<uint32_t>(0x04034b50) + le<uint16_t>(20) + le<uint16_t>(8) + std::string(10, '\0') +
+                             le<uint32_t>(0) + le<uint32_t>(0) + le<uint16_t>(8) + le<uint16_t>(0) + "a/inside";
   inner.entries[2].content.replace(20, hidden.size(), hidden);
   const std::string bytes = inner.bytes();
   inner.entries.push_back({"a/inside", "", 0, 8, 10, static_cast<int64_t>(bytes.find(hidden))});
@@ -134,11 +137,13 @@ TEST_F(DamagedZip, other_files_are_named) {
 }
 
 TEST_F(DamagedZip, one_element_that_stands_for_many_does_not_fill_memory) {
-  const std::string tensor = "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\1tQK\0J\0\0\0\x40J\0\0\0\x40\x86K\0K\0\x86\x89}tR."s;
+  const std::string tensor =
+      "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\1tQK\0J\0\0\0\x40J\0\0\0\x40\x86K\0K\0\x86\x89}tR."s;
   const HandZip zip{{{"a/data.pkl", tensor}, {"a/data/0", le(2.5f)}}};
   write_text(file("it.pt"), zip.bytes());
   const PtFile opened = PtFile::open(file("it.pt"));
-  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { opened.read(opened.root().tensor); }), HasSubstr("more than twice the file"));
+  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { opened.read(opened.root().tensor); }),
+              HasSubstr("more than twice the file"));
 }
 
 }  // namespace

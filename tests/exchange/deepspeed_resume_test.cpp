@@ -1,9 +1,8 @@
 // An engine goes on from what was imported.
-#include <gannet/gannet.h>
-
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/relu.h>
+#include <gannet/gannet.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -50,7 +49,8 @@ TEST_F(DeepSpeedResume, TakesUpMastersMomentsRateAndStepAtAnotherStageAndDtype) 
               {"accelerator", Dict{{"type", "cpu"}}},
               {"zero_optimization", Dict{{"stage", 1}}},
               {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
-              {"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_min_lr", 0}, {"warmup_max_lr", 1e-2}, {"warmup_num_steps", 8}}}}}};
+              {"scheduler", Dict{{"type", "WarmupLR"},
+                                 {"params", Dict{{"warmup_min_lr", 0}, {"warmup_max_lr", 1e-2}, {"warmup_num_steps", 8}}}}}};
   ParameterGroup matrices{.name = "matrices"}, vectors{.overrides = Dict{{"weight_decay", 0}}, .name = "vectors"};
   for (const auto& parameter : model->parameters())
     if (parameter.requires_grad()) (parameter.dim() > 1 ? matrices : vectors).parameters.push_back(parameter);

@@ -105,8 +105,9 @@ TEST_P(EveryFixture, HasTheMastersMomentsAndNumbersThatDeepSpeedHad) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, EveryFixture,
-                         testing::Values("s0-fp32-r1", "s0-fp32-r2", "s0-bf16-r1", "s0-bf16-torch-r1", "s1-fp16-r1", "s1-sgd-r1", "s1-bf16-r2", "s1-bf16-accumulated-r2", "s2-fp32-r1", "s2-fp32-r2",
-                                         "s3-bf16-r1", "s3-fp32-r2", "s3-bf16-r2"),
+                         testing::Values("s0-fp32-r1", "s0-fp32-r2", "s0-bf16-r1", "s0-bf16-torch-r1", "s1-fp16-r1", "s1-sgd-r1",
+                                         "s1-bf16-r2", "s1-bf16-accumulated-r2", "s2-fp32-r1", "s2-fp32-r2", "s3-bf16-r1",
+                                         "s3-fp32-r2", "s3-bf16-r2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
@@ -116,8 +117,10 @@ INSTANTIATE_TEST_SUITE_P(, EveryFixture,
 TEST_F(DeepSpeedTest, SaysWhatItTookAndWhatItDidNot) {
   imported(fixture("s2-fp32-r2"));
   const std::string text = receipt_.to_string();
-  for (const char* line : {"taken: 7 trained parameters, 87 elements as fp32, 2 frozen, 1 buffer", "taken: optimizer states exp_avg, exp_avg_sq", "taken: step 4, 0 skipped, 16 samples seen",
-                           "taken: the schedule's position, 4", "taken: client_state: ", "not taken: head.weight: another name of embed.weight", "not taken: random numbers"})
+  for (const char* line :
+       {"taken: 7 trained parameters, 87 elements as fp32, 2 frozen, 1 buffer", "taken: optimizer states exp_avg, exp_avg_sq",
+        "taken: step 4, 0 skipped, 16 samples seen", "taken: the schedule's position, 4",
+        "taken: client_state: ", "not taken: head.weight: another name of embed.weight", "not taken: random numbers"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 
@@ -137,17 +140,21 @@ TEST_F(DeepSpeedTest, RenamesPrefixesAndRefusesOnesThatNameNothing) {
   EXPECT_TRUE(opened.find("state/exp_avg/net.2.bias"));
   EXPECT_FALSE(opened.find("parameter/first.weight"));
   fs::remove_all(root_ / "out");
-  EXPECT_THAT(refused(ErrorCode::kArgument, fixture("s3-fp32-r2"), {.renames = {{"thrid.", ""}}}), HasSubstr("no tensor's name begins with 'thrid.'"));
-  EXPECT_THAT(refused(ErrorCode::kArgument, fixture("s3-fp32-r2"), {.renames = {{"second.", "first."}}}), HasSubstr("two tensors are named first."));
+  EXPECT_THAT(refused(ErrorCode::kArgument, fixture("s3-fp32-r2"), {.renames = {{"thrid.", ""}}}),
+              HasSubstr("no tensor's name begins with 'thrid.'"));
+  EXPECT_THAT(refused(ErrorCode::kArgument, fixture("s3-fp32-r2"), {.renames = {{"second.", "first."}}}),
+              HasSubstr("two tensors are named first."));
 }
 
 TEST_F(DeepSpeedTest, LeavesACheckpointOfTheSameNameAlone) {
   imported(fixture("s2-fp32-r1"));
-  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { import_deepspeed(fixture("s3-fp32-r2"), file("out"), {}); }), HasSubstr("has a 'step4' already"));
+  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { import_deepspeed(fixture("s3-fp32-r2"), file("out"), {}); }),
+              HasSubstr("has a 'step4' already"));
 }
 
 TEST_F(DeepSpeedTest, RefusesStatesThatAreNotOnePerElementByTheirNames) {
-  EXPECT_THAT(refused(ErrorCode::kUnsupported, fixture("s1-nadam-r1")), testing::AllOf(HasSubstr("the optimizer state 'mu_product'"), HasSubstr("--weights-only")));
+  EXPECT_THAT(refused(ErrorCode::kUnsupported, fixture("s1-nadam-r1")),
+              testing::AllOf(HasSubstr("the optimizer state 'mu_product'"), HasSubstr("--weights-only")));
   const auto opened = imported(fixture("s1-nadam-r1"), {.weights_only = true});
   for (const auto& tensor : opened.tensors()) EXPECT_FALSE(tensor.name.starts_with("state/")) << tensor.name;
 }
@@ -157,7 +164,8 @@ TEST_F(DeepSpeedTest, RefusesStatesThatAreNotOnePerElementByTheirNames) {
 TEST_F(DeepSpeedTest, NamesTheFileOfARankThatIsMissing) {
   const std::string from = copy("s2-fp32-r2");
   fs::remove(from + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), testing::AllOf(HasSubstr("partition_count is 2"), HasSubstr("those of rank 1 are missing")));
+  EXPECT_THAT(refused(ErrorCode::kNotFound, from),
+              testing::AllOf(HasSubstr("partition_count is 2"), HasSubstr("those of rank 1 are missing")));
   fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt", from + "/step4");
   fs::remove(from + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt");
   EXPECT_THAT(refused(ErrorCode::kNotFound, from), HasSubstr("zero_pp_rank_0_mp_rank_00_optim_states.pt is missing"));
@@ -177,7 +185,8 @@ TEST_F(DeepSpeedTest, NamesTheModelFileOfARankThatIsMissingAtStage3) {
 TEST_F(DeepSpeedTest, RefusesFilesOfARunWithMoreRanks) {
   const std::string from = copy("s2-fp32-r1");
   fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt", from + "/step4");
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from), testing::AllOf(HasSubstr("partition_count is 1"), HasSubstr("files of 2 ranks")));
+  EXPECT_THAT(refused(ErrorCode::kMismatch, from),
+              testing::AllOf(HasSubstr("partition_count is 1"), HasSubstr("files of 2 ranks")));
 }
 
 TEST_F(DeepSpeedTest, RefusesFilesOfTwoSaves) {
@@ -185,7 +194,8 @@ TEST_F(DeepSpeedTest, RefusesFilesOfTwoSaves) {
   fs::copy(fixture("s3-fp32-r2") + optimizer, from + optimizer, fs::copy_options::overwrite_existing);
   EXPECT_THAT(refused(ErrorCode::kCorrupt, from), HasSubstr("there is no 'single_partition_of_fp32_groups'"));
   const std::string sizes = copy("s1-sgd-r1");  // its groups' sizes are those of a model with other parameters
-  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt", sizes + "/step4", fs::copy_options::overwrite_existing);
+  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt", sizes + "/step4",
+           fs::copy_options::overwrite_existing);
   EXPECT_THAT(refused(ErrorCode::kNotFound, sizes), HasSubstr("partition_count is 2"));
 }
 
@@ -193,10 +203,14 @@ TEST_F(DeepSpeedTest, RefusesPartitionsOfOtherSizesThanTheModels) {
   const std::string from = copy("s2-fp32-r1"), name = from + "/step4/mp_rank_00_model_states.pt";
   std::string bytes = read_text(name);
   // The shape of embed.weight in param_shapes, (7, 4), becomes (9, 4), and the pickle's checksum what it then is.
-  const size_t directory = bytes.find("PK\x01\x02"), start = 30 + static_cast<uint8_t>(bytes[26]) + 256 * static_cast<uint8_t>(bytes[27]) + static_cast<uint8_t>(bytes[28]) + 256 * static_cast<uint8_t>(bytes[29]);
+  const size_t directory = bytes.find("PK\x01\x02"),
+               start = 30 + static_cast<uint8_t>(bytes[26]) + 256 * static_cast<uint8_t>(bytes[27]) +
+                       static_cast<uint8_t>(bytes[28]) + 256 * static_cast<uint8_t>(bytes[29]);
   uint32_t size = 0;
   std::memcpy(&size, bytes.data() + directory + 24, sizeof(size));
-  const auto checksum = [&] { return le(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + start, size))); };
+  const auto checksum = [&] {
+    return le(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + start, size)));
+  };
   const std::string before = checksum();
   const size_t at = bytes.find("K\x07K\x04\x86", bytes.find("param_shapes"));
   ASSERT_NE(at, std::string::npos);
@@ -204,7 +218,8 @@ TEST_F(DeepSpeedTest, RefusesPartitionsOfOtherSizesThanTheModels) {
   const std::string after = checksum();
   for (size_t place = 0; (place = bytes.find(before, place)) != bytes.npos;) bytes.replace(place, 4, after);
   write_text(name, bytes);
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from), testing::AllOf(HasSubstr("by param_shapes"), HasSubstr("partitions of 1 rank")));
+  EXPECT_THAT(refused(ErrorCode::kMismatch, from),
+              testing::AllOf(HasSubstr("by param_shapes"), HasSubstr("partitions of 1 rank")));
 }
 
 TEST_F(DeepSpeedTest, RefusesOptimizerFilesOfABf16RunBesideOthers) {
@@ -280,7 +295,8 @@ Ran run(const std::string& arguments) {
 TEST_F(DeepSpeedTest, IsACommandThatPrintsTheReceipt) {
   const Ran good = run(fixture("s3-bf16-r2") + " " + file("out") + " --rename first.=start.");
   EXPECT_EQ(good.exit_code, 0) << good.output;
-  EXPECT_THAT(good.output, testing::AllOf(HasSubstr("imported " + fixture("s3-bf16-r2") + "/step4 as " + file("out") + "/step4"), HasSubstr("taken: step 4")));
+  EXPECT_THAT(good.output, testing::AllOf(HasSubstr("imported " + fixture("s3-bf16-r2") + "/step4 as " + file("out") + "/step4"),
+                                          HasSubstr("taken: step 4")));
   EXPECT_TRUE(checkpoint::open(file("out"), {}).find("parameter/start.weight"));
   const Ran nowhere = run(file("nowhere") + " " + file("out2"));
   EXPECT_NE(nowhere.exit_code, 0);
@@ -293,7 +309,8 @@ TEST_F(DeepSpeedTest, IsACommandThatPrintsTheReceipt) {
 // ---- its parts
 
 TEST_F(DeepSpeedTest, PiecesAreReadFromAnyByteOn) {
-  const auto file = std::make_shared<PtFile>(PtFile::open(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"));
+  const auto file =
+      std::make_shared<PtFile>(PtFile::open(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"));
   const Node partition = Node(file).at("optimizer_state_dict").at("single_partition_of_fp32_groups").items()[0];
   Concatenated both;
   both.add(partition);
@@ -320,8 +337,9 @@ TEST(Assign, FindsTheOneWayThatFitsAndTellsSeveralFromNone) {
   const auto by_size = [](std::vector<int64_t> candidates, std::vector<std::vector<int64_t>> groups) {
     std::vector<int64_t> ends;
     for (const auto& group : groups) ends.push_back(static_cast<int64_t>(group.size()));
-    return assign(std::vector<int64_t>(candidates.size(), 1), ends,
-                  [=](size_t group, int64_t place, size_t candidate) { return groups[group][static_cast<size_t>(place)] == candidates[candidate]; });
+    return assign(std::vector<int64_t>(candidates.size(), 1), ends, [=](size_t group, int64_t place, size_t candidate) {
+      return groups[group][static_cast<size_t>(place)] == candidates[candidate];
+    });
   };
   EXPECT_EQ(by_size({28, 20, 5, 5, 20, 4}, {{28, 20, 20}, {5, 5, 4}}).groups, (std::vector<int>{0, 0, 1, 1, 0, 1}));
   EXPECT_EQ(by_size({28, 20, 15, 4}, {{28, 20}, {4}}).groups, (std::vector<int>{0, 0, -1, 1})) << "one is left over";

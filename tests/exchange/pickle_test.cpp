@@ -28,8 +28,8 @@ std::string repeated(const std::string& text, size_t times) {
 }
 // A tensor of storage '0' that has four floats.
 std::string tensor(const std::string& offset, const std::string& sizes, const std::string& strides) {
-  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x04tQ"s + offset + sizes + strides +
-         "\x89}tR."s;
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x04tQ"s +
+         offset + sizes + strides + "\x89}tR."s;
 }
 
 TEST(Pickle, values_of_every_protocol_are_read) {
@@ -48,7 +48,10 @@ TEST(Pickle, values_of_every_protocol_are_read) {
 
 TEST(Pickle, code_is_never_run_and_its_name_is_told) {
   EXPECT_THAT(refused("cos\nsystem\n(S'true'\ntR."), HasSubstr("'os.system'"));
-  EXPECT_THAT(refused("\x8c\x08" "builtins\x8c\x07" "getattr\x93."), HasSubstr("'builtins.getattr'"));
+  EXPECT_THAT(refused("\x8c\x08"
+                      "builtins\x8c\x07"
+                      "getattr\x93."),
+              HasSubstr("'builtins.getattr'"));
   EXPECT_THAT(refused("c__builtin__\neval\n."), HasSubstr("'builtins.eval'"));
   EXPECT_THAT(refused("cnumpy.core.multiarray\n_reconstruct\n."), HasSubstr("NumPy array"));
   EXPECT_THAT(refused("cdeepspeed.x;import os\nsystem\n."), HasSubstr("which is not read"));
@@ -86,10 +89,18 @@ TEST(Pickle, repetition_does_not_fill_memory) {
 }
 
 TEST(Pickle, lengths_are_compared_with_what_is_left_before_they_are_believed) {
-  EXPECT_THAT(corrupted("\x8b\xff\xff\xff\x7f" "ab."), HasSubstr("an integer of 2147483647 bytes begins here, and 3 bytes are left"));
-  EXPECT_THAT(corrupted("\x8b\xff\xff\xff\xff" "ab."), HasSubstr("negative length"));
-  EXPECT_THAT(corrupted("X\xff\xff\xff\xff" "ab."), HasSubstr("a string of 4294967295 bytes"));
-  EXPECT_THAT(corrupted("\x8e\xff\xff\xff\xff\xff\xff\xff\xff" "ab."), HasSubstr("bytes are left"));
+  EXPECT_THAT(corrupted("\x8b\xff\xff\xff\x7f"
+                        "ab."),
+              HasSubstr("an integer of 2147483647 bytes begins here, and 3 bytes are left"));
+  EXPECT_THAT(corrupted("\x8b\xff\xff\xff\xff"
+                        "ab."),
+              HasSubstr("negative length"));
+  EXPECT_THAT(corrupted("X\xff\xff\xff\xff"
+                        "ab."),
+              HasSubstr("a string of 4294967295 bytes"));
+  EXPECT_THAT(corrupted("\x8e\xff\xff\xff\xff\xff\xff\xff\xff"
+                        "ab."),
+              HasSubstr("bytes are left"));
   EXPECT_THAT(corrupted("\x95\xff\xff\xff\xff\0\0\0\0."s), HasSubstr("a frame of 4294967295 bytes"));
   EXPECT_THAT(corrupted("Nr\xff\xff\xff\xff."), HasSubstr("remembered as number 4294967295"));
   EXPECT_THAT(corrupted("h\7."), HasSubstr("the remembered value 7 is wanted"));
@@ -99,8 +110,30 @@ TEST(Pickle, lengths_are_compared_with_what_is_left_before_they_are_believed) {
 }
 
 TEST(Pickle, a_stack_that_does_not_work_out_is_refused) {
-  for (const char* text : {".", "0.", "a.", "R.", "NR.", "(a.", "t.", "NN.", "N(.", "(Ns.", "(Nd.", "Q.", "NQ.", "b.", "N}b.", "\x85.", "2.", "1.", "]Nu.", "N(Nu.", "](Nu.",
-                           "cdeepspeed\nA\n}b.", "ctorch\nFloatStorage\n)R.", "ctorch\nfloat32\n)R."})
+  for (const char* text : {".",
+                           "0.",
+                           "a.",
+                           "R.",
+                           "NR.",
+                           "(a.",
+                           "t.",
+                           "NN.",
+                           "N(.",
+                           "(Ns.",
+                           "(Nd.",
+                           "Q.",
+                           "NQ.",
+                           "b.",
+                           "N}b.",
+                           "\x85.",
+                           "2.",
+                           "1.",
+                           "]Nu.",
+                           "N(Nu.",
+                           "](Nu.",
+                           "cdeepspeed\nA\n}b.",
+                           "ctorch\nFloatStorage\n)R.",
+                           "ctorch\nfloat32\n)R."})
     corrupted(text);
 }
 
@@ -112,20 +145,23 @@ TEST(Pickle, persistent_ids_are_a_storages_or_refused) {
   const std::string type = "ctorch\nFloatStorage\n", key = "X\1\0\0\0000"s;
   EXPECT_EQ(read("(X\7\0\0\0storage"s + type + key + key + "K\4tQ.").root->tensor.sizes.at(0), 4);
   EXPECT_THAT(corrupted("(X\7\0\0\0storage"s + type + key + key + "J\xff\xff\xff\xfftQ."), HasSubstr("-1 elements"));
-  EXPECT_THAT(corrupted("(X\7\0\0\0storage"s + type + key + key + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7ftQ."), HasSubstr("9223372036854775807 elements"));
+  EXPECT_THAT(corrupted("(X\7\0\0\0storage"s + type + key + key + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7ftQ."),
+              HasSubstr("9223372036854775807 elements"));
   EXPECT_THAT(corrupted("(X\7\0\0\0storage"s + key + key + key + "K\4tQ."), HasSubstr("not its class"));
   EXPECT_THAT(corrupted("(X\5\0\0\0otherK\4tQ."s), HasSubstr("begins with 'other'"));
   EXPECT_THAT(corrupted(")Q."), HasSubstr("begins with 'storage'"));
   EXPECT_THAT(refused("(X\6\0\0\0moduleNNNtQ."s), HasSubstr("a whole module"));
   EXPECT_THAT(refused("(X\7\0\0\0storage"s + type + key + key + "K\4(NNNttQ."), HasSubstr("PyTorch before 0.4"));
-  EXPECT_THAT(corrupted("((X\7\0\0\0storage"s + type + key + key + "K\4tQ(X\7\0\0\0storage"s + type + key + key + "K\5tQt."), HasSubstr("16 bytes in one place and 20"));
+  EXPECT_THAT(corrupted("((X\7\0\0\0storage"s + type + key + key + "K\4tQ(X\7\0\0\0storage"s + type + key + key + "K\5tQt."),
+              HasSubstr("16 bytes in one place and 20"));
 }
 
 TEST(Pickle, tensors_lie_within_their_storage_whatever_their_strides) {
   EXPECT_EQ(read(tensor("K\0"s, "K\2K\2\x86", "K\2K\1\x86")).root->tensor.numel(), 4);
   EXPECT_EQ(read(tensor("K\3"s, "K\7K\1\x86", "K\0M\xff\xff\x86"s)).root->tensor.numel(), 7);  // expanded
   EXPECT_EQ(read(tensor("K\x63", "K\0\x85"s, "K\1\x85")).root->tensor.numel(), 0);
-  EXPECT_THAT(corrupted(tensor("K\1", "K\2K\2\x86", "K\2K\1\x86")), HasSubstr("shape [2, 2] reaches past the 4 elements of its storage '0'"));
+  EXPECT_THAT(corrupted(tensor("K\1", "K\2K\2\x86", "K\2K\1\x86")),
+              HasSubstr("shape [2, 2] reaches past the 4 elements of its storage '0'"));
   EXPECT_THAT(corrupted(tensor("K\4", ")", ")")), HasSubstr("reaches past"));
   EXPECT_THAT(corrupted(tensor("J\xff\xff\xff\xff", ")", ")")), HasSubstr("begins at element -1"));
   EXPECT_THAT(corrupted(tensor("K\0"s, "J\xff\xff\xff\xff\x85", "K\1\x85")), HasSubstr("integers from 0"));
@@ -133,7 +169,8 @@ TEST(Pickle, tensors_lie_within_their_storage_whatever_their_strides) {
   EXPECT_THAT(corrupted(tensor("K\0"s, "K\2\x85", ")")), HasSubstr("1 sizes and 0 strides"));
   const std::string huge = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x3f";
   EXPECT_THAT(corrupted(tensor("K\0"s, huge + huge + "\x86", "K\0K\0\x86"s)), HasSubstr("more elements than can be counted"));
-  EXPECT_THAT(corrupted(tensor("K\0"s, huge + "K\0\x86"s + huge + "0", "K\0K\0\x86"s)), HasSubstr("more elements than can be counted"));
+  EXPECT_THAT(corrupted(tensor("K\0"s, huge + "K\0\x86"s + huge + "0", "K\0K\0\x86"s)),
+              HasSubstr("more elements than can be counted"));
   EXPECT_THAT(corrupted(tensor("K\0"s, "M\0\1\x85"s, huge + "\x85")), HasSubstr("reaches past"));
   EXPECT_THAT(corrupted(tensor(huge, "K\2\x85", huge + "\x85")), HasSubstr("reaches past"));
 }

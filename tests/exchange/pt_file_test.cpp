@@ -52,7 +52,8 @@ void expect_same(const PtFile& file, const Object& found, const json& wanted, co
   } else if (wanted.contains("sequence") && found.kind != Kind::kRecord) {
     ASSERT_TRUE(found.kind == Kind::kList || found.kind == Kind::kTuple);
     ASSERT_EQ(found.items.size(), wanted["sequence"].size());
-    for (size_t i = 0; i < found.items.size(); ++i) expect_same(file, *found.items[i], wanted["sequence"][i], where + "/" + std::to_string(i));
+    for (size_t i = 0; i < found.items.size(); ++i)
+      expect_same(file, *found.items[i], wanted["sequence"][i], where + "/" + std::to_string(i));
   } else if (wanted.contains("value") && found.kind != Kind::kRecord) {
     const json& value = wanted["value"];
     if (value.is_null()) EXPECT_EQ(found.kind, Kind::kNone);
@@ -73,16 +74,22 @@ TEST_P(EveryFile, reads_as_python_wrote_it) {
 }
 
 INSTANTIATE_TEST_SUITE_P(PtFile, EveryFile,
-                         testing::Values("dtypes", "dtypes_legacy", "views", "views_legacy", "nested_protocol2", "nested_protocol2_legacy",
-                                         "nested_protocol3", "nested_protocol3_legacy", "nested_protocol4", "nested_protocol4_legacy",
-                                         "nested_protocol5", "nested_protocol5_legacy", "attributes"),
+                         testing::Values("dtypes", "dtypes_legacy", "views", "views_legacy", "nested_protocol2",
+                                         "nested_protocol2_legacy", "nested_protocol3", "nested_protocol3_legacy",
+                                         "nested_protocol4", "nested_protocol4_legacy", "nested_protocol5",
+                                         "nested_protocol5_legacy", "attributes"),
                          [](const auto& info) { return info.param; });
 
 TEST(PtFile, a_dtype_is_the_one_that_python_names) {
   const PtFile file = PtFile::open(data("dtypes.pt"));
-  const std::map<std::string, at::ScalarType> names = {{"float64", at::kDouble},        {"bfloat16", at::kBFloat16}, {"bool", at::kBool},
-                                                       {"complex64", at::kComplexFloat}, {"uint16", at::kUInt16},     {"float8_e5m2", at::kFloat8_e5m2},
-                                                       {"float8_e4m3fn", at::kFloat8_e4m3fn}, {"complex32", at::kComplexHalf}};
+  const std::map<std::string, at::ScalarType> names = {{"float64", at::kDouble},
+                                                       {"bfloat16", at::kBFloat16},
+                                                       {"bool", at::kBool},
+                                                       {"complex64", at::kComplexFloat},
+                                                       {"uint16", at::kUInt16},
+                                                       {"float8_e5m2", at::kFloat8_e5m2},
+                                                       {"float8_e4m3fn", at::kFloat8_e4m3fn},
+                                                       {"complex32", at::kComplexHalf}};
   for (const auto& [name, dtype] : names) EXPECT_EQ(file.root().find(name)->tensor.dtype, dtype) << name;
 }
 

@@ -29,8 +29,26 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 TEST_F(Writer, every_dtype_reads_back_with_equal_bits) {
   const at::Tensor raw = at::arange(48, at::kByte);
   NamedTensors tensors = {{"bool", raw.remainder(3).eq(0)}};
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kComplexDouble, at::kComplexFloat, at::kComplexHalf,
-                           at::kUInt16, at::kUInt32, at::kUInt64, at::kFloat8_e4m3fn, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2, at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu})
+  for (const auto dtype : {at::kDouble,
+                           at::kFloat,
+                           at::kHalf,
+                           at::kBFloat16,
+                           at::kLong,
+                           at::kInt,
+                           at::kShort,
+                           at::kChar,
+                           at::kByte,
+                           at::kComplexDouble,
+                           at::kComplexFloat,
+                           at::kComplexHalf,
+                           at::kUInt16,
+                           at::kUInt32,
+                           at::kUInt64,
+                           at::kFloat8_e4m3fn,
+                           at::kFloat8_e4m3fnuz,
+                           at::kFloat8_e5m2,
+                           at::kFloat8_e5m2fnuz,
+                           at::kFloat8_e8m0fnu})
     tensors.emplace_back(c10::toString(dtype), raw.view(dtype));
   save_pt(path(), tensors);
   const PtFile read = PtFile::open(path());
@@ -40,12 +58,18 @@ TEST_F(Writer, every_dtype_reads_back_with_equal_bits) {
 
 TEST_F(Writer, shapes_strides_and_the_order_of_names_stay) {
   const at::Tensor base = at::arange(24, at::kFloat).view({4, 6});
-  const NamedTensors tensors = {{"z", base.t()}, {"scalar", at::full({}, 7, at::kLong)}, {"empty", at::empty({3, 0})}, {"a \u00e9", base.slice(1, 1, 6, 2)}, {"conj", at::complex(base, base).conj()}, {"expanded", base[0].expand({3, 6})}};
+  const NamedTensors tensors = {{"z", base.t()},
+                                {"scalar", at::full({}, 7, at::kLong)},
+                                {"empty", at::empty({3, 0})},
+                                {"a \u00e9", base.slice(1, 1, 6, 2)},
+                                {"conj", at::complex(base, base).conj()},
+                                {"expanded", base[0].expand({3, 6})}};
   save_pt(path(), tensors);
   const PtFile read = PtFile::open(path());
   for (size_t i = 0; i < tensors.size(); ++i) {
     EXPECT_EQ(read.root().entries[i].first->text, tensors[i].first);
-    EXPECT_TRUE(same_bits(read.read(read.root().entries[i].second->tensor), tensors[i].second.resolve_conj())) << tensors[i].first;
+    EXPECT_TRUE(same_bits(read.read(read.root().entries[i].second->tensor), tensors[i].second.resolve_conj()))
+        << tensors[i].first;
   }
 }
 
@@ -59,7 +83,10 @@ TEST_F(Writer, tied_tensors_are_stored_once_and_other_views_are_not_tied) {
 }
 
 TEST_F(Writer, dicts_may_be_nested_and_are_written_one_tensor_after_the_other) {
-  PtWriter writer(path(), {{{"module", "a"}, at::kFloat, {2}}, {{"step"}, at::kLong, {}}, {{"module", "b"}, at::kFloat, {2}}, {{"module", "tied"}, at::kFloat, {2, 1}, 0}});
+  PtWriter writer(path(), {{{"module", "a"}, at::kFloat, {2}},
+                           {{"step"}, at::kLong, {}},
+                           {{"module", "b"}, at::kFloat, {2}},
+                           {{"module", "tied"}, at::kFloat, {2, 1}, 0}});
   writer.write(at::ones({2}));
   error_of(ErrorCode::kArgument, [&] { writer.write(at::ones({2})); });
   error_of(ErrorCode::kOrder, [&] { writer.finish(); });
@@ -93,7 +120,11 @@ TEST_F(Writer, a_failure_leaves_the_old_file_and_nothing_else) {
   error_of(ErrorCode::kArgument, [&] { save_pt(path(), {{"a", at::Tensor()}}); });
   EXPECT_EQ(read_text(path()), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
-  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { save_pt(file("none/it.pt"), {{"a", at::ones({2})}}); }), HasSubstr("none/it.pt"));
+  EXPECT_THAT(error_of(ErrorCode::kNotFound,
+                       [&] {
+                         save_pt(file("none/it.pt"), {{"a", at::ones({2})}});
+                       }),
+              HasSubstr("none/it.pt"));
 }
 
 }  // namespace

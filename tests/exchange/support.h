@@ -49,20 +49,22 @@ struct HandZip {
   std::string bytes() const {
     std::string file, directory;
     for (const HandEntry& entry : entries) {
-      const auto crc = static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(entry.content.data()), entry.content.size()));
+      const auto crc =
+          static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(entry.content.data()), entry.content.size()));
       const auto size = static_cast<uint32_t>(entry.content.size());
       const std::string& local = entry.local_name.empty() ? entry.name : entry.local_name;
       const auto offset = static_cast<uint32_t>(entry.claimed_offset < 0 ? file.size() : entry.claimed_offset);
       const auto claimed = entry.claimed_bytes < 0 ? size : static_cast<uint32_t>(entry.claimed_bytes);
-      file += le<uint32_t>(0x04034b50) + le<uint16_t>(20) + le(entry.flags) + le(entry.method) + le<uint32_t>(0) + le(crc) + le(size) + le(size) +
-              le(static_cast<uint16_t>(local.size())) + le<uint16_t>(0) + local + entry.content;
-      directory += le<uint32_t>(0x02014b50) + le<uint16_t>(20) + le<uint16_t>(20) + le(entry.flags) + le(entry.method) + le<uint32_t>(0) + le(crc) +
-                   le(claimed) + le(claimed) + le(static_cast<uint16_t>(entry.name.size())) + le(static_cast<uint16_t>(entry.extra.size())) +
-                   le<uint16_t>(0) + le<uint16_t>(0) + le<uint16_t>(0) + le<uint32_t>(0) + le(offset) + entry.name + entry.extra;
+      file += le<uint32_t>(0x04034b50) + le<uint16_t>(20) + le(entry.flags) + le(entry.method) + le<uint32_t>(0) + le(crc) +
+              le(size) + le(size) + le(static_cast<uint16_t>(local.size())) + le<uint16_t>(0) + local + entry.content;
+      directory += le<uint32_t>(0x02014b50) + le<uint16_t>(20) + le<uint16_t>(20) + le(entry.flags) + le(entry.method) +
+                   le<uint32_t>(0) + le(crc) + le(claimed) + le(claimed) + le(static_cast<uint16_t>(entry.name.size())) +
+                   le(static_cast<uint16_t>(entry.extra.size())) + le<uint16_t>(0) + le<uint16_t>(0) + le<uint16_t>(0) +
+                   le<uint32_t>(0) + le(offset) + entry.name + entry.extra;
     }
     const auto count = static_cast<uint16_t>(claimed_entries < 0 ? entries.size() : static_cast<size_t>(claimed_entries));
-    return file + directory + le<uint32_t>(0x06054b50) + le<uint32_t>(0) + le(count) + le(count) + le(static_cast<uint32_t>(directory.size())) +
-           le(static_cast<uint32_t>(file.size())) + le<uint16_t>(0);
+    return file + directory + le<uint32_t>(0x06054b50) + le<uint32_t>(0) + le(count) + le(count) +
+           le(static_cast<uint32_t>(directory.size())) + le(static_cast<uint32_t>(file.size())) + le<uint16_t>(0);
   }
 };
 

@@ -77,14 +77,18 @@ TEST_F(Weights, a_dict_under_a_name_is_found_and_told) {
     EXPECT_THAT(log_, HasSubstr("nested.pt, its entry '" + under + "'"));
   }
   Net net;
-  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { load_weights(net, data("deepspeed.pt")); }), HasSubstr("deepspeed.pt holds no weights"));
-  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, write("other.pt", "weights")); }), HasSubstr("missing in it: a"));
+  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { load_weights(net, data("deepspeed.pt")); }),
+              HasSubstr("deepspeed.pt holds no weights"));
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, write("other.pt", "weights")); }),
+              HasSubstr("missing in it: a"));
 }
 
 TEST_F(Weights, what_does_not_fit_is_named) {
   Net net;
-  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, data("nested_protocol2.pt")); }), AllOf(HasSubstr("missing in it: a"), HasSubstr("unexpected in it: lm_head.weight")));
-  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { load_weights(net, data("refused_system.pt")); }), HasSubstr("posix.system"));
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, data("nested_protocol2.pt")); }),
+              AllOf(HasSubstr("missing in it: a"), HasSubstr("unexpected in it: lm_head.weight")));
+  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { load_weights(net, data("refused_system.pt")); }),
+              HasSubstr("posix.system"));
 }
 
 TEST_F(Weights, an_imported_file_is_a_checkpoint_with_its_weights) {
@@ -95,7 +99,8 @@ TEST_F(Weights, an_imported_file_is_a_checkpoint_with_its_weights) {
   const auto [again, refusal] = gannet("import " + file("nested.pt") + " " + file("out"));
   EXPECT_EQ(again, 2);
   EXPECT_THAT(refusal, HasSubstr("has a 'weights' already"));
-  const auto [renamed, listing] = gannet("import --tag v2 --rename b=c.b " + file("nested.pt") + " " + file("out") + " && " + GANNET_BINARY_DIR + "/bin/gannet checkpoint show " + file("out") + " v2");
+  const auto [renamed, listing] = gannet("import --tag v2 --rename b=c.b " + file("nested.pt") + " " + file("out") + " && " +
+                                         GANNET_BINARY_DIR + "/bin/gannet checkpoint show " + file("out") + " v2");
   EXPECT_EQ(renamed, 0) << listing;
   EXPECT_THAT(listing, HasSubstr("parameter/c.b"));
 }
@@ -122,15 +127,19 @@ TEST_F(Weights, a_shard_is_a_file_of_the_same_folder) {
   write("pytorch_model-00001-of-00001.bin", "");
   Net net;
   write_text(file("pytorch_model.bin.index.json"), R"({"weight_map": {"a": "../other.bin"}})");
-  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }), HasSubstr("not a name of a file in the same folder"));
-  write_text(file("pytorch_model.bin.index.json"), R"({"weight_map": {"a": "pytorch_model-00001-of-00001.bin", "c": "pytorch_model-00001-of-00001.bin"}})");
+  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }),
+              HasSubstr("not a name of a file in the same folder"));
+  write_text(file("pytorch_model.bin.index.json"),
+             R"({"weight_map": {"a": "pytorch_model-00001-of-00001.bin", "c": "pytorch_model-00001-of-00001.bin"}})");
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }), HasSubstr("says that 'c' is in"));
 }
 
 TEST_F(Weights, show_lists_a_file_as_a_tree) {
   const auto [code, text] = gannet("show " + data("nested_protocol2.pt"));
   EXPECT_EQ(code, 0);
-  EXPECT_THAT(text, AllOf(HasSubstr("    wte.weight: parameter Float [2, 3]\n"), HasSubstr("  epoch: 3\n"), HasSubstr("  many: a list of 1100 (0, 1, 2, 3, 4, 5, 6, 7, ...)\n"), HasSubstr("  dtype: torch.bfloat16\n")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("    wte.weight: parameter Float [2, 3]\n"), HasSubstr("  epoch: 3\n"),
+                    HasSubstr("  many: a list of 1100 (0, 1, 2, 3, 4, 5, 6, 7, ...)\n"), HasSubstr("  dtype: torch.bfloat16\n")));
   const auto [refused, message] = gannet("show " + data("refused_eval.pt"));
   EXPECT_EQ(refused, 2);
   EXPECT_THAT(message, AllOf(HasSubstr("builtins.eval"), HasSubstr("nothing of the file was run")));

@@ -1,5 +1,5 @@
-// A drive that fails or is full in the middle of a step or of a save, on one of several ranks: each rank gets its error, nothing hangs,
-// and training goes on from the newest checkpoint as if nothing had happened.
+// A drive that fails or is full in the middle of a step or of a save, on one of several ranks: each rank gets its error, nothing
+// hangs, and training goes on from the newest checkpoint as if nothing had happened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,10 +17,10 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 struct Scenario {
-  std::string call, code;   // which of faulty_io.cpp, on rank 1 from here on
+  std::string call, code;  // which of faulty_io.cpp, on rank 1 from here on
   std::string where;
   std::string stage, tier;
-  std::string others;       // what rank 0 is told
+  std::string others;  // what rank 0 is told
   bool asynchronous = false;
 };
 
@@ -44,14 +44,26 @@ class Drive : public testing::Test {
     const std::filesystem::path folder = root_ / std::to_string(number), drive = folder / "drive";
     std::filesystem::create_directories(drive);
     const auto run = [&](const std::string& name, std::map<std::string, std::string> variables) {
-      variables.insert({{"FOLDER", folder / name}, {"DRIVE", drive}, {"SAVES", "1"}, {"STAGE", scenario.stage}, {"TIER", scenario.tier}, {"WIDTH", "3000"}, {"DEADLINE", "30"}});
+      variables.insert({{"FOLDER", folder / name},
+                        {"DRIVE", drive},
+                        {"SAVES", "1"},
+                        {"STAGE", scenario.stage},
+                        {"TIER", scenario.tier},
+                        {"WIDTH", "3000"},
+                        {"DEADLINE", "30"}});
       if (scenario.asynchronous) variables["ASYNC"] = "1";
       return ranks::run_ranks("trains", 2, {.environment = variables});
     };
     Played played;
     const bool is_of_drive = scenario.call.starts_with("aio");
-    played.broken = run("run", {{"FAULT", "io"}, {"WHERE", scenario.where}, {"VICTIM", "1"}, {"LD_PRELOAD", GANNET_FAULTY_IO}, {"GANNET_FAULT_LATER", "1"}, {"GANNET_FAULT_RANK", "1"},
-                                {"GANNET_FAULT", scenario.call + " " + scenario.code + " 1"}, {"GANNET_FAULT_PATH", is_of_drive ? drive : folder / "run"}});
+    played.broken = run("run", {{"FAULT", "io"},
+                                {"WHERE", scenario.where},
+                                {"VICTIM", "1"},
+                                {"LD_PRELOAD", GANNET_FAULTY_IO},
+                                {"GANNET_FAULT_LATER", "1"},
+                                {"GANNET_FAULT_RANK", "1"},
+                                {"GANNET_FAULT", scenario.call + " " + scenario.code + " 1"},
+                                {"GANNET_FAULT_PATH", is_of_drive ? drive : folder / "run"}});
     for (const auto& entry : std::filesystem::directory_iterator(drive)) played.left += entry.path().filename().string() + " ";
     played.newest = gannet::checkpoint::open(folder / "run", {}).tag();
     played.resumed = run("run", {{"RESUME", "1"}});
@@ -65,12 +77,14 @@ class Drive : public testing::Test {
 
 void Drive::expect_survives(const std::vector<Scenario>& scenarios) {
   std::vector<std::future<Played>> futures;
-  for (size_t i = 0; i < scenarios.size(); ++i) futures.push_back(std::async(std::launch::async, [&, i] { return play(scenarios[i], i); }));
+  for (size_t i = 0; i < scenarios.size(); ++i)
+    futures.push_back(std::async(std::launch::async, [&, i] { return play(scenarios[i], i); }));
   for (size_t i = 0; i < scenarios.size(); ++i) {
     const Scenario& scenario = scenarios[i];
     const Played played = futures[i].get();
     const std::string &rank0 = played.broken[0].output, &rank1 = played.broken[1].output;
-    SCOPED_TRACE(scenario.call + " " + scenario.code + " in " + scenario.where + " at stage " + scenario.stage + " " + scenario.tier + "\nrank 0: " + rank0 + "\nrank 1: " + rank1);
+    SCOPED_TRACE(scenario.call + " " + scenario.code + " in " + scenario.where + " at stage " + scenario.stage + " " +
+                 scenario.tier + "\nrank 0: " + rank0 + "\nrank 1: " + rank1);
     EXPECT_THAT(rank1, HasSubstr("Error(input/output): "));
     EXPECT_THAT(rank1, HasSubstr(scenario.code == "EIO" ? "Input/output error" : "No space left on device"));
     EXPECT_THAT(rank0, HasSubstr(scenario.others));

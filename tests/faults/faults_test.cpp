@@ -46,11 +46,18 @@ struct Played {
 
 Played play(const Scenario& scenario) {
   static std::atomic<int> number{0};
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("gannet-faults-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("gannet-faults-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
   // On the build's own disk: the folder of temporary files may be one in memory, which takes no direct I/O.
   const std::filesystem::path drive = std::filesystem::current_path() / (folder.filename().string() + "-drive");
   std::filesystem::create_directories(drive);
-  ranks::Options options{.environment = {{"FAULT", scenario.fault}, {"WHERE", scenario.where}, {"VICTIM", std::to_string(scenario.victim)}, {"FOLDER", folder}, {"STAGE", scenario.stage}, {"TIER", scenario.tier}, {"DRIVE", drive}},
+  ranks::Options options{.environment = {{"FAULT", scenario.fault},
+                                         {"WHERE", scenario.where},
+                                         {"VICTIM", std::to_string(scenario.victim)},
+                                         {"FOLDER", folder},
+                                         {"STAGE", scenario.stage},
+                                         {"TIER", scenario.tier},
+                                         {"DRIVE", drive}},
                          .limit = 30s};
   if (scenario.fault == "stop") options.stuck = {static_cast<uint32_t>(scenario.victim)};
   const auto start = Clock::now();
@@ -65,7 +72,8 @@ Played play(const Scenario& scenario) {
     content.tag = "next";
     gannet::checkpoint::Saver(folder, {}).save(content, {});
     for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().filename().string().find(".tmp-") != std::string::npos) checkpoints += ", left " + entry.path().filename().string();
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos)
+        checkpoints += ", left " + entry.path().filename().string();
     std::filesystem::remove_all(folder);
   }
   return {scenario, outcomes, seconds, checkpoints};
@@ -85,7 +93,9 @@ void expect_told(const Played& played) {
   for (int rank = 0; rank < scenario.ranks; ++rank) {
     if (rank == scenario.victim) continue;
     const Outcome& outcome = played.outcomes[rank];
-    SCOPED_TRACE(scenario.fault + " in " + scenario.where + (scenario.stage.empty() ? "" : ", ZeRO stage " + scenario.stage + " " + scenario.tier) + ", " + std::to_string(scenario.ranks) + " ranks, rank " + std::to_string(rank) + " said:\n" + outcome.output);
+    SCOPED_TRACE(scenario.fault + " in " + scenario.where +
+                 (scenario.stage.empty() ? "" : ", ZeRO stage " + scenario.stage + " " + scenario.tier) + ", " +
+                 std::to_string(scenario.ranks) + " ranks, rank " + std::to_string(rank) + " said:\n" + outcome.output);
     EXPECT_EQ(outcome.status, 3);
     EXPECT_THAT(outcome.output, HasSubstr(scenario.expected));
     EXPECT_LT(gannet::test::seconds_to_the_error(outcome.output), 10);
@@ -115,21 +125,27 @@ TEST(Faults, AKilledRankIsNamedWithItsPlaceOnAllOthers) {
 
 TEST(Faults, ARankKilledWhileItsShardsAreNeededIsNamed) {
   std::vector<Scenario> scenarios;
-  for (const auto& [where, place] : {std::pair{"forward", "after step() of step 2"}, {"backward", "in backward() of step 3"}, {"reduce", "in backward() of step 3"},
-                                     {"step", "in step() of step 3"}, {"save", "in save_checkpoint() of step 3"}, {"load", "in load_checkpoint()"}})
+  for (const auto& [where, place] : {std::pair{"forward", "after step() of step 2"},
+                                     {"backward", "in backward() of step 3"},
+                                     {"reduce", "in backward() of step 3"},
+                                     {"step", "in step() of step 3"},
+                                     {"save", "in save_checkpoint() of step 3"},
+                                     {"load", "in load_checkpoint()"}})
     for (const auto& [stage, tier] : {std::pair{"2", ""}, {"3", ""}, {"3", "nvme"}})
       scenarios.push_back({"kill", where, 2, 1, std::string("Error(peer lost): rank 1 has died ") + place, stage, tier});
   scenarios.push_back({"kill", "forward", 4, 0, "Error(peer lost): rank 0 has died; it was last seen ", "3", ""});
   scenarios.push_back({"stop", "forward", 2, 1, "Error(time-out): rank 1 is late: ", "3", ""});
   scenarios.push_back({"stop", "reduce", 2, 1, "Error(time-out): rank 1 is late: ", "3", "nvme"});
   for (size_t first = 0; first < scenarios.size(); first += 7)  // so many processes at a time
-    for (const auto& played : play_all({scenarios.begin() + first, scenarios.begin() + std::min(first + 7, scenarios.size())})) expect_told(played);
+    for (const auto& played : play_all({scenarios.begin() + first, scenarios.begin() + std::min(first + 7, scenarios.size())}))
+      expect_told(played);
 }
 
 TEST(Faults, ARankThatEndsEarlyIsNamedWithItsPlaceOnAllOthers) {
   for (const auto& played : play_all({
            {"return", "forward", 2, 1, "Error(peer lost): rank 1 has ended after step() of step 2; rank 0 is in "},
-           {"return", "backward", 4, 1, "Error(peer lost): rank 1 has ended after an error in backward() of step 3; ranks 0, 2, 3 are in "},
+           {"return", "backward", 4, 1,
+            "Error(peer lost): rank 1 has ended after an error in backward() of step 3; ranks 0, 2, 3 are in "},
            {"return", "step", 2, 1, "Error(peer lost): rank 1 has ended after an error in step() of step 3; rank 0 is in "},
            {"return", "barrier", 2, 1, "Error(peer lost): rank 1 has ended after step() of step 3; rank 0 is in barrier()"},
            {"return", "forward", 2, 0, "Error(peer lost): rank 0 has ended after step() of step 2; rank 1 is "},
@@ -209,7 +225,9 @@ RANK_BODY(beside_one_another) {
   background.join();
   world->barrier();
 }
-TEST(Faults, GroupsAndServiceThreadsAreNotComparedWithOneAnother) { ranks::expect_all_succeed(run_ranks("beside_one_another", 4)); }
+TEST(Faults, GroupsAndServiceThreadsAreNotComparedWithOneAnother) {
+  ranks::expect_all_succeed(run_ranks("beside_one_another", 4));
+}
 
 RANK_BODY(dies_while_others_gather) {
   auto world = gannet::init_distributed({.timeout_seconds = 30});
@@ -226,7 +244,8 @@ TEST(Faults, ADeadRankEndsAWaitThatGoesByTheStore) {
   const auto outcomes = run_ranks("dies_while_others_gather", 3, {.environment = {{"FAULT", "kill"}}});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(outcomes[rank].status, 3);
-    EXPECT_THAT(outcomes[rank].output, HasSubstr("Error(peer lost): rank 1 has died before its first call; ranks 0, 2 are in save_checkpoint() of step 7 with tag 'best'"));
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("Error(peer lost): rank 1 has died before its first call; ranks 0, 2 are in "
+                                                 "save_checkpoint() of step 7 with tag 'best'"));
   }
 }
 TEST(Faults, AStoppedRankZeroEndsAWaitThatGoesByItsStore) {

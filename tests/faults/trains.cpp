@@ -43,7 +43,8 @@ uint64_t hash_of(const at::Tensor& tensor) {  // FNV-1a
 Dict config_of_run() {
   Dict config = config_with({{"train_micro_batch_size_per_gpu", 2}});
   const std::string deadline = variable("DEADLINE");
-  config["gannet"] = Dict{{"deadline_seconds", deadline.empty() ? 3.0 : std::atof(deadline.c_str())}, {"checkpoint", Dict{{"async", !variable("ASYNC").empty()}}}};
+  config["gannet"] = Dict{{"deadline_seconds", deadline.empty() ? 3.0 : std::atof(deadline.c_str())},
+                          {"checkpoint", Dict{{"async", !variable("ASYNC").empty()}}}};
   const std::string stage = variable("STAGE"), tier = variable("TIER"), drive = variable("DRIVE");
   if (stage.empty()) return config;
   Dict zero{{"stage", std::atoi(stage.c_str())}, {"sub_group_size", 8192}};
@@ -65,17 +66,19 @@ void train_with_a_fault() {
   const auto strikes = [&](const char* phase, int64_t step) { return is_victim && where == phase && step == kFaultyStep; };
   const int64_t width = variable("WIDTH").empty() ? 16 : std::atoll(variable("WIDTH").c_str());
   auto engine = initialize(make_net(1, width), {.config = config_of_run(), .lr_scheduler = LrSchedule([&](int64_t step) {
-                                                  if (strikes("step", step)) fault();
-                                                  return 1e-3;
-                                                })})
+                                                                             if (strikes("step", step)) fault();
+                                                                             return 1e-3;
+                                                                           })})
                     .engine;
-  engine->add_state("a fault", [&]() -> Value {
-                      if (strikes("save", engine->global_steps())) fault();
-                      return 0;
-                    },
-                    [&](const Value&) {
-                      if (strikes("load", kFaultyStep)) fault();
-                    });
+  engine->add_state(
+      "a fault",
+      [&]() -> Value {
+        if (strikes("save", engine->global_steps())) fault();
+        return 0;
+      },
+      [&](const Value&) {
+        if (strikes("load", kFaultyStep)) fault();
+      });
   if (!variable("RESUME").empty()) engine->load_checkpoint(folder);
   for (int64_t step = engine->global_steps() + 1; step <= 2 * kFaultyStep; ++step) {
     auto [x, y] = make_batch(step * world->size() + world->rank(), 2);

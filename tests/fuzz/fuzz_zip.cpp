@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::walk(contents.pickle);
     for (const auto& [key, storage] : contents.pickle.storages) {
       const exchange::StoragePlace& place = contents.places.at(key);
-      fuzz::check(place.offset <= size && place.bytes <= size - place.offset && place.bytes == static_cast<uint64_t>(storage.bytes()));
+      fuzz::check(place.offset <= size && place.bytes <= size - place.offset &&
+                  place.bytes == static_cast<uint64_t>(storage.bytes()));
     }
   } catch (const Error&) {
   }

@@ -31,7 +31,8 @@ struct Gpu {
     at::manual_seed(1);  // as programs do before they make a model: LibTorch looks for CUDA here, and must not stay with "none"
     try {
       const plugin::Plugin& plugin = registry.require(GANNET_KIND_ACCELERATOR, "cuda");
-      accelerator = std::make_unique<Accelerator>(plugin, plugin::parse_params(plugin, {}, [](const std::string&) { return std::string(); }), host);
+      accelerator = std::make_unique<Accelerator>(
+          plugin, plugin::parse_params(plugin, {}, [](const std::string&) { return std::string(); }), host);
       accelerator->set_device(0);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kUnsupported) throw;

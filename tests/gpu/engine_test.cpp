@@ -45,21 +45,26 @@ double distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm
 TEST_F(EngineOnGpu, TrainsAsOnTheCpu) {
   for (const char* type : {"AdamW", "SGD"}) {
     const Dict optimizer{{"type", type}, {"params", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}}};
-    const auto members = {Dict::Entry{"optimizer", optimizer}, Dict::Entry{"gradient_clipping", 0.5}, Dict::Entry{"gradient_accumulation_steps", 2}};
+    const auto members = {Dict::Entry{"optimizer", optimizer}, Dict::Entry{"gradient_clipping", 0.5},
+                          Dict::Entry{"gradient_accumulation_steps", 2}};
     const Trained gpu = train(config_on("cuda", members)), cpu = train(config_on("cpu", members));
     ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
-    for (size_t i = 0; i < cpu.losses.size(); ++i) EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-4 * std::abs(cpu.losses[i])) << type << ", micro-batch " << i;
+    for (size_t i = 0; i < cpu.losses.size(); ++i)
+      EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-4 * std::abs(cpu.losses[i])) << type << ", micro-batch " << i;
     ASSERT_EQ(gpu.norms.size(), cpu.norms.size());
-    for (size_t i = 0; i < cpu.norms.size(); ++i) EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 1e-4 * cpu.norms[i]) << type << ", micro-batch " << i;
+    for (size_t i = 0; i < cpu.norms.size(); ++i)
+      EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 1e-4 * cpu.norms[i]) << type << ", micro-batch " << i;
     EXPECT_LT(distance(gpu.parameters, cpu.parameters), 1e-4) << type;
   }
 }
 
 TEST_F(EngineOnGpu, TrainsIn16Bits) {
   for (const char* precision : {"bf16", "fp16"}) {
-    const Trained half = train(config_on("cuda", {{precision, Dict{{"enabled", true}}}}), 60), full = train(config_on("cuda"), 60);
+    const Trained half = train(config_on("cuda", {{precision, Dict{{"enabled", true}}}}), 60),
+                  full = train(config_on("cuda"), 60);
     EXPECT_LT(half.losses.back(), half.losses.front()) << precision;
-    EXPECT_LT(distance(half.parameters, full.parameters), precision == std::string("bf16") ? 0.05 : 0.5) << precision;  // fp16 skips its first steps
+    EXPECT_LT(distance(half.parameters, full.parameters), precision == std::string("bf16") ? 0.05 : 0.5)
+        << precision;  // fp16 skips its first steps
   }
 }
 
@@ -67,7 +72,8 @@ TEST_F(EngineOnGpu, AutoTakesTheGpu) {
   auto net = make_net();
   auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = config_on("auto")});
   EXPECT_EQ(engine->device(), at::Device(at::kCUDA, 0));
-  EXPECT_THAT(engine->plugin_table(), testing::AllOf(HasSubstr("gannet_accelerator_cuda.so"), HasSubstr("gannet_optimizer_adam_cuda.so")));
+  EXPECT_THAT(engine->plugin_table(),
+              testing::AllOf(HasSubstr("gannet_accelerator_cuda.so"), HasSubstr("gannet_optimizer_adam_cuda.so")));
   EXPECT_TRUE(net->first->weight.is_cuda());
 }
 
@@ -86,7 +92,8 @@ TEST_F(EngineOnGpu, WorksOnTheProgramsOwnStreamAndThread) {
 
 TEST_F(EngineOnGpu, SkipsAStepWithANonFiniteGradientAndNamesIt) {
   auto net = make_net();
-  auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = config_on("cuda", {{"fp16", Dict{{"enabled", true}}}})});
+  auto [engine, optimizer, loader, scheduler] =
+      initialize(net, {.config = config_on("cuda", {{"fp16", Dict{{"enabled", true}}}})});
   const at::Tensor before = flat_parameters(*net);
   auto [x, y] = make_batch(0, 4);
   auto loss = engine->forward(x.to(engine->device()), y.to(engine->device())) * std::numeric_limits<float>::infinity();

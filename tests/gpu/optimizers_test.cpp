@@ -52,10 +52,13 @@ struct DeviceCase {
     for (size_t s = 0; s < states.size(); ++s) copy(states[s], host.states[s]);
   }
 
-  at::Tensor view(Buffer& buffer, at::ScalarType type) { return at::from_blob(buffer.at(0), {static_cast<int64_t>(host.numel)}, at::TensorOptions().dtype(type)); }
+  at::Tensor view(Buffer& buffer, at::ScalarType type) {
+    return at::from_blob(buffer.at(0), {static_cast<int64_t>(host.numel)}, at::TensorOptions().dtype(type));
+  }
   at::Tensor upload(Buffer& buffer, uint32_t dtype) {
     const auto type = to_scalar_type(static_cast<gannet_dtype>(dtype));
-    at::Tensor whole = at::empty({static_cast<int64_t>(host.numel + offset)}, at::TensorOptions().dtype(type).device(at::Device(at::kCUDA, 0)));
+    at::Tensor whole =
+        at::empty({static_cast<int64_t>(host.numel + offset)}, at::TensorOptions().dtype(type).device(at::Device(at::kCUDA, 0)));
     at::Tensor part = whole.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(host.numel));
     part.copy_(view(buffer, type));
     return part;
@@ -71,7 +74,8 @@ struct DeviceCase {
 // The rules are one text, and both sides round once per operation of it: on a CPU with fused multiply-add, bitwise the same.
 // Without one the CPU rounds the product too, and so a sum that cancels may differ in its last bits.
 void expect_same(const Buffer& device, const Buffer& cpu, uint64_t numel, double unit, const std::string& what) {
-  for (uint64_t i = 0; i < numel; ++i) ASSERT_NEAR(device.get(i), cpu.get(i), unit * 8 * (1 + std::abs(cpu.get(i)))) << what << ", element " << i;
+  for (uint64_t i = 0; i < numel; ++i)
+    ASSERT_NEAR(device.get(i), cpu.get(i), unit * 8 * (1 + std::abs(cpu.get(i)))) << what << ", element " << i;
 }
 
 void compare(const std::string& room, const std::string& type, const Dict& params) {
@@ -92,9 +96,11 @@ void compare(const std::string& room, const std::string& type, const Dict& param
       }
       device.download();
       const double unit = types.param == GANNET_FLOAT64 ? 0x1p-53 : 0x1p-24;
-      const std::string what = type + " with types " + std::to_string(types.param) + " " + std::to_string(types.grad) + " " + std::to_string(types.out);
+      const std::string what = type + " with types " + std::to_string(types.param) + " " + std::to_string(types.grad) + " " +
+                               std::to_string(types.out);
       expect_same(found.param, expected.param, numel, unit, what + ": parameter");
-      for (size_t s = 0; s < found.states.size(); ++s) expect_same(found.states[s], expected.states[s], numel, unit, what + ": state");
+      for (size_t s = 0; s < found.states.size(); ++s)
+        expect_same(found.states[s], expected.states[s], numel, unit, what + ": state");
       const double out_unit = types.out == GANNET_BFLOAT16 ? 0x1p-8 : 0x1p-11;
       if (types.out != GANNET_DTYPE_NONE) expect_same(found.out, expected.out, numel, out_unit / 8, what + ": copy");
     }

@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
   }
   const auto fp32 = at::TensorOptions().device(at::Device(at::kCUDA, 0)), bf16 = fp32.dtype(at::kBFloat16);
   at::Tensor param = at::ones({numel}, fp32), grad = at::ones({numel}, bf16), out = at::empty({numel}, bf16);
-  at::Tensor exp_avg = at::zeros({numel}, fp32), exp_avg_sq = at::zeros({numel}, fp32), copy = at::empty({numel}, fp32), step = at::ones({}, fp32);
+  at::Tensor exp_avg = at::zeros({numel}, fp32), exp_avg_sq = at::zeros({numel}, fp32), copy = at::empty({numel}, fp32),
+             step = at::ones({}, fp32);
 
   const test::LoadedPlugin plugin("optimizer_adam_cuda", "AdamW");
   test::TestHost host;
@@ -66,14 +67,14 @@ int main(int argc, char** argv) {
   args.hyper = adam.params.hyper.data();
   args.hyper_count = adam.params.hyper.size();
 
-  Contender contenders[] = {
-      {"copy on the device", 8.0 * numel, [&] { copy.copy_(param); }},
-      {"gannet adamw@cuda", 28.0 * numel, [&] { adam.update(args); }},
-      {"at::_fused_adamw_ with casts", 28.0 * numel, [&] {
-         const at::Tensor wide = grad.to(at::kFloat).mul_(0.5);
-         at::_fused_adamw_({param}, {wide}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-4, 0.9, 0.999, 0.1, 1e-8, false, false);
-         out.copy_(param);
-       }}};
+  Contender contenders[] = {{"copy on the device", 8.0 * numel, [&] { copy.copy_(param); }},
+                            {"gannet adamw@cuda", 28.0 * numel, [&] { adam.update(args); }},
+                            {"at::_fused_adamw_ with casts", 28.0 * numel, [&] {
+                               const at::Tensor wide = grad.to(at::kFloat).mul_(0.5);
+                               at::_fused_adamw_({param}, {wide}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-4, 0.9, 0.999, 0.1,
+                                                 1e-8, false, false);
+                               out.copy_(param);
+                             }}};
   for (int round = -1; round < kRounds; ++round) {
     for (auto& contender : contenders) {
       gpu.accelerator->synchronize(0);
@@ -85,8 +86,9 @@ int main(int argc, char** argv) {
     }
   }
   for (const auto& contender : contenders)
-    std::printf("{\"bench\": \"gpu_update\", \"what\": \"%s\", \"parameters\": %lld, \"ms\": %.4f, \"gb_per_s\": %.1f}\n", contender.name,
-                static_cast<long long>(numel), median(contender.ms), contender.bytes / median(contender.ms) * 1e-6);
+    std::printf("{\"bench\": \"gpu_update\", \"what\": \"%s\", \"parameters\": %lld, \"ms\": %.4f, \"gb_per_s\": %.1f}\n",
+                contender.name, static_cast<long long>(numel), median(contender.ms),
+                contender.bytes / median(contender.ms) * 1e-6);
   std::printf("{\"bench\": \"gpu_update\", \"what\": \"bandwidth of the update over that of the copy\", \"ratio\": %.3f}\n",
               contenders[1].bytes / median(contenders[1].ms) / (contenders[0].bytes / median(contenders[0].ms)));
 }

@@ -1,13 +1,7 @@
 // The files that monitors write, and what happens when they cannot: no engine here.
-#include "monitor/crc32c.h"
-#include "monitor/json_line.h"
-#include "monitor/output.h"
-#include "monitor/writers.h"
-
 #include <gannet/log.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,9 +13,15 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 #include <vector>
+
+#include "monitor/crc32c.h"
+#include "monitor/json_line.h"
+#include "monitor/output.h"
+#include "monitor/writers.h"
 
 namespace gannet::monitor {
 namespace {
@@ -54,8 +54,10 @@ class Files : public testing::Test {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     set_log_sink([this](LogLevel level, const std::string& line) {
-      if (level == LogLevel::kWarning) warnings_.push_back(line);
-      else notes_.push_back(line);
+      if (level == LogLevel::kWarning)
+        warnings_.push_back(line);
+      else
+        notes_.push_back(line);
     });
   }
   void TearDown() override {
@@ -97,14 +99,20 @@ TEST_F(Files, AStepIsOneLineOfJsonWithEveryKeyOfTheSchema) {
   const auto lines = lines_of(read_file(at("a/b/metrics.jsonl")));
   ASSERT_THAT(lines, SizeIs(2));
   const Json read = Json::parse(lines[0]);
-  EXPECT_EQ(read, Json::parse(R"({"kind": "step", "step": 1, "samples": 16, "time": 2.5, "loss": "NaN", "lr": [0.25], "grad_norm": null, "loss_scale": 1.0, "applied": true,
+  EXPECT_EQ(
+      read,
+      Json::parse(
+          R"({"kind": "step", "step": 1, "samples": 16, "time": 2.5, "loss": "NaN", "lr": [0.25], "grad_norm": null, "loss_scale": 1.0, "applied": true,
       "reason": "", "seconds": 0.5, "phases": {"forward": 0.2}, "counts": {"tokens": 4096}, "memory_bytes": 0,
       "values": {"accuracy": 0.75, "Eval/top 5": 0.875, "limit": "-Infinity"}})"));
-  EXPECT_EQ(Json::parse(lines[1]), Json::parse(R"({"kind": "event", "step": 1, "time": 3.0, "what": "checkpoint", "text": "saved \ufffd/global_step1"})"));
+  EXPECT_EQ(
+      Json::parse(lines[1]),
+      Json::parse(R"({"kind": "event", "step": 1, "time": 3.0, "what": "checkpoint", "text": "saved \ufffd/global_step1"})"));
 }
 
 TEST_F(Files, ALineOnDiskIsValidUtf8WhateverItsTextIs) {
-  for (const char* bad : {"\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\x80"}) EXPECT_NO_THROW(Json::parse(json_line(Value(bad)))) << bad;
+  for (const char* bad : {"\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\x80"})
+    EXPECT_NO_THROW(Json::parse(json_line(Value(bad)))) << bad;
   EXPECT_EQ(Json::parse(json_line(Value("\xE2\x82\xAC \xF0\x9F\x90\xA6 \xC3\xA9"))), "\xE2\x82\xAC \xF0\x9F\x90\xA6 \xC3\xA9");
 }
 
@@ -121,7 +129,8 @@ TEST_F(Files, CsvFilesAreNamedHeadedAndEndedAsDeepSpeedDoes) {
   EXPECT_EQ(read_file(at("out/job/Train_Samples_train_loss.csv")), "step,train_loss\r\n16,5.5\r\n32,2.75\r\n");
   EXPECT_EQ(read_file(at("out/job/Eval_top_5.csv")), "step,top 5\r\n16,0.875\r\n32,0.875\r\n");
   csv_files(at("out/job"))->step(some_step(3), 0);
-  EXPECT_EQ(read_file(at("out/job/Train_Samples_lr.csv")), "step,lr\r\n16,0.001\r\n32,0.001\r\n48,0.001\r\n") << "one head, however often the run began";
+  EXPECT_EQ(read_file(at("out/job/Train_Samples_lr.csv")), "step,lr\r\n16,0.001\r\n32,0.001\r\n48,0.001\r\n")
+      << "one head, however often the run began";
 }
 
 // ---- TensorBoard, by a reader that shares nothing with the writer
@@ -176,10 +185,18 @@ std::map<int, std::string> fields_of(const std::string& message) {
     uint64_t number = 0;
     size_t size = 0;
     switch (tag & 7) {
-      case 0: number = varint(); fields[static_cast<int>(tag >> 3)] = std::string(reinterpret_cast<const char*>(&number), 8); continue;
-      case 1: size = 8; break;
-      case 5: size = 4; break;
-      default: size = varint();
+      case 0:
+        number = varint();
+        fields[static_cast<int>(tag >> 3)] = std::string(reinterpret_cast<const char*>(&number), 8);
+        continue;
+      case 1:
+        size = 8;
+        break;
+      case 5:
+        size = 4;
+        break;
+      default:
+        size = varint();
     }
     fields[static_cast<int>(tag >> 3)] = message.substr(at, size);
     at += size;
@@ -235,12 +252,16 @@ TEST_F(Files, TensorBoardsEventsHaveTheTagsAndTheSamplesAsTheirSteps) {
   }
   const auto files = files_in(at("tb/job"));
   ASSERT_THAT(files, SizeIs(1));
-  EXPECT_THAT(fs::path(files[0]).filename().string(), testing::MatchesRegex("events\\.out\\.tfevents\\.[0-9]{10}\\..+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(fs::path(files[0]).filename().string(),
+              testing::MatchesRegex("events\\.out\\.tfevents\\.[0-9]{10}\\..+\\.[0-9]+\\.[0-9]+"));
   const auto scalars = read_events(files[0]);
   ASSERT_THAT(scalars, SizeIs(10 + 8));
-  EXPECT_THAT(scalars, testing::IsSupersetOf({Scalar{"Train/Samples/train_loss", 16, 5.5f}, Scalar{"Train/Samples/lr", 16, 0.001f}, Scalar{"Train/Samples/loss_scale", 16, 65536},
-                                              Scalar{"Train/Samples/elapsed_time_ms_forward", 16, 12.5f}, Scalar{"Train/Samples/grad_norm", 16, 1.25f}, Scalar{"Train/Samples/tokens_per_second", 16, 8192},
-                                              Scalar{"Train/Samples/accuracy", 16, 0.75f}, Scalar{"Eval/top_5", 6400, 0.875f}}));
+  EXPECT_THAT(scalars,
+              testing::IsSupersetOf(
+                  {Scalar{"Train/Samples/train_loss", 16, 5.5f}, Scalar{"Train/Samples/lr", 16, 0.001f},
+                   Scalar{"Train/Samples/loss_scale", 16, 65536}, Scalar{"Train/Samples/elapsed_time_ms_forward", 16, 12.5f},
+                   Scalar{"Train/Samples/grad_norm", 16, 1.25f}, Scalar{"Train/Samples/tokens_per_second", 16, 8192},
+                   Scalar{"Train/Samples/accuracy", 16, 0.75f}, Scalar{"Eval/top_5", 6400, 0.875f}}));
 }
 
 // ---- what cannot be written
@@ -252,7 +273,8 @@ TEST_F(Files, AFullDiskIsToldOnceAndTheRestGoesOn) {
     file->flush();
   }
   file.reset();
-  EXPECT_THAT(warnings_, ElementsAre(testing::AllOf(HasSubstr("gannet.metrics: cannot write /dev/full: No space left on device"), HasSubstr("training goes on"))));
+  EXPECT_THAT(warnings_, ElementsAre(testing::AllOf(HasSubstr("gannet.metrics: cannot write /dev/full: No space left on device"),
+                                                    HasSubstr("training goes on"))));
 }
 
 TEST_F(Files, AFolderThatCannotBeMadeIsToldOnceForAllFilesOfAMonitor) {
@@ -264,7 +286,8 @@ TEST_F(Files, AFolderThatCannotBeMadeIsToldOnceForAllFilesOfAMonitor) {
       one->step(some_step(step), 0);
       one->flush();
     }
-  EXPECT_THAT(warnings_, ElementsAre(testing::AllOf(HasSubstr("csv_monitor: cannot write"), HasSubstr("Not a directory")), HasSubstr("tensorboard: cannot write")));
+  EXPECT_THAT(warnings_, ElementsAre(testing::AllOf(HasSubstr("csv_monitor: cannot write"), HasSubstr("Not a directory")),
+                                     HasSubstr("tensorboard: cannot write")));
 }
 
 TEST_F(Files, AFolderThatVanishedIsMadeAnewAfterAWhileAndWhatIsMissingIsTold) {

@@ -19,17 +19,21 @@ inline const char* const kRun =
     "\n";
 
 // `more` replaces nothing: members that come behind the usual ones.
-inline std::string step_line(int64_t step, const std::string& loss, const std::string& more = R"("applied": true, "reason": "")") {
-  return R"({"kind": "step", "step": )" + std::to_string(step) + R"(, "samples": )" + std::to_string(16 * step) + R"(, "time": )" + std::to_string(step) + R"(, "loss": )" + loss +
+inline std::string step_line(int64_t step, const std::string& loss,
+                             const std::string& more = R"("applied": true, "reason": "")") {
+  return R"({"kind": "step", "step": )" + std::to_string(step) + R"(, "samples": )" + std::to_string(16 * step) +
+         R"(, "time": )" + std::to_string(step) + R"(, "loss": )" + loss +
          R"(, "lr": [0.001, 0.001], "grad_norm": 0.5, "loss_scale": 1024, "seconds": 0.5, "phases": {"forward": 0.1, "backward": 0.2},)"
-         R"( "counts": {"tokens": 100}, "memory_bytes": 2147483648, "values": {"accuracy": 0.75}, )" + more + "}\n";
+         R"( "counts": {"tokens": 100}, "memory_bytes": 2147483648, "values": {"accuracy": 0.75}, )" +
+         more + "}\n";
 }
 
 class MetricsFolder : public testing::Test {
  protected:
   MetricsFolder() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / ("gannet-report-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
+    folder_ = std::filesystem::temp_directory_path() /
+              ("gannet-report-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
   }
   ~MetricsFolder() override { std::filesystem::remove_all(folder_); }

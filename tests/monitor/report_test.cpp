@@ -1,4 +1,6 @@
 // The report of a metrics file: what is read of it, what is drawn, and that nothing in it becomes markup.
+#include "monitor/report.h"
+
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 
@@ -6,7 +8,6 @@
 #include <limits>
 
 #include "metrics.h"
-#include "monitor/report.h"
 #include "monitor/report_axis.h"
 #include "monitor/report_format.h"
 #include "monitor/report_series.h"
@@ -59,7 +60,8 @@ TEST_F(ReportOfFile, HasWhatTheRunWasAndWhatEachStepDid) {
 
 TEST_F(ReportOfFile, TakesTheLastRecordOfEachStepAndForgetsWhatAResumeLeftBehind) {
   // The first run came to step 4; the second went on from step 2 and is at step 3.
-  const Records all = records(kRun + step_line(1, "5") + step_line(2, "4") + step_line(3, "3") + step_line(4, "2") + kRun + step_line(3, "2.5"));
+  const Records all =
+      records(kRun + step_line(1, "5") + step_line(2, "4") + step_line(3, "3") + step_line(4, "2") + kRun + step_line(3, "2.5"));
   ASSERT_EQ(all.steps.size(), 3u);
   EXPECT_EQ(all.steps[2].loss, 2.5);
   EXPECT_EQ(all.steps[2].run, 1u);
@@ -90,20 +92,25 @@ TEST_F(ReportOfFile, TakesTheWholeRecordBehindOneThatWasCutShort) {
 }
 
 TEST_F(ReportOfFile, LeavesOutLinesThatAreNoRecordsAndNamesThem) {
-  const Records all = records(kRun + std::string("garbage\n") + step_line(1, "5") + "[1]\n" + step_line(2, "\"high\"") + R"({"kind": "step", "step": -1})" "\n" + step_line(3, "4"));
+  const Records all = records(kRun + std::string("garbage\n") + step_line(1, "5") + "[1]\n" + step_line(2, "\"high\"") +
+                              R"({"kind": "step", "step": -1})"
+                              "\n" +
+                              step_line(3, "4"));
   EXPECT_EQ(all.steps.size(), 2u);
   EXPECT_THAT(all.notes, ElementsAre("4 lines were left out: line 2 is not JSON; line 4 is not a JSON object, but a JSON array; "
                                      "line 5 has no number in 'loss', but a JSON string; and so on"));
 }
 
 TEST_F(ReportOfFile, PassesOverKindsAndMembersOfLaterVersions) {
-  const Records all = records(kRun + std::string("{\"kind\": \"weather\", \"rain\": true}\n") + step_line(1, "5", "\"humidity\": [1, {\"a\": 2}]"));
+  const Records all = records(kRun + std::string("{\"kind\": \"weather\", \"rain\": true}\n") +
+                              step_line(1, "5", "\"humidity\": [1, {\"a\": 2}]"));
   EXPECT_EQ(all.steps.size(), 1u);
   EXPECT_THAT(all.notes, IsEmpty());
 }
 
 TEST_F(ReportOfFile, RefusesANewerSchema) {
-  const Error newer = error("{\"kind\": \"run\", \"schema\": 2, \"gannet\": \"9.0\", \"dtype\": {\"now\": \"an object\"}}\n" + step_line(1, "5"));
+  const Error newer =
+      error("{\"kind\": \"run\", \"schema\": 2, \"gannet\": \"9.0\", \"dtype\": {\"now\": \"an object\"}}\n" + step_line(1, "5"));
   EXPECT_EQ(newer.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(newer.message(), HasSubstr("has schema 2, written by Gannet 9.0; this one reads up to 1"));
 }
@@ -155,7 +162,8 @@ TEST_F(ReportOfFile, DrawsAChartOfAllThatWasRecorded) {
   const std::string page = html(kRun + step_line(1, "5") + step_line(2, "4"));
   for (const char* id : {"loss", "lr", "grad-norm", "loss-scale", "step-time", "rate-0", "memory", "value-0"})
     EXPECT_THAT(page, HasSubstr("data-chart=\"" + std::string(id) + "\"")) << id;
-  EXPECT_THAT(page, AllOf(HasSubstr("of all 2 groups"), HasSubstr("clipped above 1"), HasSubstr(">tokens/s<"), HasSubstr("GiB"), HasSubstr("accuracy")));
+  EXPECT_THAT(page, AllOf(HasSubstr("of all 2 groups"), HasSubstr("clipped above 1"), HasSubstr(">tokens/s<"), HasSubstr("GiB"),
+                          HasSubstr("accuracy")));
 }
 
 TEST_F(ReportOfFile, DrawsStepsWhereTheyStand) {
@@ -165,13 +173,16 @@ TEST_F(ReportOfFile, DrawsStepsWhereTheyStand) {
 }
 
 TEST_F(ReportOfFile, LeavesOutChartsOfWhatWasNotRecorded) {
-  const std::string page = html(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"loss\": null, \"seconds\": 2, \"loss_scale\": 1}\n"));
+  const std::string page =
+      html(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"loss\": null, \"seconds\": 2, \"loss_scale\": 1}\n"));
   EXPECT_EQ(count(page, "<figure"), 2u);  // step time and samples/s
   EXPECT_THAT(page, AllOf(HasSubstr(">samples/s<"), HasSubstr("<b>8</b>"), HasSubstr("<dd>–<small>")));
 }
 
 TEST_F(ReportOfFile, ShowsSkippedStepsWithTheirReasonsInTheTableAndUnderThePointer) {
-  const std::string page = html(kRun + step_line(1, "5") + step_line(2, "4", R"("applied": false, "reason": "step 2 skipped: an inf in 'wte'")") + step_line(3, "4"));
+  const std::string page =
+      html(kRun + step_line(1, "5") + step_line(2, "4", R"("applied": false, "reason": "step 2 skipped: an inf in 'wte'")") +
+           step_line(3, "4"));
   EXPECT_THAT(page, HasSubstr("<td>an inf in &#39;wte&#39;</td>"));
   EXPECT_THAT(page, HasSubstr("\"skipped\":[\"\",\"skipped: an inf in 'wte'\",\"\"]"));
   EXPECT_THAT(page, HasSubstr("<path class=\"skipped\" d=\"M500 1000V955\"/>"));
@@ -201,12 +212,14 @@ TEST_F(ReportOfFile, MakesNoMarkupOfWhatTheFileSays) {
 
 TEST_F(ReportOfFile, NeedsNothingButItself) {
   const std::string page = html(kRun + step_line(1, "5"));
-  for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link"}) EXPECT_THAT(page, Not(HasSubstr(outside))) << outside;
+  for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link"})
+    EXPECT_THAT(page, Not(HasSubstr(outside))) << outside;
 }
 
 TEST_F(ReportOfFile, OfManyStepsStaysSmallAndKeepsEveryExtreme) {
   std::string lines = kRun;
-  for (int step = 1; step <= 20000; ++step) lines += step_line(step, step == 7777 ? "99" : "2", "\"applied\": " + std::string(step % 50 ? "true" : "false"));
+  for (int step = 1; step <= 20000; ++step)
+    lines += step_line(step, step == 7777 ? "99" : "2", "\"applied\": " + std::string(step % 50 ? "true" : "false"));
   const std::string page = html(lines);
   EXPECT_LT(page.size(), 1u << 20);
   EXPECT_THAT(page, HasSubstr("(2–99)"));
@@ -217,16 +230,19 @@ TEST_F(ReportOfFile, OfManyStepsStaysSmallAndKeepsEveryExtreme) {
 TEST_F(ReportOfFile, ShowsRunsAsSegmentsAndWhatChangedBetweenThem) {
   std::string second = kRun;
   second.replace(second.find("\"value\": 1.0"), 12, "\"value\": 0.5");
-  const std::string page = html(kRun + step_line(1, "5") + step_line(2, "4") + second + step_line(2, "4") + step_line(3, "3") +
-                                "{\"kind\": \"event\", \"step\": 3, \"time\": 3, \"what\": \"checkpoint\", \"text\": \"saved it\"}\n");
+  const std::string page =
+      html(kRun + step_line(1, "5") + step_line(2, "4") + second + step_line(2, "4") + step_line(3, "3") +
+           "{\"kind\": \"event\", \"step\": 3, \"time\": 3, \"what\": \"checkpoint\", \"text\": \"saved it\"}\n");
   EXPECT_EQ(count(page, "class=\"bar"), 2u);
-  EXPECT_THAT(page, AllOf(HasSubstr("run 1: steps 1 to 2; 1 step left behind"), HasSubstr("gradient_clipping: 1.0 → 0.5"), HasSubstr("step 3: saved it"),
-                          HasSubstr("class=\"resumed\"")));
+  EXPECT_THAT(page, AllOf(HasSubstr("run 1: steps 1 to 2; 1 step left behind"), HasSubstr("gradient_clipping: 1.0 → 0.5"),
+                          HasSubstr("step 3: saved it"), HasSubstr("class=\"resumed\"")));
 }
 
 TEST_F(ReportOfFile, ForTheTerminalHasTheLossAsALineOfBlocks) {
-  const Report report(file("metrics.jsonl", kRun + step_line(1, "3") + step_line(2, "2") + step_line(3, "1", R"("applied": false, "reason": "an \u001b[31m inf")")));
-  EXPECT_THAT(report.text(), AllOf(HasSubstr("loss  █▄▁\n"), HasSubstr("step 3 skipped: an ?[31m inf"), HasSubstr("124 M parameters, 2 ranks, ZeRO stage 2, fp16")));
+  const Report report(file("metrics.jsonl", kRun + step_line(1, "3") + step_line(2, "2") +
+                                                step_line(3, "1", R"("applied": false, "reason": "an \u001b[31m inf")")));
+  EXPECT_THAT(report.text(), AllOf(HasSubstr("loss  █▄▁\n"), HasSubstr("step 3 skipped: an ?[31m inf"),
+                                   HasSubstr("124 M parameters, 2 ranks, ZeRO stage 2, fp16")));
 }
 
 TEST(BucketsOfSteps, OfFewStepsHaveOneEachAndOfManyTheirExtremes) {
@@ -247,7 +263,8 @@ TEST(Smoothing, FollowsAStraightLineToItsEndsAndPassesOverWhatIsNotFinite) {
   std::vector<Step> steps(50);
   for (int64_t i = 0; i < 50; ++i) steps[size_t(i)].step = i, steps[size_t(i)].loss = 3 - 0.05 * double(i);
   steps[20].loss = std::numeric_limits<double>::quiet_NaN();
-  const auto values = smoothed(steps, [](const Step& step) { return step.loss; }, 5);
+  const auto values = smoothed(
+      steps, [](const Step& step) { return step.loss; }, 5);
   for (size_t i = 0; i < 50; ++i) EXPECT_NEAR(values[i].value(), 3 - 0.05 * double(i), 1e-9) << i;
 }
 
@@ -277,7 +294,9 @@ TEST(Formats, AreShort) {
   EXPECT_EQ(duration_text(0.0042), "4.2 ms");
   EXPECT_EQ(duration_text(192), "3 min 12 s");
   EXPECT_EQ(duration_text(7500), "2 h 05 min");
-  EXPECT_EQ(html_text("a\xff<\x01é"), "a\xEF\xBF\xBD&lt;\xEF\xBF\xBD" "é");
+  EXPECT_EQ(html_text("a\xff<\x01é"),
+            "a\xEF\xBF\xBD&lt;\xEF\xBF\xBD"
+            "é");
 }
 
 }  // namespace

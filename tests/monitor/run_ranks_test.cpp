@@ -1,9 +1,9 @@
 // What a run of two ranks tells, and what that costs.
-#include "support.h"
-
 #include <gmock/gmock.h>
 
 #include <tuple>
+
+#include "support.h"
 
 namespace gannet::test {
 namespace {
@@ -80,7 +80,8 @@ TEST_F(Runs, MonitorsChangeNoParameterAndCostOneSmallCollectiveAStep) {
       names.push_back(event["name"]);
       if (event.contains("cat")) kinds.push_back(event["cat"]);
     }
-    for (const char* phase : {"forward", "backward", "gather", "update", "first.weight", "bucket of first.weight to second.bias"}) EXPECT_THAT(names, Contains(phase)) << name;
+    for (const char* phase : {"forward", "backward", "gather", "update", "first.weight", "bucket of first.weight to second.bias"})
+      EXPECT_THAT(names, Contains(phase)) << name;
     EXPECT_THAT(kinds, testing::AllOf(Contains("gather"), Contains("reduce")));
   }
   for (const Json& step : lines_of(at("metrics.jsonl"), "step")) EXPECT_THAT(step["phases"], Contains(testing::_)) << step;

@@ -1,9 +1,9 @@
 // What a real run tells: the metrics file, the monitors, the log and the trace of an engine on one rank.
-#include "support.h"
-
 #include <gmock/gmock.h>
 
 #include <cmath>
+
+#include "support.h"
 
 namespace gannet::test {
 namespace {
@@ -36,7 +36,9 @@ TEST_F(Runs, TheMetricsFileTellsOfTheRunItsStepsAndItsEvents) {
   EXPECT_THAT(run["started_at"].get<std::string>(), testing::MatchesRegex("20[0-9-]{8}T[0-9:]{8}Z"));
   EXPECT_THAT(run["config"], Contains(Json{{"key", "optimizer.params.lr"}, {"value", 0.01}, {"origin", "code"}}));
   EXPECT_EQ(run["plugins"][0]["kind"], "accelerator");
-  for (const char* key : {"host", "system", "distribution", "processor", "cores", "instruction_sets", "memory_bytes", "memory_limit_bytes"}) EXPECT_TRUE(run["machine"].contains(key)) << key;
+  for (const char* key :
+       {"host", "system", "distribution", "processor", "cores", "instruction_sets", "memory_bytes", "memory_limit_bytes"})
+    EXPECT_TRUE(run["machine"].contains(key)) << key;
 
   double before = 0;
   for (int64_t i = 1; i <= 3; ++i) {
@@ -62,12 +64,14 @@ TEST_F(Runs, TheMetricsFileTellsOfTheRunItsStepsAndItsEvents) {
     }
     EXPECT_LE(sum, step["seconds"].get<double>());
     EXPECT_GT(sum, 0);
-    for (const char* name : {"forward", "backward", "check", "update", "reduce"}) EXPECT_TRUE(step["phases"].contains(name)) << name;
+    for (const char* name : {"forward", "backward", "check", "update", "reduce"})
+      EXPECT_TRUE(step["phases"].contains(name)) << name;
     EXPECT_FALSE(step["phases"].contains("gather"));
   }
   EXPECT_EQ(lines[4]["kind"], "event");
   EXPECT_EQ(lines[4]["what"], "checkpoint");
-  EXPECT_THAT(lines[4]["text"].get<std::string>(), testing::AllOf(HasSubstr("saved " + at("run1/global_step3") + ", "), HasSubstr("kB in ")));
+  EXPECT_THAT(lines[4]["text"].get<std::string>(),
+              testing::AllOf(HasSubstr("saved " + at("run1/global_step3") + ", "), HasSubstr("kB in ")));
 }
 
 TEST_F(Runs, AResumedRunAppendsAndGoesOnCounting) {
@@ -89,16 +93,24 @@ TEST_F(Runs, AResumedRunAppendsAndGoesOnCounting) {
   int torn = 0;
   for (std::string line; std::getline(file, line);) {
     const Json read = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (read.is_discarded()) ++torn;
-    else told.push_back(read["kind"] == "step" ? "step " + std::to_string(read["step"].get<int>()) + " of " + std::to_string(read["samples"].get<int>())
-                        : read["kind"] == "event" ? read["what"].get<std::string>() : "run");
+    if (read.is_discarded())
+      ++torn;
+    else
+      told.push_back(read["kind"] == "step"
+                         ? "step " + std::to_string(read["step"].get<int>()) + " of " + std::to_string(read["samples"].get<int>())
+                     : read["kind"] == "event" ? read["what"].get<std::string>()
+                                               : "run");
   }
   EXPECT_EQ(torn, 1);
-  EXPECT_THAT(told, testing::ElementsAre("run", "step 1 of 4", "step 2 of 8", "checkpoint", "step 3 of 12", "run", "resume", "step 3 of 12"));
+  EXPECT_THAT(told, testing::ElementsAre("run", "step 1 of 4", "step 2 of 8", "checkpoint", "step 3 of 12", "run", "resume",
+                                         "step 3 of 12"));
 }
 
 TEST_F(Runs, ASkippedStepIsToldWithItsReason) {
-  auto engine = initialize(make_net(), {.config = with_metrics(config_with({{"fp16", Dict{{"enabled", true}, {"initial_scale_power", 40}, {"hysteresis", 1}}}}))}).engine;
+  auto engine =
+      initialize(make_net(), {.config = with_metrics(config_with(
+                                  {{"fp16", Dict{{"enabled", true}, {"initial_scale_power", 40}, {"hysteresis", 1}}}}))})
+          .engine;
   train(*engine, 1);
   engine.reset();
   const Json step = lines_of(at("metrics.jsonl"), "step").at(0), event = lines_of(at("metrics.jsonl"), "event").at(0);
@@ -124,7 +136,9 @@ TEST_F(Runs, AnErrorThatEndsAStepIsInTheFileBeforeItIsThrown) {
 }
 
 TEST_F(Runs, CsvAndTensorBoardAreFedByTheSameStepsWithSamplesAsTheirX) {
-  Dict config = config_with({{"wall_clock_breakdown", true}, {"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_num_steps", 10}, {"warmup_max_lr", 0.01}}}}}});
+  Dict config = config_with(
+      {{"wall_clock_breakdown", true},
+       {"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_num_steps", 10}, {"warmup_max_lr", 0.01}}}}}});
   config["csv_monitor"] = Dict{{"enabled", true}, {"output_path", at("csv")}, {"job_name", "job"}};
   config["tensorboard"] = Dict{{"enabled", true}, {"output_path", at("tb")}};
   std::string expected = "step,lr\r\n";
@@ -132,12 +146,14 @@ TEST_F(Runs, CsvAndTensorBoardAreFedByTheSameStepsWithSamplesAsTheirX) {
     auto engine = initialize(make_net(), {.config = config}).engine;
     for (int64_t i = 1; i <= 2; ++i) {
       train(*engine, 1);
-      expected += std::to_string(4 * i) + "," + Value(engine->get_lr()[0]).to_json() + "\r\n";  // after the schedule's step, as DeepSpeed
+      expected +=
+          std::to_string(4 * i) + "," + Value(engine->get_lr()[0]).to_json() + "\r\n";  // after the schedule's step, as DeepSpeed
     }
   }
   EXPECT_EQ(read_file(at("csv/job/Train_Samples_lr.csv")), expected);
-  for (const char* name : {"train_loss", "grad_norm", "elapsed_time_ms_forward", "elapsed_time_ms_backward", "elapsed_time_ms_backward_inner", "elapsed_time_ms_backward_allreduce",
-                           "elapsed_time_ms_step", "tokens", "tokens_per_second", "accuracy", "step_seconds"}) {
+  for (const char* name : {"train_loss", "grad_norm", "elapsed_time_ms_forward", "elapsed_time_ms_backward",
+                           "elapsed_time_ms_backward_inner", "elapsed_time_ms_backward_allreduce", "elapsed_time_ms_step",
+                           "tokens", "tokens_per_second", "accuracy", "step_seconds"}) {
     const std::string text = read_file(at("csv/job/Train_Samples_") + name + ".csv");
     EXPECT_THAT(text, testing::StartsWith(std::string("step,") + name + "\r\n4,")) << name;
     EXPECT_THAT(text, HasSubstr("\r\n8,")) << name;
@@ -145,22 +161,29 @@ TEST_F(Runs, CsvAndTensorBoardAreFedByTheSameStepsWithSamplesAsTheirX) {
   EXPECT_FALSE(fs::exists(at("csv/job/Train_Samples_loss_scale.csv"))) << "there is none outside of fp16";
   std::vector<fs::path> events(fs::directory_iterator(at("tb/DeepSpeedJobName")), {});
   ASSERT_THAT(events, SizeIs(1));
-  EXPECT_THAT(read_file(events[0].string()), testing::AllOf(HasSubstr("Train/Samples/lr"), HasSubstr("Train/Samples/elapsed_time_ms_backward_allreduce"), HasSubstr("brain.Event:2")));
+  EXPECT_THAT(read_file(events[0].string()),
+              testing::AllOf(HasSubstr("Train/Samples/lr"), HasSubstr("Train/Samples/elapsed_time_ms_backward_allreduce"),
+                             HasSubstr("brain.Event:2")));
 }
 
 TEST_F(Runs, TheBreakdownIsLoggedForEachMicroBatchAndForTheStep) {
-  auto engine = initialize(make_net(), {.config = config_with({{"wall_clock_breakdown", true}, {"gradient_accumulation_steps", 2}})}).engine;
+  auto engine =
+      initialize(make_net(), {.config = config_with({{"wall_clock_breakdown", true}, {"gradient_accumulation_steps", 2}})})
+          .engine;
   notes_.clear();
   train(*engine, 2);
   ASSERT_THAT(notes_, SizeIs(6));
   for (const size_t i : {0, 1, 3, 4}) EXPECT_THAT(notes_[i], testing::StartsWith("time (ms) | fwd_microstep: ")) << i;
   for (const size_t i : {2, 5})
-    EXPECT_THAT(notes_[i], testing::ContainsRegex("^time \\(ms\\) \\| fwd: [0-9.]+ \\| bwd: [0-9.]+ \\| bwd_inner: [0-9.]+ \\| bwd_allreduce: [0-9.]+ \\| step: [0-9.]+$")) << i;
+    EXPECT_THAT(notes_[i], testing::ContainsRegex("^time \\(ms\\) \\| fwd: [0-9.]+ \\| bwd: [0-9.]+ \\| bwd_inner: [0-9.]+ \\| "
+                                                  "bwd_allreduce: [0-9.]+ \\| step: [0-9.]+$"))
+        << i;
 }
 
 TEST_F(Runs, AMonitorThatCannotWriteStopsNothing) {
   Dict config = config_with({});
-  config["gannet"] = Dict{{"metrics", Dict{{"path", "/dev/full"}}}, {"trace", Dict{{"path", at("metrics.jsonl/trace.json")}, {"first_step", 1}}}};
+  config["gannet"] = Dict{{"metrics", Dict{{"path", "/dev/full"}}},
+                          {"trace", Dict{{"path", at("metrics.jsonl/trace.json")}, {"first_step", 1}}}};
   std::ofstream(at("metrics.jsonl")) << "a file where a folder should be";
   config["csv_monitor"] = Dict{{"enabled", true}, {"output_path", "/proc/none"}};
   auto engine = initialize(make_net(), {.config = config}).engine;
@@ -168,7 +191,9 @@ TEST_F(Runs, AMonitorThatCannotWriteStopsNothing) {
   engine->save_checkpoint(at("run1"));
   EXPECT_EQ(engine->global_steps(), 3);
   engine.reset();
-  EXPECT_THAT(warnings_, testing::UnorderedElementsAre(HasSubstr("gannet.metrics: cannot write /dev/full"), HasSubstr("csv_monitor: cannot write /proc/none"), HasSubstr("gannet.trace: cannot write")));
+  EXPECT_THAT(warnings_, testing::UnorderedElementsAre(HasSubstr("gannet.metrics: cannot write /dev/full"),
+                                                       HasSubstr("csv_monitor: cannot write /proc/none"),
+                                                       HasSubstr("gannet.trace: cannot write")));
 }
 
 TEST_F(Runs, WithoutAMonitorThereIsNoFileAndTheCallsDoNothing) {
@@ -222,7 +247,10 @@ TEST_F(Runs, ALossThatTheProgramHasWeightedItselfIsToldAsItWasMeant) {
 
 TEST_F(Runs, PagesOfADriveAreAPhaseAndInTheTrace) {
   Dict config = with_metrics(config_with({}));
-  config["zero_optimization"] = Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"offload_optimizer", Dict{{"device", "nvme"}, {"nvme_path", fs::absolute(at("swap")).string()}}}};
+  config["zero_optimization"] =
+      Dict{{"stage", 3},
+           {"stage3_param_persistence_threshold", 0},
+           {"offload_optimizer", Dict{{"device", "nvme"}, {"nvme_path", fs::absolute(at("swap")).string()}}}};
   fs::create_directories(at("swap"));
   config["gannet"].as_dict()["trace"] = Dict{{"path", at("trace.json")}, {"first_step", 2}, {"last_step", 2}};
   {
@@ -237,7 +265,8 @@ TEST_F(Runs, PagesOfADriveAreAPhaseAndInTheTrace) {
       EXPECT_EQ(event["args"]["step"], 2) << event;
     }
   }
-  for (const char* name : {"forward", "backward", "step", "update", "offload", "read page 0", "write page 0"}) EXPECT_THAT(names, Contains(name));
+  for (const char* name : {"forward", "backward", "step", "update", "offload", "read page 0", "write page 0"})
+    EXPECT_THAT(names, Contains(name));
 }
 
 }  // namespace

@@ -1,21 +1,21 @@
 // What the tests of monitors over real runs share.
 #pragma once
 
-#include "comm/ranks.h"
-#include "engine/impl.h"
-#include "engine/models.h"
-
 #include <gannet/log.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "comm/ranks.h"
+#include "engine/impl.h"
+#include "engine/models.h"
 
 namespace gannet::test {
 
@@ -73,7 +73,8 @@ class Runs : public testing::Test {
   void SetUp() override {
     fs::remove_all(folder());
     fs::create_directories(folder());
-    set_log_sink([this](LogLevel level, const std::string& line) { (level == LogLevel::kWarning ? warnings_ : notes_).push_back(line); });
+    set_log_sink(
+        [this](LogLevel level, const std::string& line) { (level == LogLevel::kWarning ? warnings_ : notes_).push_back(line); });
   }
   void TearDown() override {
     set_log_sink({});

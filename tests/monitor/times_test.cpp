@@ -1,9 +1,6 @@
 // Where time goes: phases that are added up, and the trace that shows them.
-#include "engine/timers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,7 +10,10 @@
 #include <iterator>
 #include <map>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <thread>
+
+#include "engine/timers.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -34,7 +34,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-std::map<std::string, double> by_name(const std::vector<std::pair<std::string, double>>& phases) { return {phases.begin(), phases.end()}; }
+std::map<std::string, double> by_name(const std::vector<std::pair<std::string, double>>& phases) {
+  return {phases.begin(), phases.end()};
+}
 
 TEST(Timers, APhaseHasNoPartOfThePhasesWithinIt) {
   Timers timers;
@@ -57,12 +59,14 @@ TEST(Timers, APhaseHasNoPartOfThePhasesWithinIt) {
   EXPECT_GE(times.own(Timed::kUpdate), 0.020);
   EXPECT_GE(times.own(Timed::kOffload), 0.030);
   EXPECT_DOUBLE_EQ(times.whole(Timed::kUpdate), times.own(Timed::kUpdate) + times.own(Timed::kOffload));
-  EXPECT_DOUBLE_EQ(times.within(Timed::kStep, Timed::kGather), times.own(Timed::kGather)) << "a wait on another thread is within the engine's phase";
+  EXPECT_DOUBLE_EQ(times.within(Timed::kStep, Timed::kGather), times.own(Timed::kGather))
+      << "a wait on another thread is within the engine's phase";
   EXPECT_NEAR(times.own(Timed::kStep), times.whole(Timed::kStep) - times.whole(Timed::kUpdate) - times.own(Timed::kGather), 1e-9);
   double sum = 0;
   for (const auto& [name, one] : times.phases()) sum += one;
   EXPECT_LE(sum, seconds);
-  EXPECT_THAT(by_name(times.phases()), testing::UnorderedElementsAre(testing::Key("update"), testing::Key("offload"), testing::Key("gather")));
+  EXPECT_THAT(by_name(times.phases()),
+              testing::UnorderedElementsAre(testing::Key("update"), testing::Key("offload"), testing::Key("gather")));
 }
 
 TEST(Timers, AWaitInItsOwnPhaseCountsOnce) {
@@ -77,16 +81,20 @@ TEST(Timers, AWaitInItsOwnPhaseCountsOnce) {
 
 TEST(Timers, TheBreakdownReadsAsDeepSpeedsLine) {
   Timers::Times times;
-  const auto put = [&](Timed around, Timed phase, int64_t ms) { times.ns[static_cast<size_t>(around)][static_cast<size_t>(phase)] = ms * 1'000'000; };
+  const auto put = [&](Timed around, Timed phase, int64_t ms) {
+    times.ns[static_cast<size_t>(around)][static_cast<size_t>(phase)] = ms * 1'000'000;
+  };
   put(Timed::kNone, Timed::kForward, 10);
   put(Timed::kNone, Timed::kBackward, 20);
   put(Timed::kBackward, Timed::kReduce, 3);
   put(Timed::kNone, Timed::kStep, 9);
   put(Timed::kStep, Timed::kReduce, 4);
   put(Timed::kStep, Timed::kUpdate, 5);
-  EXPECT_EQ(Breakdown(times).to_string(""), "time (ms) | fwd: 10.00 | bwd: 24.00 | bwd_inner: 17.00 | bwd_allreduce: 7.00 | step: 5.00");
+  EXPECT_EQ(Breakdown(times).to_string(""),
+            "time (ms) | fwd: 10.00 | bwd: 24.00 | bwd_inner: 17.00 | bwd_allreduce: 7.00 | step: 5.00");
   EXPECT_EQ(Breakdown(times).to_string("_microstep"),
-            "time (ms) | fwd_microstep: 10.00 | bwd_microstep: 24.00 | bwd_inner_microstep: 17.00 | bwd_allreduce_microstep: 7.00 | step_microstep: 5.00");
+            "time (ms) | fwd_microstep: 10.00 | bwd_microstep: 24.00 | bwd_inner_microstep: 17.00 | bwd_allreduce_microstep: "
+            "7.00 | step_microstep: 5.00");
 }
 
 TEST(Timers, TimingAllocatesNothing) {

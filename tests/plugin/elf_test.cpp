@@ -1,11 +1,10 @@
 // The file reader on damaged files: a sentence each, never a crash.
-#include "plugin/elf_file.h"
-
 #include <elf.h>
 #include <gmock/gmock.h>
 
 #include <random>
 
+#include "plugin/elf_file.h"
 #include "plugin/note.h"
 #include "support.h"
 

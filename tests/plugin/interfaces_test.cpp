@@ -1,8 +1,7 @@
 // The views of optimizer and scheduler over their C tables, and the host table that plugins are given.
-#include "interfaces/host.h"
-
 #include <gmock/gmock.h>
 
+#include "interfaces/host.h"
 #include "interfaces/optimizer.h"
 #include "interfaces/scheduler.h"
 #include "support.h"

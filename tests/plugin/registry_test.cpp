@@ -1,7 +1,6 @@
 // Finding and opening by kind, name and device.
-#include <gmock/gmock.h>
-
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 
 #include "plugin/plugin.h"
 #include "support.h"

@@ -3,7 +3,6 @@
 
 #include <gannet/error.h>
 #include <gannet/log.h>
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,14 +1,12 @@
 // Whose an operator is, and that counting changes nothing.
 #include <gannet/error.h>
 #include <gannet/profile.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "profiler/net.h"
 #include "zero/observer.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace {
 
@@ -23,7 +21,8 @@ TEST(Attribution, AnOperatorIsItsParametersModulesElseOfTheModuleRoundItsNeighbo
   EXPECT_EQ(forward("block.up"), 2 * N * C * F);
   EXPECT_EQ(forward("block.down"), 2 * N * C * F);
   EXPECT_EQ(forward("block"), 4 * N * C * F + N * F);  // gelu is the block's
-  EXPECT_EQ(forward(""), 4 * N * C * C + forward("block") + 2 * N * C);  // the sum after the block and tanh after all are the model's
+  EXPECT_EQ(forward(""),
+            4 * N * C * C + forward("block") + 2 * N * C);  // the sum after the block and tanh after all are the model's
 }
 
 TEST(Attribution, BackwardFollowsTheNodesOfForward) {
@@ -33,7 +32,8 @@ TEST(Attribution, BackwardFollowsTheNodesOfForward) {
   EXPECT_EQ(backward("in").macs, N * C * C);  // its input wants no gradient
   EXPECT_EQ(backward("out").macs, 2 * N * C * C);
   EXPECT_EQ(backward("block.up").macs, 2 * N * C * F);
-  EXPECT_EQ(backward("block.up").flops, 4 * N * C * F + N * F + N * C);  // its bias' sum, and its input's gradient joins the residual's
+  EXPECT_EQ(backward("block.up").flops,
+            4 * N * C * F + N * F + N * C);  // its bias' sum, and its input's gradient joins the residual's
   EXPECT_EQ(backward("block").flops, backward("block.up").flops + backward("block.down").flops + N * F);  // gelu's
   EXPECT_EQ(backward("block.down").flops, 4 * N * C * F + N * C);
 }
@@ -55,7 +55,9 @@ TEST(Attribution, TiedWeightsAreTheirFirstModules) {
       explicit Named(const Tensor& tensor) : weight(register_parameter("weight", tensor)) {}
       Tensor weight;
     };
-    Tied() : a(register_module("a", std::make_shared<Named>(at::randn({C, C})))), b(register_module("b", std::make_shared<Named>(a->weight))) {}
+    Tied()
+        : a(register_module("a", std::make_shared<Named>(at::randn({C, C})))),
+          b(register_module("b", std::make_shared<Named>(a->weight))) {}
     Tensor forward(const Tensor& x) { return at::mm(at::relu(at::mm(x, a->weight)), b->weight.t()); }
     std::shared_ptr<Named> a, b;
   };
@@ -100,7 +102,8 @@ struct Wide : torch::autograd::Function<Wide> {
     context->save_for_backward({x, weight});
     return at::mm(x.to(at::kDouble), weight.to(at::kDouble)).to(at::kFloat);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     const auto saved = context->get_saved_variables();
     const Tensor grad = grads[0].to(at::kDouble) * 1.0;
     return {at::mm(grad, saved[1].to(at::kDouble).t()).to(at::kFloat), at::mm(saved[0].to(at::kDouble).t(), grad).to(at::kFloat)};
@@ -147,10 +150,12 @@ TEST(Profile, NobodyObservesOutsideOfIt) {
   const auto net = std::make_shared<Net>();
   bool was_observed = false;
   EXPECT_EQ(gannet::zero::observer_here(), nullptr);
-  gannet::profile_forward(*net, [&] {
-    was_observed = gannet::zero::observer_here() != nullptr;
-    return net->forward(at::randn({N, C}));
-  }, {.warm_up = 0});
+  gannet::profile_forward(*net,
+                          [&] {
+                            was_observed = gannet::zero::observer_here() != nullptr;
+                            return net->forward(at::randn({N, C}));
+                          },
+                          {.warm_up = 0});
   EXPECT_TRUE(was_observed);
   EXPECT_EQ(gannet::zero::observer_here(), nullptr);
 }

@@ -1,11 +1,9 @@
 // What each kind of operator counts, against formulas written out by hand.
-#include <gannet/profile.h>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <gannet/profile.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
 namespace {
@@ -32,7 +30,8 @@ Macs macs(const ModelProfile& profile) { return {profile.forward().macs, profile
 
 TEST(Counts, AMatrixProductCountsOnceHoweverItIsCalled) {
   Anything m;
-  const Tensor a = m.parameter({3, 4}), b = m.parameter({4, 5}), bias = m.parameter({5}), vector = m.parameter({4}), wide = m.parameter({5, 4});
+  const Tensor a = m.parameter({3, 4}), b = m.parameter({4, 5}), bias = m.parameter({5}), vector = m.parameter({4}),
+               wide = m.parameter({5, 4});
   const Tensor batch_a = m.parameter({2, 3, 4}), batch_b = m.parameter({2, 4, 5}), batch_bias = m.parameter({2, 3, 5});
   const Macs once{60, 120}, twice{120, 240};
   EXPECT_EQ(macs(count(m, [&] { return at::mm(a, b); })), once);
@@ -64,7 +63,8 @@ TEST(Counts, BackwardCountsOnlyTheGradientsThatAreAskedFor) {
 
 TEST(Counts, AConvolutionCountsEachFilterAtEachPlace) {
   Anything m;
-  const Tensor image = m.parameter({2, 4, 10, 9}), filters = m.parameter({6, 4, 3, 3}), grouped = m.parameter({6, 2, 3, 3}), bias = m.parameter({6});
+  const Tensor image = m.parameter({2, 4, 10, 9}), filters = m.parameter({6, 4, 3, 3}), grouped = m.parameter({6, 2, 3, 3}),
+               bias = m.parameter({6});
   const std::vector<int64_t> unpadded{0, 0};
   const auto both = [](int64_t forward) { return Macs{forward, 2 * forward}; };
   EXPECT_EQ(macs(count(m, [&] { return at::conv2d(image, filters, bias); })), both(2 * 6 * 8 * 7 * 4 * 9));
@@ -106,18 +106,36 @@ TEST(Counts, RecurrentLayersMultiplyByEachMatrixAtEachStep) {
   Anything m;
   const int64_t T = 5, N = 3, I = 4, H = 6;
   const Tensor x = at::randn({T, N, I}), h = at::zeros({1, N, H}), c = at::zeros({1, N, H});
-  const auto weights = [&](int64_t gates) { return std::vector<Tensor>{m.parameter({gates * H, I}), m.parameter({gates * H, H}), m.parameter({gates * H}), m.parameter({gates * H})}; };
+  const auto weights = [&](int64_t gates) {
+    return std::vector<Tensor>{m.parameter({gates * H, I}), m.parameter({gates * H, H}), m.parameter({gates * H}),
+                               m.parameter({gates * H})};
+  };
   const auto lstm = weights(4), gru = weights(3), rnn = weights(1);
   const auto expected = [&](int64_t gates) { return T * N * gates * H * (I + H); };
-  EXPECT_EQ(count(m, [&] { return std::get<0>(at::lstm(x, {h, c}, lstm, true, 1, 0, true, false, false)); }).forward().macs, expected(4));
-  EXPECT_EQ(count(m, [&] { return std::get<0>(at::gru(x, h, gru, true, 1, 0, true, false, false)); }).forward().macs, expected(3));
-  EXPECT_EQ(count(m, [&] { return std::get<0>(at::rnn_tanh(x, h, rnn, true, 1, 0, true, false, false)); }).forward().macs, expected(1));
-  EXPECT_EQ(count(m, [&] { return std::get<0>(at::lstm_cell(x[0], {h[0], c[0]}, lstm[0], lstm[1], lstm[2], lstm[3])); }).forward().macs, expected(4) / T);
+  EXPECT_EQ(count(m,
+                  [&] {
+                    return std::get<0>(at::lstm(x, {h, c}, lstm, true, 1, 0, true, false, false));
+                  })
+                .forward()
+                .macs,
+            expected(4));
+  EXPECT_EQ(count(m, [&] { return std::get<0>(at::gru(x, h, gru, true, 1, 0, true, false, false)); }).forward().macs,
+            expected(3));
+  EXPECT_EQ(count(m, [&] { return std::get<0>(at::rnn_tanh(x, h, rnn, true, 1, 0, true, false, false)); }).forward().macs,
+            expected(1));
+  EXPECT_EQ(count(m,
+                  [&] {
+                    return std::get<0>(at::lstm_cell(x[0], {h[0], c[0]}, lstm[0], lstm[1], lstm[2], lstm[3]));
+                  })
+                .forward()
+                .macs,
+            expected(4) / T);
 }
 
 TEST(Counts, OperatorsOnElementsCountTheElements) {
   Anything m;
-  const Tensor x = m.parameter({4, 6, 8, 8}), scale = m.parameter({8}), shift = m.parameter({8}), channel_scale = m.parameter({6}), channel_shift = m.parameter({6});
+  const Tensor x = m.parameter({4, 6, 8, 8}), scale = m.parameter({8}), shift = m.parameter({8}),
+               channel_scale = m.parameter({6}), channel_shift = m.parameter({6});
   const int64_t n = x.numel();
   const auto flops = [&](const std::function<Tensor()>& forward) {
     const auto profile = count(m, forward);
@@ -134,7 +152,8 @@ TEST(Counts, OperatorsOnElementsCountTheElements) {
   EXPECT_EQ(flops([&] { return at::layer_norm(x, {8}, scale, shift); }), Both(5 * n, 10 * n));
   EXPECT_EQ(flops([&] { return at::layer_norm(x, {8}); }), Both(4 * n, 8 * n));
   EXPECT_EQ(flops([&] { return at::group_norm(x, 2, channel_scale, channel_shift); }), Both(5 * n, 10 * n));
-  EXPECT_EQ(flops([&] { return at::batch_norm(x, channel_scale, channel_shift, {}, {}, true, 0.1, 1e-5, false); }), Both(5 * n, 10 * n));
+  EXPECT_EQ(flops([&] { return at::batch_norm(x, channel_scale, channel_shift, {}, {}, true, 0.1, 1e-5, false); }),
+            Both(5 * n, 10 * n));
   EXPECT_EQ(flops([&] { return at::max_pool2d(x, 2); }), Both(n, n));
   EXPECT_EQ(flops([&] { return at::avg_pool2d(x, 2); }), Both(n, n));
   EXPECT_EQ(flops([&] { return x + x; }).first, n);
@@ -146,7 +165,9 @@ TEST(Counts, OperatorsOnElementsCountTheElements) {
 TEST(Counts, LookUpsViewsAndCopiesCountNone) {
   Anything m;
   const Tensor table = m.parameter({10, 4}), indices = at::arange(6);
-  const auto profile = count(m, [&] { return at::cat({at::embedding(table, indices), table.index_select(0, indices)}).t().contiguous().view({-1}); });
+  const auto profile = count(m, [&] {
+    return at::cat({at::embedding(table, indices), table.index_select(0, indices)}).t().contiguous().view({-1});
+  });
   EXPECT_EQ(profile.forward().flops, 0);
   EXPECT_TRUE(profile.not_counted.empty()) << profile.not_counted.front().name;
 }
@@ -154,7 +175,8 @@ TEST(Counts, LookUpsViewsAndCopiesCountNone) {
 TEST(Counts, AnOperatorWithoutARuleIsListedWithItsCallsAndInTheText) {
   Anything m;
   const Tensor x = m.parameter({3, 3});
-  const auto profile = count(m, [&] { return at::linalg_matrix_exp(at::linalg_matrix_exp(x)); }, /*backward=*/false);
+  const auto profile = count(
+      m, [&] { return at::linalg_matrix_exp(at::linalg_matrix_exp(x)); }, /*backward=*/false);
   ASSERT_EQ(profile.not_counted.size(), 1u);
   EXPECT_EQ(profile.not_counted[0].name, "aten::linalg_matrix_exp");
   EXPECT_EQ(profile.not_counted[0].calls, 2);

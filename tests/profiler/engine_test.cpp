@@ -1,5 +1,7 @@
 // The config's flops_profiler section, on two ranks: every ZeRO stage counts alike, and training is the same to the bit.
 #include <gannet/gannet.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,10 +10,6 @@
 #include "comm/ranks.h"
 #include "profiler/net.h"
 #include "zero/observer.h"
-
-#include <gtest/gtest.h>
-
-#include <unistd.h>
 
 namespace {
 
@@ -23,8 +21,13 @@ using ranks::same;
 
 Dict config(int64_t stage, const std::string& file, bool bf16) {
   Dict zero{{"stage", stage}, {"stage3_param_persistence_threshold", 0}};
-  Dict config{{"train_micro_batch_size_per_gpu", N}, {"gradient_accumulation_steps", 2}, {"accelerator", Dict{{"type", "cpu"}}}, {"comm", Dict{{"type", "gloo"}}},
-              {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}}, {"zero_optimization", zero}, {"bf16", Dict{{"enabled", bf16}}}};
+  Dict config{{"train_micro_batch_size_per_gpu", N},
+              {"gradient_accumulation_steps", 2},
+              {"accelerator", Dict{{"type", "cpu"}}},
+              {"comm", Dict{{"type", "gloo"}}},
+              {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
+              {"zero_optimization", zero},
+              {"bf16", Dict{{"enabled", bf16}}}};
   if (!file.empty()) config["flops_profiler"] = Dict{{"enabled", true}, {"profile_step", 1}, {"output_file", file}};
   return config;
 }
@@ -69,7 +72,9 @@ std::string value(const std::string& text, const std::string& label) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-void has(const std::string& text, const std::string& part) { expect(text.find(part) != std::string::npos, "'" + part + "' is in " + text); }
+void has(const std::string& text, const std::string& part) {
+  expect(text.find(part) != std::string::npos, "'" + part + "' is in " + text);
+}
 
 RANK_BODY(stages_count_alike) {
   auto world = gannet::init_distributed();
@@ -78,7 +83,8 @@ RANK_BODY(stages_count_alike) {
   std::vector<Trained> stages;
   for (const int64_t stage : {0, 1, 2, 3}) stages.push_back(train(stage, file));
   const Trained narrow = train(3, file, /*bf16=*/true);
-  for (size_t p = 0; p < plain.parameters.size(); ++p) expect(at::equal(plain.parameters[p], stages[3].parameters[p]), "a profiled run is the same to the bit");
+  for (size_t p = 0; p < plain.parameters.size(); ++p)
+    expect(at::equal(plain.parameters[p], stages[3].parameters[p]), "a profiled run is the same to the bit");
   if (world->rank() != 0) return;
   std::filesystem::remove_all(std::filesystem::path(file).parent_path());
   for (const Trained& stage : stages) same(counts(stage.text), counts(stages[0].text), "the counts of a stage");
@@ -89,12 +95,15 @@ RANK_BODY(stages_count_alike) {
   // 6 rows through 4x4, 4x16, 16x4 and 4x4; backward twice, but for the first layer's input.
   same(value(text, "fwd MACs per GPU"), std::string("960 MACs"), "forward");
   same(value(text, "bwd MACs per GPU, counted"), std::string("1.82 KMACs"), "backward");
-  for (const std::string& one : {text, narrow.text}) expect(one.find("Not counted") == std::string::npos, "every operator has a rule: " + one);
+  for (const std::string& one : {text, narrow.text})
+    expect(one.find("Not counted") == std::string::npos, "every operator has a rule: " + one);
   same(value(narrow.text, "fwd MACs per GPU"), std::string("960 MACs"), "forward in bf16");
   same(value(text, "world size"), std::string("2"), "world size");
   same(value(stages[0].text, "params per GPU"), std::string("188"), "parameters at stage 0");
   expect(value(text, "params per GPU") != "188", "at stage 3 a rank keeps a part of the parameters");
 }
-TEST(FlopsProfiler, EveryStageCountsAlikeAndTrainingIsTheSameToTheBit) { ranks::expect_all_succeed(run_ranks("stages_count_alike", 2)); }
+TEST(FlopsProfiler, EveryStageCountsAlikeAndTrainingIsTheSameToTheBit) {
+  ranks::expect_all_succeed(run_ranks("stages_count_alike", 2));
+}
 
 }  // namespace

@@ -1,20 +1,20 @@
 // GPT-2 of examples/gpt2, whose output layer, losses and 16-bit products are autograd functions of its own, against its formula.
+#include <ATen/Functions.h>
 #include <gannet/profile.h>
-
-#include "model.h"
-
 #include <gtest/gtest.h>
 
-#include <ATen/Functions.h>
+#include "model.h"
 
 namespace {
 
 constexpr int64_t B = 2, T = 8, C = 16, V = 100, L = 2;
 
-std::shared_ptr<gpt2::GptImpl> model() { return std::make_shared<gpt2::GptImpl>(gpt2::GptOptions{.vocabulary = V, .positions = T, .width = C, .layers = L, .heads = 2}); }
+std::shared_ptr<gpt2::GptImpl> model() {
+  return std::make_shared<gpt2::GptImpl>(gpt2::GptOptions{.vocabulary = V, .positions = T, .width = C, .layers = L, .heads = 2});
+}
 
-// Multiply-adds. Of a layer: 3 C^2 for query, key and value, C^2 for their projection, 8 C^2 for the feed-forward layer, for each token; two
-// products of T x T scores with C. The output layer: C V for each token.
+// Multiply-adds. Of a layer: 3 C^2 for query, key and value, C^2 for their projection, 8 C^2 for the feed-forward layer, for each
+// token; two products of T x T scores with C. The output layer: C V for each token.
 constexpr int64_t kDense = 12 * B * T * C * C, kScores = B * T * T * C, kOutput = B * T * C * V;
 
 TEST(Gpt2Profile, MultiplyAddsAreTheFormulasToTheLastOne) {

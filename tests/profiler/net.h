@@ -12,13 +12,16 @@ namespace gannet::test {
 constexpr int64_t N = 6, C = 4, F = 16;
 
 struct FcImpl : torch::nn::Module {
-  FcImpl(int64_t in, int64_t out) : weight(register_parameter("weight", at::randn({out, in}))), bias(register_parameter("bias", at::randn({out}))) {}
+  FcImpl(int64_t in, int64_t out)
+      : weight(register_parameter("weight", at::randn({out, in}))), bias(register_parameter("bias", at::randn({out}))) {}
   at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight, bias); }
   at::Tensor weight, bias;
 };
 
 struct BlockImpl : torch::nn::Module {
-  BlockImpl() : up(register_module("up", std::make_shared<FcImpl>(C, F))), down(register_module("down", std::make_shared<FcImpl>(F, C))) {}
+  BlockImpl()
+      : up(register_module("up", std::make_shared<FcImpl>(C, F))),
+        down(register_module("down", std::make_shared<FcImpl>(F, C))) {}
   at::Tensor forward(const at::Tensor& x) { return down->forward(at::gelu(up->forward(x))); }
   std::shared_ptr<FcImpl> up, down;
 };

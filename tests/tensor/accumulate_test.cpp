@@ -19,7 +19,9 @@ at::Tensor numbers(int64_t numel, at::ScalarType dtype, double scale) {
   return values.to(dtype);
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) { return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0; }
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
 
 TEST(Accumulate, CopiesAndAddsTheBitsThatLibTorchDoes) {
   for (const auto into_dtype : kTypes)
@@ -29,7 +31,8 @@ TEST(Accumulate, CopiesAndAddsTheBitsThatLibTorchDoes) {
           const at::Tensor from = numbers(numel, from_dtype, 1), into = numbers(numel, into_dtype, 100), before = into.clone();
           const at::Tensor wanted = adds ? into.clone().add_(from) : into.clone().copy_(from);
           if (accumulate(into.data_ptr(), into_dtype, from.const_data_ptr(), from_dtype, numel, adds))
-            EXPECT_TRUE(same_bits(into, wanted)) << into_dtype << " from " << from_dtype << ", " << numel << (adds ? " added" : " copied");
+            EXPECT_TRUE(same_bits(into, wanted))
+                << into_dtype << " from " << from_dtype << ", " << numel << (adds ? " added" : " copied");
           else
             EXPECT_TRUE(same_bits(into, before)) << into_dtype << " from " << from_dtype << ", " << numel;
         }

@@ -1,5 +1,6 @@
-// A checkpoint of any stage, tier and number of ranks goes on at any other: what is loaded is bitwise what was saved, and training goes on as
-// it does where it was saved. Cases are chosen pairwise; a dozen run here, with GANNET_ALL_PAIRS=1 all of them do.
+// A checkpoint of any stage, tier and number of ranks goes on at any other: what is loaded is bitwise what was saved, and
+// training goes on as it does where it was saved. Cases are chosen pairwise; a dozen run here, with GANNET_ALL_PAIRS=1 all of
+// them do.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,16 +25,23 @@ constexpr const char *kTiers[] = {"none", "cpu", "nvme"}, *kTypes[] = {"fp32", "
 // Stage, tier, ranks: where it is saved, where it is loaded; dtype.
 using Case = std::array<int, 7>;
 constexpr Case kValues = {4, 3, 3, 4, 3, 3, 2};
-bool is_legal(const Case& one) { return (one[0] > 0 || one[1] == 0) && (one[3] > 0 || one[4] == 0); }  // nothing is offloaded at stage 0
+bool is_legal(const Case& one) {
+  return (one[0] > 0 || one[1] == 0) && (one[3] > 0 || one[4] == 0);
+}  // nothing is offloaded at stage 0
 
-std::string place(int stage, int tier, int count) { return "stage " + std::to_string(stage) + ", " + kTiers[tier] + ", " + std::to_string(kRanks[count]) + " ranks"; }
+std::string place(int stage, int tier, int count) {
+  return "stage " + std::to_string(stage) + ", " + kTiers[tier] + ", " + std::to_string(kRanks[count]) + " ranks";
+}
 
 auto engine_here() {
   const int64_t ranks = world()->size();
   Dict config = config_with({{"train_micro_batch_size_per_gpu", kSamples / ranks}, {"gradient_clipping", 0.5}});
   config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", kRate}, {"eps", 1e-6}, {"weight_decay", 0.1}}}};
   const std::string stage = variable("STAGE"), tier = variable("TIER"), drive = variable("FOLDER");
-  Dict zero{{"stage", std::atoi(stage.c_str())}, {"sub_group_size", 8192}, {"reduce_bucket_size", 3000}, {"stage3_param_persistence_threshold", 100}};
+  Dict zero{{"stage", std::atoi(stage.c_str())},
+            {"sub_group_size", 8192},
+            {"reduce_bucket_size", 3000},
+            {"stage3_param_persistence_threshold", 100}};
   if (tier != "none") zero["offload_optimizer"] = Dict{{"device", tier}, {"nvme_path", drive}};
   if (tier != "none" && stage == "3") zero["offload_param"] = Dict{{"device", tier}, {"nvme_path", drive}, {"max_in_cpu", 0}};
   config["zero_optimization"] = zero;
@@ -73,9 +81,9 @@ at::Tensor parameters_in(const std::map<std::string, at::Tensor>& tensors) {
   return torch::cat(parts);
 }
 
-// An update is at most about the rate for each parameter, and the two runs' updates are apart by the rounding of their gradients' sums, as
-// far as Adam lets it through: it divides by sqrt(v) + eps, so that of a gradient as small as eps the rounding noise counts fully. `noise` is
-// the relative rounding of a sum of 4 in the type that is reduced, 16 times over for such gradients.
+// An update is at most about the rate for each parameter, and the two runs' updates are apart by the rounding of their gradients'
+// sums, as far as Adam lets it through: it divides by sqrt(v) + eps, so that of a gradient as small as eps the rounding noise
+// counts fully. `noise` is the relative rounding of a sum of 4 in the type that is reduced, 16 times over for such gradients.
 double bound(const std::string& dtype, const at::Tensor& parameters) {
   const double noise = 16 * 4 * (dtype == "fp32" ? 0x1p-24 : 0x1p-8);
   return noise * kRate * kHalf / parameters.pow(2).mean().sqrt().item<double>();
@@ -89,11 +97,14 @@ TEST(Anywhere, ACheckpointGoesOnAtAnyOtherStageTierAndNumberOfRanks) {
   for (const Case& one : cases) {
     const std::filesystem::path folder = std::filesystem::current_path() / ("anywhere-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
-    const std::string dtype = kTypes[one[6]], what = place(one[0], one[1], one[2]) + " -> " + place(one[3], one[4], one[5]) + ", " + dtype;
+    const std::string dtype = kTypes[one[6]],
+                      what = place(one[0], one[1], one[2]) + " -> " + place(one[3], one[4], one[5]) + ", " + dtype;
     SCOPED_TRACE(what);
     const auto run = [&](const char* body, int stage, int tier, int count) {
-      ranks::expect_all_succeed(run_ranks(body, kRanks[count], {.environment = {{"STAGE", std::to_string(stage)}, {"TIER", kTiers[tier]}, {"DTYPE", dtype}, {"FOLDER", folder}},
-                                                                .limit = std::chrono::seconds(120)}));
+      ranks::expect_all_succeed(run_ranks(
+          body, kRanks[count],
+          {.environment = {{"STAGE", std::to_string(stage)}, {"TIER", kTiers[tier]}, {"DTYPE", dtype}, {"FOLDER", folder}},
+           .limit = std::chrono::seconds(120)}));
     };
     run("saves_and_goes_on", one[0], one[1], one[2]);
     run("loads_and_goes_on", one[3], one[4], one[5]);
@@ -101,7 +112,8 @@ TEST(Anywhere, ACheckpointGoesOnAtAnyOtherStageTierAndNumberOfRanks) {
     const auto saved = tensors_of(folder / "run", "saved"), again = tensors_of(folder / "run", "again");
     EXPECT_EQ(saved.size(), again.size());
     for (const auto& [name, tensor] : saved) EXPECT_TRUE(again.contains(name) && torch::equal(tensor, again.at(name))) << name;
-    const at::Tensor straight = parameters_in(tensors_of(folder / "run", "straight")), gone_on = parameters_in(tensors_of(folder / "run", "gone on"));
+    const at::Tensor straight = parameters_in(tensors_of(folder / "run", "straight")),
+                     gone_on = parameters_in(tensors_of(folder / "run", "gone on"));
     const double apart = difference(gone_on, straight), limit = bound(dtype, straight);
     EXPECT_LT(apart, limit);
     EXPECT_GT(difference(straight, parameters_in(saved)), 2 * limit) << "training goes somewhere, compared with the bound";

@@ -1,5 +1,5 @@
-// Bytes that stay on a rank equal the formulas of docs/zero.md: counted by LibTorch's allocator and by our flat buffers, and checked
-// against what the kernel says the process has.
+// Bytes that stay on a rank equal the formulas of docs/zero.md: counted by LibTorch's allocator and by our flat buffers, and
+// checked against what the kernel says the process has.
 #include <c10/core/CPUAllocator.h>
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
@@ -79,7 +79,8 @@ struct DeepImpl : torch::nn::Module {
   static constexpr int64_t parameters() { return kLayers * kWidth * kWidth; }
   DeepImpl() {
     for (int64_t i = 0; i < kLayers; ++i)
-      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false))));
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false))));
   }
   at::Tensor forward(at::Tensor h) {
     for (auto& layer : layers) h = torch::tanh(layer(h));
@@ -102,8 +103,11 @@ RANK_BODY(memory) {
     ::malloc_trim(0);
     const int64_t before = alive(), resident_before = resident();
     Dict config = config_with({{"bf16", Dict{{"enabled", true}}},
-                               {"zero_optimization", Dict{{"stage", stage}, {"reduce_bucket_size", layer}, {"stage3_param_persistence_threshold", 0},
-                                                          {"stage3_prefetch_bucket_size", layer}, {"stage3_max_reuse_distance", 0}}}});
+                               {"zero_optimization", Dict{{"stage", stage},
+                                                          {"reduce_bucket_size", layer},
+                                                          {"stage3_param_persistence_threshold", 0},
+                                                          {"stage3_prefetch_bucket_size", layer},
+                                                          {"stage3_max_reuse_distance", 0}}}});
     auto engine = gannet::initialize(std::make_shared<DeepImpl>(), {.config = config}).engine;
     const at::Tensor x = torch::ones({2, DeepImpl::kWidth}, torch::kBFloat16);
     for (int step = 0; step < 2; ++step) {
@@ -112,11 +116,17 @@ RANK_BODY(memory) {
     }
     engine->backward(engine->forward(x));  // gradients are part of it
     if (auto& reducer = engine->impl().reducer) reducer->wait();
-    const double expected = count == 1 ? 16.0 * P : stage == 0 ? 16.0 * P : stage == 1 ? 4.0 * P + 12.0 * P / count : stage == 2 ? 2.0 * P + 14.0 * P / count : 16.0 * P / count;
+    const double expected = count == 1   ? 16.0 * P
+                            : stage == 0 ? 16.0 * P
+                            : stage == 1 ? 4.0 * P + 12.0 * P / count
+                            : stage == 2 ? 2.0 * P + 14.0 * P / count
+                                         : 16.0 * P / count;
     const auto& residency = engine->impl().residency;
     const int64_t spare = residency ? residency->spare_bytes() : 0, buckets = stage >= 2 && count > 1 ? 2 * 2 * layer : 0;
     const double counted = static_cast<double>(alive() - before - spare);
-    const std::string what = "stage " + std::to_string(stage) + " on " + std::to_string(count) + " ranks: " + std::to_string(counted / P) + " bytes a parameter, the formula says " + std::to_string(expected / P);
+    const std::string what = "stage " + std::to_string(stage) + " on " + std::to_string(count) +
+                             " ranks: " + std::to_string(counted / P) + " bytes a parameter, the formula says " +
+                             std::to_string(expected / P);
     // Padding is below 32 elements a tensor and rank; beside it a few small tensors of the program's and of autograd's.
     const double padding = 16.0 * DeepImpl::kLayers * 32 * static_cast<double>(count) + (64 << 10);
     expect(counted >= expected && counted <= expected + buckets + padding, what);
@@ -125,15 +135,18 @@ RANK_BODY(memory) {
       expect(residency->peak_bytes() <= 2 * (2 * layer + layer), "transient: two operators' parameters and the prefetch bucket");
       expect(spare <= residency->peak_bytes(), "what is kept for later is no more than was once in use");
     }
-    // The kernel's count has pages of freed memory and of libraries in it: a coarse check that the fine one looks at the right thing.
+    // The kernel's count has pages of freed memory and of libraries in it: a coarse check that the fine one looks at the right
+    // thing.
     const double grown = static_cast<double>(resident() - resident_before);
-    expect(grown < 1.15 * (expected + buckets + static_cast<double>(spare)) + (24 << 20), what + "; the process grew by " + std::to_string(grown / P) + " bytes a parameter");
+    expect(grown < 1.15 * (expected + buckets + static_cast<double>(spare)) + (24 << 20),
+           what + "; the process grew by " + std::to_string(grown / P) + " bytes a parameter");
     engine->step();
   }
 }
 
 TEST(Memory, OfARankIsWhatTheFormulasSay) {
-  for (const int count : {1, 2, 4, 8}) ranks::expect_all_succeed(run_ranks("memory", count, {.limit = std::chrono::seconds(200)}));
+  for (const int count : {1, 2, 4, 8})
+    ranks::expect_all_succeed(run_ranks("memory", count, {.limit = std::chrono::seconds(200)}));
 }
 
 // Built layer by layer, each shared out before the next one takes memory.
@@ -141,7 +154,8 @@ RANK_BODY(construction) {
   c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
   auto world = gannet::init_distributed({.timeout_seconds = 120});
   const int64_t count = world->size(), P = DeepImpl::parameters(), layer = 4 * DeepImpl::kWidth * DeepImpl::kWidth;
-  const Dict config = config_with({{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
+  const Dict config = config_with(
+      {{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
   const at::Tensor x = torch::randn({2, DeepImpl::kWidth}, at::make_generator<at::CPUGeneratorImpl>(uint64_t{3} + world->rank()));
   const auto train = [&](const std::shared_ptr<DeepImpl>& model) {
     auto engine = gannet::initialize(model, {.config = config}).engine;
@@ -161,8 +175,10 @@ RANK_BODY(construction) {
   {
     gannet::zero::Init init({.config = config});
     model = std::make_shared<DeepImpl>();
-    const double peak = static_cast<double>(Counting::instance().peak() + gannet::flat_bytes_alive() - before), bound = 1.05 * (4.0 * P / count + layer);
-    expect(peak < bound + (64 << 10), "the peak while it is built is " + std::to_string(peak / P) + " bytes a parameter, the bound " + std::to_string(bound / P));
+    const double peak = static_cast<double>(Counting::instance().peak() + gannet::flat_bytes_alive() - before),
+                 bound = 1.05 * (4.0 * P / count + layer);
+    expect(peak < bound + (64 << 10), "the peak while it is built is " + std::to_string(peak / P) +
+                                          " bytes a parameter, the bound " + std::to_string(bound / P));
     {
       torch::NoGradGuard no_grad;  // an author who comes back to a parameter
       const double norm = model->layers[3]->weight.norm().item<double>();
@@ -213,11 +229,13 @@ RANK_BODY(gpt_construction) {
   Counting::instance().reset_peak();
   gannet::zero::Init init({.config = config});
   GptLayersImpl model(width, layers);
-  const double shard = 4.0 * static_cast<double>(parameters) / world->size(), layer = 4.0 * static_cast<double>(width) * std::max(4 * width, GptLayersImpl::kVocabulary);
+  const double shard = 4.0 * static_cast<double>(parameters) / world->size(),
+               layer = 4.0 * static_cast<double>(width) * std::max(4 * width, GptLayersImpl::kVocabulary);
   const double peak = static_cast<double>(Counting::instance().peak() + gannet::flat_bytes_alive() - before);
-  std::printf("rank %d: %.3fe9 parameters, shard %.1f MiB, largest layer %.1f MiB, peak %.1f MiB: %.4f of both\n", world->rank(), static_cast<double>(parameters) / 1e9, shard / 0x1p20,
-              layer / 0x1p20, peak / 0x1p20, peak / (shard + layer));
-  expect(peak <= 1.05 * (shard + layer), "the peak is " + std::to_string(peak / (shard + layer)) + " of a shard and the largest layer");
+  std::printf("rank %d: %.3fe9 parameters, shard %.1f MiB, largest layer %.1f MiB, peak %.1f MiB: %.4f of both\n", world->rank(),
+              static_cast<double>(parameters) / 1e9, shard / 0x1p20, layer / 0x1p20, peak / 0x1p20, peak / (shard + layer));
+  expect(peak <= 1.05 * (shard + layer),
+         "the peak is " + std::to_string(peak / (shard + layer)) + " of a shard and the largest layer");
 }
 TEST(Memory, WhileAGptIsBuiltIsAShardAndItsLargestLayer) {
   ranks::expect_all_succeed(run_ranks("gpt_construction", 4, {.environment = {{"WIDTH", "128"}, {"LAYERS", "3"}}}));
@@ -227,7 +245,8 @@ TEST(Memory, WhileAGptIsBuiltIsAShardAndItsLargestLayer) {
 RANK_BODY(loading) {
   c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
   auto world = gannet::init_distributed({.timeout_seconds = 120});
-  const Dict config = config_with({{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
+  const Dict config = config_with(
+      {{"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}});
   const int64_t whole = 4 * DeepImpl::parameters(), layer = whole / DeepImpl::kLayers, together = 8 << 20;
   const std::string folder = variable("FOLDER"), file = folder + "/weights.safetensors";
   at::Tensor expected;
@@ -235,7 +254,8 @@ RANK_BODY(loading) {
     auto plain = std::make_shared<DeepImpl>();
     {
       torch::NoGradGuard no_grad;
-      for (auto& entry : plain->named_parameters()) entry.value().uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
+      for (auto& entry : plain->named_parameters())
+        entry.value().uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
     }
     expected = at::cat([&] {
       std::vector<at::Tensor> all;
@@ -254,7 +274,8 @@ RANK_BODY(loading) {
       model = std::make_shared<DeepImpl>();
       ranks::same(gannet::load_weights(*model, source), DeepImpl::kLayers, "all of its tensors");
     }
-    const int64_t peak = Counting::instance().peak() + gannet::flat_bytes_alive() - before, bound = whole / world->size() + together + 3 * layer;
+    const int64_t peak = Counting::instance().peak() + gannet::flat_bytes_alive() - before,
+                  bound = whole / world->size() + together + 3 * layer;
     expect(peak < bound, source + ": the peak is " + std::to_string(peak) + " bytes, the bound " + std::to_string(bound));
     auto engine = gannet::initialize(model, {.config = config}).engine;
     expect(torch::equal(parameters_of(*engine), expected), source + ": every value is there");
@@ -289,7 +310,8 @@ RANK_BODY(too_little) {
     return "";
   };
   const std::string message = told({});
-  for (const char* part : {"host memory that one process may take", " lack", "check_memory"}) expect(message.find(part) != std::string::npos, std::string("'") + part + "' in: " + message);
+  for (const char* part : {"host memory that one process may take", " lack", "check_memory"})
+    expect(message.find(part) != std::string::npos, std::string("'") + part + "' in: " + message);
   expect(alive() < 100 << 20, "nothing was allocated");
 }
 TEST(Memory, ThatIsTooLittleIsToldBeforehandWithWhatFits) { ranks::expect_all_succeed(run_ranks("too_little", 1)); }

@@ -37,9 +37,11 @@ struct WideImpl : torch::nn::Module {
 Dict config_of(int64_t stage, const std::string& states, const std::string& parameters, const std::string& dtype) {
   Dict config = config_with({{"gradient_clipping", 0.5}});
   config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}, {"eps", 1e-6}, {"weight_decay", 0.1}}}};
-  Dict zero{{"stage", stage}, {"sub_group_size", 8192}, {"stage3_param_persistence_threshold", 400}, {"reduce_bucket_size", 40'000}};
+  Dict zero{
+      {"stage", stage}, {"sub_group_size", 8192}, {"stage3_param_persistence_threshold", 400}, {"reduce_bucket_size", 40'000}};
   if (states != "none") zero["offload_optimizer"] = Dict{{"device", states}, {"nvme_path", variable("FOLDER")}};
-  if (parameters != "none") zero["offload_param"] = Dict{{"device", parameters}, {"nvme_path", variable("FOLDER")}, {"max_in_cpu", 0}};
+  if (parameters != "none")
+    zero["offload_param"] = Dict{{"device", parameters}, {"nvme_path", variable("FOLDER")}, {"max_in_cpu", 0}};
   config["zero_optimization"] = zero;
   config["aio"] = Dict{{"block_size", 16384}};
   if (variable("ACCELERATOR") == "fake") config["accelerator"] = Dict{{"type", "fake"}, {"params", Dict{{"delay_us", 300}}}};
@@ -71,7 +73,8 @@ struct Case {
   const char* states;
   const char* parameters;
 };
-constexpr Case kCases[] = {{1, "nvme", "none"}, {2, "cpu", "none"}, {2, "nvme", "none"}, {3, "cpu", "cpu"}, {3, "nvme", "none"}, {3, "none", "nvme"}, {3, "nvme", "nvme"}, {3, "nvme", "cpu"}};
+constexpr Case kCases[] = {{1, "nvme", "none"}, {2, "cpu", "none"},  {2, "nvme", "none"}, {3, "cpu", "cpu"},
+                           {3, "nvme", "none"}, {3, "none", "nvme"}, {3, "nvme", "nvme"}, {3, "nvme", "cpu"}};
 
 RANK_BODY(agree) {
   gannet::init_distributed({.timeout_seconds = 60});
@@ -81,7 +84,8 @@ RANK_BODY(agree) {
       if (is_apart && std::string(one.states) == "none") continue;
       Run plain(one.stage, "none", "none", dtype), offloaded(one.stage, one.states, one.parameters, dtype);
       for (Run* run : {&plain, &offloaded}) run->train(0, 5);
-      const std::string what = "stage " + std::to_string(one.stage) + ", states on " + one.states + ", parameters on " + one.parameters + ", " + dtype;
+      const std::string what =
+          "stage " + std::to_string(one.stage) + ", states on " + one.states + ", parameters on " + one.parameters + ", " + dtype;
       expect(plain.losses == offloaded.losses, what + ": losses");
       expect(torch::equal(plain.parameters(), offloaded.parameters()), what + ": parameters, bitwise");
       for (const auto& range : offloaded.engine->impl().ranges) {
@@ -106,7 +110,9 @@ RANK_BODY(agree) {
 
 class Offload : public testing::Test {
  protected:
-  Offload() : folder_(std::filesystem::current_path() / ("offload-" + std::to_string(::getpid()))) { std::filesystem::create_directories(folder_); }
+  Offload() : folder_(std::filesystem::current_path() / ("offload-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
   ~Offload() override { std::filesystem::remove_all(folder_); }
   ranks::Options with(std::map<std::string, std::string> variables = {}) const {
     variables["FOLDER"] = folder_;
@@ -149,9 +155,11 @@ TEST_F(Offload, ACheckpointLoadsAtEveryTier) {
     const char *states, *parameters;
     int ranks;
   };
-  const Place places[] = {{0, "none", "none", 1}, {1, "nvme", "none", 2}, {2, "cpu", "none", 1}, {3, "nvme", "nvme", 2}, {3, "none", "cpu", 3}, {3, "nvme", "nvme", 1}};
+  const Place places[] = {{0, "none", "none", 1}, {1, "nvme", "none", 2}, {2, "cpu", "none", 1},
+                          {3, "nvme", "nvme", 2}, {3, "none", "cpu", 3},  {3, "nvme", "nvme", 1}};
   const auto at = [&](const Place& place, const char* dtype) {
-    return with({{"STAGE", std::to_string(place.stage)}, {"STATES", place.states}, {"PARAMETERS", place.parameters}, {"DTYPE", dtype}});
+    return with(
+        {{"STAGE", std::to_string(place.stage)}, {"STATES", place.states}, {"PARAMETERS", place.parameters}, {"DTYPE", dtype}});
   };
   for (size_t from = 0; from < std::size(places); ++from) {
     const char* dtype = from % 2 == 0 ? "bf16" : "fp32";
@@ -180,7 +188,11 @@ TEST_F(Offload, ACheckpointLoadsAtEveryTier) {
 TEST_F(Offload, WhatCannotBeIsToldWithItsPlace) {
   const auto told = [&](const std::string& zero) -> std::string {
     try {
-      gannet::initialize(make_net(), {.config = R"({"train_batch_size": 4, "accelerator": {"type": "cpu"}, "optimizer": {"type": "AdamW"}, "zero_optimization": )" + zero + "}"});
+      gannet::initialize(
+          make_net(),
+          {.config =
+               R"({"train_batch_size": 4, "accelerator": {"type": "cpu"}, "optimizer": {"type": "AdamW"}, "zero_optimization": )" +
+               zero + "}"});
     } catch (const gannet::Error& error) {
       return error.what();
     }
@@ -188,12 +200,15 @@ TEST_F(Offload, WhatCannotBeIsToldWithItsPlace) {
   };
   using testing::AllOf;
   using testing::HasSubstr;
-  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme"}})"), AllOf(HasSubstr("nvme_path"), HasSubstr("offload plugin nvme")));
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme"}})"),
+              AllOf(HasSubstr("nvme_path"), HasSubstr("offload plugin nvme")));
   EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "scratch"}})"), HasSubstr("scratch"));
-  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/no/such/folder"}})"), HasSubstr("/no/such/folder"));
+  EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/no/such/folder"}})"),
+              HasSubstr("/no/such/folder"));
   EXPECT_THAT(told(R"({"stage": 1, "offload_optimizer": {"device": "tape"}})"), AllOf(HasSubstr("tape"), HasSubstr("offload")));
   EXPECT_THAT(told(R"({"stage": 2, "offload_param": {"device": "cpu"}})"), HasSubstr("offload_param belongs to ZeRO stage 3"));
-  EXPECT_THAT(told(R"({"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})"), HasSubstr("states that are offloaded in part"));
+  EXPECT_THAT(told(R"({"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})"),
+              HasSubstr("states that are offloaded in part"));
 }
 
 }  // namespace

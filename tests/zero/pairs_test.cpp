@@ -1,5 +1,6 @@
-// Every stage with every offload that is legal for it, on models with tied embeddings and with batch norm, against stage 0: chosen so
-// that each value of a choice meets each value of every other. A dozen run here; with GANNET_ALL_PAIRS=1 all of them do.
+// Every stage with every offload that is legal for it, on models with tied embeddings and with batch norm, against stage 0:
+// chosen so that each value of a choice meets each value of every other. A dozen run here; with GANNET_ALL_PAIRS=1 all of them
+// do.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,14 +23,17 @@ struct GptImpl : torch::nn::Module {
     words = register_module("words", torch::nn::Embedding(61, 32));
     places = register_parameter("places", 0.1 * torch::randn({12, 32}));
     for (int i = 0; i < 2; ++i)
-      blocks.push_back(register_module("block" + std::to_string(i), torch::nn::TransformerEncoderLayer(torch::nn::TransformerEncoderLayerOptions(32, 2).dim_feedforward(64).dropout(0))));
+      blocks.push_back(register_module(
+          "block" + std::to_string(i),
+          torch::nn::TransformerEncoderLayer(torch::nn::TransformerEncoderLayerOptions(32, 2).dim_feedforward(64).dropout(0))));
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({32})));
   }
   at::Tensor forward(const at::Tensor& ids) {  // [batch, 13]
     at::Tensor h = (words(ids.slice(1, 0, 12)) + places).transpose(0, 1);
     for (auto& block : blocks) h = block(h);
     const at::Tensor logits = torch::matmul(norm(h), words->weight.t());
-    return torch::nn::functional::cross_entropy(logits.to(torch::kFloat).flatten(0, 1), ids.slice(1, 1, 13).transpose(0, 1).flatten());
+    return torch::nn::functional::cross_entropy(logits.to(torch::kFloat).flatten(0, 1),
+                                                ids.slice(1, 1, 13).transpose(0, 1).flatten());
   }
   torch::nn::Embedding words{nullptr};
   at::Tensor places;
@@ -61,9 +65,10 @@ struct Placement {
   int64_t stage;
   const char *states, *parameters;
 };
-constexpr Placement kPlacements[] = {{1, "none", "none"}, {1, "cpu", "none"}, {1, "nvme", "none"}, {2, "none", "none"}, {2, "cpu", "none"}, {2, "nvme", "none"},
-                                     {3, "none", "none"}, {3, "cpu", "none"}, {3, "nvme", "none"}, {3, "none", "cpu"}, {3, "none", "nvme"}, {3, "cpu", "cpu"},
-                                     {3, "cpu", "nvme"}, {3, "nvme", "cpu"}, {3, "nvme", "nvme"}};
+constexpr Placement kPlacements[] = {{1, "none", "none"}, {1, "cpu", "none"},  {1, "nvme", "none"}, {2, "none", "none"},
+                                     {2, "cpu", "none"},  {2, "nvme", "none"}, {3, "none", "none"}, {3, "cpu", "none"},
+                                     {3, "nvme", "none"}, {3, "none", "cpu"},  {3, "none", "nvme"}, {3, "cpu", "cpu"},
+                                     {3, "cpu", "nvme"},  {3, "nvme", "cpu"},  {3, "nvme", "nvme"}};
 
 // A choice for each of: placement, ranks, model, dtype, overlap, bucket.
 using Case = std::array<int, 6>;
@@ -84,8 +89,10 @@ std::pair<at::Tensor, std::vector<double>> train(const Placement& placement, boo
     zero["stage3_max_reuse_distance"] = overlaps ? 3000 : 0;
   }
   const std::string drive = std::getenv("FOLDER");
-  if (placement.states != std::string("none")) zero["offload_optimizer"] = Dict{{"device", placement.states}, {"nvme_path", drive}};
-  if (placement.parameters != std::string("none")) zero["offload_param"] = Dict{{"device", placement.parameters}, {"nvme_path", drive}, {"max_in_cpu", 0}};
+  if (placement.states != std::string("none"))
+    zero["offload_optimizer"] = Dict{{"device", placement.states}, {"nvme_path", drive}};
+  if (placement.parameters != std::string("none"))
+    zero["offload_param"] = Dict{{"device", placement.parameters}, {"nvme_path", drive}, {"max_in_cpu", 0}};
   config["zero_optimization"] = zero;
   if (is_bf16) {
     config["bf16"] = Dict{{"enabled", true}};
@@ -95,7 +102,8 @@ std::pair<at::Tensor, std::vector<double>> train(const Placement& placement, boo
   auto engine = gannet::initialize(std::make_shared<Model>(), {.config = config}).engine;
   std::vector<double> losses;
   for (int64_t step = 0; step < 25; ++step) {
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step * engine->world_size() + engine->rank()));
+    auto generator =
+        at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step * engine->world_size() + engine->rank()));
     const auto loss = engine->forward(torch::randint(0, 61, {4, 13}, generator, torch::kLong));
     losses.push_back(loss.template item<double>());
     engine->backward(loss);
@@ -112,11 +120,13 @@ void compare() {
   const bool same_order = gannet::init_distributed()->size() <= 2;  // a sum of two has one order
   // Parameters on a drive are cut where direct I/O can begin: on more ranks each ring then begins elsewhere.
   const bool same_cut = same_order || placement.parameters != std::string("nvme");
-  const auto [same_stage, same_losses] = train<Model>(same_cut ? Placement{placement.stage, "none", "none"} : placement, is_bf16, !overlaps, small_buckets);
+  const auto [same_stage, same_losses] =
+      train<Model>(same_cut ? Placement{placement.stage, "none", "none"} : placement, is_bf16, !overlaps, small_buckets);
   expect(torch::equal(found, same_stage) && losses == same_losses, "offload and overlap change no bit");
   const auto [plain, unused] = train<Model>({0, "none", "none"}, is_bf16, overlaps, small_buckets);
   const double apart = difference(found, plain);
-  if (same_order && !is_bf16) expect(apart == 0, "stages add in the same order on two ranks: " + std::to_string(apart * 1e9) + "e-9 apart");
+  if (same_order && !is_bf16)
+    expect(apart == 0, "stages add in the same order on two ranks: " + std::to_string(apart * 1e9) + "e-9 apart");
   expect(apart < (is_bf16 ? 2e-2 : 1e-6), "against stage 0: " + std::to_string(apart * 1e9) + "e-9 apart");
 }
 
@@ -133,11 +143,17 @@ TEST(Pairs, EveryStageAndTierTrainsAsStage0Does) {
   if (!std::getenv("GANNET_ALL_PAIRS")) cases.resize(12);
   for (const Case& one : cases) {
     const auto& placement = kPlacements[one[0]];
-    SCOPED_TRACE("stage " + std::to_string(placement.stage) + ", states on " + placement.states + ", parameters on " + placement.parameters + ", " + std::to_string(kRanks[one[1]]) + " ranks, " +
-                 (one[2] ? "cnn" : "gpt") + (one[3] ? ", bf16" : ", fp32") + (one[4] ? ", overlap" : "") + (one[5] ? ", small buckets" : ""));
-    ranks::expect_all_succeed(run_ranks("pair", kRanks[one[1]], {.environment = {{"PLACEMENT", std::to_string(one[0])}, {"CNN", std::to_string(one[2])}, {"BF16", std::to_string(one[3])},
-                                                                                 {"OVERLAPS", std::to_string(one[4])}, {"SMALL", std::to_string(one[5])}, {"FOLDER", folder}},
-                                                                 .limit = std::chrono::seconds(120)}));
+    SCOPED_TRACE("stage " + std::to_string(placement.stage) + ", states on " + placement.states + ", parameters on " +
+                 placement.parameters + ", " + std::to_string(kRanks[one[1]]) + " ranks, " + (one[2] ? "cnn" : "gpt") +
+                 (one[3] ? ", bf16" : ", fp32") + (one[4] ? ", overlap" : "") + (one[5] ? ", small buckets" : ""));
+    ranks::expect_all_succeed(run_ranks("pair", kRanks[one[1]],
+                                        {.environment = {{"PLACEMENT", std::to_string(one[0])},
+                                                         {"CNN", std::to_string(one[2])},
+                                                         {"BF16", std::to_string(one[3])},
+                                                         {"OVERLAPS", std::to_string(one[4])},
+                                                         {"SMALL", std::to_string(one[5])},
+                                                         {"FOLDER", folder}},
+                                         .limit = std::chrono::seconds(120)}));
   }
   std::filesystem::remove_all(folder);
 }

@@ -12,7 +12,9 @@ namespace gannet::test {
 
 // Greedily: the next case is the one that brings the most pairs that have not met. Pairs that no legal case has are left out.
 template <size_t N>
-std::vector<std::array<int, N>> pairwise(const std::array<int, N>& values, const std::function<bool(const std::array<int, N>&)>& is_legal = [](const auto&) { return true; }) {
+std::vector<std::array<int, N>> pairwise(
+    const std::array<int, N>& values,
+    const std::function<bool(const std::array<int, N>&)>& is_legal = [](const auto&) { return true; }) {
   using Case = std::array<int, N>;
   using Pair = std::array<int, 4>;  // factor, its value, another factor, its value
   const auto pairs_of = [](const Case& one) {

@@ -16,7 +16,8 @@ using ranks::run_ranks;
 
 // A stage-0 and a stage-3 run of the same program, which must agree.
 template <class Model>
-void agree_with_stage_0(const std::function<std::shared_ptr<Model>()>& make, const std::function<void(gannet::Engine<Model>&)>& program, Dict zero = {},
+void agree_with_stage_0(const std::function<std::shared_ptr<Model>()>& make,
+                        const std::function<void(gannet::Engine<Model>&)>& program, Dict zero = {},
                         const std::string& dtype = "fp32") {
   const auto run = [&](int64_t stage) {
     torch::manual_seed(3);
@@ -33,7 +34,8 @@ void agree_with_stage_0(const std::function<std::shared_ptr<Model>()>& make, con
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
     words = register_module("words", torch::nn::Embedding(19, 24));
-    block = register_module("block", torch::nn::TransformerEncoderLayer(torch::nn::TransformerEncoderLayerOptions(24, 2).dim_feedforward(48).dropout(0)));
+    block = register_module("block", torch::nn::TransformerEncoderLayer(
+                                         torch::nn::TransformerEncoderLayerOptions(24, 2).dim_feedforward(48).dropout(0)));
     recurrent = register_module("recurrent", torch::nn::LSTM(24, 24));
     scale = register_parameter("scale", torch::full({24}, 1.5));
     unused = register_parameter("unused", torch::ones({7, 3}));
@@ -41,11 +43,11 @@ struct MixedImpl : torch::nn::Module {
     empty = register_parameter("empty", torch::zeros({0, 4}));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
-    const at::Tensor ids = (x.abs() * 100).to(torch::kLong).remainder(19);         // [batch, 8]
-    at::Tensor h = words(ids).transpose(0, 1) * scale;                             // [8, batch, 24]
+    const at::Tensor ids = (x.abs() * 100).to(torch::kLong).remainder(19);  // [batch, 8]
+    at::Tensor h = words(ids).transpose(0, 1) * scale;                      // [8, batch, 24]
     h = block(h);
     h = std::get<0>(recurrent(h)) + torch::matmul(h, frozen.t());
-    const at::Tensor first_rows = words->weight.slice(0, 0, 4).view({4, 24});      // a view of a tied weight
+    const at::Tensor first_rows = words->weight.slice(0, 0, 4).view({4, 24});  // a view of a tied weight
     const at::Tensor out = torch::matmul(h.mean(0), first_rows.t());
     return torch::mse_loss(out, y) + 1e-3 * scale.pow(2).sum();
   }
@@ -60,7 +62,9 @@ RANK_BODY(any_module) {
   for (const int64_t prefetch : {0, 500, 1'000'000})
     for (const int64_t live : {0, 2'000, 1'000'000})
       agree_with_stage_0<MixedImpl>([] { return std::make_shared<MixedImpl>(); }, [](auto& engine) { train(engine, 4); },
-                                    Dict{{"stage3_prefetch_bucket_size", prefetch}, {"stage3_max_live_parameters", live}, {"stage3_max_reuse_distance", live}});
+                                    Dict{{"stage3_prefetch_bucket_size", prefetch},
+                                         {"stage3_max_live_parameters", live},
+                                         {"stage3_max_reuse_distance", live}});
 }
 TEST(Stage3, TrainsModulesThatKnowNothingOfIt) {
   for (const int count : {2, 3}) ranks::expect_all_succeed(run_ranks("any_module", count));
@@ -190,7 +194,9 @@ TEST(Stage3, AThreadOfTheProgramAsksForAGuard) { ranks::expect_all_succeed(run_r
 
 struct ExpertsImpl : torch::nn::Module {
   ExpertsImpl() {
-    for (int i = 0; i < 2; ++i) experts.push_back(register_module("expert" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(8, 4).bias(false))));
+    for (int i = 0; i < 2; ++i)
+      experts.push_back(
+          register_module("expert" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(8, 4).bias(false))));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y, int64_t which) { return torch::mse_loss(experts[which](x), y); }
   std::vector<torch::nn::Linear> experts;
@@ -204,8 +210,9 @@ RANK_BODY(different_paths) {
   engine->step();
   const std::string message = message_of([&] { engine->forward(x, y, engine->rank()); });
   // What rank 1 reads was gathered ahead by both.
-  contains(message, "the ranks use parameters in different orders in forward of step 2: rank " + std::string(engine->rank() == 0 ? "0 reads 'expert0.weight' where rank 1 is at the end of forward"
-                                                                                                                             : "1 is at the end of forward where rank 0 reads 'expert0.weight'"));
+  contains(message, "the ranks use parameters in different orders in forward of step 2: rank " +
+                        std::string(engine->rank() == 0 ? "0 reads 'expert0.weight' where rank 1 is at the end of forward"
+                                                        : "1 is at the end of forward where rank 0 reads 'expert0.weight'"));
 }
 TEST(Stage3, RanksThatTakeDifferentPathsAreNamed) {
   for (const auto& outcome : run_ranks("different_paths", 2)) EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -215,7 +222,9 @@ TEST(Stage3, RanksThatTakeDifferentPathsAreNamed) {
 
 struct DeepImpl : torch::nn::Module {
   explicit DeepImpl(int64_t width) {
-    for (int i = 0; i < 8; ++i) layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
+    for (int i = 0; i < 8; ++i)
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
     in = register_module("in", torch::nn::Linear(torch::nn::LinearOptions(8, width).bias(false)));
     out = register_module("out", torch::nn::Linear(torch::nn::LinearOptions(width, 4).bias(false)));
   }
@@ -232,7 +241,9 @@ RANK_BODY(peak_and_wire) {
   auto ranks_world = world();
   const int64_t width = 256, layer = width * width, total = 8 * layer + 12 * width;
   for (const int64_t prefetch : {int64_t{0}, layer, 3 * layer}) {
-    auto engine = gannet::initialize(std::make_shared<DeepImpl>(width), {.config = stage3(3, Dict{{"stage3_prefetch_bucket_size", prefetch}}, "bf16")}).engine;
+    auto engine = gannet::initialize(std::make_shared<DeepImpl>(width),
+                                     {.config = stage3(3, Dict{{"stage3_prefetch_bucket_size", prefetch}}, "bf16")})
+                      .engine;
     auto& residency = *engine->impl().residency;
     train(*engine, 2);
     ranks::same(residency.live_bytes(), int64_t{0}, "nothing stays between steps");
@@ -245,7 +256,8 @@ RANK_BODY(peak_and_wire) {
     engine->backward(engine->forward(x, y));
     engine->step();
     const int64_t bound = 2 * (2 * layer + prefetch);
-    expect(residency.peak_bytes() <= bound, "peak " + std::to_string(residency.peak_bytes()) + " of " + std::to_string(bound) + " bytes, prefetch " + std::to_string(prefetch));
+    expect(residency.peak_bytes() <= bound, "peak " + std::to_string(residency.peak_bytes()) + " of " + std::to_string(bound) +
+                                                " bytes, prefetch " + std::to_string(prefetch));
     expect(prefetch == 0 || residency.peak_bytes() > 2 * layer, "something is gathered ahead");
     ranks::same(residency.gathers() - gathers, uint64_t{2 * 10}, "each once in forward and once in backward");
     const double size = engine->world_size(), sent = static_cast<double>(comm.counters().bytes_sent - before.bytes_sent);
@@ -253,7 +265,9 @@ RANK_BODY(peak_and_wire) {
     expect(sent >= formula && sent < 1.03 * formula, "sent " + std::to_string(sent) + " of " + std::to_string(formula));
   }
   // What is used again soon stays: 2 P instead of 3 P travel.
-  auto engine = gannet::initialize(std::make_shared<DeepImpl>(width), {.config = stage3(3, Dict{{"stage3_max_reuse_distance", 1'000'000'000}}, "bf16")}).engine;
+  auto engine = gannet::initialize(std::make_shared<DeepImpl>(width),
+                                   {.config = stage3(3, Dict{{"stage3_max_reuse_distance", 1'000'000'000}}, "bf16")})
+                    .engine;
   train(*engine, 2);
   const uint64_t gathers = engine->impl().residency->gathers();
   train(*engine, 1, 2);

@@ -345,7 +345,8 @@ RANK_BODY(resumes_between_boundaries) {
 TEST(Stages, ASaveBetweenTwoBoundariesKeepsTheSums) {
   const std::string folder = std::filesystem::temp_directory_path() / ("gannet-zero-between-" + std::to_string(::getpid()));
   for (const char* stage : {"2", "3"}) {
-    ranks::expect_all_succeed(run_ranks("resumes_between_boundaries", 2, {.environment = {{"FOLDER", folder}, {"STAGE", stage}}}));
+    ranks::expect_all_succeed(
+        run_ranks("resumes_between_boundaries", 2, {.environment = {{"FOLDER", folder}, {"STAGE", stage}}}));
     std::filesystem::remove_all(folder);
   }
 }

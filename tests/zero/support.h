@@ -27,7 +27,9 @@ inline std::string message_of(const std::function<void()>& body) {
   return "";
 }
 
-inline void contains(const std::string& text, const std::string& part) { ranks::expect(text.find(part) != std::string::npos, "'" + part + "' in: " + text); }
+inline void contains(const std::string& text, const std::string& part) {
+  ranks::expect(text.find(part) != std::string::npos, "'" + part + "' in: " + text);
+}
 
 inline auto world() { return init_distributed({.timeout_seconds = 60}); }
 

@@ -1,9 +1,9 @@
 // The recorded order of uses, on numbers.
+#include "zero/trace.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "zero/trace.h"
 
 namespace {
 

@@ -35,7 +35,9 @@ RANK_BODY(guards) {
       {
         gannet::zero::GatheredParameters whole(*engine, {model->second->weight});
         for (const auto& [name, master] : masters)
-          if (name == "second.weight") expect(torch::equal(master.to(model->second->weight.scalar_type()), model->second->weight.detach()), what + "the value");
+          if (name == "second.weight")
+            expect(torch::equal(master.to(model->second->weight.scalar_type()), model->second->weight.detach()),
+                   what + "the value");
       }
       {
         gannet::zero::GatheredParameters whole(*engine, model->parameters(), {.write_from = 1});
@@ -43,10 +45,12 @@ RANK_BODY(guards) {
         if (engine->rank() == 1)
           for (auto& parameter : model->parameters()) parameter.fill_(0.25);
       }
-      for (const auto& [name, master] : engine->fp32_parameters()) expect(master.eq(0.25).all().item<bool>(), what + "written from rank 1: " + name);
+      for (const auto& [name, master] : engine->fp32_parameters())
+        expect(master.eq(0.25).all().item<bool>(), what + "written from rank 1: " + name);
       train(*engine, 1, 1);
       for (const auto& [name, master] : engine->fp32_parameters())
-        if (name == "first.bias") expect((master - 0.25).abs().max().item<double>() < 3e-3, what + "training goes on from what was written");
+        if (name == "first.bias")
+          expect((master - 0.25).abs().max().item<double>() < 3e-3, what + "training goes on from what was written");
       // An exception takes the writing back.
       const auto before = parameters_of(*engine);
       if (stage == 3)
@@ -65,11 +69,16 @@ RANK_BODY(guard_mistakes) {
   auto engine = gannet::initialize(make_net(1, 37), {.config = stage3()}).engine;
   auto model = engine->module();
   const bool first = engine->rank() == 0;
-  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {first ? model->first->weight : model->second->weight}); }),
+  contains(message_of(
+               [&] { gannet::zero::GatheredParameters whole(*engine, {first ? model->first->weight : model->second->weight}); }),
            "rank 0 for parameters read first.weight, rank 1 for parameters read second.weight");
-  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = first ? 0u : 1u}); }), "written from rank 1");
-  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {torch::ones({3})}); }), "shape [3] that is no parameter");
-  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = 9}); }), "write_from is rank 9");
+  contains(message_of(
+               [&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = first ? 0u : 1u}); }),
+           "written from rank 1");
+  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {torch::ones({3})}); }),
+           "shape [3] that is no parameter");
+  contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = 9}); }),
+           "write_from is rank 9");
   // Written in forward: lost, if it were let pass.
   struct Writes : torch::nn::Module {
     Writes() { weight = register_parameter("weight", torch::ones({8, 4})); }
@@ -107,12 +116,14 @@ RANK_BODY(accessors) {
         const at::Tensor whole = values[kind + name].flatten();
         if (!local.values.defined()) return;
         covered += local.values.numel();
-        expect(torch::equal(local.values, whole.narrow(0, local.begin, local.values.numel())), kind + name + ": this rank's part");
+        expect(torch::equal(local.values, whole.narrow(0, local.begin, local.values.numel())),
+               kind + name + ": this rank's part");
       };
       check(engine->local_fp32_parameter(name), "parameter ");
       check(engine->local_optimizer_state(name, "exp_avg"), "exp_avg ");
       check(engine->local_gradient(name), "gradient ");
-      const double all = engine->mean(static_cast<double>(covered)) * engine->world_size(), copies = stage == 0 ? engine->world_size() : 1;
+      const double all = engine->mean(static_cast<double>(covered)) * engine->world_size(),
+                   copies = stage == 0 ? engine->world_size() : 1;
       expect(all == 3.0 * static_cast<double>(values["parameter " + name].numel()) * copies, "the parts are the whole, once");
     }
     engine->step();
@@ -126,14 +137,16 @@ RANK_BODY(accessors) {
     values["after"] = engine->full_fp32_parameter("second.weight");
     contains(message_of([&] { engine->full_fp32_parameter("secnd.weight"); }), "did you mean 'second.weight'");
     contains(message_of([&] { engine->full_optimizer_state("second.weight", "velocity"); }), "exp_avg, exp_avg_sq");
-    contains(message_of([&] { engine->set_full_fp32_parameter("second.weight", torch::ones({3})); }), "the parameter has [4, 37]");
+    contains(message_of([&] { engine->set_full_fp32_parameter("second.weight", torch::ones({3})); }),
+             "the parameter has [4, 37]");
     return values;
   };
   for (const char* dtype : {"fp32", "bf16"}) {
     const auto plain = values_of(0, dtype);
     for (const int64_t stage : {1, 2, 3})
       for (const auto& [name, value] : values_of(stage, dtype))
-        expect(torch::allclose(value, plain.at(name), 1e-5, 1e-7), "stage " + std::to_string(stage) + " in " + dtype + ", " + name);
+        expect(torch::allclose(value, plain.at(name), 1e-5, 1e-7),
+               "stage " + std::to_string(stage) + " in " + dtype + ", " + name);
   }
 }
 TEST(Values, ValuesAreReadAndWrittenByName) { ranks::expect_all_succeed(run_ranks("accessors", 2)); }
@@ -148,13 +161,17 @@ RANK_BODY(inference) {
   gannet::set_log_sink([&](gannet::LogLevel, const std::string& line) { lines.push_back(line); });
   auto engine = gannet::initialize(make_net(1, 37), {.config = stage3(), .inference = true}).engine;
   gannet::set_log_sink({});
-  if (first) expect(std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.find("no effect: /optimizer") != line.npos; }), "the optimizer's lack of effect is said");
+  if (first)
+    expect(
+        std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.find("no effect: /optimizer") != line.npos; }),
+        "the optimizer's lack of effect is said");
   int64_t held = 0;
   for (const auto& range : engine->impl().frozen) {
     held += range.param.numel();
     expect(!range.master.defined() && !range.grad.defined(), "nothing but parameters is kept");
   }
-  expect(held <= (8 * 37 + 37 + 37 * 4 + 4) / static_cast<int64_t>(engine->world_size()) + 4 * 64, "a rank has its part: " + std::to_string(held));
+  expect(held <= (8 * 37 + 37 + 37 * 4 + 4) / static_cast<int64_t>(engine->world_size()) + 4 * 64,
+         "a rank has its part: " + std::to_string(held));
   torch::NoGradGuard no_grad;
   auto [x, y] = make_batch(3, 4);
   expect(torch::equal(engine->forward(x, y), plain->forward(x, y)), "the same answer");

@@ -62,7 +62,8 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
     const int code = errno;
     ::close(ends[0]);
     ::close(ends[1]);
-    throw Error(ErrorCode::kUnavailable, std::string("no child process can be started: ") + std::strerror(code), "raise `ulimit -u`");
+    throw Error(ErrorCode::kUnavailable, std::string("no child process can be started: ") + std::strerror(code),
+                "raise `ulimit -u`");
   }
   if (child == 0) run_child(body, ends[1]);
   ::close(ends[1]);
@@ -76,7 +77,8 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   if (!in_time)
     answer.failure = "it did not return within " + std::to_string(deadline.count()) + " s";
   else if (WIFSIGNALED(status))
-    answer.failure = "it ended the process with signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+    answer.failure =
+        "it ended the process with signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
   else if (WEXITSTATUS(status) != 0)
     answer.failure = "it ended the process with exit code " + std::to_string(WEXITSTATUS(status));
   return answer;

@@ -20,9 +20,11 @@ std::string checked(const std::string& file) {
     check.mistakes.push_back(error);
   }
   List mistakes, notices;
-  for (const Error& mistake : check.mistakes) mistakes.push_back(Dict{{"what", mistake.message()}, {"next_step", mistake.next_step()}});
+  for (const Error& mistake : check.mistakes)
+    mistakes.push_back(Dict{{"what", mistake.message()}, {"next_step", mistake.next_step()}});
   for (const std::string& notice : check.notices) notices.push_back(notice);
-  return Value(Dict{{"world_size", check.world_size}, {"mistakes", std::move(mistakes)}, {"notices", std::move(notices)}}).to_json();
+  return Value(Dict{{"world_size", check.world_size}, {"mistakes", std::move(mistakes)}, {"notices", std::move(notices)}})
+      .to_json();
 }
 
 }  // namespace
@@ -32,7 +34,8 @@ void look_at_config(Diagnosis& diagnosis, const std::string& file) {
   const Answer answer = ask_child([&] { return checked(file); }, std::chrono::seconds(120));
   if (!answer.failure.empty()) {
     section.add(file, "could not be checked");
-    return diagnosis.problem("opening the plugins that " + file + " names: " + answer.failure, "`gannet doctor` without --config tells which plugin it is");
+    return diagnosis.problem("opening the plugins that " + file + " names: " + answer.failure,
+                             "`gannet doctor` without --config tells which plugin it is");
   }
   const Value found = config::parse_value(answer.text);
   const List& mistakes = found.at("mistakes").as_list();

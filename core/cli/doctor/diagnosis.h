@@ -19,7 +19,9 @@ struct Fact {
 struct Section {
   std::string title;
   std::vector<Fact> facts;
-  void add(std::string name, std::string text, Value value = {}) { facts.push_back({std::move(name), std::move(text), std::move(value)}); }
+  void add(std::string name, std::string text, Value value = {}) {
+    facts.push_back({std::move(name), std::move(text), std::move(value)});
+  }
 };
 
 enum class PluginState {
@@ -42,8 +44,8 @@ struct Finding {
 struct Diagnosis {
   std::deque<Section> sections;  // one that was added stays where it is
   std::vector<PluginFound> plugins;
-  std::vector<Finding> problems;  // they would stop a plain run
-  std::vector<Finding> notes;     // worth knowing
+  std::vector<Finding> problems;                             // they would stop a plain run
+  std::vector<Finding> notes;                                // worth knowing
   std::vector<std::pair<std::string, std::string>> secrets;  // text -> what stands for it in a report: "node7" -> "<host>"
 
   Section& section(std::string title) { return sections.emplace_back(Section{std::move(title), {}}); }

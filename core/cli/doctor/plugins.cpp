@@ -36,7 +36,8 @@ class Look {
  private:
   void look_at(const Candidate& candidate) {
     if (plugin::is_foreign(candidate)) {
-      diagnosis_.note(candidate.file + " " + candidate.rejected, "nothing needs to be done; a folder of plugins alone is found through faster");
+      diagnosis_.note(candidate.file + " " + candidate.rejected,
+                      "nothing needs to be done; a folder of plugins alone is found through faster");
       return;
     }
     Probed probed = probe(registry_, candidate);
@@ -44,7 +45,8 @@ class Look {
       const std::string key = found.kind + "/" + lower(found.name) + "@" + lower(found.device);
       if (!found.name.empty() && found.state == PluginState::kUsable && !first_.emplace(key, found.file).second)
         found.remark = "not used: " + first_[key] + " provides the same and comes first";
-      if (found.kind == "accelerator" && found.state == PluginState::kUsable) comms_.emplace(lower(found.name), probed.default_comm);
+      if (found.kind == "accelerator" && found.state == PluginState::kUsable)
+        comms_.emplace(lower(found.name), probed.default_comm);
       diagnosis_.plugins.push_back(std::move(found));
     }
   }
@@ -59,7 +61,9 @@ class Look {
   void tell_devices_that_are_not_here() {
     for (PluginFound& found : diagnosis_.plugins) {
       const std::string device = lower(found.device);
-      if (found.kind == "accelerator" || found.state != PluginState::kUsable || device.empty() || is_usable("accelerator", device)) continue;
+      if (found.kind == "accelerator" || found.state != PluginState::kUsable || device.empty() ||
+          is_usable("accelerator", device))
+        continue;
       found.state = PluginState::kNotHere;
       found.remark = "waits for the accelerator " + device;
     }
@@ -70,16 +74,19 @@ class Look {
     for (const PluginFound& found : diagnosis_.plugins) {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {
-        if (told.insert(found.file + found.remark).second) diagnosis_.problem(title_of(found) + " is broken: " + found.file + " " + found.remark, found.next_step);
+        if (told.insert(found.file + found.remark).second)
+          diagnosis_.problem(title_of(found) + " is broken: " + found.file + " " + found.remark, found.next_step);
       } else if (is_accelerator || (found.state == PluginState::kNotHere && !found.remark.starts_with("waits for"))) {
         diagnosis_.note(title_of(found) + " is not usable here: " + found.remark, found.next_step);
       }
     }
-    for (const auto& [kind, name, what] : {std::array{"accelerator", "cpu", "to train without a GPU"}, std::array{"comm", "local", "for a run of one process"}})
+    for (const auto& [kind, name, what] :
+         {std::array{"accelerator", "cpu", "to train without a GPU"}, std::array{"comm", "local", "for a run of one process"}})
       if (!is_usable(kind, name))
-        diagnosis_.problem(std::string(kind) + " plugin " + name + " was not found in a usable state; it is needed " + what,
-                           "install Gannet's plugins beside its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
-                               join(registry_.searched(), ", "));
+        diagnosis_.problem(
+            std::string(kind) + " plugin " + name + " was not found in a usable state; it is needed " + what,
+            "install Gannet's plugins beside its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
+                join(registry_.searched(), ", "));
   }
 
   void tell_what_auto_picks() {
@@ -106,7 +113,8 @@ class Look {
     const bool is_there = is_usable("comm", lower(name));
     section.add("comm", "local for one process, " + name + " for several" + (is_there ? "" : ", which is not usable here"), name);
     if (!is_there)
-      diagnosis_.note("runs of several processes on the accelerator " + accelerator + " ask for the comm plugin " + name + ", which is not usable here",
+      diagnosis_.note("runs of several processes on the accelerator " + accelerator + " ask for the comm plugin " + name +
+                          ", which is not usable here",
                       "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
   }
 

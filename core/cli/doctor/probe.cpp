@@ -25,8 +25,9 @@ constexpr std::chrono::seconds kPatience{60};
 constexpr const char* kDriverLibraries[] = {"libcuda.so", "libnvidia-", "libamdhip64.so", "libhsa-runtime64.so"};
 
 bool is_for_a_driver(const std::string& message) {
-  return std::any_of(std::begin(kDriverLibraries), std::end(kDriverLibraries),
-                     [&](const char* name) { return message.find(std::string("needs the library ") + name) != std::string::npos; });
+  return std::any_of(std::begin(kDriverLibraries), std::end(kDriverLibraries), [&](const char* name) {
+    return message.find(std::string("needs the library ") + name) != std::string::npos;
+  });
 }
 
 // What a run would give the plugin where the config says nothing; a folder where it asks for one. False: it needs more.
@@ -49,9 +50,15 @@ void make(const plugin::Plugin& plugin, Dict& out) {
   if (plugin.kind() == GANNET_KIND_OPTIMIZER && !plugin.device().empty() && lower(plugin.device()) != "cpu") return;
   plugin::ParamSet params = plugin::parse_params(plugin, given, {});
   switch (plugin.kind()) {
-    case GANNET_KIND_OPTIMIZER: Optimizer(plugin, std::move(params), host); break;
-    case GANNET_KIND_SCHEDULER: Scheduler(plugin, std::move(params), host, 1); break;
-    case GANNET_KIND_OFFLOAD: Offload(plugin, std::move(params), host, 0); break;
+    case GANNET_KIND_OPTIMIZER:
+      Optimizer(plugin, std::move(params), host);
+      break;
+    case GANNET_KIND_SCHEDULER:
+      Scheduler(plugin, std::move(params), host, 1);
+      break;
+    case GANNET_KIND_OFFLOAD:
+      Offload(plugin, std::move(params), host, 0);
+      break;
     case GANNET_KIND_ACCELERATOR: {
       const Accelerator accelerator(plugin, std::move(params), host);
       const uint32_t count = accelerator.device_count();
@@ -63,12 +70,16 @@ void make(const plugin::Plugin& plugin, Dict& out) {
       out["plugin_device"] = accelerator.plugin_device();
       break;
     }
-    default: break;
+    default:
+      break;
   }
 }
 
 Dict line_of(const plugin::Plugin& plugin) {
-  Dict line{{"kind", plugin::kind_name(plugin.kind())}, {"name", plugin.name()}, {"device", plugin.device()}, {"version", plugin.version()}};
+  Dict line{{"kind", plugin::kind_name(plugin.kind())},
+            {"name", plugin.name()},
+            {"device", plugin.device()},
+            {"version", plugin.version()}};
   try {
     make(plugin, line);
   } catch (const Error& error) {
@@ -88,7 +99,9 @@ std::string describe(plugin::Registry& registry, const plugin::Candidate& candid
   try {
     for (const plugin::Plugin* plugin : registry.open_file(candidate.file)) lines.push_back(line_of(*plugin));
   } catch (const Error& error) {
-    return Value(List{Dict{{is_for_a_driver(error.message()) ? "not_here" : "broken", error.message()}, {"next_step", error.next_step()}}}).to_json();
+    return Value(List{Dict{{is_for_a_driver(error.message()) ? "not_here" : "broken", error.message()},
+                           {"next_step", error.next_step()}}})
+        .to_json();
   }
   return Value(std::move(lines)).to_json();
 }
@@ -116,7 +129,8 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
   return plugins;
 }
 
-// Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X (FILE): ..." what follows.
+// Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X (FILE): ..." what
+// follows.
 std::string without_file(const std::string& message, const std::string& file) {
   const std::string head = "plugin " + file + " ", who = "(" + file + "): ";
   if (message.starts_with(head)) return message.substr(head.size());
@@ -137,11 +151,13 @@ Probed broken(const plugin::Candidate& candidate, const std::string& reason, con
 }  // namespace
 
 Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate) {
-  constexpr const char* kReplace = "build it again against this Gannet's SDK, put a sound copy in its place, or take the file away";
+  constexpr const char* kReplace =
+      "build it again against this Gannet's SDK, put a sound copy in its place, or take the file away";
   if (!candidate.rejected.empty()) return broken(candidate, candidate.rejected, kReplace, PluginState::kBroken);
   const Answer answer = ask_child([&] { return describe(registry, candidate); }, kPatience);
   if (!answer.failure.empty())
-    return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then take the file away", PluginState::kBroken);
+    return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then take the file away",
+                  PluginState::kBroken);
   Probed probed;
   const Value lines = config::parse_value(answer.text);
   for (const Value& value : lines.as_list()) {

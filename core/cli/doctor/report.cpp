@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/text.h"
 #include "base/table.h"
+#include "base/text.h"
 
 namespace gannet::cli {
 namespace {
@@ -49,14 +49,16 @@ std::string as_text(const Diagnosis& diagnosis) {
     for (const Fact& fact : section.facts) width = std::max(width, fact.name.size());
   const auto add = [&](const Section& section) {
     text += section.title + "\n";
-    for (const Fact& fact : section.facts) text += "  " + fact.name + std::string(width - fact.name.size() + 2, ' ') + fact.text + "\n";
+    for (const Fact& fact : section.facts)
+      text += "  " + fact.name + std::string(width - fact.name.size() + 2, ' ') + fact.text + "\n";
     text += "\n";
   };
   for (const Section& section : diagnosis.sections) add(section);
   Table table({"plugins", "name", "device", "version", "state"});
   for (const PluginFound& found : diagnosis.plugins)
     table.add({"  " + (found.kind.empty() ? "?" : found.kind), name_of(found), found.device.empty() ? "any" : found.device,
-               found.version.empty() ? "-" : found.version, word_for(found.state) + (found.remark.empty() ? "" : ": " + found.remark)});
+               found.version.empty() ? "-" : found.version,
+               word_for(found.state) + (found.remark.empty() ? "" : ": " + found.remark)});
   text += table.to_string() + "\n";
   if (!diagnosis.notes.empty()) text += "notes\n" + numbered(diagnosis.notes, "  ") + "\n";
   return text + verdict(diagnosis) + (diagnosis.problems.empty() ? "" : ":") + "\n" + numbered(diagnosis.problems, "  ");
@@ -64,7 +66,8 @@ std::string as_text(const Diagnosis& diagnosis) {
 
 std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets) {
   auto longest_first = secrets;
-  std::sort(longest_first.begin(), longest_first.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::sort(longest_first.begin(), longest_first.end(),
+            [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   for (const auto& [secret, placeholder] : longest_first)
     for (size_t at = 0; !secret.empty() && (at = text.find(secret, at)) != std::string::npos;) {
       const size_t end = at + secret.size();
@@ -92,14 +95,15 @@ std::string as_markdown(const Diagnosis& diagnosis) {
     return content;
   };
   for (const PluginFound& found : diagnosis.plugins)
-    text += "| " + found.kind + " | " + cell(name_of(found)) + " | " + found.device + " | " + found.version + " | " + word_for(found.state) +
-            (found.remark.empty() ? "" : ": " + cell(found.remark)) + " |\n";
+    text += "| " + found.kind + " | " + cell(name_of(found)) + " | " + found.device + " | " + found.version + " | " +
+            word_for(found.state) + (found.remark.empty() ? "" : ": " + cell(found.remark)) + " |\n";
   for (const Section& section : diagnosis.sections) {
     text += "\n**" + section.title + "**\n\n";
     for (const Fact& fact : section.facts) text += "- " + fact.name + ": " + fact.text + "\n";
   }
   return without_secrets(std::move(text), diagnosis.secrets) +
-         "\nNames of the host and of users, home folders and addresses were replaced by `<host>`, `<user>`, `~` and `<address>`; look it "
+         "\nNames of the host and of users, home folders and addresses were replaced by `<host>`, `<user>`, `~` and `<address>`; "
+         "look it "
          "through before you publish it.\n";
 }
 
@@ -113,10 +117,20 @@ std::string as_json(const Diagnosis& diagnosis) {
   }
   List plugins;
   for (const PluginFound& found : diagnosis.plugins)
-    plugins.push_back(Dict{{"kind", found.kind}, {"name", found.name}, {"device", found.device}, {"version", found.version}, {"tier", found.tier},
-                           {"file", found.file}, {"state", lower(word_for(found.state))}, {"remark", found.remark}, {"next_step", found.next_step}});
-  return Value(Dict{{"well", diagnosis.problems.empty()}, {"problems", list_of(diagnosis.problems)}, {"notes", list_of(diagnosis.notes)},
-                    {"facts", std::move(facts)}, {"plugins", std::move(plugins)}})
+    plugins.push_back(Dict{{"kind", found.kind},
+                           {"name", found.name},
+                           {"device", found.device},
+                           {"version", found.version},
+                           {"tier", found.tier},
+                           {"file", found.file},
+                           {"state", lower(word_for(found.state))},
+                           {"remark", found.remark},
+                           {"next_step", found.next_step}});
+  return Value(Dict{{"well", diagnosis.problems.empty()},
+                    {"problems", list_of(diagnosis.problems)},
+                    {"notes", list_of(diagnosis.notes)},
+                    {"facts", std::move(facts)},
+                    {"plugins", std::move(plugins)}})
              .to_json() +
          "\n";
 }

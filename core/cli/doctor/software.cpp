@@ -7,8 +7,8 @@
 #include <gnu/libc-version.h>
 #include <torch/headeronly/version.h>
 
-#include <filesystem>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/machine.h"
 #include "base/text.h"
@@ -38,19 +38,21 @@ std::string after(const std::string& text, const std::string& name, const char* 
 void look_at_libtorch(Diagnosis& diagnosis, Section& versions) {
   const std::string config = at::show_config(), running = after(config, "TORCH_VERSION=", ", \n"), compiled = TORCH_VERSION;
   const std::string file = file_of(reinterpret_cast<const void*>(&at::get_num_threads));
-  versions.add("LibTorch", (running.empty() ? compiled : running) + ", compiled by GCC " + after(config, "- GCC ", "\n") + ", kernels for " +
-                               at::get_cpu_capability());
+  versions.add("LibTorch", (running.empty() ? compiled : running) + ", compiled by GCC " + after(config, "- GCC ", "\n") +
+                               ", kernels for " + at::get_cpu_capability());
   versions.add("LibTorch library", file);
   if (!running.empty() && running != compiled)
-    diagnosis.problem("Gannet was compiled for LibTorch " + compiled + ", and " + running + " is the one that was loaded, from " + file,
-                      "take the other one out of LD_LIBRARY_PATH, or build Gannet again with LIBTORCH_ROOT naming this one");
+    diagnosis.problem(
+        "Gannet was compiled for LibTorch " + compiled + ", and " + running + " is the one that was loaded, from " + file,
+        "take the other one out of LD_LIBRARY_PATH, or build Gannet again with LIBTORCH_ROOT naming this one");
 }
 
 void look_at_environment(Diagnosis& diagnosis) {
   Section& section = diagnosis.section("environment");
   const auto variables = control::variables_of_this_process();
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
-                           "GANNET_PLUGIN_PATH", "GLOO_SOCKET_IFNAME", "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR"})
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+        "GANNET_PLUGIN_PATH", "GLOO_SOCKET_IFNAME", "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR"})
     if (const char* value = std::getenv(name)) section.add(name, value);
   if (section.facts.empty()) section.add("variables", "none of those that Gannet reads is set");
   try {
@@ -65,8 +67,9 @@ void look_at_environment(Diagnosis& diagnosis) {
 void look_at_software(Diagnosis& diagnosis) {
   const Machine machine = this_machine();
   Section& versions = diagnosis.section("versions");
-  versions.add("Gannet", GANNET_VERSION " (plugin ABI " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR) +
-                             "; accelerator, comm and offload interfaces " + std::to_string(GANNET_VOLATILE_VERSION) + ")");
+  versions.add("Gannet", GANNET_VERSION " (plugin ABI " + std::to_string(GANNET_ABI_MAJOR) + "." +
+                             std::to_string(GANNET_ABI_MINOR) + "; accelerator, comm and offload interfaces " +
+                             std::to_string(GANNET_VOLATILE_VERSION) + ")");
   versions.add("core library", file_of(reinterpret_cast<const void*>(&plugin::host_fingerprint)));
 #if defined(__clang__)
   versions.add("compiled by", "Clang " __clang_version__);
@@ -75,7 +78,8 @@ void look_at_software(Diagnosis& diagnosis) {
 #endif
   look_at_libtorch(diagnosis, versions);
   versions.add("fingerprint", plugin::host_fingerprint());
-  versions.add("system", (machine.distribution.empty() ? "" : machine.distribution + ", ") + machine.system + ", glibc " + gnu_get_libc_version());
+  versions.add("system", (machine.distribution.empty() ? "" : machine.distribution + ", ") + machine.system + ", glibc " +
+                             gnu_get_libc_version());
   look_at_environment(diagnosis);
 }
 

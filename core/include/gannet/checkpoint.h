@@ -34,32 +34,32 @@ struct ClientState {
 };
 
 struct SaveOptions {
-  std::string tag = {};              ///< name of the checkpoint in its folder; default "global_step<N>"
+  std::string tag = {};  ///< name of the checkpoint in its folder; default "global_step<N>"
   ClientState client_state = {};
-  bool save_latest = true;           ///< whether the file `latest` names it afterwards
+  bool save_latest = true;  ///< whether the file `latest` names it afterwards
   bool exclude_frozen_parameters = false;
 };
 
 struct LoadOptions {
-  std::string tag = {};              ///< default: the newest complete one
-  bool load_module_strict = true;    ///< false: parameters and buffers may be missing on either side, which the receipt tells
+  std::string tag = {};            ///< default: the newest complete one
+  bool load_module_strict = true;  ///< false: parameters and buffers may be missing on either side, which the receipt tells
   bool load_optimizer_states = true;
   bool load_lr_scheduler_states = true;
-  bool load_module_only = false;     ///< weights and buffers only; counters start at 0
-  bool if_present = false;           ///< no checkpoint there is a fresh start, told by the receipt; else an error
+  bool load_module_only = false;  ///< weights and buffers only; counters start at 0
+  bool if_present = false;        ///< no checkpoint there is a fresh start, told by the receipt; else an error
   /// Puts the weights into the module instead: given every parameter (fp32, or fp64) and buffer by name.
   std::function<void(const std::map<std::string, at::Tensor>& source, torch::nn::Module& destination)> custom_load_fn = {};
 };
 
 /// What a load did.
 struct LoadReceipt {
-  bool loaded = false;               ///< false: nothing was there (with if_present)
+  bool loaded = false;  ///< false: nothing was there (with if_present)
   std::string path, tag;
   int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded
   int64_t global_steps = 0, global_samples = 0;
-  std::vector<double> lr;            ///< of each group, what the next step uses
+  std::vector<double> lr;  ///< of each group, what the next step uses
   int64_t saved_by_ranks = 0;
-  std::vector<std::string> notes;    ///< broken checkpoints that were passed over, values that differ from the config's, ...
+  std::vector<std::string> notes;  ///< broken checkpoints that were passed over, values that differ from the config's, ...
   ClientState client_state;
   std::string to_string() const;
   explicit operator bool() const { return loaded; }
@@ -78,8 +78,10 @@ struct WeightsOptions {
 };
 
 /// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a checkpoint folder of
-/// save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth, .bin; at its root or under "module", "model" ...: the log tells), or a folder of
-/// either as Hugging Face lays it out. Nothing of a PyTorch file is run. Returns how many tensors were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound), Error(kCorrupt).
+/// save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth, .bin; at its root or under "module", "model" ...:
+/// the log tells), or a folder of either as Hugging Face lays it out. Nothing of a PyTorch file is run. Returns how many tensors
+/// were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound),
+/// Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
 /// Writes parameters and buffers as one safetensors file.
 void save_weights(const torch::nn::Module& module, const std::string& path);

@@ -24,9 +24,9 @@ class World;
 }
 
 struct DistributedOptions {
-  std::string comm = "auto";               ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
-  Dict comm_params;                        ///< the plugin's own, as the config's "comm": {"params": {...}}
-  std::optional<double> timeout_seconds;   ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
+  std::string comm = "auto";              ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
+  Dict comm_params;                       ///< the plugin's own, as the config's "comm": {"params": {...}}
+  std::optional<double> timeout_seconds;  ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
   std::optional<double> deadline_seconds;  ///< how long a call may wait for a rank that is late; default: timeout_seconds
   std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
   std::optional<int> rank, world_size;     ///< instead of the environment's
@@ -35,9 +35,9 @@ struct DistributedOptions {
 
 class ProcessGroup {
  public:
-  uint32_t rank() const;        ///< in this group
+  uint32_t rank() const;  ///< in this group
   uint32_t size() const;
-  uint32_t local_rank() const;  ///< on this machine: which device to take
+  uint32_t local_rank() const;     ///< on this machine: which device to take
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
   /// A group of these ranks of this one, in this order. All ranks of this group call it; non-members get null.

@@ -8,13 +8,12 @@
 /// updates the parameters. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <gannet/checkpoint.h>
 #include <gannet/distributed.h>
 #include <gannet/error.h>
 #include <gannet/value.h>
-
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -49,15 +48,15 @@ struct StepResult {
 
 struct BackwardOptions {
   bool retain_graph = false;
-  bool create_graph = false;         ///< keep the graph of the gradients: `.grad` of the parameters is left to the caller too
-  bool allreduce_gradients = true;   ///< false: ranks are not averaged until the caller's allreduce_gradients()
-  bool scale_wrt_gas = true;         ///< false: the loss is not divided by gradient_accumulation_steps
+  bool create_graph = false;        ///< keep the graph of the gradients: `.grad` of the parameters is left to the caller too
+  bool allreduce_gradients = true;  ///< false: ranks are not averaged until the caller's allreduce_gradients()
+  bool scale_wrt_gas = true;        ///< false: the loss is not divided by gradient_accumulation_steps
 };
 
 /// Parameters that share hyperparameters. `overrides` replaces members of the config's optimizer.params for them.
 struct ParameterGroup {
   std::vector<at::Tensor> parameters;
-  Dict overrides;       ///< e.g. {{"weight_decay", 0.0}}
+  Dict overrides;  ///< e.g. {{"weight_decay", 0.0}}
   std::string name;
 };
 
@@ -68,8 +67,7 @@ using LrFunction = std::function<double(int64_t step)>;
 struct LrSchedule {
   LrSchedule() = default;
   template <class Function>
-    requires std::is_invocable_r_v<double, Function, int64_t>
-  LrSchedule(Function function) : function(std::move(function)) {}
+  requires std::is_invocable_r_v<double, Function, int64_t> LrSchedule(Function function) : function(std::move(function)) {}
 
   LrFunction function;   ///< replaces the config's scheduler
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
@@ -105,11 +103,11 @@ class OptimizerHandle {
 /// The schedule as the program sees it. With LrSchedule::by_hand the program calls step().
 class SchedulerHandle {
  public:
-  void step();                      ///< advances by one and sets the groups' learning rates
-  void step_to(int64_t step);       ///< sets the position
+  void step();                 ///< advances by one and sets the groups' learning rates
+  void step_to(int64_t step);  ///< sets the position
   int64_t position() const;
   std::vector<double> get_last_lr() const;
-  std::string type() const;         ///< the plugin's name, "user", or "none"
+  std::string type() const;  ///< the plugin's name, "user", or "none"
 
  private:
   friend class EngineBase;
@@ -147,12 +145,12 @@ class EngineBase {
 
   std::vector<double> get_lr() const;  ///< of each group: what the next update uses
   void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update
-  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt before the first one, and after one that
-  /// was skipped.
+  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt before the first one, and
+  /// after one that was skipped.
   std::optional<double> get_global_grad_norm() const;
   double loss_scale() const;
   bool was_step_applied() const;
-  int64_t global_steps() const;    ///< boundaries passed, skipped ones included
+  int64_t global_steps() const;  ///< boundaries passed, skipped ones included
   int64_t skipped_steps() const;
   int64_t micro_steps() const;
   int64_t global_samples() const;
@@ -189,9 +187,9 @@ class EngineBase {
   std::vector<std::pair<std::string, at::Tensor>> fp32_state(bool exclude_frozen_parameters = false);
 
   /// Values of one trained parameter by its name in the module, whatever the stage and the tier. Whole ones are gathered: every
-  /// rank calls them, in the same order. Gradients are averaged over ranks and unscaled, not clipped, and there are any between the
-  /// last backward of a step and its step(). Errors: kNotFound for a name (the nearest is told) or state, kOrder for a gradient
-  /// that is not there, kArgument for a wrong shape.
+  /// rank calls them, in the same order. Gradients are averaged over ranks and unscaled, not clipped, and there are any between
+  /// the last backward of a step and its step(). Errors: kNotFound for a name (the nearest is told) or state, kOrder for a
+  /// gradient that is not there, kArgument for a wrong shape.
   ///   at::Tensor m = engine->full_optimizer_state("h.0.weight", "exp_avg");
   std::vector<std::string> parameter_names() const;
   std::vector<std::string> optimizer_states() const;  ///< "exp_avg", "exp_avg_sq"
@@ -209,8 +207,8 @@ class EngineBase {
   Local local_gradient(const std::string& name) const;
   Local local_optimizer_state(const std::string& name, const std::string& state) const;
 
-  /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer lives.
-  /// The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
+  /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer
+  /// lives. The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
   std::shared_ptr<void> guard();
   /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
   void refresh_masters();
@@ -229,11 +227,15 @@ class EngineBase {
   /// A state of the program's own (a loader, a replay buffer's position) that checkpoints keep for each rank: `save` returns
   /// it, `load` gets it back. At another number of ranks, ranks that had none get rank 0's.
   void add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load);
-  /// The place in `loader`'s data is kept by checkpoints under this name; initialize adds its own as "training_data". Not kept alive.
+  /// The place in `loader`'s data is kept by checkpoints under this name; initialize adds its own as "training_data". Not kept
+  /// alive.
   void add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader);
-  /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank calls it.
-  void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
-  void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors", bool exclude_frozen_parameters = false);
+  /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank
+  /// calls it.
+  void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors",
+                        bool exclude_frozen_parameters = false);
+  void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors",
+                       bool exclude_frozen_parameters = false);
 
   /// Adds to a number of this step that the config's monitors write (docs/metrics.md, "counts"): summed over micro-batches and
   /// ranks, which need not count the same names. What is counted after a boundary belongs to the next step. Without a monitor it

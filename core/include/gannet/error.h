@@ -13,22 +13,22 @@
 namespace gannet {
 
 enum class ErrorCode {
-  kConfig,            ///< the config is malformed or says something illegal
-  kArgument,          ///< an argument of an API call is wrong
-  kOrder,             ///< forward, backward, step called in the wrong order
-  kPlugin,            ///< a plugin is missing, broken or was refused
-  kUnavailable,       ///< hardware or driver is not here
-  kUnsupported,       ///< legal, but Gannet does not do it (yet)
-  kNotFound,          ///< a file, folder, key or checkpoint is missing
-  kIo,                ///< reading or writing failed
-  kCorrupt,           ///< a file's content is not what it should be
-  kMismatch,          ///< ranks, a model and its file, a checkpoint and a run differ
-  kTimeout,           ///< a deadline passed
-  kPeerLost,          ///< another rank died
-  kNonFinite,         ///< a loss or gradient is NaN or infinite
-  kLossScaleExhausted,///< overflow at the smallest loss scale
+  kConfig,              ///< the config is malformed or says something illegal
+  kArgument,            ///< an argument of an API call is wrong
+  kOrder,               ///< forward, backward, step called in the wrong order
+  kPlugin,              ///< a plugin is missing, broken or was refused
+  kUnavailable,         ///< hardware or driver is not here
+  kUnsupported,         ///< legal, but Gannet does not do it (yet)
+  kNotFound,            ///< a file, folder, key or checkpoint is missing
+  kIo,                  ///< reading or writing failed
+  kCorrupt,             ///< a file's content is not what it should be
+  kMismatch,            ///< ranks, a model and its file, a checkpoint and a run differ
+  kTimeout,             ///< a deadline passed
+  kPeerLost,            ///< another rank died
+  kNonFinite,           ///< a loss or gradient is NaN or infinite
+  kLossScaleExhausted,  ///< overflow at the smallest loss scale
   kOutOfMemory,
-  kInternal,          ///< a defect of Gannet
+  kInternal,  ///< a defect of Gannet
 };
 
 /// The name of a code as it is written in logs: "config", "plugin" ...

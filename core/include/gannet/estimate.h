@@ -26,8 +26,8 @@ struct EstimateOptions {
   uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE where `ranks` is 0, else all
 };
 
-/// A table, and for the config's own row whether it fits or the smallest change with which it would. Throws Error(kConfig) without a
-/// config, Error(kArgument) for a module without parameters that are trained.
+/// A table, and for the config's own row whether it fits or the smallest change with which it would. Throws Error(kConfig)
+/// without a config, Error(kArgument) for a module without parameters that are trained.
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options = {});
 
 }  // namespace gannet

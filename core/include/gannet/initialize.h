@@ -31,15 +31,15 @@ struct EngineOptions {
 
 template <class Batch = Example>
 struct InitializeOptions {
-  Config config;                                      ///< a path, JSON text, or a Dict
-  Dict overwrite = {};                                ///< merged over the config
+  Config config;        ///< a path, JSON text, or a Dict
+  Dict overwrite = {};  ///< merged over the config
   Dataset<Batch> training_data = {};
   Collate<Batch> collate_fn = {};
   std::vector<ParameterGroup> model_parameters = {};  ///< default: one group of all parameters that require a gradient
   /// The program's own optimizer instead of the config's: stage 0 only, its state is its own. It steps the fp32 masters.
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
-  LrSchedule lr_scheduler = {};                       ///< a callable step -> lr instead of the config's scheduler
-  std::shared_ptr<ProcessGroup> process_group = {};   ///< a subset of ranks; default: all
+  LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
+  std::shared_ptr<ProcessGroup> process_group = {};  ///< a subset of ranks; default: all
   /// An engine that only runs forward: no masters, gradients or states. At ZeRO stage 3 a model larger than one device's memory
   /// answers. The config's optimizer and scheduler have no effect, which is said.
   bool inference = false;
@@ -59,10 +59,11 @@ std::shared_ptr<T> module_pointer(std::shared_ptr<T> model) {
   return model;
 }
 template <class Holder>
-  requires requires(const Holder& holder) { typename Holder::ContainedType; holder.ptr(); }
-auto module_pointer(const Holder& holder) {
-  return holder.ptr();
+requires requires(const Holder& holder) {
+  typename Holder::ContainedType;
+  holder.ptr();
 }
+auto module_pointer(const Holder& holder) { return holder.ptr(); }
 }  // namespace detail
 
 template <class Batch = Example, class Model>
@@ -72,11 +73,13 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
   Initialized<Module, Batch> made;
   made.engine = std::make_shared<Engine<Module>>(
       module, EngineOptions{std::move(options.config), std::move(options.overwrite), std::move(options.model_parameters),
-                            std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group), options.inference});
+                            std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group),
+                            options.inference});
   made.optimizer = made.engine->optimizer_handle();
   made.scheduler = made.engine->scheduler_handle();
   if (options.training_data) {
-    made.loader = make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
+    made.loader =
+        make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     made.engine->add_loader("training_data", made.loader);
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
@@ -92,9 +95,9 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
 ///   auto arguments = gannet::take_config_arguments(argc, argv);
 ///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
 struct ConfigArguments {
-  bool enabled = false;   ///< --deepspeed or a config was given
-  std::string config;     ///< the file, or ""
-  Dict overrides;         ///< from --set
+  bool enabled = false;              ///< --deepspeed or a config was given
+  std::string config;                ///< the file, or ""
+  Dict overrides;                    ///< from --set
   std::optional<uint32_t> estimate;  ///< --estimate: on so many ranks; 0: those of this run
   /// The config with its overrides.
   Config whole_config() const;

@@ -1,10 +1,12 @@
-/// What a model costs: operations counted as they run, in forward and in backward, by module and by operator; on the CPU their time too.
+/// What a model costs: operations counted as they run, in forward and in backward, by module and by operator; on the CPU their
+/// time too.
 ///
 ///   gannet::ModelProfile cost = gannet::profile(model, tokens, targets);   // one forward, and its backward
 ///   std::cout << cost.forward().macs << '\n' << cost.to_string({.module_depth = 2});
 ///
-/// Modules are not changed and not wrapped: operators are intercepted, and belong to the module whose parameters they read. In training the
-/// config's "flops_profiler" section does the same for one step. docs/profiler.md has the rules of counting and of whose an operator is.
+/// Modules are not changed and not wrapped: operators are intercepted, and belong to the module whose parameters they read. In
+/// training the config's "flops_profiler" section does the same for one step. docs/profiler.md has the rules of counting and of
+/// whose an operator is.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,7 +44,7 @@ struct ModelProfile {
   struct Memory {
     int64_t parameters = 0, buffers = 0;
     int64_t gradients = 0, masters = 0, states = 0;  ///< of an engine
-    int64_t activations = 0;  ///< what operators of the module made and is alive when backward begins
+    int64_t activations = 0;                         ///< what operators of the module made and is alive when backward begins
     int64_t total() const { return parameters + buffers + gradients + masters + states + activations; }
     Memory& operator+=(const Memory& other);
   };
@@ -66,10 +68,10 @@ struct ModelProfile {
     int64_t calls = 0;
   };
 
-  std::vector<Module> modules;       ///< the model, then each module followed by those below it
-  std::vector<Operator> operators;   ///< those with the most operations first
-  std::vector<Unknown> not_counted;  ///< operators without a rule: what they did is in no figure
-  bool is_timed = false;             ///< false on a device whose queue runs operators later
+  std::vector<Module> modules;                       ///< the model, then each module followed by those below it
+  std::vector<Operator> operators;                   ///< those with the most operations first
+  std::vector<Unknown> not_counted;                  ///< operators without a rule: what they did is in no figure
+  bool is_timed = false;                             ///< false on a device whose queue runs operators later
   double forward_seconds = 0, backward_seconds = 0;  ///< from call to return (of a device with a queue: until it has done them)
 
   const Work& forward() const { return modules.front().forward; }
@@ -85,9 +87,10 @@ struct ProfileOptions {
   bool backward = true;  ///< where forward returns a tensor that requires a gradient; parameters' .grad stay as they are
 };
 
-/// Counts one call of `forward`, whose result's gradient is then taken with respect to the model's parameters. The model stays in its mode
-/// (train or eval); random numbers are drawn and batch statistics updated as by any other call.
-ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward, const ProfileOptions& options = {});
+/// Counts one call of `forward`, whose result's gradient is then taken with respect to the model's parameters. The model stays in
+/// its mode (train or eval); random numbers are drawn and batch statistics updated as by any other call.
+ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward,
+                             const ProfileOptions& options = {});
 
 /// The model's own forward with these inputs; what returns no tensor is counted forward only.
 template <class Model, class... Inputs>
@@ -95,8 +98,10 @@ ModelProfile profile(const ProfileOptions& options, const std::shared_ptr<Model>
   return profile_forward(
       *model,
       [&]() -> at::Tensor {
-        if constexpr (std::is_convertible_v<decltype(model->forward(inputs...)), at::Tensor>) return model->forward(inputs...);
-        else return static_cast<void>(model->forward(inputs...)), at::Tensor();
+        if constexpr (std::is_convertible_v<decltype(model->forward(inputs...)), at::Tensor>)
+          return model->forward(inputs...);
+        else
+          return static_cast<void>(model->forward(inputs...)), at::Tensor();
       },
       options);
 }

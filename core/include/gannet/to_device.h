@@ -67,9 +67,8 @@ constexpr bool carries_tensors() {
   } else if constexpr (Container<T> || IsOptional<T>::value) {
     return carries_tensors<typename T::value_type>();
   } else if constexpr (TupleLike<T>) {
-    return []<std::size_t... I>(std::index_sequence<I...>) {
-      return (carries_tensors<std::tuple_element_t<I, T>>() || ...);
-    }(std::make_index_sequence<std::tuple_size_v<T>>());
+    return []<std::size_t... I>(std::index_sequence<I...>) { return (carries_tensors<std::tuple_element_t<I, T>>() || ...); }
+    (std::make_index_sequence<std::tuple_size_v<T>>());
   } else if constexpr (HasTarget<T>) {
     return carries_tensors<decltype(T::data)>() || carries_tensors<decltype(T::target)>();
   } else if constexpr (HasData<T>) {

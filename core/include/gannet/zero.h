@@ -13,10 +13,9 @@
 /// order; the engine's own forward and backward need none.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <gannet/config.h>
 #include <gannet/engine.h>
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
@@ -28,13 +27,15 @@ namespace gannet::zero {
 class GatheredParameters {
  public:
   struct Options {
-    std::optional<uint32_t> write_from = {};  ///< the rank whose values all take when the guard ends; without it, writing is an error
+    std::optional<uint32_t> write_from =
+        {};  ///< the rank whose values all take when the guard ends; without it, writing is an error
   };
 
   /// Parameters of the engine's module; those that are whole anyway count too. Throws Error(kMismatch) where the ranks ask for
   /// different ones, Error(kArgument) for a tensor that is none of the module's parameters.
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
-  GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters) : GatheredParameters(engine, std::move(parameters), Options()) {}
+  GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
+      : GatheredParameters(engine, std::move(parameters), Options()) {}
   /// Publishes what was written. Not when an exception ends the scope: then the values from before stay, on every rank.
   ~GatheredParameters();
   GatheredParameters(const GatheredParameters&) = delete;
@@ -47,8 +48,8 @@ class GatheredParameters {
   std::unique_ptr<State> state_;
 };
 
-/// Builds a model that is larger than one rank's memory: while it lives, each parameter is made and initialised as its author wrote
-/// it, and shared out among the ranks, with rank 0's values, as soon as the next one is begun.
+/// Builds a model that is larger than one rank's memory: while it lives, each parameter is made and initialised as its author
+/// wrote it, and shared out among the ranks, with rank 0's values, as soon as the next one is begun.
 ///
 ///   std::shared_ptr<Gpt> model;
 ///   {
@@ -57,14 +58,14 @@ class GatheredParameters {
 ///   }
 ///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
 ///
-/// Every rank builds the same model in the same order. Reading or writing a parameter again under it is legal, and brings it back for
-/// the operator. After it, and before initialize, a parameter has no bytes. Parameters of stage3_param_persistence_threshold elements or
-/// fewer stay whole. Below ZeRO stage 3 and on one rank it does nothing, which is said.
+/// Every rank builds the same model in the same order. Reading or writing a parameter again under it is legal, and brings it back
+/// for the operator. After it, and before initialize, a parameter has no bytes. Parameters of stage3_param_persistence_threshold
+/// elements or fewer stay whole. Below ZeRO stage 3 and on one rank it does nothing, which is said.
 class Init {
  public:
   struct Options {
     Config config;
-    Dict overwrite = {};                              ///< merged over the config
+    Dict overwrite = {};  ///< merged over the config
     std::shared_ptr<ProcessGroup> process_group = {};
   };
   explicit Init(Options options);
@@ -76,8 +77,8 @@ class Init {
   std::unique_ptr<State> state_;
 };
 
-/// Ranks that stop at different lengths: an evaluation whose shards differ, texts that end. A rank that is done goes on giving its
-/// parts of parameters to the others, until all are done.
+/// Ranks that stop at different lengths: an evaluation whose shards differ, texts that end. A rank that is done goes on giving
+/// its parts of parameters to the others, until all are done.
 ///
 ///   gannet::zero::AnswerUntilAllAreDone together(*engine);
 ///   while (!is_finished(text)) text = append(text, engine->forward(text));    // under NoGradGuard; as often as this rank needs

@@ -1,5 +1,4 @@
 #include "optimizers/adam/cuda/kernel.h"
-
 #include "optimizers/common/elementwise.cuh"
 
 namespace gannet::optimizers {

@@ -1,6 +1,5 @@
-#include "optimizers/sgd/cuda/kernel.h"
-
 #include "optimizers/common/elementwise.cuh"
+#include "optimizers/sgd/cuda/kernel.h"
 
 namespace gannet::optimizers {
 namespace {

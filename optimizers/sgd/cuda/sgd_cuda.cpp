@@ -17,4 +17,5 @@ struct Sgd : SgdBase {
 }  // namespace gannet::optimizers
 
 GANNET_PLUGINS("optimizer/sgd@cuda", GANNET_TIER_STABLE,
-               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cuda", "1.0.0", "stochastic gradient descent, as torch.optim.SGD"))
+               gannet::sdk::optimizer<gannet::optimizers::Sgd>("SGD", "cuda", "1.0.0",
+                                                               "stochastic gradient descent, as torch.optim.SGD"))

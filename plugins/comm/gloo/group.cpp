@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <gannet/sdk.hpp>
+#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -165,7 +165,10 @@ class Pending : public Work {
 class Neighbours : public Link {
  public:
   Neighbours(Backend& backend, std::mutex& issuing, uint32_t rank, uint32_t size)
-      : backend_(backend), issuing_(issuing), next_(static_cast<int>((rank + 1) % size)), previous_(static_cast<int>((rank + size - 1) % size)) {}
+      : backend_(backend),
+        issuing_(issuing),
+        next_(static_cast<int>((rank + 1) % size)),
+        previous_(static_cast<int>((rank + size - 1) % size)) {}
 
   std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) override {
     std::vector<at::Tensor> tensors{wrap(from, bytes, at::kByte)};
@@ -251,7 +254,8 @@ class Connected : public Group {
     std::lock_guard lock(making_ring_);
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
     if (!ring_)
-      ring_ = std::make_unique<Ring>(options_.rank, options_.size, std::make_unique<Neighbours>(*backend_, issuing_, options_.rank, options_.size));
+      ring_ = std::make_unique<Ring>(options_.rank, options_.size,
+                                     std::make_unique<Neighbours>(*backend_, issuing_, options_.rank, options_.size));
     return *ring_;
   }
 

@@ -97,7 +97,7 @@ enum gannet_param_type {
 
 enum gannet_param_flag {
   GANNET_PARAM_REQUIRED = 1u << 0,
-  GANNET_PARAM_NULLABLE = 1u << 1,      /* JSON null is legal and means: not set */
+  GANNET_PARAM_NULLABLE = 1u << 1, /* JSON null is legal and means: not set */
   GANNET_PARAM_HAS_MIN = 1u << 2,
   GANNET_PARAM_HAS_MAX = 1u << 3,
   GANNET_PARAM_MIN_EXCLUSIVE = 1u << 4,
@@ -112,8 +112,8 @@ enum gannet_param_flag {
 /* One parameter that the config's "params" may hold for this plugin. The host parses, converts and checks. */
 typedef struct gannet_param_spec {
   uint32_t struct_size;
-  uint32_t type;  /* gannet_param_type */
-  uint32_t flags; /* gannet_param_flag */
+  uint32_t type;   /* gannet_param_type */
+  uint32_t flags;  /* gannet_param_flag */
   uint32_t length; /* FLOAT_LIST: exact number of elements, 0 for any */
   const char* name;
   const char* doc;          /* one line */
@@ -126,8 +126,8 @@ typedef struct gannet_param_spec {
 /* A parsed and checked value. Every declared parameter arrives, in the order of declaration. */
 typedef struct gannet_param_value {
   uint32_t struct_size;
-  uint32_t type; /* gannet_param_type */
-  uint32_t is_set;  /* 0: no value and no default, or null */
+  uint32_t type;     /* gannet_param_type */
+  uint32_t is_set;   /* 0: no value and no default, or null */
   uint32_t is_given; /* 1: stood in the config; 0: the default */
   const char* name;
   int64_t integer;    /* BOOL (0 or 1), INT */
@@ -172,7 +172,8 @@ typedef struct gannet_host {
   uint32_t (*world_size)(void* context);
   int32_t (*all_reduce)(void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t reduce_op, gannet_error* error);
   int32_t (*all_gather)(void* context, const void* send, void* receive, uint64_t count, uint32_t dtype, gannet_error* error);
-  int32_t (*all_to_all)(void* context, const void* send, void* receive, uint64_t count_per_rank, uint32_t dtype, gannet_error* error);
+  int32_t (*all_to_all)(void* context, const void* send, void* receive, uint64_t count_per_rank, uint32_t dtype,
+                        gannet_error* error);
 } gannet_host;
 
 /* ---- Optimizer (frozen) ----------------------------------------------------------------------------------------------*/
@@ -222,7 +223,7 @@ typedef struct gannet_segment {
   uint64_t numel;         /* elements of the tensor that lie in the range */
   uint64_t tensor_offset; /* elements of the tensor that lie before the range */
   uint64_t tensor_numel;
-  const int64_t* shape;   /* [dimensions] of the whole tensor */
+  const int64_t* shape; /* [dimensions] of the whole tensor */
 } gannet_segment;
 
 /* One range of one parameter group. All buffers have numel elements, are contiguous and, on the CPU, aligned to 64 bytes. */
@@ -230,27 +231,27 @@ typedef struct gannet_update_args {
   uint32_t struct_size;
   uint32_t param_dtype; /* of `param`, the master */
   uint32_t grad_dtype;
-  uint32_t out_dtype;   /* GANNET_DTYPE_NONE: `out` is null */
+  uint32_t out_dtype; /* GANNET_DTYPE_NONE: `out` is null */
   uint64_t numel;
-  void* param;          /* updated in place */
-  const void* grad;     /* never written */
-  void* out;            /* receives the new parameter, rounded to out_dtype */
-  void* const* states;  /* [state_count], in the order of state_specs */
+  void* param;         /* updated in place */
+  const void* grad;    /* never written */
+  void* out;           /* receives the new parameter, rounded to out_dtype */
+  void* const* states; /* [state_count], in the order of state_specs */
   uint64_t state_count;
-  double grad_scale;    /* the gradient is grad * grad_scale: average, unscaling and clipping in one factor */
-  uint64_t step;        /* 1 at the first update */
-  const double* hyper;  /* [hyper_count] the dynamic parameters, see GANNET_PARAM_DYNAMIC */
+  double grad_scale;   /* the gradient is grad * grad_scale: average, unscaling and clipping in one factor */
+  uint64_t step;       /* 1 at the first update */
+  const double* hyper; /* [hyper_count] the dynamic parameters, see GANNET_PARAM_DYNAMIC */
   uint64_t hyper_count;
   const gannet_segment* segments;
   uint64_t segment_count;
   uint64_t segment_stride;
-  void* stream;         /* the device's native stream that the buffers were produced on: queue the update there; null on the CPU */
+  void* stream; /* the device's native stream that the buffers were produced on: queue the update there; null on the CPU */
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t capabilities; /* gannet_optimizer_capability */
+  uint64_t capabilities;    /* gannet_optimizer_capability */
   uint64_t sums_per_tensor; /* NEEDS_TENSOR_SUMS: how many */
 
   int32_t (*create)(const gannet_host* host, const gannet_params* params, void** self, gannet_error* error);
@@ -272,11 +273,11 @@ enum gannet_schedule_field { GANNET_SCHEDULE_LR = 1u << 0, GANNET_SCHEDULE_BETA1
 
 typedef struct gannet_schedule_query {
   uint32_t struct_size;
-  uint32_t group;       /* index of the parameter group */
+  uint32_t group; /* index of the parameter group */
   uint32_t group_count;
   uint32_t reserved;
-  uint64_t step;        /* number of updates applied before: 0 asks for what the first update uses */
-  double base_lr;       /* the group's own lr, as the optimizer's params gave it */
+  uint64_t step;  /* number of updates applied before: 0 asks for what the first update uses */
+  double base_lr; /* the group's own lr, as the optimizer's params gave it */
 } gannet_schedule_query;
 
 typedef struct gannet_schedule_value {
@@ -372,8 +373,8 @@ typedef struct gannet_accelerator_api {
 /* ---- Comm (version 0) ------------------------------------------------------------------------------------------------*/
 
 enum gannet_collective {
-  GANNET_ALL_REDUCE = 1,     /* recv[count] = op over ranks of send[count]; send may equal recv */
-  GANNET_BROADCAST = 2,      /* recv[count] on every rank = recv of root */
+  GANNET_ALL_REDUCE = 1, /* recv[count] = op over ranks of send[count]; send may equal recv */
+  GANNET_BROADCAST = 2,  /* recv[count] on every rank = recv of root */
   /* In place too: send (of an all-gather) or recv (of a reduce-scatter) may be this rank's part of the other buffer. */
   GANNET_ALL_GATHER = 3,     /* recv[world * count] = send[count] of each rank in order */
   GANNET_REDUCE_SCATTER = 4, /* recv[count] = this rank's part of op over send[world * count] */
@@ -413,8 +414,8 @@ typedef struct gannet_collective_args {
   uint32_t reserved;
   const void* send;
   void* recv;
-  uint64_t count;     /* elements, see gannet_collective */
-  void* stream;       /* the device's native stream that the buffers were produced on; null on the CPU */
+  uint64_t count; /* elements, see gannet_collective */
+  void* stream;   /* the device's native stream that the buffers were produced on; null on the CPU */
 } gannet_collective_args;
 
 typedef struct gannet_comm_counters {
@@ -428,11 +429,13 @@ typedef struct gannet_comm_counters {
 typedef struct gannet_comm_api {
   uint32_t struct_size;
   uint32_t version; /* GANNET_VOLATILE_VERSION */
-  int32_t (*create)(const gannet_host* host, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self, gannet_error* error);
+  int32_t (*create)(const gannet_host* host, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self,
+                    gannet_error* error);
   void (*destroy)(void* self);
   /* A group of these ranks, in this order. Called by every member. The world is made with all ranks. `external`: a handle of
    * the vendor's own communicator to take instead of making one, or null. */
-  int32_t (*group_create)(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group, gannet_error* error);
+  int32_t (*group_create)(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group,
+                          gannet_error* error);
   void (*group_destroy)(void* self, void* group);
   /* Starts a collective. Completion is the work's alone, whatever the device. */
   int32_t (*collective)(void* self, void* group, const gannet_collective_args* args, void** work, gannet_error* error);
@@ -458,7 +461,8 @@ typedef struct gannet_offload_api {
   /* The region's bytes where the tier can be addressed directly (host memory), else null. */
   void* (*address)(void* self, void* region);
   int32_t (*read)(void* self, void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work, gannet_error* error);
-  int32_t (*write)(void* self, void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work, gannet_error* error);
+  int32_t (*write)(void* self, void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work,
+                   gannet_error* error);
   int32_t (*work_wait)(void* self, void* work, gannet_error* error); /* frees the work */
 } gannet_offload_api;
 
@@ -469,8 +473,8 @@ typedef struct gannet_descriptor {
   uint16_t abi_major;
   uint16_t abi_minor;
   uint64_t magic;
-  uint32_t kind; /* gannet_kind */
-  uint32_t tier; /* gannet_tier */
+  uint32_t kind;           /* gannet_kind */
+  uint32_t tier;           /* gannet_tier */
   const char* name;        /* the config's "type": matched without regard to case */
   const char* device;      /* "cpu", "cuda" ...: the accelerator it works for; "" for any */
   const char* version;     /* the plugin's own, "1.2.0" */

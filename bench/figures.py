@@ -169,11 +169,12 @@ def limit(args):
                     aio={"block_size": 2**20, "queue_depth": 16})
     group = MemoryLimit(2 * 2**30)
 
-    def seconds(name, settings, run):
+    def seconds(name, settings, run, *more):
         file, metrics, log = args.work / f"limit-{name}.json", args.work / f"limit-{name}.jsonl", args.work / f"limit-{name}.log"
+        metrics.unlink(missing_ok=True)
         file.write_text(json.dumps(settings))
         run([args.build / "bin/gpt2", "--layers", 28, "--width", 1024, "--heads", 16, "--positions", 256, "--init-range", 0.02, "--tokens", tokens, "--seq-len", 256, "--steps", args.steps, "--deepspeed_config", file,
-             "--metrics", metrics, "--threads", os.cpu_count()], log)
+             "--metrics", metrics, "--threads", os.cpu_count(), *more], log)
         lines = [json.loads(line) for line in open(metrics)]
         return [line["loss"] for line in lines], statistics.median(line["seconds"] for line in lines[1:])
 
@@ -185,7 +186,7 @@ def limit(args):
         rounds = []
         for index in range(args.rounds):
             losses, in_memory = seconds("memory", config, plainly)
-            limited, from_drive = seconds("drive", on_drive, group.run)
+            limited, from_drive = seconds("drive", on_drive, group.run, "--give-memory-back")
             peak = int(group.peak.read_text()) / 2**30
             print(f"round {index + 1}: in memory {in_memory:.2f} s, from the drive {from_drive:.2f} s, peak {peak:.2f} GiB, losses {'bitwise equal' if losses == limited else f'differ: {losses} {limited}'}", flush=True)
             rounds.append(in_memory / from_drive)

@@ -51,8 +51,4 @@ std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::
   return results;
 }
 
-Json agree_on_rank_0(const Ranks& ranks, const std::string& what, const std::function<Json()>& part) {
-  return agree(ranks, what, [&] { return ranks.rank == 0 ? part() : Json(); }).front();
-}
-
 }  // namespace gannet::checkpoint

@@ -14,7 +14,4 @@ namespace gannet::checkpoint {
 // the rank in front of it when there are several.
 std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part);
 
-// Only rank 0 has a part; all get what it returned.
-Json agree_on_rank_0(const Ranks& ranks, const std::string& what, const std::function<Json()>& part);
-
 }  // namespace gannet::checkpoint

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <set>
 
 #include "base/text.h"
 #include "checkpoint/files.h"
@@ -75,8 +76,23 @@ std::string tag_fault(const std::string& tag) {
   return "";
 }
 
+std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& path) {
+  std::set<uint32_t> keepers, here;
+  for (const FileEntry& file : manifest.files) keepers.insert(file.keeper);
+  std::vector<bool> elsewhere(manifest.files.size(), false);
+  if (keepers.size() < 2) return elsewhere;
+  for (const FileEntry& file : manifest.files)
+    if (kind_of(path + "/" + file.name).exists) here.insert(file.keeper);
+  if (here.empty()) return elsewhere;
+  for (size_t i = 0; i < elsewhere.size(); ++i) elsewhere[i] = !here.contains(manifest.files[i].keeper);
+  return elsewhere;
+}
+
 void check_sizes(const Manifest& manifest, const std::string& path) {
-  for (const FileEntry& file : manifest.files) {
+  const std::vector<bool> elsewhere = lies_elsewhere(manifest, path);
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    if (elsewhere[i]) continue;
+    const FileEntry& file = manifest.files[i];
     const Kind kind = kind_of(path + "/" + file.name);
     if (!kind.exists) throw Error(ErrorCode::kCorrupt, file.name + " is missing");
     if (!kind.is_file) throw Error(ErrorCode::kCorrupt, file.name + " is not a file");

@@ -18,6 +18,9 @@ std::string tag_fault(const std::string& tag);
 
 // Reads the manifest in `path` and compares the sizes of the files it names. Throws Error(kCorrupt, kUnsupported, kIo).
 Manifest inspect(const std::string& path);
+// Files that other machines' folders have. None: each file must be here. Only where files of more than one keeper are named, and
+// all of a keeper's are missing.
+std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& path);
 void check_sizes(const Manifest& manifest, const std::string& path);  // messages begin with the file's name
 
 struct Found {

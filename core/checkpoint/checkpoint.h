@@ -31,6 +31,14 @@ namespace gannet::checkpoint {
 struct Ranks {
   uint32_t rank = 0, size = 1;
   std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null in a world of one
+  // Where every machine has a file system of its own: which one this is. "": the ranks share their folders.
+  std::string machine = {};
+};
+
+// The ranks that write into one folder: all of them, or those of this machine.
+struct Neighbours {
+  uint32_t keeper = 0;            // the first of them, whose hand is on the folder
+  uint32_t place = 0, count = 1;  // this rank is the place-th of so many
 };
 
 // Elements [begin, begin + data.numel()) of a flattened logical tensor. Slices of one name, from whatever ranks, must cover it
@@ -41,6 +49,7 @@ struct Slice {
   int64_t begin = 0;
   at::Tensor data;  // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
   std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes lie, when `data` is on the "meta" device
+  bool is_for_neighbours = false;                 // the neighbours' slices cover the tensor; other machines' do so for themselves
 };
 
 struct Content {
@@ -68,6 +77,8 @@ class Saver {
   Saver(std::string folder, Ranks ranks);
   ~Saver();
   Saver(const Saver&) = delete;
+
+  const Neighbours& neighbours() const;
 
   // Collective. Throws the same Error on every rank, and leaves the checkpoints that were there untouched: Error(kIo) with path,
   // errno and free space where a write failed (on which rank), Error(kArgument) on a bad tag or slices that do not cover their
@@ -111,9 +122,11 @@ class Opened {
   // Reads and verifies. Every block of a file that is touched is checked whole. Throws Error(kCorrupt) naming file, tensor and
   // what is wrong; the targets' contents are then undefined.
   void read(const std::vector<Target>& targets) const;
-  // Reads nothing into anywhere: every byte of every file against the manifest. Empty when all is well, else a sentence per
-  // fault.
+  // Reads nothing into anywhere: every byte of every file that is here against the manifest. Empty when all is well, else a
+  // sentence per fault.
   std::vector<std::string> verify() const;
+  // Files of other machines' ranks, each of which has a folder of its own: "rank-00002.safetensors".
+  std::vector<std::string> elsewhere() const;
 
   struct State;
   explicit Opened(std::shared_ptr<const State> state) : state_(std::move(state)) {}

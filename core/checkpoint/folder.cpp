@@ -101,13 +101,12 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
 
 void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
 
-void Folder::commit(const std::string& staging, Manifest manifest) {
-  manifest.sequence = next_sequence_;
+void Folder::commit(const std::string& staging, const Manifest& manifest) {
   write_synced(staging + "/" + kManifestName, format_manifest(manifest));
   sync_folder(staging);
   replace(staging, manifest.tag);
   sync_folder(path_);
-  ++next_sequence_;
+  next_sequence_ = manifest.sequence + 1;
 }
 
 void Folder::replace(const std::string& staging, const std::string& tag) {

@@ -19,8 +19,9 @@ class Folder {
   std::string stage(const std::string& tag, uint64_t bytes);
   void discard(const std::string& staging) noexcept;
 
-  // The staged files and their manifest become <tag>.
-  void commit(const std::string& staging, Manifest manifest);
+  // The staged files and their manifest, whose sequence is at least next_sequence(), become <tag>.
+  void commit(const std::string& staging, const Manifest& manifest);
+  int64_t next_sequence() const { return next_sequence_; }
   void set_latest(const std::string& tag);
   // Removes complete checkpoints but for the newest `keep`, `tag`, the one that `latest` names, and those of other runs.
   void retain(int64_t keep, const std::string& tag);

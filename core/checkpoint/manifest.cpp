@@ -91,6 +91,7 @@ FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const
     reader.fail("of " + std::to_string(file.bytes) + " bytes has " + std::to_string(blocks.size()) + " checksums, expected " +
                 std::to_string(block_count(file.bytes, block_bytes)));
   for (const Json& block : blocks) file.blocks.push_back(parse_hex(block, reader));
+  if (json.contains("keeper")) file.keeper = static_cast<uint32_t>(reader.size("keeper", UINT32_MAX));
   return file;
 }
 
@@ -200,6 +201,12 @@ uint64_t Manifest::bytes() const {
   return sum;
 }
 
+uint64_t Manifest::bytes(uint32_t keeper) const {
+  uint64_t sum = 0;
+  for (const FileEntry& file : files) sum += file.keeper == keeper ? file.bytes : 0;
+  return sum;
+}
+
 int64_t checked_numel(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype)), numel = 1;
   for (int64_t size : shape) {
@@ -250,7 +257,9 @@ std::string format_manifest(const Manifest& manifest) try {
     const FileEntry& file = manifest.files[i];
     Json blocks = Json::array();
     for (uint64_t checksum : file.blocks) blocks.push_back(hex(checksum));
-    return Json{{"name", file.name}, {"bytes", file.bytes}, {"blocks", std::move(blocks)}};
+    Json entry{{"name", file.name}, {"bytes", file.bytes}, {"blocks", std::move(blocks)}};
+    if (file.keeper != 0) entry["keeper"] = file.keeper;
+    return entry;
   });
   rest += ",\n";
   lines("tensors", manifest.tensors.size(), [&](size_t i) {

@@ -4,6 +4,7 @@
 //   "format": 1, "gannet": "0.1.0", "tag": "step100", "saved_at": ..., "sequence": 7, "world_size": 2, "block_bytes": ...,
 //   "document": {...}, "rank_documents": [{...}, ...],
 //   "files": [{"name": "rank-00000.safetensors", "bytes": ..., "blocks": ["<XXH3 of the first block>", ...]}, ...],
+//             and "keeper": 2 in those of a machine with a folder of its own, the first rank there
 //   "tensors": [{"name": ..., "dtype": "F32", "shape": [...], "slices": [{"begin":, "numel":, "file":, "offset":}, ...]}, ...]}
 #pragma once
 
@@ -23,6 +24,7 @@ struct FileEntry {
   std::string name;
   uint64_t bytes = 0;
   std::vector<uint64_t> blocks;  // XXH3 of each
+  uint32_t keeper = 0;           // files of one keeper lie in one folder
 };
 
 struct SliceEntry {
@@ -47,6 +49,7 @@ struct Manifest {
   std::vector<TensorEntry> tensors;
 
   uint64_t bytes() const;  // of all files
+  uint64_t bytes(uint32_t keeper) const;
 };
 
 // Throws Error(kArgument) where a text in it is not UTF-8.

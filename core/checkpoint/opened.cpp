@@ -119,8 +119,17 @@ const TensorInfo* Opened::find(const std::string& name) const {
   return found == state_->index.end() ? nullptr : &state_->tensors[found->second];
 }
 
+std::vector<std::string> Opened::elsewhere() const {
+  std::vector<std::string> names;
+  const std::vector<bool> elsewhere = lies_elsewhere(state_->manifest, state_->path);
+  for (size_t file = 0; file < elsewhere.size(); ++file)
+    if (elsewhere[file]) names.push_back(state_->manifest.files[file].name);
+  return names;
+}
+
 void Opened::read(const std::vector<Target>& targets) const {
   const Manifest& manifest = state_->manifest;
+  const std::vector<bool> elsewhere = lies_elsewhere(manifest, state_->path);
   std::vector<BytesOf> destinations;
   destinations.reserve(targets.size());                             // Copy points into it
   std::map<std::pair<size_t, uint64_t>, std::vector<Copy>> blocks;  // by file and block
@@ -134,6 +143,12 @@ void Opened::read(const std::vector<Target>& targets) const {
     for (const SliceEntry& slice : tensor->slices) {
       const int64_t first = std::max(target.begin, slice.begin), last = std::min(target_end, slice.begin + slice.numel);
       if (first >= last) continue;
+      if (elsewhere[slice.file])
+        throw Error(
+            ErrorCode::kMismatch,
+            state_->path + ": a part of tensor '" + target.name + "' is in " + manifest.files[slice.file].name +
+                ", which another machine has: the checkpoint was saved with checkpoint.use_node_local_storage",
+            "start with the ranks on the machines that they were on, or copy the machines' folders " + state_->tag + " into one");
       const uint64_t begin = slice.offset + (first - slice.begin) * item, end = begin + (last - first) * item;
       for (uint64_t block = begin / manifest.block_bytes; block * manifest.block_bytes < end; ++block) {
         const uint64_t from = std::max(begin, block * manifest.block_bytes),
@@ -168,8 +183,10 @@ std::vector<std::string> Opened::verify() const {
   std::vector<std::string> faults;
   std::mutex mutex;
   std::vector<BlockRequest> requests;
+  const std::vector<bool> elsewhere = lies_elsewhere(manifest, state_->path);
   for (size_t file = 0; file < manifest.files.size(); ++file)
-    for (uint64_t block = 0; block < manifest.files[file].blocks.size(); ++block) requests.push_back({file, block});
+    for (uint64_t block = 0; !elsewhere[file] && block < manifest.files[file].blocks.size(); ++block)
+      requests.push_back({file, block});
   try {
     check_sizes(manifest, state_->path);
   } catch (const Error& error) {
@@ -184,7 +201,7 @@ std::vector<std::string> Opened::verify() const {
   read_blocks(block_files(*state_), requests, reader);
   if (faults.empty())  // what is damaged need not be taken at its word
     for (size_t file = 0; file < manifest.files.size(); ++file)
-      if (std::string fault = header_fault(*state_, file); !fault.empty()) faults.push_back(fault);
+      if (std::string fault = elsewhere[file] ? "" : header_fault(*state_, file); !fault.empty()) faults.push_back(fault);
   std::sort(faults.begin(), faults.end());
   return faults;
 }

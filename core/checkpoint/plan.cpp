@@ -25,7 +25,7 @@ std::string rank_file_name(size_t rank) {
   return name;
 }
 
-Json describe(const Content& content, const RankFile& file, uint32_t rank) try {
+Json describe(const Content& content, const RankFile& file, uint32_t rank, uint32_t keeper) try {
   Json slices = Json::array();
   for (size_t i = 0; i < content.slices.size(); ++i) {
     const Slice& slice = content.slices[i];
@@ -35,9 +35,11 @@ Json describe(const Content& content, const RankFile& file, uint32_t rank) try {
                           {"begin", slice.begin},
                           {"numel", slice.data.numel()},
                           {"offset", file.offset(i)}});
+    if (slice.is_for_neighbours) slices.back()["is_for_neighbours"] = true;
   }
   Json part{{"tag", content.tag},
             {"bytes", file.bytes()},
+            {"keeper", keeper},
             {"slices", std::move(slices)},
             {"rank_document", to_json(content.rank_document)}};
   if (rank == 0) part["document"] = to_json(content.document);
@@ -48,7 +50,7 @@ Json describe(const Content& content, const RankFile& file, uint32_t rank) try {
               "texts must be UTF-8, nested at most 200 deep; give other bytes as a tensor");
 }
 
-Manifest merge(const std::vector<Json>& parts) {
+Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
   Manifest manifest;
   manifest.gannet = GANNET_VERSION;
   manifest.tag = parts.front().at("tag");
@@ -66,8 +68,10 @@ Manifest merge(const std::vector<Json>& parts) {
                       part.at("tag").dump(),
                   "give every rank the same tag");
     manifest.rank_documents.push_back(from_json(part.at("rank_document")).as_dict());
-    manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}});
+    const auto its_keeper = part.at("keeper").get<uint32_t>();
+    manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}, its_keeper});
     for (const Json& slice : part.at("slices")) {
+      if (its_keeper != keeper && slice.contains("is_for_neighbours")) continue;  // we have our own
       const std::string name = slice.at("name");
       const auto [at, is_new] = known.try_emplace(name, manifest.tensors.size(), rank);
       if (is_new)

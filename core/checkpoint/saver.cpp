@@ -1,6 +1,11 @@
 #include <gannet/error.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/catalog.h"
@@ -12,12 +17,13 @@ namespace gannet::checkpoint {
 struct Saver::State {
   std::string path;
   Ranks ranks;
-  std::unique_ptr<Folder> folder;  // of rank 0
+  Neighbours neighbours = {};
+  std::unique_ptr<Folder> folder = nullptr;  // of a keeper
 };
 
 namespace {
 
-// Rank 0's staging folder: gone, unless its content was put in place.
+// A keeper's staging folder: gone, unless its content was put in place.
 class Staging {
  public:
   explicit Staging(Folder* folder) : folder_(folder) {}
@@ -31,21 +37,46 @@ class Staging {
   Folder* folder_;
 };
 
+// Which folder this is, wherever its name comes from: ranks of one machine may be given different ones, too.
+std::string identity(const std::string& path, const std::string& machine) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  struct stat status {};
+  if (code || ::stat(path.c_str(), &status) != 0)
+    throw Error(ErrorCode::kIo, "cannot make the folder " + path + ": " + (code ? code.message() : std::strerror(errno)),
+                "choose a folder that this user may write to");
+  return machine + " " + std::to_string(status.st_dev) + " " + std::to_string(status.st_ino);
+}
+
+Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
+  if (ranks.machine.empty()) return {0, ranks.rank, ranks.size};
+  const std::vector<Json> folders = agree(ranks, "checkpoint: machines", [&] { return Json(identity(path, ranks.machine)); });
+  const Json& mine = folders[ranks.rank];
+  const auto before = folders.begin() + ranks.rank;
+  return {static_cast<uint32_t>(std::find(folders.begin(), folders.end(), mine) - folders.begin()),
+          static_cast<uint32_t>(std::count(folders.begin(), before, mine)),
+          static_cast<uint32_t>(std::count(folders.begin(), folders.end(), mine))};
+}
+
 }  // namespace
 
 Saver::Saver(std::string folder, Ranks ranks) : state_(std::make_unique<State>(std::move(folder), std::move(ranks))) {
   if (state_->path.empty()) throw Error(ErrorCode::kArgument, "the folder for checkpoints has no name");
-  agree_on_rank_0(state_->ranks, "checkpoint: folder", [&] {
-    state_->folder = std::make_unique<Folder>(state_->path);
+  state_->neighbours = neighbours_of(state_->ranks, state_->path);
+  agree(state_->ranks, "checkpoint: folder", [&] {
+    if (state_->ranks.rank == state_->neighbours.keeper) state_->folder = std::make_unique<Folder>(state_->path);
     return Json();
   });
 }
+
+const Neighbours& Saver::neighbours() const { return state_->neighbours; }
 
 Saver::~Saver() = default;
 
 SaveResult Saver::save(const Content& content, const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const Ranks& ranks = state_->ranks;
+  const uint32_t keeper = state_->neighbours.keeper;
   Folder* folder = state_->folder.get();
 
   std::optional<RankFile> file;
@@ -53,18 +84,25 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     const std::string fault = tag_fault(content.tag);
     if (!fault.empty()) throw Error(ErrorCode::kArgument, "the tag '" + content.tag + "' " + fault, "give a name like 'step100'");
     file.emplace(content.slices);
-    return describe(content, *file, ranks.rank);
+    return describe(content, *file, ranks.rank, keeper);
   });
 
-  Manifest manifest;  // of rank 0
+  Manifest manifest;  // of a keeper
   Staging staging(folder);
-  const std::string name = agree_on_rank_0(ranks, "checkpoint: staging", [&] {
-    manifest = merge(parts);
+  const std::vector<Json> staged = agree(ranks, "checkpoint: staging", [&] {
+    if (!folder) return Json();
+    manifest = merge(parts, keeper);
     if (options.continues) folder->adopt();
     folder->tell_of_others();
-    staging.path = folder->stage(content.tag, manifest.bytes() + format_manifest(manifest).size());
-    return Json(staging.path.substr(staging.path.rfind('/') + 1));
+    staging.path = folder->stage(content.tag, manifest.bytes(keeper) + format_manifest(manifest).size());
+    return Json{{"name", staging.path.substr(staging.path.rfind('/') + 1)},
+                {"saved_at", manifest.saved_at},
+                {"sequence", folder->next_sequence()}};
   });
+  const auto name = staged[keeper].at("name").get<std::string>();
+  manifest.saved_at = staged[0].at("saved_at");
+  for (const Json& one : staged)  // one order of saves on all machines
+    if (one.is_object()) manifest.sequence = std::max(manifest.sequence, one.at("sequence").get<int64_t>());
 
   const std::vector<Json> written = agree(ranks, "checkpoint: files", [&] {
     const std::string path = state_->path + "/" + name + "/" + rank_file_name(ranks.rank);
@@ -72,10 +110,16 @@ SaveResult Saver::save(const Content& content, const Options& options) {
                              [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); }));
   });
 
-  agree_on_rank_0(ranks, "checkpoint: commit", [&] {
+  agree(ranks, "checkpoint: commit", [&] {
+    if (!folder) return Json();
     for (size_t rank = 0; rank < written.size(); ++rank) manifest.files[rank].blocks = written[rank].get<std::vector<uint64_t>>();
     folder->commit(staging.path, manifest);
     staging.release();
+    return Json();
+  });
+  // What `latest` names every machine has.
+  agree(ranks, "checkpoint: latest", [&] {
+    if (!folder) return Json();
     if (options.save_latest) folder->set_latest(content.tag);
     folder->retain(options.keep, content.tag);
     return Json();

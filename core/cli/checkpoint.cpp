@@ -59,16 +59,22 @@ void verify(const Arguments& arguments) {
   bool all_whole = true;
   for (const std::string& tag : tags) {
     std::vector<std::string> faults;
+    std::vector<std::string> elsewhere;
     uint64_t tensors = 0;
     try {
       const Opened opened = checkpoint::open(arguments.folder, {.tag = tag});
       faults = opened.verify();
       tensors = opened.tensors().size();
+      elsewhere = opened.elsewhere();
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kNotFound) throw;
       faults = {error.message()};
     }
-    if (faults.empty()) std::cout << tag << ": whole, " << tensors << " tensors, every byte as its checksum says\n";
+    if (faults.empty() && elsewhere.empty())
+      std::cout << tag << ": whole, " << tensors << " tensors, every byte as its checksum says\n";
+    if (faults.empty() && !elsewhere.empty())
+      std::cout << tag << ": every byte that is here is as its checksum says; other machines have " << join(elsewhere, ", ")
+                << '\n';
     for (const std::string& fault : faults) std::cout << tag << ": " << fault << '\n';
     all_whole = all_whole && faults.empty();
   }

@@ -311,6 +311,7 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
   settings.check_memory = read.at("/gannet/check_memory").as_bool();
   settings.checkpoint_async = read.at("/gannet/checkpoint/async").as_bool();
   settings.checkpoint_keep = read.at("/gannet/checkpoint/keep").as_int();
+  settings.checkpoint_on_each_machine = read.at("/checkpoint/use_node_local_storage").as_bool();
   settings.tag_validation = read.at("/checkpoint/tag_validation").as_string();
   const Value& timeout = read.at("/gannet/timeout_seconds");
   if (!timeout.is_null()) settings.timeout_seconds = timeout.as_number();

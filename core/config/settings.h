@@ -121,6 +121,7 @@ struct Settings {
   int64_t max_consecutive_skips = 25;  // more skipped steps in a row (without a dynamic loss scale) are an error
   bool check_memory = true;            // refuse what cannot fit, before it is allocated
   bool checkpoint_async = false;
+  bool checkpoint_on_each_machine = false;
   int64_t checkpoint_keep = 0;  // 0: all
   std::string metrics_path;     // "": no metrics file
   TraceOf trace;

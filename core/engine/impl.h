@@ -195,7 +195,7 @@ struct EngineBase::Impl {
   // ---- save.cpp, load.cpp
   void add_state(ProgramState state);
   checkpoint::Ranks checkpoint_ranks() const;
-  checkpoint::Content content(const SaveOptions& options) const;
+  checkpoint::Content content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const;
   Dict document(const SaveOptions& options) const;
 
   // ---- user_optimizer.cpp

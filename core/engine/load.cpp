@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/text.h"
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
@@ -46,7 +47,9 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
         found = checkpoint::open(folder, {options.tag, avoid});
         choice = "tag " + found->tag();
       } catch (const Error& error) {
-        choice = to_text(error);
+        choice = to_text(passed_over.empty()
+                             ? error
+                             : Error(error.code(), error.message() + "; " + join(passed_over, "; "), error.next_step()));
         if (error.code() == ErrorCode::kNotFound && options.if_present && options.tag.empty() && avoid.empty())
           choice = "none " + std::string(error.message());
       }
@@ -74,7 +77,9 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       try {
         rethrow(problems[rank], problems.size() > 1 ? "rank " + std::to_string(rank) + ": " : "");
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kCorrupt || !options.tag.empty()) throw;
+        // Where each machine has a folder of its own, a save that was cut short may be on some of them only.
+        const bool is_missing_there = error.code() == ErrorCode::kNotFound && impl.settings().checkpoint_on_each_machine;
+        if ((error.code() != ErrorCode::kCorrupt && !is_missing_there) || !options.tag.empty()) throw;
         if (!first) first = error.message();
       }
     }

@@ -30,12 +30,23 @@ void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
   adds ? into.add_(from) : into.copy_(from);
 }
 
-void clear(const at::Tensor& flat, int64_t offset, int64_t numel) {
-  if (flat.is_cpu())
-    std::memset(at_element(flat, offset), 0, static_cast<size_t>(numel) * flat.element_size());
-  else
-    flat.narrow(0, offset, numel).zero_();
-}
+// Sets stretches of a flat tensor to zero. Most are the few elements of padding behind a parameter.
+class Eraser {
+ public:
+  explicit Eraser(const at::Tensor& flat)
+      : flat_(flat), host_(flat.is_cpu() ? static_cast<char*>(flat.data_ptr()) : nullptr), size_(flat.element_size()) {}
+  void operator()(int64_t offset, int64_t numel) const {
+    if (host_)
+      std::memset(host_ + offset * size_, 0, static_cast<size_t>(numel * size_));
+    else
+      flat_.narrow(0, offset, numel).zero_();
+  }
+
+ private:
+  const at::Tensor& flat_;
+  char* host_;
+  int64_t size_;
+};
 
 }  // namespace
 
@@ -255,10 +266,11 @@ void Reducer::send(Bucket& bucket) {
   at::Tensor part;
   if (shards_gradients) {
     if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
-    for (const auto& [offset, numel] : bucket.gaps) clear(bucket.gathered, offset, numel);  // it may have been another bucket's
+    const Eraser clear(bucket.gathered);
+    for (const auto& [offset, numel] : bucket.gaps) clear(offset, numel);  // it may have been another bucket's
     for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
       if (!slots_[i].has_arrived)
-        for (const Place& place : slots_[i].places) clear(bucket.gathered, place.at, place.numel);
+        for (const Place& place : slots_[i].places) clear(place.at, place.numel);
       slots_[i].has_arrived = false;
     }
     part = bucket.gathered.narrow(0, 0, bucket.numel);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "control/network.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
@@ -107,9 +108,13 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
   };
 }
 
-checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const {
+checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const {
   const uint32_t rank = comm->rank();
   checkpoint::Content content;
+  const auto add_for_neighbours = [&](Slice slice) {
+    slice.is_for_neighbours = true;
+    content.slices.push_back(std::move(slice));
+  };
   std::vector<std::pair<std::string, at::Tensor>> shared;
   for (const Kept& kept : inventory(*this)) {
     if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
@@ -120,7 +125,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     else if (kept.part.defined() && kept.is_given_here)
       content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part, kept.stored});
   }
-  for (auto& slice : share_of(shared, rank, comm->size())) content.slices.push_back(std::move(slice));
+  // What all ranks have, the neighbours share: each folder gets it once.
+  for (auto& slice : share_of(shared, neighbours.place, neighbours.count)) add_for_neighbours(std::move(slice));
 
   const std::string mine = std::to_string(rank) + "/";
   for (auto& [name, generator] : generators(*this)) {
@@ -137,16 +143,15 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())
         content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
-  if (rank == 0 && user_optimizer) {
+  if (rank == neighbours.keeper && user_optimizer) {
     torch::serialize::OutputArchive archive;
     user_optimizer->save(archive);
     std::ostringstream stream;
     archive.save_to(stream);
-    content.slices.push_back(whole("optimizer/user", bytes_of(stream.str())));
+    add_for_neighbours(whole("optimizer/user", bytes_of(stream.str())));
   }
-  if (rank == 0)
-    for (const auto& [name, tensor] : options.client_state.tensors)
-      content.slices.push_back(whole("client/" + name, tensor.detach()));
+  if (rank == neighbours.keeper)
+    for (const auto& [name, tensor] : options.client_state.tensors) add_for_neighbours(whole("client/" + name, tensor.detach()));
 
   content.document = document(options);
   Dict states;
@@ -160,6 +165,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options) const 
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
   if (comm->size() == 1) return ranks;
+  if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
   if (is_whole_world()) {
     ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
       return world->gather(what + " (engine " + std::to_string(id) + ")", text);
@@ -194,11 +200,12 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
-  checkpoint::Content content = impl.content(options);
-  content.tag =
+  const std::string tag =
       agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
                  impl.settings().tag_validation);
   checkpoint::Saver& saver = saving.saver(folder);
+  checkpoint::Content content = impl.content(options, saver.neighbours());
+  content.tag = tag;
   const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
                                        impl.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;

@@ -199,7 +199,7 @@ std::string EngineBase::Impl::first_non_finite() {
       const at::Tensor finite = at::isfinite(grad);
       if (finite.all().item<bool>()) continue;
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
-      char place[kPlaceDigits + 1];
+      char place[64];
       std::snprintf(place, sizeof(place), "%06zu%010zu%020lld", r, part.tensor, static_cast<long long>(part.begin));
       found = place + ("the gradient of '" + parameter.name + "' is ") + short_number(grad[index].item<double>()) +
               " at element " + std::to_string(part.begin + index) + (loss_was_finite ? "" : " (the loss was not finite either)");

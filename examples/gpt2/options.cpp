@@ -34,6 +34,8 @@ Options parse_options(int argc, char** argv) {
       ->excludes("--load-checkpoint");
   app.add_flag("--plain-operators", options.architecture.plain_operators,
                "round 16-bit activations where transformers' GPT-2 does; takes longer");
+  app.add_flag("--give-memory-back", options.give_memory_back,
+               "return freed memory to the system at once: for runs under a tight limit");
   app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();

@@ -22,6 +22,7 @@ struct Options {
   std::string save_checkpoint, load_checkpoint;  // folders
   int64_t checkpoint_every = 0;                  // steps; 0: at the end only
   bool resume = false;
+  bool give_memory_back = false;
   int threads = 0;  // 0: the cores divided among the ranks of this machine
   // Of a new model. 0.02 is made for widths of 768 and more: a narrow model learns several times faster from larger weights.
   GptOptions architecture{.width = 128, .initializer_range = 0.06};

@@ -29,6 +29,8 @@ def cases():
         yield {"stage": 1, "ranks": ranks, "dtype": "fp16", "then": "fp16", "offload": ""}
     for stage in (2, 3):
         yield {"stage": stage, "ranks": 2, "dtype": "fp32", "then": "fp32", "offload": "cpu"}
+    for stage, ranks in itertools.product((0, 1), (1, 2)):  # no norm, so no rounding of it, comes into the update
+        yield {"stage": stage, "ranks": ranks, "dtype": "bf16", "then": "bf16", "offload": "", "clipping": 0}
 
 
 # Where Gannet goes on otherwise than DeepSpeed stopped: (stage, ranks, offload)
@@ -37,10 +39,10 @@ ELSEWHERE = [("fp32-s3-r2", 0, 1, ""), ("fp32-s0-r1", 3, 2, "cpu"), ("fp32-s2-r2
 
 def name_of(case):
     then = "" if case["then"] == case["dtype"] else "-then-" + case["then"]
-    return f"{case['dtype']}-s{case['stage']}-r{case['ranks']}{'-' + case['offload'] if case['offload'] else ''}{then}"
+    return f"{case['dtype']}-s{case['stage']}-r{case['ranks']}{'-' + case['offload'] if case['offload'] else ''}{then}{'' if case.get('clipping', 1) else '-unclipped'}"
 
 
-def config(dtype, stage, offload):
+def config(dtype, stage, offload, clipping):
     zero = {"stage": stage}
     if offload:
         zero["offload_optimizer"] = {"device": offload}
@@ -48,7 +50,7 @@ def config(dtype, stage, offload):
             zero["offload_param"] = {"device": offload}
     result = {
         "train_micro_batch_size_per_gpu": MICRO_BATCH,
-        "gradient_clipping": 1.0,
+        "gradient_clipping": clipping,
         "zero_optimization": zero,
         "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
         "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4, "warmup_num_steps": 5, "total_num_steps": 40}},
@@ -73,12 +75,12 @@ def words(parts):
 
 def train_under_deepspeed(args, case, folder):
     torchrun = pathlib.Path(args.peer_python).parent / "torchrun"
-    settings = config(case["dtype"], case["stage"], case["offload"])
+    settings = config(case["dtype"], case["stage"], case["offload"], case.get("clipping", 1.0))
     start = [torchrun, "--nproc-per-node", case["ranks"], "--master-port", "29617", pathlib.Path(__file__).resolve(), "--as-peer", args.peer / "gpt2_peer.py"]
     if not (folder / "deepspeed" / "latest").exists():
         run(words([*start, *flags(args, settings, folder, "before", case["ranks"]), "--save-checkpoint", folder / "deepspeed"]), folder, "before.log")
     if not (folder / "theirs-model").exists():
-        settings, source = config(case["then"], case["stage"], case["offload"]), folder / "deepspeed"
+        settings, source = config(case["then"], case["stage"], case["offload"], case.get("clipping", 1.0)), folder / "deepspeed"
         if case["then"] != case["dtype"]:  # a run in fp32 looks for the ranks' files under their fp32 names
             source = folder / "deepspeed-in-fp32"
             shutil.copytree(folder / "deepspeed", source, dirs_exist_ok=True)
@@ -94,7 +96,7 @@ def go_on_under_gannet(args, case, folder, side, stage, ranks, offload):
     (folder / f"{side}.jsonl").unlink(missing_ok=True)  # it would be continued
     gannet = args.build / "bin/gannet"
     run(words([gannet, "checkpoint", "import", folder / "deepspeed", folder / "imported"]), folder, "import.log")
-    settings = config(case["then"], stage, offload)
+    settings = config(case["then"], stage, offload, case.get("clipping", 1.0))
     settings["train_micro_batch_size_per_gpu"] = MICRO_BATCH * case["ranks"] // ranks  # the same samples in a step
     run(words([gannet, "run", "--num_procs", ranks, args.build / "bin/gpt2", *flags(args, settings, folder, side, ranks),
                "--plain-operators", "--load-checkpoint", folder / "imported"]), folder, f"{side}.log")
@@ -183,6 +185,8 @@ def main():
             went_on = "the same" if number == 0 else f"stage {stage} {offload}".strip() + f", {ranks} rank{'s' if ranks > 1 else ''}"
             if case["then"] != case["dtype"]:
                 went_on = case["then"]
+            if not case.get("clipping", 1):
+                went_on += ", no clipping"
             rows.append(f"| {case['stage']}{' ' + case['offload'] if case['offload'] else ''} | {case['ranks']} | {case['dtype']} | {went_on} "
                         f"| {first:.1e} | {loss:.1e} | {lr:.1e} | {'-' if norm is None else f'{norm:.1e}'} | {'yes' if good else 'no'} |")
             print(rows[-1], flush=True)

@@ -29,7 +29,7 @@ def cases():
         yield {"stage": 1, "ranks": ranks, "dtype": "fp16", "then": "fp16", "offload": ""}
     for stage in (2, 3):
         yield {"stage": stage, "ranks": 2, "dtype": "fp32", "then": "fp32", "offload": "cpu"}
-    for stage, ranks in itertools.product((0, 1), (1, 2)):  # no norm, so no rounding of it, comes into the update
+    for stage, ranks in itertools.product(range(4), (1, 2)):  # no norm, so no rounding of it, comes into the update
         yield {"stage": stage, "ranks": ranks, "dtype": "bf16", "then": "bf16", "offload": "", "clipping": 0}
 
 

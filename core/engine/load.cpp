@@ -26,6 +26,24 @@ std::string to_text(const Error& error) {
               error.at("next_step").as_string());
 }
 
+std::string newest_in(const std::string& folder) {
+  try {
+    return checkpoint::open(folder, {}).tag();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// A machine that is new is no reason to begin anew behind the others' backs.
+void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
+  for (size_t rank = 0; rank < newest.size(); ++rank)
+    if (!newest[rank].empty())
+      throw Error(
+          ErrorCode::kNotFound,
+          "rank 0's machine has no checkpoint in " + folder + ", rank " + std::to_string(rank) + "'s has '" + newest[rank] + "'",
+          "start with the ranks on the machines that they were on; to begin anew, remove " + folder + " on all of them");
+}
+
 }  // namespace
 
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) {
@@ -56,6 +74,8 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     }
     choice = everyone("the checkpoint", choice)[0];
     if (choice.starts_with("none ")) {
+      if (impl.settings().checkpoint_on_each_machine)
+        refuse_if_others_have_one(folder, everyone("who has one", newest_in(folder)));
       LoadReceipt receipt;
       receipt.notes.push_back(choice.substr(5));
       if (ranks.rank == 0) log_info(receipt.to_string());

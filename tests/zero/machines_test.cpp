@@ -70,6 +70,14 @@ RANK_BODY(machines) {
   expect(receipt.to_string().find("passed over three: rank 2") != std::string::npos, receipt.to_string());
   go_on(*engine, 3);
   expect(torch::equal(parameters_of(*engine), straight), "goes on bit for bit from there, too");
+  engine.reset();
+
+  world()->barrier();
+  if (world()->rank() == 0) fs::remove_all("run");  // a machine that is new
+  world()->barrier();
+  engine = engine_here();
+  contains(message_of([&] { engine->load_checkpoint("run", {.if_present = true}); }),
+           "rank 0's machine has no checkpoint in run, rank 2's has 'two'");
 }
 
 TEST(Machines, EachKeepsItsOwnFilesAndAllGoOnFromWhatAllHave) {

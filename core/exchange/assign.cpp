@@ -6,7 +6,8 @@
 namespace gannet::exchange {
 namespace {
 
-constexpr size_t kMostStates = 1'000'000;  // beyond them the question counts as undecided
+constexpr size_t kMostStates = 1'000'000;   // beyond them the question counts as undecided
+constexpr size_t kMostCandidates = 10'000;  // each is a call inside that of the one before it: a file must not fill the stack
 
 using Places = std::vector<int64_t>;
 
@@ -49,6 +50,7 @@ struct Search {
 
 Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
                   const std::function<bool(size_t, int64_t, size_t)>& fits) {
+  if (sizes.size() > kMostCandidates) return {{}, true};
   Search search{sizes, ends, fits, std::vector<int64_t>(sizes.size() + 1), std::vector<std::map<Places, int>>(sizes.size()), 0};
   for (size_t i = sizes.size(); i-- > 0;) search.left[i] = search.left[i + 1] + sizes[i];
   Places places(ends.size(), 0);

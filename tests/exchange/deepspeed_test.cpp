@@ -348,6 +348,8 @@ TEST(Assign, FindsTheOneWayThatFitsAndTellsSeveralFromNone) {
   EXPECT_FALSE(by_size({5, 4}, {{4, 5}}).groups) << "a group keeps the model's order";
   EXPECT_FALSE(by_size({5, 4}, {{4, 5}}).ambiguous);
   EXPECT_EQ(by_size(std::vector<int64_t>(3000, 7), {std::vector<int64_t>(3000, 7)}).groups, std::vector<int>(3000, 0));
+  EXPECT_EQ(by_size(std::vector<int64_t>(10'000, 7), {std::vector<int64_t>(10'000, 7)}).groups, std::vector<int>(10'000, 0));
+  EXPECT_TRUE(by_size(std::vector<int64_t>(1'000'000, 7), {std::vector<int64_t>(1'000'000, 7)}).ambiguous) << "refused, not tried";
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 //   found.read({{"parameter/h.0.weight", 0, weight.flatten()}});  // verified while it is read
 //
 // Layout of <folder>/<tag>/:
-//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices), files (bytes, XXH3 of each
-//   block), documents rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<begin>"
+//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices),
+//                            files (bytes, XXH3 of each block), documents
+//   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<begin>"
 // Staged in <folder>/.<tag>.tmp-<id>/, synced, renamed; <folder>/latest names the newest and is swapped last.
 // Names of tensors belong to the caller: what they mean is the engine's (core/engine/checkpoint.cpp).
 #pragma once

@@ -40,7 +40,7 @@ constexpr Key kRows[] = {
      "parameters are read into the memory that operators use them in"},
     {"zero_optimization/offload_param/buffer_size", kInt, "100000000", kNoEffect, ">=0", "elements of a buffer",
      "parameters are read into the memory that operators use them in"},
-    {"zero_optimization/offload_param/max_in_cpu", kInt, "1000000000", kAtStage3, ">=0", "elements kept in memory with nvme", ""},
+    {"zero_optimization/offload_param/max_in_cpu", kInt, "1000000000", kAtStage3, ">=0", "elements of a rank kept in host memory with nvme", ""},
     {"zero_optimization/offload_param/pin_memory", kBool, "true", kNoEffect, "", "page-locked memory",
      "memory between a device and the host is locked wherever the accelerator can"},
     {"zero_optimization/offload_optimizer", kSection, "null", kActive, "", "where optimizer states live", ""},

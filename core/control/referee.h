@@ -5,8 +5,8 @@
 //   referee.group("world", {0, 1});
 //   referee.enter(0, {"world", 1, "step", 12, ""}, false, now);
 //   referee.enter(1, {"world", 1, "barrier", -1, ""}, true, now);
-//   referee.verdict()->sentence;   // "the ranks make different calls: rank 1 called barrier() where rank 0 called step() of step
-//   12; ..."
+//   referee.verdict()->sentence;
+//   // "the ranks make different calls: rank 1 called barrier() where rank 0 called step() of step 12; ..."
 #pragma once
 
 #include <gannet/error.h>

@@ -50,7 +50,7 @@ zero::Part part_of(const Found& found) {
 
 // From every rank's part to the whole, to the bit: where a rank has nothing it adds zeros, byte by byte.
 at::Tensor gather(EngineBase::Impl& impl, const Found& found, const zero::Part& part, const at::Tensor& mine) {
-  if (!found.range->is_sharded()) return mine.clone().view(found.get().shape);
+  if (!found.range->is_sharded()) return mine.to(impl.device, /*non_blocking=*/false, /*copy=*/true).view(found.get().shape);
   at::Tensor whole = at::zeros({found.get().numel}, mine.options().device(impl.device));
   if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(mine);
   impl.comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();

@@ -50,6 +50,7 @@ void EngineBase::Impl::check_fit() {
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
   plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);
+  plan.buffers.max_in_cpu = static_cast<uint64_t>(sizes.offload_param.max_in_cpu);
   plan.buffers.buffer_count = static_cast<uint64_t>(sizes.offload_optimizer.buffer_count);
   zero::Room room = zero::room_of(machine_memory());
   // The model as the program made it goes when its parameters are placed.

@@ -13,6 +13,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "config/document.h"
+#include "config/settings.h"
 #include "control/environment.h"
 #include "interfaces/accelerator.h"
 #include "interfaces/optimizer.h"
@@ -119,6 +120,7 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   buffers.prefetch_bucket_size = read.number(section + "stage3_prefetch_bucket_size", buffers.prefetch_bucket_size);
   buffers.sub_group_size = read.number(section + "sub_group_size", buffers.sub_group_size);
   buffers.buffer_count = read.number(offload + "buffer_count", buffers.buffer_count);
+  buffers.max_in_cpu = read.number(section + "offload_param/max_in_cpu", config::OffloadTo().max_in_cpu);
   buffers.pin_memory = read.is_true(offload + "pin_memory", buffers.pin_memory);
   plan.placement.stage = static_cast<int>(read.number(section + "stage", 0));
   if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(offload + "device");

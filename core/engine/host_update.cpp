@@ -11,10 +11,11 @@ HostUpdate::HostUpdate(Accelerator& accelerator, Options options)
       to_host_(accelerator.make_queue("to host", options.device)),
       to_device_(accelerator.make_queue("to device", options.device)) {
   for (Slot& one : slots_) {
-    one.grad = allocate_flat(options_.numel, options_.grad_dtype, at::kCPU);
     one.param = allocate_flat(options_.numel, options_.param_dtype, at::kCPU);
-    one.grad_pin = accelerator.pin(one.grad.data_ptr(), one.grad.nbytes());
     one.param_pin = accelerator.pin(one.param.data_ptr(), one.param.nbytes());
+    if (!options_.grad_dtype) continue;
+    one.grad = allocate_flat(options_.numel, *options_.grad_dtype, at::kCPU);
+    one.grad_pin = accelerator.pin(one.grad.data_ptr(), one.grad.nbytes());
   }
 }
 
@@ -31,17 +32,12 @@ void HostUpdate::fetch(size_t index, const at::Tensor& grad, const at::Tensor& p
   one.gone.wait();  // the piece before the last went from here
   one.device_param = param;
   to_host_.wait_stream(stream);
-  to_host_.copy(one.grad.data_ptr(), grad.const_data_ptr(), grad.nbytes());
+  if (grad.defined()) to_host_.copy(one.grad.data_ptr(), grad.const_data_ptr(), grad.nbytes());
   if (options_.reads_param && param.defined()) to_host_.copy(one.param.data_ptr(), param.const_data_ptr(), param.nbytes());
   one.came = to_host_.record();
 }
 
-void* HostUpdate::grad(size_t index) {
-  slot(index).came.wait();
-  return slot(index).grad.data_ptr();
-}
-
-void* HostUpdate::param(size_t index) { return slot(index).param.data_ptr(); }
+void HostUpdate::wait(size_t index) { slot(index).came.wait(); }
 
 void HostUpdate::give_back(size_t index) {
   Slot& one = slot(index);

@@ -5,6 +5,7 @@
 //   host.fetch(0, grad, param, stream);
 //   for (size_t i = 0; i < pieces; ++i) {
 //     if (i + 1 < pieces) host.fetch(i + 1, ...);
+//     host.wait(i);
 //     update(host.grad(i), host.param(i), ...);      // on the host
 //     host.give_back(i);
 //   }
@@ -15,6 +16,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 
 #include "interfaces/queue.h"
 
@@ -25,7 +27,8 @@ class HostUpdate {
   // `reads_param`: the device's parameters are the masters; else they are only written. `pieces` are at most `numel` long.
   struct Options {
     int64_t numel = 0;
-    at::ScalarType grad_dtype = at::kFloat, param_dtype = at::kFloat;
+    std::optional<at::ScalarType> grad_dtype = {};  // none: gradients are in host memory already
+    at::ScalarType param_dtype = at::kFloat;
     bool reads_param = false;
     uint32_t device = 0;  // of the accelerator
   };
@@ -34,10 +37,11 @@ class HostUpdate {
   HostUpdate(const HostUpdate&) = delete;
 
   // Piece number `index`, in order from 0: its gradient, and where its parameters are, produced on `stream`. Undefined `param`:
-  // they do not go to the device.
+  // they do not go to the device. Undefined `grad`: it is here.
   void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);
-  void* grad(size_t index);  // waits until it has come
-  void* param(size_t index);
+  void wait(size_t index);  // until it has come
+  void* grad(size_t index) { return slot(index).grad.data_ptr(); }
+  void* param(size_t index) { return slot(index).param.data_ptr(); }
   void give_back(size_t index);
   void finish();  // until all is on the device
 

@@ -15,6 +15,7 @@
 #include "config/resolve.h"
 #include "control/watch.h"
 #include "engine/gatherer.h"
+#include "engine/host_sums.h"
 #include "engine/host_update.h"
 #include "engine/profiling.h"
 #include "engine/range.h"
@@ -67,7 +68,9 @@ struct EngineBase::Impl {
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
+  int64_t max_in_cpu_left = 0;                            // elements of a rank that may stay off the drive
   bool memory_is_apart = false;                           // the device's from the host's
+  std::unique_ptr<HostSums> host_sums;                    // null: gradients stay in the device's memory
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
@@ -137,7 +140,10 @@ struct EngineBase::Impl {
   int64_t bucket_numel() const;
   void cut_range(Range& range);
   void place_range(Range& range);
-  bool parameters_come_and_go() const;
+  Home home_for(const at::Tensor& parameter);  // max_in_cpu of a rank's elements stay off the drive, first come, first served
+  bool comes_and_goes(Home home) const;
+  bool parameters_come_and_go() const;  // any of them
+  Array make_param(const Range& range) const;
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;

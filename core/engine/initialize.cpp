@@ -177,14 +177,7 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
   param_tier_is_drive = param_tier->address(region) == nullptr;
   param_tier->release(region);
-  int64_t numel = 0;
-  for (const auto& parameter : module->parameters()) numel += parameter.numel();
-  if (!param_tier_is_drive || numel / comm->size() > settings().zero.offload_param.max_in_cpu) return;
-  param_tier_is_drive = false;
-  param_tier.reset();
-  if (comm->rank() == 0)
-    log_info("offload_param: the parameters of a rank are no more than max_in_cpu (" +
-             std::to_string(settings().zero.offload_param.max_in_cpu) + " elements) and stay in memory");
+  max_in_cpu_left = settings().zero.offload_param.max_in_cpu;
 }
 
 void EngineBase::Impl::open_optimizer(const config::Document& document, const EngineOptions& options) {
@@ -248,6 +241,14 @@ void EngineBase::Impl::create_states() {
                         "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
                         " updates shard by shard",
                     "set zero_optimization.stage to 0, or choose another optimizer");
+      const bool is_cut = std::any_of(ranges.begin(), ranges.end(), [&](const Range& other) {
+        return other.group == range.group && other.dtype == range.dtype && other.home != range.home;
+      });
+      if (state.extent == GANNET_STATE_SCALAR && is_cut)
+        throw Error(ErrorCode::kUnsupported,
+                    "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
+                        "' for a whole group, of which max_in_cpu leaves a part in memory",
+                    "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
       const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
                             : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
                                                                       : 1;
@@ -277,6 +278,7 @@ void EngineBase::Impl::create_states() {
     reduction.post_factor = settings().gradient_predivide_factor / world;
   }
   reduction.bucket_numel = bucket_numel();
+  reduction.host = host_sums.get();
   reducer = std::make_unique<Reducer>(ranges, comm, timers, reduction);
 }
 

@@ -65,15 +65,12 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
                 "register them with register_parameter or register_module; a plain member is not seen by LibTorch");
 
   std::unordered_map<const void*, size_t> group_of;
-  if (options.inference) {
-    if (parameters_come_and_go()) collect_frozen(group_of);
-    return;
-  }
+  if (options.inference) return collect_frozen(group_of);
   for (auto& given : groups_of(options, *module)) {
     const size_t index = groups.size();
     Group& group = groups.emplace_back();
     group.name = given.name.empty() ? "group " + std::to_string(index) : given.name;
-    std::map<at::ScalarType, size_t> range_of;  // this group's ranges, by dtype
+    std::map<std::pair<at::ScalarType, Home>, size_t> range_of;  // this group's ranges
     for (auto& tensor : given.parameters) {
       const void* identity = tensor.unsafeGetTensorImpl();
       const auto known = names.find(identity);
@@ -95,10 +92,12 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       if (tensor.numel() == 0) continue;
 
       const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-      const auto [slot, is_new] = range_of.emplace(dtype, ranges.size());
+      const Home home = home_for(tensor);
+      const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), ranges.size());
       if (is_new) {
         Range& range = ranges.emplace_back();
         range.group = index;
+        range.home = home;
         range.dtype = dtype;
         range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
         range.grad_dtype = settings().grad_accum_dtype ? scalar_type(*settings().grad_accum_dtype) : dtype;
@@ -108,7 +107,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       ranges[slot->second].parameters.push_back(parameter_of(name, tensor));
     }
   }
-  if (parameters_come_and_go()) collect_frozen(group_of);
+  collect_frozen(group_of);
   if (ranges.empty())
     throw Error(
         ErrorCode::kArgument,
@@ -118,7 +117,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
 void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained) {
-  std::map<at::ScalarType, size_t> range_of;
+  std::map<std::pair<at::ScalarType, Home>, size_t> range_of;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module->named_parameters()) {
     const at::Tensor& tensor = entry.value();
@@ -126,10 +125,13 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
     if (trained.contains(identity) || !tensor.is_floating_point() ||
         tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second)
       continue;
+    const Home home = home_for(tensor);
+    if (!comes_and_goes(home)) continue;
     const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-    const auto [slot, is_new] = range_of.emplace(dtype, frozen.size());
+    const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), frozen.size());
     if (is_new) {
       Range& range = frozen.emplace_back();
+      range.home = home;
       range.dtype = range.master_dtype = dtype;
       range.grad_dtype = at::ScalarType::Undefined;
     }
@@ -137,9 +139,29 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   }
 }
 
+Home EngineBase::Impl::home_for(const at::Tensor& parameter) {
+  if (!param_tier) return Home::kDevice;
+  const int64_t share = (parameter.numel() + comm->size() - 1) / comm->size();
+  if (param_tier_is_drive && share > max_in_cpu_left) return Home::kDrive;
+  if (param_tier_is_drive) max_in_cpu_left -= share;
+  return memory_is_apart ? Home::kHost : Home::kDevice;
+}
+
 // Parameters are shared out among several ranks, or kept away from the device.
+bool EngineBase::Impl::comes_and_goes(Home home) const {
+  return settings().zero.stage == 3 && (comm->size() > 1 || home != Home::kDevice);
+}
+
 bool EngineBase::Impl::parameters_come_and_go() const {
-  return settings().zero.stage == 3 && (comm->size() > 1 || (param_tier && (param_tier_is_drive || memory_is_apart)));
+  const auto does = [&](const Range& range) { return comes_and_goes(range.home); };
+  return std::any_of(ranges.begin(), ranges.end(), does) || std::any_of(frozen.begin(), frozen.end(), does);
+}
+
+Array EngineBase::Impl::make_param(const Range& range) const {
+  const int64_t numel = range.comes_and_goes ? range.own_numel : range.numel;
+  const bool is_on_tier = range.home == Home::kDrive || !param_tier_is_drive;
+  if (range.home == Home::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
+  return make_array(is_on_tier ? param_tier : nullptr, numel, range.dtype, "parameters");
 }
 
 Array EngineBase::Impl::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype,
@@ -153,10 +175,10 @@ void EngineBase::Impl::cut_range(Range& range) {
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
-  range.comes_and_goes = parameters_come_and_go();
+  range.comes_and_goes = comes_and_goes(range.home);
   // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
   range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
-                               param_tier_is_drive ? kDriveAlignment : zero::kAlignment);
+                               range.home == Home::kDrive ? kDriveAlignment : zero::kAlignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -216,10 +238,13 @@ void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {
 void EngineBase::Impl::place_range(Range& range) {
   cut_range(range);
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
-  range.param = make_array(param_tier, range.comes_and_goes ? range.own_numel : range.numel, range.dtype, "parameters");
+  range.param = make_param(range);
   if (range.has_master_copy()) range.master = make_array(state_tier, range.own_numel, range.master_dtype, "masters");
-  if (is_trained && range.is_sharded())
-    range.grad = allocate_flat(range.shards_gradients() ? range.own_numel : range.numel, range.grad_dtype, device);
+  const int64_t grad_numel = range.shards_gradients() ? range.own_numel : range.numel;
+  if (is_trained && host_sums)
+    range.grad = host_sums->allocate(grad_numel, range.grad_dtype);
+  else if (is_trained && range.is_sharded())
+    range.grad = allocate_flat(grad_numel, range.grad_dtype, device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
@@ -279,6 +304,9 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
+  if (updates_on_host() && settings().zero.stage >= 2)
+    host_sums = std::make_unique<HostSums>(*accelerator, device_index(), 2 * bucket_numel() * int64_t{sizeof(float)},
+                                           [this] { return current_stream(); });
   if (parameters_come_and_go()) {
     const auto& zero = settings().zero;
     std::optional<Gatherer::ToDevice> to_device;
@@ -297,6 +325,18 @@ void EngineBase::Impl::place_module() {
       place_range(range);
       for (auto& parameter : range.parameters) placed.insert(parameter.tensor.unsafeGetTensorImpl());
     }
+
+  if (param_tier_is_drive && comm->rank() == 0) {
+    int64_t kept = 0, all = 0;
+    for (const auto* each : {&ranges, &frozen})
+      for (const auto& range : *each) {
+        all += range.own_numel;
+        if (range.home != Home::kDrive) kept += range.own_numel;
+      }
+    if (kept > 0)
+      log_info("offload_param: " + std::to_string(kept) + " of a rank's " + std::to_string(all) +
+               " elements stay in memory (max_in_cpu is " + std::to_string(settings().zero.offload_param.max_in_cpu) + ")");
+  }
 
   // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
   const auto dtype = training_dtype(settings());

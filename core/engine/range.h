@@ -34,8 +34,13 @@ struct TrainedParameter {
 // What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
+// Where parameters' bytes are while no operator reads them: with the device, in host memory beside a device with its own, or on a
+// drive (offload_param).
+enum class Home { kDevice, kHost, kDrive };
+
 struct Range {
   size_t group = 0;
+  Home home = Home::kDevice;
   at::ScalarType dtype;         // of the module's parameters
   at::ScalarType master_dtype;  // fp32 for 16-bit parameters, else dtype
   at::ScalarType grad_dtype;    // gradients are accumulated in it

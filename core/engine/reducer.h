@@ -8,6 +8,8 @@
 //   sharded states     the same; reduce-scatter in place at a boundary, after which only this rank's shards are whole
 //   sharded gradients  a buffer for the bucket at hand; reduce-scatter in every backward, added to this rank's shards
 //   and parameters     the same; each tensor is cut for all ranks, so that the buffer has the ranks' parts of its tensors by rank
+//
+// Gradients kept in host memory go there from where they are made: from the bucket, or on one rank from autograd's tensor.
 #pragma once
 
 #include <deque>
@@ -15,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/host_sums.h"
 #include "engine/range.h"
 #include "engine/timers.h"
 #include "interfaces/comm.h"
@@ -28,6 +31,7 @@ class Reducer {
     std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
     double pre_factor = 1.0;   // gradients are multiplied by it before the all-reduce (prescale, predivide)
     double post_factor = 1.0;  // and by this after it, which costs no pass: it is folded into the norm and the update
+    HostSums* host = nullptr;  // gradients are kept in its memory; null: in the device's
   };
 
   Reducer(std::vector<Range>& ranges, CommGroup* comm, Timers& timers, Options options);
@@ -46,7 +50,7 @@ class Reducer {
   bool is_broken_off() const { return in_backward_; }  // between two calls of the engine: backward ended in an exception
   // Where sums over ranks are in place: back to parts of the ranks that add up to them, so that further gradients may be added.
   void unreduce();
-  void wait_for_sums() { holds_sums() ? wait() : unreduce(); }  // what is gathered so far is at rest, and as it can be kept
+  void wait_for_sums();  // what is gathered so far is at rest, and as it can be kept
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
   // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some
@@ -91,7 +95,7 @@ class Reducer {
   void put(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
-  void give_back(Bucket& bucket);
+  void give_back(Bucket& bucket, HostSums::Ticket read_by = 0);
   void tell_flight(const Bucket& bucket) const;
   [[noreturn]] void came_late(const TrainedParameter& parameter) const;
   void zero_missing(Range& range, size_t first, size_t last);
@@ -108,8 +112,12 @@ class Reducer {
   bool reduced_ = false;
   bool finished_ = true;  // no work is in flight
   size_t next_bucket_ = 0;
-  std::deque<Bucket*> flying_;     // sharded gradients: sent, and not finished; in that order
-  std::vector<at::Tensor> spare_;  // buffers of the largest bucket's size
+  std::deque<Bucket*> flying_;  // sharded gradients: sent, and not finished; in that order
+  struct Spare {
+    at::Tensor memory;             // of the largest bucket's size
+    HostSums::Ticket read_by = 0;  // what may still read it, on its way to the host
+  };
+  std::vector<Spare> spare_;
   int64_t largest_bucket_ = 0;
   std::mutex mutex_;             // devices' autograd threads call hooks side by side
   std::shared_ptr<bool> alive_;  // hooks of a dead engine do nothing

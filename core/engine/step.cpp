@@ -116,7 +116,7 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   for (auto& range : ranges) {
     is_sharded = is_sharded || range.is_sharded();
     for (const Piece& piece : pieces_of(range, kNoPages)) {
-      if (device.is_cpu()) {
+      if (piece.grad.is_cpu()) {
         const NormResult part =
             sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
         squares += part.sum_of_squares;

@@ -105,9 +105,12 @@ HostUpdate& EngineBase::Impl::host_update(const Range& range) {
   host_updates.resize(ranges.size());
   auto& one = host_updates[static_cast<size_t>(&range - ranges.data())];
   if (!one)
-    one =
-        std::make_unique<HostUpdate>(*accelerator, HostUpdate::Options{std::min(page_numel(), range.own_numel), range.grad_dtype,
-                                                                       range.dtype, !range.has_master_copy(), device_index()});
+    one = std::make_unique<HostUpdate>(
+        *accelerator, HostUpdate::Options{.numel = std::min(page_numel(), range.own_numel),
+                                          .grad_dtype = host_sums ? std::nullopt : std::optional(range.grad_dtype),
+                                          .param_dtype = range.dtype,
+                                          .reads_param = !range.has_master_copy(),
+                                          .device = device_index()});
   return *one;
 }
 
@@ -117,10 +120,11 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   const Arrays arrays(range, optimizer);
   const std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
   HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
-  const bool param_on_device = !param_tier || !range.comes_and_goes;
+  const bool param_on_device = range.home == Home::kDevice;
   const auto fetch = [&](size_t i) {
     if (host && i < pieces.size())
-      host->fetch(i, pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
+      host->fetch(i, host_sums ? at::Tensor() : pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(),
+                  current_stream());
   };
   std::vector<void*> states;
   const auto arguments = [&](const Pages& pages, size_t i) {
@@ -135,7 +139,8 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.grad = piece.grad.const_data_ptr();
     args.out = arrays.out(pages, piece);
     if (host) {
-      args.grad = host->grad(i);
+      host->wait(i);
+      if (!host_sums) args.grad = host->grad(i);
       if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
     }
     arrays.states(pages, piece, states);

@@ -1,72 +1,79 @@
 #include "exchange/assign.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
 namespace gannet::exchange {
 namespace {
 
-constexpr size_t kMostStates = 1'000'000;   // beyond them the question counts as undecided
-constexpr size_t kMostCandidates = 10'000;  // each is a call inside that of the one before it: a file must not fill the stack
+constexpr size_t kMostStates = 1'000'000;  // beyond them the question counts as undecided
+constexpr int kLeftOver = -1;
 
-using Places = std::vector<int64_t>;
+using Places = std::vector<int64_t>;  // [group] how far it is filled
 
-struct Search {
-  const std::vector<int64_t>& sizes;
-  const Places& ends;
-  const std::function<bool(size_t, int64_t, size_t)>& fits;
-  std::vector<int64_t> left;                 // [candidate] places that it and those behind it can fill
-  std::vector<std::map<Places, int>> known;  // [candidate] ways from here on: 0, 1, or 2 for more
-  size_t states = 0;
-
-  // Calls `visit(group, places)` for each choice that this candidate has.
-  template <class Visit>
-  void choices(size_t candidate, const Places& places, const Visit& visit) {
-    for (size_t g = 0; g < ends.size(); ++g) {
-      if (sizes[candidate] > ends[g] - places[g] || !fits(g, places[g], candidate)) continue;
-      Places after = places;
-      after[g] += sizes[candidate];
-      visit(static_cast<int>(g), after);
-    }
-    visit(-1, places);
-  }
-
-  int ways(size_t candidate, const Places& places) {
-    const int64_t missing =
-        std::transform_reduce(ends.begin(), ends.end(), places.begin(), int64_t{0}, std::plus<>(), std::minus<>());
-    if (missing > left[candidate]) return 0;
-    if (candidate == sizes.size()) return missing == 0;
-    if (const auto found = known[candidate].find(places); found != known[candidate].end()) return found->second;
-    if (++states > kMostStates) return 2;
-    int sum = 0;
-    choices(candidate, places, [&](int, const Places& after) {
-      if (sum < 2) sum += ways(candidate + 1, after);
-    });
-    return known[candidate][places] = sum < 2 ? sum : 2;
-  }
+struct State {
+  std::vector<int> choices;  // groups that the candidate at hand can go to, and kLeftOver
+  int ways = 0;              // to fill all groups from here on: 0, 1, or 2 for more
 };
+using Layer = std::map<Places, State>;  // what the candidates before one can have filled
+
+Places after(Places places, int group, int64_t size) {
+  if (group != kLeftOver) places[static_cast<size_t>(group)] += size;
+  return places;
+}
+
+// [candidate], and one behind the last. Empty where there are more than kMostStates. Layer by layer, not by recursion: a file can
+// have more candidates than a stack has room for calls.
+std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& ends,
+                             const std::function<bool(size_t, int64_t, size_t)>& fits) {
+  int64_t left = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const int64_t wanted = std::accumulate(ends.begin(), ends.end(), int64_t{0});
+  size_t count = 0;
+  std::vector<Layer> layers(sizes.size() + 1);
+  if (wanted <= left) layers[0][Places(ends.size(), 0)];
+  for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
+    const int64_t size = sizes[candidate];
+    left -= size;
+    for (auto& [places, state] : layers[candidate]) {
+      const int64_t missing = wanted - std::accumulate(places.begin(), places.end(), int64_t{0});
+      // Only what those behind this candidate can still fill.
+      for (size_t g = 0; g < ends.size() && missing - size <= left; ++g)
+        if (size <= ends[g] - places[g] && fits(g, places[g], candidate)) state.choices.push_back(static_cast<int>(g));
+      if (missing <= left) state.choices.push_back(kLeftOver);
+      for (const int group : state.choices) layers[candidate + 1][after(places, group, size)];
+    }
+    count += layers[candidate].size();
+    if (count > kMostStates) return {};
+  }
+  return layers;
+}
 
 }  // namespace
 
 Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
                   const std::function<bool(size_t, int64_t, size_t)>& fits) {
-  if (sizes.size() > kMostCandidates) return {{}, true};
-  Search search{sizes, ends, fits, std::vector<int64_t>(sizes.size() + 1), std::vector<std::map<Places, int>>(sizes.size()), 0};
-  for (size_t i = sizes.size(); i-- > 0;) search.left[i] = search.left[i + 1] + sizes[i];
+  std::vector<Layer> layers = layers_of(sizes, ends, fits);
+  if (layers.empty()) return {{}, true};
+  for (auto& [places, state] : layers.back()) state.ways = places == ends;
+  for (size_t candidate = sizes.size(); candidate-- > 0;)
+    for (auto& [places, state] : layers[candidate])
+      for (const int group : state.choices)
+        state.ways = std::min(2, state.ways + layers[candidate + 1].at(after(places, group, sizes[candidate])).ways);
+
   Places places(ends.size(), 0);
-  const int ways = search.ways(0, places);
-  if (ways != 1) return {{}, ways > 1};
+  const auto start = layers[0].find(places);
+  if (start == layers[0].end() || start->second.ways == 0) return {{}, false};
+  if (start->second.ways > 1) return {{}, true};
   std::vector<int> groups;
   for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
-    int chosen = -1;
-    Places then = places;
-    search.choices(candidate, places, [&](int group, const Places& after) {
-      if (search.ways(candidate + 1, after) == 0) return;
-      chosen = group;
-      then = after;
-    });
-    groups.push_back(chosen);
-    places = then;
+    for (const int group : layers[candidate].at(places).choices) {
+      Places then = after(places, group, sizes[candidate]);
+      if (layers[candidate + 1].at(then).ways == 0) continue;
+      groups.push_back(group);
+      places = std::move(then);
+      break;
+    }
   }
   return {groups, false};
 }

@@ -1,7 +1,7 @@
 // Writes a dict of tensors as torch.save does, for torch.load(weights_only=True) and for PtFile:
 //
-//   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});   // tied ones are stored
-//   once
+//   // tied ones are stored once
+//   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});
 //
 // and one tensor after the other, for what is larger than memory:
 //

@@ -1,15 +1,12 @@
 // The stack machine of a pickle. Instructions and their operands: Python's pickletools, protocols 0 to 5.
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "exchange/pickle.h"
+#include "exchange/pickle_constants.h"
 #include "exchange/pickle_maker.h"
-#include "exchange/pickle_text.h"
 
 namespace gannet::exchange {
 namespace {
@@ -18,13 +15,15 @@ using Kind = Object::Kind;
 
 class Unpickler {
  public:
-  Unpickler(Cursor& cursor, const PickleLimits& limits) : in_(cursor), make_(cursor, limits) {}
+  Unpickler(Cursor& cursor, const PickleLimits& limits) : in_(cursor), make_(cursor, limits), constants_(cursor, make_) {}
 
   Pickle run() {
     while (true) {
       const auto instruction = static_cast<unsigned char>(in_.take(1, "an instruction")[0]);
       if (instruction == '.') break;
-      if (!constant(instruction) && !container(instruction) && !object(instruction) && !remembered(instruction))
+      if (Built* constant = constants_.read(instruction))
+        push(constant);
+      else if (!container(instruction) && !object(instruction) && !remembered(instruction))
         unknown(instruction);
     }
     if (stack_.size() != 1 || !marks_.empty())
@@ -55,146 +54,6 @@ class Unpickler {
     marks_.pop_back();
     return mark;
   }
-  std::string text(uint64_t count, const char* what) {
-    in_.need(count, what);
-    make_.charge(count);
-    return in_.text(count, what);
-  }
-  template <class Length>
-  uint64_t length(const char* what) {
-    const auto count = in_.number<Length>(what);
-    if (std::is_signed_v<Length> && count < 0) make_.corrupt(std::string(what) + " has a negative length");
-    return static_cast<uint64_t>(count);
-  }
-  template <class Length>
-  void push_text(Kind kind, const char* what) {
-    push(make_.make(kind, text(length<Length>(what), what)));
-  }
-
-  // Two's complement, little-endian. What 64 bits do not hold is kept as its bytes.
-  void push_long(uint64_t count) {
-    std::string bytes = text(count, "an integer");
-    const char fill = !bytes.empty() && (bytes.back() & 0x80) ? '\xff' : '\0';
-    if (bytes.size() <= sizeof(int64_t)) {
-      bytes.resize(sizeof(int64_t), fill);
-      int64_t value;
-      std::memcpy(&value, bytes.data(), sizeof(value));
-      return push(make_.integer(value));
-    }
-    Built* record = make_.make(Kind::kRecord, "builtins.int");
-    make_.add_item(*record, *make_.make(Kind::kBytes, std::move(bytes)));
-    push(record);
-  }
-
-  void push_decimal(std::string_view digits) {
-    if (digits == "00" || digits == "01") return push(make_.boolean(digits == "01"));
-    if (digits.ends_with('L')) digits.remove_suffix(1);
-    int64_t value = 0;
-    const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (code == std::errc::result_out_of_range)
-      make_.unsupported("the integer " + shown(digits) + " has more than 64 bits", "save the file with a newer pickle protocol");
-    if (code != std::errc() || end != digits.data() + digits.size())
-      make_.corrupt("an integer should be here, found " + shown(digits));
-    push(make_.integer(value));
-  }
-
-  void push_number(double value) {
-    Built* number = make_.make(Kind::kNumber);
-    number->number = value;
-    push(number);
-  }
-
-  void push_number(std::string_view digits) {
-    const std::string copy(digits.substr(0, 64));
-    char* end = nullptr;
-    const double value = std::strtod(copy.c_str(), &end);
-    if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size())
-      make_.corrupt("a number should be here, found " + shown(digits));
-    push_number(value);
-  }
-
-  bool constant(unsigned char instruction) {
-    switch (instruction) {
-      case 'N':
-        push(make_.none());
-        return true;
-      case 0x88:
-        push(make_.boolean(true));
-        return true;
-      case 0x89:
-        push(make_.boolean(false));
-        return true;
-      case 'I':
-        push_decimal(in_.line("an integer"));
-        return true;
-      case 'L':
-        push_decimal(in_.line("an integer"));
-        return true;
-      case 'J':
-        push(make_.integer(in_.number<int32_t>("an integer")));
-        return true;
-      case 'K':
-        push(make_.integer(in_.number<uint8_t>("an integer")));
-        return true;
-      case 'M':
-        push(make_.integer(in_.number<uint16_t>("an integer")));
-        return true;
-      case 0x8a:
-        push_long(length<uint8_t>("an integer"));
-        return true;
-      case 0x8b:
-        push_long(length<int32_t>("an integer"));
-        return true;
-      case 'F':
-        push_number(in_.line("a number"));
-        return true;
-      case 'G':
-        push_number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
-        return true;
-      case 'S':
-        push_line(&unquoted);
-        return true;
-      case 'V':
-        push_line(&unescaped);
-        return true;
-      case 'T':
-        push_text<int32_t>(Kind::kString, "a string");
-        return true;
-      case 'U':
-        push_text<uint8_t>(Kind::kString, "a string");
-        return true;
-      case 'X':
-        push_text<uint32_t>(Kind::kString, "a string");
-        return true;
-      case 0x8c:
-        push_text<uint8_t>(Kind::kString, "a string");
-        return true;
-      case 0x8d:
-        push_text<uint64_t>(Kind::kString, "a string");
-        return true;
-      case 'B':
-        push_text<uint32_t>(Kind::kBytes, "bytes");
-        return true;
-      case 'C':
-        push_text<uint8_t>(Kind::kBytes, "bytes");
-        return true;
-      case 0x8e:
-      case 0x96:
-        push_text<uint64_t>(Kind::kBytes, "bytes");
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  void push_line(std::optional<std::string> (*decode)(std::string_view)) {
-    const std::string_view line = in_.line("a string");
-    make_.charge(4 * line.size());
-    std::optional<std::string> decoded = decode(line);
-    if (!decoded) make_.corrupt("a string should be here, found " + shown(line));
-    push(make_.make(Kind::kString, std::move(*decoded)));
-  }
-
   // The values above the last mark, put into `into`.
   void take_items(Built& into, size_t begin) {
     for (size_t i = begin; i < stack_.size(); ++i) make_.add_item(into, *stack_[i]);
@@ -401,7 +260,7 @@ class Unpickler {
                             "save it with pickle_protocol=2");
         return true;
       case 0x95:
-        in_.need(length<uint64_t>("a frame"), "a frame");
+        in_.need(in_.number<uint64_t>("a frame"), "a frame");
         return true;
       case '0':
         pop();
@@ -459,6 +318,7 @@ class Unpickler {
 
   Cursor& in_;
   Maker make_;
+  Constants constants_;
   std::vector<Built*> stack_, memo_;
   std::vector<size_t> marks_;
 };

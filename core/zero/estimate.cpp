@@ -78,7 +78,9 @@ Bytes estimate(const Plan& plan) {
   const uint64_t all = model.parameters, own = share(all, ranks);
   const Tier optimizer = placement.offload_optimizer;
 
-  put((placement.stage >= 3 ? own : all) * model.param_bytes, placement.offload_param);
+  const uint64_t kept = placement.offload_param == Tier::kNvme ? std::min(own, buffers.max_in_cpu) : 0;
+  put(((placement.stage >= 3 ? own : all) - kept) * model.param_bytes, placement.offload_param);
+  on_host(kept * model.param_bytes);
 
   // An optimizer that runs beside the device cannot take the device's parameters for masters: it has a copy.
   const bool is_apart = optimizer != Tier::kNone && !device_is_host;
@@ -92,8 +94,8 @@ Bytes estimate(const Plan& plan) {
   put((shards_gradients ? own : all) * model.grad_bytes, shards_gradients && is_apart ? Tier::kCpu : Tier::kNone);
   // One rank has nothing to reduce, and gathers only what lies elsewhere.
   if (shards_gradients && (ranks > 1 || is_apart)) on_device(2 * bucket_numel(plan) * model.grad_bytes);
-  if (placement.stage >= 3 && (ranks > 1 || placement.offload_param != Tier::kNone))
-    on_device(gathered_numel(plan) * model.param_bytes);
+  const bool stays = placement.offload_param == Tier::kNone || (device_is_host && kept == own);
+  if (placement.stage >= 3 && (ranks > 1 || !stays)) on_device(gathered_numel(plan) * model.param_bytes);
 
   bytes.checkpoint = share(checkpoint_bytes(model), ranks);
   return bytes;

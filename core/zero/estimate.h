@@ -45,6 +45,7 @@ struct BufferSizes {
   uint64_t sub_group_size = 1'000'000'000;
   uint64_t buffer_count = 4;
   bool pin_memory = true;
+  uint64_t max_in_cpu = 0;  // of parameters offloaded to NVMe: elements of a rank that stay in host memory. A config's: 1e9
 };
 
 struct Plan {  // what is to be trained, on how many ranks, and where things are put

@@ -60,7 +60,8 @@ std::string use_of(const Plan& plan, const Room& room) {
   return room.host ? size_text(needed) + " of " + size_text(*room.host) + " of host memory" : size_text(bytes.host) + " a rank";
 }
 
-std::string keys_of(const Placement& from, const Placement& to) {
+std::string keys_of(const Plan& now, const Placement& to) {
+  const Placement& from = now.placement;
   std::vector<std::string> keys;
   const std::string section = "zero_optimization.";
   if (to.stage != from.stage) keys.push_back(section + "stage to " + std::to_string(to.stage));
@@ -71,6 +72,8 @@ std::string keys_of(const Placement& from, const Placement& to) {
   };
   device("offload_optimizer", from.offload_optimizer, to.offload_optimizer);
   device("offload_param", from.offload_param, to.offload_param);
+  if (to.offload_param == Tier::kNvme && (from.offload_param != Tier::kNvme || now.buffers.max_in_cpu > 0))
+    keys.push_back(section + "offload_param.max_in_cpu to 0");
   return keys.empty() ? "" : "set " + join(keys, ", ");
 }
 
@@ -83,7 +86,7 @@ std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool d
           "no stage and no offload" + std::string(room.nvme ? "" : " to host memory") + " makes it fit, on any number of ranks";
       if (!room.nvme) text += "; a folder named by nvme_path could take optimizer states and parameters";
     } else {
-      const std::string keys = keys_of(plan.placement, change->placement);
+      const std::string keys = keys_of(plan, change->placement);
       if (change->ranks == plan.ranks) {
         text = to_string(change->placement) + " fits: " + use_of(*change, room);
       } else {
@@ -134,13 +137,14 @@ std::optional<Plan> smallest_change(const Plan& plan, const Room& given) {
   if (!room.nvme && uses_nvme(plan.placement)) room.nvme = UINT64_MAX;  // its folder is named already
   const auto placements = placements_from(plan.placement);
   Plan change = plan;
+  change.buffers.max_in_cpu = 0;
   for (const Placement& placement : placements) {
     change.placement = placement;
     if (fits(change, room)) return change;
   }
   std::optional<Plan> best;
   for (const Placement& placement : placements) {
-    change = plan;
+    change.ranks = plan.ranks;
     change.placement = placement;
     const auto ranks = ranks_that_fit(change, room);
     if (!ranks || (best && *ranks >= best->ranks)) continue;

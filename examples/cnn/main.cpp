@@ -4,8 +4,8 @@
 //   cnn --deepspeed_config ds_config_bf16.json           the same in bf16
 //   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
-//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again, it goes on
-//   there
+//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again,
+//                                                      it goes on there
 //
 // ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
 #include <gannet/gannet.h>

@@ -4,22 +4,19 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 
 #include <gannet/sdk_accelerator.hpp>
 #include <numeric>
-#include <optional>
 #include <thread>
 
-#include "accelerators/opened.h"
+#include "accelerators/every.h"
 #include "plugin/handshake.h"
 #include "plugin/support.h"
 
 namespace gannet::test {
 namespace {
 
-using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr int64_t kNumel = 1000;
@@ -32,30 +29,9 @@ Floats counted_from(float first) {
   return floats;
 }
 
-class EveryQueue : public testing::TestWithParam<std::string> {
+class EveryQueue : public EveryAccelerator {
  protected:
-  void SetUp() override {
-    const bool is_shaken = GetParam() == "shaken_fake";  // copies begin late, each at another time
-    const std::string name = is_shaken ? "fake" : GetParam();
-    if (!plugin::Registry({}).find(GANNET_KIND_ACCELERATOR, name)) GTEST_SKIP() << "not built here";
-    try {
-      opened_.emplace(name, is_shaken ? Dict{{"delay_us", 2000}} : Dict());
-    } catch (const Error& error) {
-      ASSERT_THAT(error.code(), AnyOf(ErrorCode::kUnavailable, ErrorCode::kUnsupported)) << error.what();
-      GTEST_SKIP() << error.what();
-    }
-    opened().set_device(0);
-  }
-  Accelerator& opened() { return opened_->accelerator; }
-  at::Device device() { return at::Device(static_cast<c10::DeviceType>(opened().device(0).torch_device_type)); }
   at::Tensor device_floats() { return at::empty({kNumel}, at::TensorOptions().device(device())); }
-  void* compute_stream() {
-    if (!opened().has(GANNET_ACCELERATOR_STREAMS)) return nullptr;
-    return opened().native_stream(0, c10::impl::VirtualGuardImpl(device().type()).getStream(at::Device(device().type(), 0)).id());
-  }
-
- private:
-  std::optional<Opened> opened_;
 };
 
 TEST_P(EveryQueue, CopiesInTheOrderGiven) {
@@ -211,8 +187,7 @@ TEST_P(EveryQueue, ADeviceThatIsNotThereHasNone) {
               HasSubstr("there is no device " + std::to_string(count)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Plugins, EveryQueue, testing::Values("cpu", "fake", "shaken_fake", "cuda"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Plugins, EveryQueue, kEveryAccelerator, [](const auto& info) { return info.param; });
 
 // ---- Plugins that break the contract ---------------------------------------------------------------------------------
 

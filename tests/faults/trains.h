@@ -2,9 +2,8 @@
 //
 // It trains 6 steps; the rank VICTIM meets FAULT in phase WHERE of step 3:
 //   FAULT     kill, stop, return (an exception of the program's own), io (what GANNET_FAULT says begins), or empty
-//   WHERE     forward, backward, reduce (gradients are on their way), update (before step()), step (at its end, where the next
-//   rate is
-//             asked for), save, load, barrier
+//   WHERE     forward, backward, reduce (gradients are on their way), update (before step()), step (at its end,
+//             where the next rate is asked for), save, load, barrier
 //   STAGE     of ZeRO; TIER: where states and, at stage 3, parameters are; DRIVE: the tier's folder
 //   FOLDER    for checkpoints: of step 2 and every later one where WHERE is save or load, or SAVES is set
 //   RESUME    goes on from the newest one

@@ -34,13 +34,17 @@ Bytes counted(const Plan& plan) {
   };
   const bool apart = at.offload_optimizer != Tier::kNone && !plan.device_is_host;
   const uint64_t master = apart && m.master_bytes == 0 ? m.param_bytes : m.master_bytes;
-  in[memory.at(at.offload_param)] += mine(3) * m.param_bytes;
+  const bool may_stay = at.offload_param == Tier::kNvme;
+  const uint64_t params = mine(3);
+  for (uint64_t i = 0; i < params; ++i)
+    in[may_stay && i < plan.buffers.max_in_cpu ? "pinned" : memory.at(at.offload_param)] += m.param_bytes;
+  const bool all_stay = may_stay && plan.device_is_host && params <= plan.buffers.max_in_cpu;
   in[memory.at(at.offload_optimizer)] += mine(1) * master + mine(1) * m.state_bytes;
   in[at.stage >= 2 && apart ? "pinned" : "device"] += mine(2) * m.grad_bytes;
   if (at.stage >= 2 && (plan.ranks > 1 || apart))
     for (int bucket = 0; bucket < 2; ++bucket)
       in["device"] += std::max<uint64_t>(plan.buffers.reduce_bucket_size, m.largest) * m.grad_bytes;
-  if (at.stage == 3 && (plan.ranks > 1 || at.offload_param != Tier::kNone))
+  if (at.stage == 3 && (plan.ranks > 1 || (at.offload_param != Tier::kNone && !all_stay)))
     in["device"] += (m.largest + m.largest + plan.buffers.prefetch_bucket_size) * m.param_bytes;
   if (at.offload_optimizer == Tier::kNvme)
     for (uint64_t page = 0; page < plan.buffers.buffer_count; ++page)
@@ -56,19 +60,23 @@ TEST(Estimate, CountsEveryElementOfEveryStageTierDtypeAndNumberOfRanks) {
   for (const Placement& placement : legal_placements())
     for (const uint32_t ranks : {1u, 2u, 4u, 8u})
       for (const uint32_t param_bytes : {2u, 4u, 8u})
-        for (const bool device_is_host : {false, true}) {
-          Plan plan{
-              .model = {.parameters = 80'000,
-                        .largest = 3'000,
-                        .param_bytes = param_bytes,
-                        .grad_bytes = param_bytes == 2 ? 4 : param_bytes,
-                        .master_bytes = param_bytes == 2 ? 4u : 0u,
-                        .state_bytes = 2 * std::max(4u, param_bytes)},
-              .ranks = ranks,
-              .ranks_per_host = 2,
-              .device_is_host = device_is_host,
-              .placement = placement,
-              .buffers = {.reduce_bucket_size = 5'000, .prefetch_bucket_size = 1'000, .sub_group_size = 700, .buffer_count = 3}};
+        for (const auto& [device_is_host, max_in_cpu] :
+             {std::pair(false, 0u), std::pair(true, 0u), std::pair(false, 9'000u), std::pair(true, 90'000u)}) {
+          Plan plan{.model = {.parameters = 80'000,
+                              .largest = 3'000,
+                              .param_bytes = param_bytes,
+                              .grad_bytes = param_bytes == 2 ? 4 : param_bytes,
+                              .master_bytes = param_bytes == 2 ? 4u : 0u,
+                              .state_bytes = 2 * std::max(4u, param_bytes)},
+                    .ranks = ranks,
+                    .ranks_per_host = 2,
+                    .device_is_host = device_is_host,
+                    .placement = placement,
+                    .buffers = {.reduce_bucket_size = 5'000,
+                                .prefetch_bucket_size = 1'000,
+                                .sub_group_size = 700,
+                                .buffer_count = 3,
+                                .max_in_cpu = max_in_cpu}};
           const Bytes found = estimate(plan), expected = counted(plan);
           const std::string where = to_string(placement) + " on " + std::to_string(ranks) + " ranks, " +
                                     std::to_string(param_bytes) + " bytes, device_is_host " + std::to_string(device_is_host);
@@ -229,6 +237,17 @@ TEST(Fit, SaysWhatLacksOfEachMemoryAndWhatToSet) {
   EXPECT_EQ(stage.next_step(), "stage 2 fits: 3.5 GiB of 4.0 GiB of device memory; set zero_optimization.stage to 2");
   const Error nvme = error_of([&] { fit(billion(2, {.stage = 2}), room(3, 12, 100)); });
   EXPECT_THAT(nvme.next_step(), HasSubstr("set zero_optimization.offload_optimizer.device to \"nvme\" and its nvme_path"));
+}
+
+// What stays in memory beside NVMe can go there too: no other placement is wanted for that.
+TEST(Fit, ParametersThatStayInMemoryBesideNvmeGoThereFirst) {
+  Plan plan = billion(1, {.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kNvme});
+  plan.device_is_host = true;
+  const uint64_t bare = estimate(plan).host;
+  plan.buffers.max_in_cpu = 1'000'000'000;
+  const Error error = error_of([&] { fit(plan, {.host = bare + kGiB, .nvme = 100 * kGiB}); });
+  EXPECT_THAT(error.next_step(), HasSubstr("set zero_optimization.offload_param.max_in_cpu to 0"));
+  EXPECT_THAT(error.next_step(), Not(HasSubstr("device to")));
 }
 
 TEST(Fit, SaysWhereNoNumberOfRanksWouldDo) {  // the largest parameter alone is larger than the device

@@ -131,6 +131,106 @@ TEST_F(Offload, ChangesNoBitOnADeviceWithMemoryOfItsOwn) {
   for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("agree", count, with({{"ACCELERATOR", "fake"}})));
 }
 
+// Gradients of a device with memory of its own are kept in the host's, in another dtype, over three micro-batches, in buckets of
+// which several are on their way: as those that stay.
+RANK_BODY(gradients_agree) {
+  gannet::init_distributed({.timeout_seconds = 60});
+  const auto run_of = [](const Case& one, const char* states, const Dict& more) {
+    Dict config = config_of(one.stage, states, "none", "bf16");
+    config["gradient_accumulation_steps"] = 3;
+    config["accelerator"] = Dict{{"type", "fake"}, {"params", Dict{{"delay_us", 3000}}}};
+    config["zero_optimization"].as_dict()["reduce_bucket_size"] = 1000;  // a bucket for each tensor
+    for (const auto& [key, value] : more.entries()) config[key] = value;
+    torch::manual_seed(1);
+    return gannet::initialize(std::make_shared<WideImpl>(), {.config = config}).engine;
+  };
+  const Dict kMore[] = {{},
+                        {{"data_types", Dict{{"grad_accum_dtype", "fp32"}}}, {"communication_data_type", "bf16"}},
+                        {{"data_types", Dict{{"grad_accum_dtype", "bf16"}}}, {"communication_data_type", "fp32"}}};
+  for (const Case& one : {Case{2, "cpu", "none"}, Case{3, "cpu", "none"}, Case{3, "nvme", "none"}})
+    for (const Dict& more : kMore) {
+      const auto stays = run_of(one, "none", more), goes = run_of(one, one.states, more);
+      const std::string what = "stage " + std::to_string(one.stage) + ", states on " + one.states;
+      expect(!stays->impl().host_sums && goes->impl().host_sums, what + ": who keeps gradients on the host");
+      for (int64_t micro_batch = 0; micro_batch < 6; ++micro_batch) {
+        auto [x, y] = make_batch(micro_batch * stays->world_size() + stays->rank(), 4);
+        for (auto* engine : {stays.get(), goes.get()})
+          engine->backward(engine->forward(x, y), {.create_graph = micro_batch == 4});
+        if (micro_batch % 3 == 2)
+          for (const std::string& name : stays->parameter_names())
+            expect(torch::equal(stays->full_gradient(name), goes->full_gradient(name)), what + ": the gradient of " + name);
+        for (auto* engine : {stays.get(), goes.get()}) engine->step();
+        if (micro_batch != 1) continue;
+        const std::string tag = "between" + std::to_string(one.stage) + one.states + std::to_string(&more - kMore);
+        goes->save_checkpoint(variable("FOLDER") + "/between", {.tag = tag});
+        goes->load_checkpoint(variable("FOLDER") + "/between", {.tag = tag});
+      }
+      expect(torch::equal(parameters_of(*stays), parameters_of(*goes)), what + ": parameters");
+    }
+}
+
+TEST_F(Offload, GradientsOnTheHostAreThoseOfTheDevice) {
+  for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("gradients_agree", count, with({{"ACCELERATOR", "fake"}})));
+}
+
+// Some parameters stay in memory, the others are on the drive: no value knows of it, nor does a checkpoint.
+RANK_BODY(keeps_in_part) {
+  gannet::init_distributed({.timeout_seconds = 60});
+  const auto run_of = [](const char* parameters, int64_t max_in_cpu, const char* dtype) {
+    Dict config = config_of(3, "cpu", parameters, dtype);
+    Dict& zero = config["zero_optimization"].as_dict();
+    if (zero.find("offload_param")) zero["offload_param"].as_dict()["max_in_cpu"] = max_in_cpu;
+    torch::manual_seed(1);
+    return gannet::initialize(std::make_shared<WideImpl>(), {.config = config}).engine;
+  };
+  const auto micro_batch = [](gannet::EngineBase& any, int64_t index) {
+    auto& engine = static_cast<gannet::Engine<WideImpl>&>(any);
+    auto [x, y] = make_batch(index * engine.world_size() + engine.rank(), 4);
+    engine.backward(engine.forward(x, y));
+    engine.step();
+  };
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const auto plain = run_of("none", 0, dtype), part = run_of("nvme", 5000, dtype), all = run_of("nvme", 1'000'000, dtype);
+    int64_t here = 0, there = 0;
+    for (const auto* ranges : {&part->impl().ranges, &part->impl().frozen})
+      for (const auto& range : *ranges) (range.param.is_here() ? here : there) += range.own_numel;
+    expect(here > 0 && here <= 5000 + 4096, "elements in memory: " + std::to_string(here));
+    expect(there >= 301 * 301 / part->world_size(), "elements on the drive: " + std::to_string(there));
+    for (const auto& range : all->impl().ranges) expect(range.param.is_here(), "nothing is on the drive");
+    for (int64_t step = 0; step < 4; ++step)
+      for (const auto& engine : {plain, part, all}) micro_batch(*engine, step);
+    expect(torch::equal(parameters_of(*plain), parameters_of(*part)), std::string(dtype) + ": in part");
+    expect(torch::equal(parameters_of(*plain), parameters_of(*all)), std::string(dtype) + ": all");
+    // Under a write guard, and through checkpoints of each other.
+    {
+      gannet::zero::GatheredParameters whole(*part, part->module()->parameters(), {.write_from = 0});
+      torch::NoGradGuard no_grad;
+      for (auto& parameter : part->module()->parameters()) parameter.mul_(0.75);
+    }
+    part->set_full_fp32_parameter("last.bias", torch::full({4}, 0.25));
+    part->refresh_masters();
+    const std::string folder = variable("FOLDER") + "/part-" + dtype;
+    part->save_checkpoint(folder);
+    plain->load_checkpoint(folder);
+    for (const auto& engine : {plain, part}) micro_batch(*engine, 4);
+    expect(torch::equal(parameters_of(*plain), parameters_of(*part)), std::string(dtype) + ": gone on in memory");
+    plain->save_checkpoint(folder + "-back");
+    all->load_checkpoint(folder + "-back");
+    part->load_checkpoint(folder + "-back");
+    for (const auto& engine : {all, part}) micro_batch(*engine, 5);
+    expect(torch::equal(parameters_of(*all), parameters_of(*part)), std::string(dtype) + ": gone on in part");
+  }
+}
+
+TEST_F(Offload, MaxInCpuKeepsAPartOfTheParametersInMemory) {
+  for (const char* accelerator : {"cpu", "fake"})
+    for (const int count : {1, 2}) {
+      std::filesystem::remove_all(folder_);
+      std::filesystem::create_directories(folder_);
+      ranks::expect_all_succeed(run_ranks("keeps_in_part", count, with({{"ACCELERATOR", accelerator}})));
+    }
+}
+
 // ---- Checkpoints from any tier to any tier -------------------------------------------------------------------------------
 
 RANK_BODY(saves) {

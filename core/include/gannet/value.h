@@ -2,8 +2,8 @@
 ///
 ///   gannet::Value config = gannet::Dict{
 ///       {"train_micro_batch_size_per_gpu", 4},
-///       {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 3e-4}, {"betas", gannet::List{0.9,
-///       0.95}}}}}},
+///       {"optimizer", gannet::Dict{{"type", "AdamW"},
+///                                  {"params", gannet::Dict{{"lr", 3e-4}, {"betas", gannet::List{0.9, 0.95}}}}}},
 ///   };
 ///   config.at("optimizer").at("type").as_string();   // "AdamW"
 ///

@@ -66,9 +66,9 @@ class HostSums {
   };
   std::array<Half, 2> halves_;
   size_t half_ = 0;
-  std::vector<Pin> pins_;  // of what allocate gave
-  std::vector<at::Tensor> pinned_;
-  Queue queue_;  // dies first: it waits for its copies
+  std::vector<at::Tensor> pinned_;  // what allocate gave
+  std::vector<Pin> pins_;           // of it, and gone before it
+  Queue queue_;                     // dies first: it waits for its copies
 };
 
 }  // namespace gannet

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "engine/impl.h"
 #include "engine/models.h"
 #include "gpu/gpu_test.h"
 
@@ -55,6 +56,31 @@ TEST_F(EngineOnGpu, TrainsAsOnTheCpu) {
     for (size_t i = 0; i < cpu.norms.size(); ++i)
       EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 1e-4 * cpu.norms[i]) << type << ", micro-batch " << i;
     EXPECT_LT(distance(gpu.parameters, cpu.parameters), 1e-4) << type;
+  }
+}
+
+// The update is the CPU's then, and gradients are in its memory; parameters too, at stage 3 with offload_param.
+TEST_F(EngineOnGpu, OffloadedItTrainsAsOnTheCpu) {
+  const Dict to_cpu{{"device", "cpu"}};
+  for (const Dict& zero : {Dict{{"stage", 2}, {"offload_optimizer", to_cpu}},
+                           Dict{{"stage", 3}, {"offload_optimizer", to_cpu}, {"offload_param", to_cpu}}}) {
+    const auto run = [&](const char* accelerator) {
+      auto engine = initialize(make_net(), {.config = config_on(accelerator, {{"zero_optimization", zero},
+                                                                              {"gradient_clipping", 0.5},
+                                                                              {"gradient_accumulation_steps", 3}})})
+                        .engine;
+      for (int64_t i = 0; i < 30; ++i) {
+        const auto [x, y] = make_batch(i, 4);
+        engine->backward(engine->forward(x.to(engine->device()), y.to(engine->device())));
+        engine->step();
+      }
+      for (const auto& range : engine->impl().ranges)
+        if (range.grad.defined()) EXPECT_TRUE(range.grad.is_cpu()) << accelerator;
+      std::vector<at::Tensor> parts;
+      for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().cpu());
+      return torch::cat(parts);
+    };
+    EXPECT_LT(distance(run("cuda"), run("cpu")), 1e-4) << "stage " << zero.find("stage")->as_int();
   }
 }
 

@@ -45,8 +45,7 @@ void EngineBase::Impl::check_fit() {
                             : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
   plan.device_is_host = device.is_cpu();
   const auto& sizes = settings().zero;
-  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer),
-                    param_tier ? tier(sizes.offload_param) : zero::Tier::kNone};
+  plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), tier(sizes.offload_param)};
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
   plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);

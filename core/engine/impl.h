@@ -68,7 +68,6 @@ struct EngineBase::Impl {
 
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
-  int64_t max_in_cpu_left = 0;                            // elements of a rank that may stay off the drive
   bool memory_is_apart = false;                           // the device's from the host's
   std::unique_ptr<HostSums> host_sums;                    // null: gradients stay in the device's memory
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
@@ -136,11 +135,12 @@ struct EngineBase::Impl {
   void open_tiers(const config::Document& document);
   void collect_parameters(const EngineOptions& options);
   void place_module();  // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
-  void collect_frozen(const std::unordered_map<const void*, size_t>& trained);
+  void collect_frozen(const std::unordered_map<const void*, size_t>& trained, int64_t& off_the_drive);
   int64_t bucket_numel() const;
   void cut_range(Range& range);
   void place_range(Range& range);
-  Home home_for(const at::Tensor& parameter);  // max_in_cpu of a rank's elements stay off the drive, first come, first served
+  // `off_the_drive`: how many of a rank's elements may still be kept off it (max_in_cpu): first come, first served.
+  Home home_for(const at::Tensor& parameter, int64_t& off_the_drive) const;
   bool comes_and_goes(Home home) const;
   bool parameters_come_and_go() const;  // any of them
   Array make_param(const Range& range) const;

@@ -62,6 +62,12 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
                     std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
                 "set zero_optimization.stage to 0, or name an optimizer in the config");
   impl.open_tiers(document);
+  if (impl.user_optimizer && (impl.state_tier || impl.param_tier))
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the program's own torch::optim::Optimizer keeps its states itself and steps whole parameters in memory: they cannot "
+        "be offloaded",
+        "leave offload_optimizer and offload_param out of the config, or name an optimizer there");
   impl.collect_parameters(options);
   if (!options.inference) impl.open_optimizer(document, options);
   impl.check_fit();
@@ -177,7 +183,6 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
   param_tier_is_drive = param_tier->address(region) == nullptr;
   param_tier->release(region);
-  max_in_cpu_left = settings().zero.offload_param.max_in_cpu;
 }
 
 void EngineBase::Impl::open_optimizer(const config::Document& document, const EngineOptions& options) {
@@ -241,10 +246,10 @@ void EngineBase::Impl::create_states() {
                         "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
                         " updates shard by shard",
                     "set zero_optimization.stage to 0, or choose another optimizer");
-      const bool is_cut = std::any_of(ranges.begin(), ranges.end(), [&](const Range& other) {
+      const auto has_its_rest_elsewhere = [&](const Range& other) {
         return other.group == range.group && other.dtype == range.dtype && other.home != range.home;
-      });
-      if (state.extent == GANNET_STATE_SCALAR && is_cut)
+      };
+      if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges.begin(), ranges.end(), has_its_rest_elsewhere))
         throw Error(ErrorCode::kUnsupported,
                     "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
                         "' for a whole group, of which max_in_cpu leaves a part in memory",

@@ -65,7 +65,8 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
                 "register them with register_parameter or register_module; a plain member is not seen by LibTorch");
 
   std::unordered_map<const void*, size_t> group_of;
-  if (options.inference) return collect_frozen(group_of);
+  int64_t off_the_drive = settings().zero.offload_param.max_in_cpu;
+  if (options.inference) return collect_frozen(group_of, off_the_drive);
   for (auto& given : groups_of(options, *module)) {
     const size_t index = groups.size();
     Group& group = groups.emplace_back();
@@ -92,7 +93,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       if (tensor.numel() == 0) continue;
 
       const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-      const Home home = home_for(tensor);
+      const Home home = home_for(tensor, off_the_drive);
       const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), ranges.size());
       if (is_new) {
         Range& range = ranges.emplace_back();
@@ -107,7 +108,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
       ranges[slot->second].parameters.push_back(parameter_of(name, tensor));
     }
   }
-  collect_frozen(group_of);
+  collect_frozen(group_of, off_the_drive);
   if (ranges.empty())
     throw Error(
         ErrorCode::kArgument,
@@ -116,7 +117,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
 }
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
-void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained) {
+void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained, int64_t& off_the_drive) {
   std::map<std::pair<at::ScalarType, Home>, size_t> range_of;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module->named_parameters()) {
@@ -125,7 +126,7 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
     if (trained.contains(identity) || !tensor.is_floating_point() ||
         tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second)
       continue;
-    const Home home = home_for(tensor);
+    const Home home = home_for(tensor, off_the_drive);
     if (!comes_and_goes(home)) continue;
     const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
     const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), frozen.size());
@@ -139,11 +140,11 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   }
 }
 
-Home EngineBase::Impl::home_for(const at::Tensor& parameter) {
+Home EngineBase::Impl::home_for(const at::Tensor& parameter, int64_t& off_the_drive) const {
   if (!param_tier) return Home::kDevice;
   const int64_t share = (parameter.numel() + comm->size() - 1) / comm->size();
-  if (param_tier_is_drive && share > max_in_cpu_left) return Home::kDrive;
-  if (param_tier_is_drive) max_in_cpu_left -= share;
+  if (param_tier_is_drive && share > off_the_drive) return Home::kDrive;
+  if (param_tier_is_drive) off_the_drive -= share;
   return memory_is_apart ? Home::kHost : Home::kDevice;
 }
 
@@ -304,7 +305,7 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
-  if (updates_on_host() && settings().zero.stage >= 2)
+  if (updates_on_host() && settings().zero.stage >= 2 && !settings().optimizer.type.empty())
     host_sums = std::make_unique<HostSums>(*accelerator, device_index(), 2 * bucket_numel() * int64_t{sizeof(float)},
                                            [this] { return current_stream(); });
   if (parameters_come_and_go()) {
@@ -326,14 +327,15 @@ void EngineBase::Impl::place_module() {
       for (auto& parameter : range.parameters) placed.insert(parameter.tensor.unsafeGetTensorImpl());
     }
 
-  if (param_tier_is_drive && comm->rank() == 0) {
+  if (param_tier_is_drive) {
     int64_t kept = 0, all = 0;
     for (const auto* each : {&ranges, &frozen})
       for (const auto& range : *each) {
         all += range.own_numel;
         if (range.home != Home::kDrive) kept += range.own_numel;
       }
-    if (kept > 0)
+    if (kept == all) param_tier.reset();  // nothing is on the drive
+    if (kept > 0 && comm->rank() == 0)
       log_info("offload_param: " + std::to_string(kept) + " of a rank's " + std::to_string(all) +
                " elements stay in memory (max_in_cpu is " + std::to_string(settings().zero.offload_param.max_in_cpu) + ")");
   }

@@ -222,8 +222,9 @@ bool Reducer::holds_sums() const {
 }
 
 void Reducer::wait_for_sums() {
+  if (holds_sums()) return wait();
   if (options_.host) options_.host->wait();
-  holds_sums() ? wait() : unreduce();
+  unreduce();
 }
 
 void Reducer::adopt_sums() {

@@ -348,7 +348,7 @@ TEST(Assign, FindsTheOneWayThatFitsAndTellsSeveralFromNone) {
   EXPECT_FALSE(by_size({5, 4}, {{4, 5}}).groups) << "a group keeps the model's order";
   EXPECT_FALSE(by_size({5, 4}, {{4, 5}}).ambiguous);
   const auto alike = [](size_t count) { return std::vector<int64_t>(count, 7); };
-  EXPECT_EQ(by_size(alike(100'000), {alike(100'000)}).groups, std::vector<int>(100'000, 0)) << "as many as a file can hold";
+  EXPECT_EQ(by_size(alike(100'000), {alike(100'000)}).groups, std::vector<int>(100'000, 0)) << "more than a stack has room for calls";
   EXPECT_TRUE(by_size(alike(3000), {alike(1500)}).ambiguous) << "too many ways to try them all";
 }
 

@@ -311,4 +311,34 @@ TEST_F(Offload, WhatCannotBeIsToldWithItsPlace) {
               HasSubstr("states that are offloaded in part"));
 }
 
+TEST_F(Offload, AStateOfAWholeGroupIsNotCutInTwo) {
+  const auto told = [&](int64_t max_in_cpu) {
+    Dict config = config_of(3, "none", "nvme", "fp32");
+    config["zero_optimization"].as_dict()["offload_param"] =
+        Dict{{"device", "nvme"}, {"nvme_path", folder_}, {"max_in_cpu", max_in_cpu}};
+    config["optimizer"] = Dict{{"type", "Probe"}};
+    config["plugins"] = Dict{{"path", gannet::List{gannet::Value(PROBE_PLUGIN)}}};
+    return message_of([&] { gannet::initialize(std::make_shared<WideImpl>(), {.config = config}); });
+  };
+  EXPECT_THAT(told(5000), testing::AllOf(testing::HasSubstr("keeps the state 'count' for a whole group"),
+                                         testing::HasSubstr("max_in_cpu leaves a part in memory")));
+  EXPECT_EQ(told(0), "");
+  EXPECT_EQ(told(1'000'000), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(Offload, TheProgramsOwnOptimizerIsNotOffloaded) {
+  const auto told = [&](const Dict& zero) {
+    Dict config = config_with({{"zero_optimization", zero}});
+    config.erase("optimizer");
+    auto net = make_net();
+    auto own = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1));
+    return message_of([&] { gannet::initialize(net, {.config = config, .optimizer = own}); });
+  };
+  const Dict nvme{{"device", "nvme"}, {"nvme_path", folder_}};
+  EXPECT_EQ(told(Dict{{"stage", 1}}), "") << "on one rank";
+  EXPECT_THAT(told(Dict{{"stage", 1}, {"offload_optimizer", nvme}}), testing::HasSubstr("they cannot be offloaded"));
+  EXPECT_THAT(told(Dict{{"stage", 3}, {"offload_param", nvme}}), testing::HasSubstr("they cannot be offloaded"));
+}
+
 }  // namespace

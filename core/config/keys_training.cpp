@@ -87,6 +87,8 @@ constexpr Key kRows[] = {
      "JSON file; {rank} in it is the rank, else ranks above 0 write beside it; null: none"},
     {"gannet/trace/first_step", kInt, "10", kActive, ">=1", "the first step that is traced, counted from 1"},
     {"gannet/trace/last_step", kInt, "12", kActive, ">=1", "the last one"},
+    {"gannet/fingerprint_every", kInt, "100", kActive, ">=0",
+     "steps between two comparisons of the parameters that every rank has whole (and at each save); 0: never", ""},
     {"gannet/timeout_seconds", kNumber, "null", kActive, ">0",
      "deadline of rendezvous and collectives; null: DEEPSPEED_TIMEOUT (minutes), else 600"},
     {"gannet/deadline_seconds", kNumber, "null", kActive, ">0",

@@ -313,6 +313,7 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
   settings.checkpoint_keep = read.at("/gannet/checkpoint/keep").as_int();
   settings.checkpoint_on_each_machine = read.at("/checkpoint/use_node_local_storage").as_bool();
   settings.tag_validation = read.at("/checkpoint/tag_validation").as_string();
+  settings.fingerprint_every = read.at("/gannet/fingerprint_every").as_int();
   const Value& timeout = read.at("/gannet/timeout_seconds");
   if (!timeout.is_null()) settings.timeout_seconds = timeout.as_number();
   const Value& deadline = read.at("/gannet/deadline_seconds");

@@ -126,6 +126,7 @@ struct Settings {
   std::string metrics_path;     // "": no metrics file
   TraceOf trace;
   std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+  int64_t fingerprint_every = 100;  // steps between two comparisons of what every rank has whole; 0: never
   std::optional<double> deadline_seconds;  // how long a call waits for a rank that is late; default timeout_seconds
 };
 

@@ -55,15 +55,8 @@ void Referee::enter(uint32_t rank, const CallSite& call, bool asks, Instant now)
   visit.reports = 0;
 
   Group& group = groups_[call.group];
-  Entry& entry = group.open.try_emplace(call.sequence, Entry{call, rank, 0, {}}).first->second;
-  if (!entry.call.is_same_as(call) && !verdict_) {
-    const std::string mine = name_ranks({rank}), theirs = name_ranks({entry.first_rank});
-    verdict_ = Verdict{ErrorCode::kMismatch,
-                       "the ranks make different calls: " + mine + " called " + call.text() + " where " + theirs + " called " +
-                           entry.call.text() + "; " + places(group.members),
-                       "all ranks of a group make the same collective calls in the same order: look for a call that only some "
-                       "ranks make, or for a rank whose data ended before the others'"};
-  }
+  Entry& entry = group.open.try_emplace(call.sequence, Entry{call, rank, facts_of(rank, call), 0, {}}).first->second;
+  if (!entry.call.is_same_as(call) && !verdict_) verdict_ = disagreement(entry, rank, call, group);
   if (asks) entry.asking.push_back(rank);
   if (++entry.entered < group.members.size()) return;
   if (!verdict_)
@@ -71,9 +64,52 @@ void Referee::enter(uint32_t rank, const CallSite& call, bool asks, Instant now)
   group.open.erase(call.sequence);
 }
 
+void Referee::facts(uint32_t rank, const std::string& group, int64_t set, const std::string& changes) {
+  auto& known = ranks_[rank].facts[{group, set}];
+  auto numbers = known ? std::make_shared<Numbers>(*known) : std::make_shared<Numbers>();  // an open call keeps the old ones
+  for (const std::string& line : split(changes, '\n'))
+    if (const size_t sign = line.rfind('='); sign != std::string::npos) (*numbers)[line.substr(0, sign)] = line.substr(sign + 1);
+  known = std::move(numbers);
+}
+
+std::shared_ptr<const Referee::Numbers> Referee::facts_of(uint32_t rank, const CallSite& call) const {
+  const auto found = ranks_[rank].facts.find({call.group, call.set});
+  return found == ranks_[rank].facts.end() ? std::make_shared<const Numbers>() : found->second;
+}
+
+Verdict Referee::disagreement(const Entry& entry, uint32_t rank, const CallSite& call, const Group& group) const {
+  const std::string mine = name_ranks({rank}), theirs = name_ranks({entry.first_rank});
+  std::string failed;
+  for (const uint32_t one : {rank, entry.first_rank})
+    if (!ranks_[one].failed_in.empty())
+      failed += "; an error that " + name_ranks({one}) + " caught had ended its " + ranks_[one].failed_in;
+  if (!entry.call.is_same_call(call))
+    return {ErrorCode::kMismatch,
+            "the ranks make different calls: " + mine + " called " + call.text() + " where " + theirs + " called " +
+                entry.call.text() + "; " + places(group.members) + failed,
+            "all ranks of a group make the same collective calls in the same order: look for a call that only some "
+            "ranks make, or for a rank whose data ended before the others'"};
+  if (entry.call.set != call.set)
+    return {ErrorCode::kMismatch,
+            "the ranks call different engines: " + mine + " called " + call.text() + " of its engine " + std::to_string(call.set) +
+                " where " + theirs + " called that of its engine " + std::to_string(entry.call.set) + failed,
+            "make the same calls of the same engines in the same order on every rank"};
+  std::vector<std::string> parts;
+  const auto own = facts_of(rank, call);
+  for (const auto& [name, value] : *own)
+    if (const auto other = entry.facts->find(name); other == entry.facts->end() || other->second != value)
+      parts.push_back(name + " is " + value + " on " + mine + " and " +
+                      (other == entry.facts->end() ? "unknown" : other->second) + " on " + theirs);
+  return {ErrorCode::kMismatch,
+          "the ranks differ in " + call.text() + ": " + (parts.empty() ? "in what they were told" : join(parts, ", ")) + failed,
+          "give every rank the same numbers and make the same calls on it; what only one rank knows is sent to the others first "
+          "(engine->mean)"};
+}
+
 void Referee::leave(uint32_t rank, const std::string& group, bool failed) {
   Visit& visit = ranks_[rank].visits[group];
   visit.stand = failed ? Stand::kFailed : Stand::kLeft;
+  if (failed) ranks_[rank].failed_in = visit.call.text();
   if (!failed) visit.completed = visit.call.sequence;
   visit.waits = false;
 }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,8 +32,11 @@ struct CallSite {
   std::string name;       // "step"
   int64_t step = -1;      // of the engine; -1: the call belongs to no step
   std::string tag;
+  int64_t set = -1;    // whose facts, as "engine 0"; -1: none
+  uint64_t facts = 0;  // their hash
   std::string text() const;  // "step() of step 12"
-  bool is_same_as(const CallSite& other) const { return name == other.name && step == other.step && tag == other.tag; }
+  bool is_same_call(const CallSite& other) const { return name == other.name && step == other.step && tag == other.tag; }
+  bool is_same_as(const CallSite& other) const { return is_same_call(other) && set == other.set && facts == other.facts; }
 };
 
 enum class Stand { kBefore, kInside, kLeft, kFailed };  // before its first call, in a call, out of it, thrown out of it
@@ -65,6 +69,8 @@ class Referee {
   void group(const std::string& name, const std::vector<uint32_t>& members);
   // `asks`: the rank begins only when all members are in the same call (take_granted).
   void enter(uint32_t rank, const CallSite& call, bool asks, Instant now);
+  // What has changed of the numbers that the rank's calls of `set` must share with the other ranks': lines "name=value".
+  void facts(uint32_t rank, const std::string& group, int64_t set, const std::string& changes);
   void leave(uint32_t rank, const std::string& group, bool failed);
   // The rank waits for others inside its call since `since`, and allows the wait to last `deadline`.
   void wait(uint32_t rank, const std::string& group, Instant since, milliseconds deadline);
@@ -98,8 +104,11 @@ class Referee {
     milliseconds deadline{};
     int reports = 0;
   };
+  using Numbers = std::map<std::string, std::string>;
   struct Rank {
     std::map<std::string, Visit> visits;  // by group
+    std::map<std::pair<std::string, int64_t>, std::shared_ptr<const Numbers>> facts;  // by group and set
+    std::string failed_in;                // the latest call that ended in an exception
     std::string last_group;
     Instant beat{};
     enum { kRuns, kGone, kDied } life = kRuns;
@@ -108,6 +117,7 @@ class Referee {
   struct Entry {  // a call that not all members have entered
     CallSite call;
     uint32_t first_rank = 0;
+    std::shared_ptr<const Numbers> facts;  // of the first rank, as they were
     uint32_t entered = 0;
     std::vector<uint32_t> asking;
   };
@@ -116,6 +126,8 @@ class Referee {
     std::map<uint64_t, Entry> open;  // by sequence
   };
 
+  Verdict disagreement(const Entry& entry, uint32_t rank, const CallSite& call, const Group& group) const;
+  std::shared_ptr<const Numbers> facts_of(uint32_t rank, const CallSite& call) const;
   std::string place(uint32_t rank) const;
   std::string places(const std::vector<uint32_t>& ranks) const;  // "ranks 0, 2 are in ..., rank 3 is after ..."
   std::vector<uint32_t> all_but(const std::vector<uint32_t>& ranks) const;

@@ -24,7 +24,8 @@ thread_local void* inside = nullptr;  // the Active of this thread's outermost c
 
 }  // namespace
 
-Watch::Call::Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin) {
+Watch::Call::Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
+                  Facts* facts) {
   if (!watch) return;
   watch->check();
   if (group.size() == 1 || inside) return;
@@ -38,13 +39,19 @@ Watch::Call::Call(Watch* watch, const CommGroup& group, const char* name, int64_
   }
   Active& active = watch->active_.emplace_back();
   active.call = {group.name(), ++sequence->second, name, step, tag};
+  if (facts) {
+    active.call.set = facts->set_number();
+    active.call.facts = facts->hash();
+    if (std::string changes = facts->changes(); !changes.empty())
+      watch->post({"facts", group.name(), std::to_string(facts->set_number()), std::move(changes)}, false);
+  }
   active.with_rank_zero = std::find(group.ranks().begin(), group.ranks().end(), 0u) != group.ranks().end();
   active.entered = steady_clock::now();
   watch->place_ = place_of(Stand::kInside, active.call);
   const bool asks = begin == kTogether && (active.with_rank_zero || watch->rank_zero_ == kRuns);
-  watch->post(
-      {"enter", active.call.group, std::to_string(active.call.sequence), name, std::to_string(step), tag, asks ? "asks" : ""},
-      true);
+  watch->post({"enter", active.call.group, std::to_string(active.call.sequence), name, std::to_string(step), tag,
+               asks ? "asks" : "", std::to_string(active.call.set), std::to_string(active.call.facts)},
+              true);
   if (asks) watch->flush();
   lock.unlock();
   watch_ = watch;
@@ -74,7 +81,7 @@ void Watch::Call::wait_for_all() {
 }
 
 Watch::Call::~Call() {
-  if (active_) leave(std::uncaught_exceptions() > exceptions_);
+  if (active_) leave(failed_ || std::uncaught_exceptions() > exceptions_);
 }
 
 void Watch::Call::leave(bool failed) {

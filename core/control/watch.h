@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "control/channel.h"
+#include "control/facts.h"
 #include "control/referee.h"
 #include "control/store.h"
 #include "interfaces/comm.h"
@@ -49,9 +50,12 @@ class Watch : public Watcher {
   class Call {
    public:
     enum Begin { kAtOnce, kTogether };
-    Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin);
+    // `facts`: what all ranks must agree on in this call; null: nothing but the call itself.
+    Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
+         Facts* facts = nullptr);
     ~Call();
     Call(const Call&) = delete;
+    void fail() { failed_ = true; }  // the call ends in an exception that has been caught already
 
    private:
     void wait_for_all();
@@ -59,6 +63,7 @@ class Watch : public Watcher {
     Watch* watch_ = nullptr;
     Active* active_ = nullptr;  // null in a world or group of one, and inside another call of this thread
     int exceptions_ = 0;
+    bool failed_ = false;
   };
 
   void set_deadline(milliseconds deadline) { deadline_ = deadline; }

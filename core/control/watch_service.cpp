@@ -273,8 +273,12 @@ void Watch::apply(uint32_t rank, const Message& message, Instant now) {
     for (size_t i = 2; i < message.size(); ++i) members.push_back(static_cast<uint32_t>(std::stoul(message[i])));
     referee_->group(message[1], members);
   } else if (kind == "enter") {
-    referee_->enter(rank, {message[1], std::stoull(message[2]), message[3], std::stoll(message[4]), message[5]},
+    referee_->enter(rank,
+                    {message[1], std::stoull(message[2]), message[3], std::stoll(message[4]), message[5], std::stoll(message[7]),
+                     std::stoull(message[8])},
                     message[6] == "asks", now);
+  } else if (kind == "facts") {
+    referee_->facts(rank, message[1], std::stoll(message[2]), message[3]);
   } else if (kind == "leave") {
     referee_->leave(rank, message[1], message[2] == "failed");
   } else if (kind == "wait") {

@@ -59,6 +59,10 @@ class World {
                     Watch::Call::Begin begin = Watch::Call::kTogether) {
     return Watch::Call(watch_.get(), group, name, step, tag, begin);
   }
+  // A call of every step, in which all ranks must have the same `facts`.
+  Watch::Call enter(const CommGroup& group, const char* name, int64_t step, Facts& facts) {
+    return Watch::Call(watch_.get(), group, name, step, "", Watch::Call::kAtOnce, &facts);
+  }
   Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") { return enter(group(), name, step, tag); }
   // How long a call may wait for another rank. Error(kConfig) when the Comm was made to give up earlier.
   void set_deadline(double seconds);

@@ -50,34 +50,42 @@ zero::Part part_of(const Found& found) {
 
 // From every rank's part to the whole, to the bit: where a rank has nothing it adds zeros, byte by byte.
 at::Tensor gather(EngineBase::Impl& impl, const Found& found, const zero::Part& part, const at::Tensor& mine) {
-  if (!found.range->is_sharded()) return mine.to(impl.device, /*non_blocking=*/false, /*copy=*/true).view(found.get().shape);
+  if (!found.range->is_sharded()) return Range::shaped(mine.to(impl.device, /*non_blocking=*/false, /*copy=*/true), found.get());
   at::Tensor whole = at::zeros({found.get().numel}, mine.options().device(impl.device));
   if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(mine);
   impl.comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();
-  return whole.view(found.get().shape);
+  return Range::shaped(whole, found.get());
 }
 
 zero::Shard place_of(const zero::Part& part) { return {part.offset, part.own, part.numel}; }
 
 at::Tensor own_master(const Found& found, const zero::Part& part) { return found.range->master_of(place_of(part)); }
 
-// Averaged and unscaled, in the masters' dtype.
-at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::Part& part) {
+void require_gradient(EngineBase::Impl& impl, const Found& found) {
   if (!impl.reducer || impl.phase != Phase::kBackwarded || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
     throw Error(ErrorCode::kOrder, "there is no gradient of '" + found.get().name + "' now",
                 "ask between the last backward() of a step and its step()");
   impl.reducer->wait();
+}
+
+// Averaged and unscaled, in the masters' dtype.
+at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::Part& part) {
+  require_gradient(impl, found);
   const auto& range = *found.range;
   const at::Tensor gradient = range.is_sharded() ? range.grad_of(place_of(part)) : found.get().held.flatten();
   return gradient.to(range.master_dtype).mul(impl.reducer->mean_factor() / impl.scaler.scale());
 }
 
-at::Tensor checked(const Found& found, const at::Tensor& value) {
-  if (!value.defined() || value.sizes() != at::IntArrayRef(found.get().shape))
+// Rank 0's on every rank, flat, on the host.
+at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Tensor& value, at::ScalarType dtype) {
+  const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
+  if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))
     throw Error(ErrorCode::kArgument, "a value for '" + found.get().name + "' has shape " +
                                           (value.defined() ? shape_text(value.sizes().vec()) : "undefined") +
                                           ", the parameter has " + shape_text(found.get().shape));
-  return value.detach().to(at::kCPU).flatten();
+  const at::Tensor flat = real.detach().to(impl.device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous().flatten();
+  impl.broadcast(flat);
+  return flat.to(at::kCPU);
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
@@ -129,28 +137,51 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
-  const at::Tensor flat = checked(found, value);
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);
+  const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype);
   Range& range = *found.range;
   const auto part = part_of(found);
   if (part.numel > 0) {
     range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
     if (range.comes_and_goes && range.has_master_copy()) range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
   }
-  // Every rank has the value: where parameters are whole, each puts it into its own.
   if (impl_->residency) impl_->residency->forget();
   if (range.comes_and_goes)
     impl_->publish_staying(range);
   else
     range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
+  if (impl_->reducer) impl_->settle();
+}
+
+void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  const Found found = find(*impl_, name);
+  const auto call = enter(*impl_, "set_full_gradient", name);
+  require_gradient(*impl_, found);
+  const auto& range = *found.range;
+  const at::Tensor flat = agreed_value(*impl_, found, value, range.master_dtype).mul(impl_->scaler.scale() / impl_->reducer->mean_factor());
+  const auto part = part_of(found);
+  if (range.is_sharded()) {
+    if (part.numel > 0) range.grad_of(place_of(part)).copy_(flat.narrow(0, part.begin, part.numel));
+  } else {
+    found.get().held.flatten().copy_(flat);
+  }
+}
+
+void EngineBase::for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body) {
+  for (const std::string& name : parameter_names()) {
+    at::Tensor gradient = full_gradient(name);
+    body(name, gradient);
+    set_full_gradient(name, gradient);
+  }
 }
 
 void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
   const size_t index = state_index(*impl_, found, state);
-  const at::Tensor flat = checked(found, value);
   const auto call = enter(*impl_, "set_full_optimizer_state", name);
+  const at::Tensor flat = agreed_value(*impl_, found, value, found.range->states[index].dtype());
   const auto part = part_of(found);
   if (part.numel > 0) found.range->states[index].set(part.own, flat.narrow(0, part.begin, part.numel));
 }

@@ -20,8 +20,12 @@ EngineBase::~EngineBase() = default;
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;
+  impl.require_usable("forward");
   const bool trains = impl.reducer && impl.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
-  if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_steps % gradient_accumulation_steps());
+  if (impl.running) impl.restart_step();  // a backward of the program's own, through scale(), ended in an exception
+  impl.scale_scope.reset();
+  if (trains) impl.audit();
+  if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_in_step);
   if (impl.telling) impl.telling->begin_forward(trains);
   impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
   impl.begin_forward();
@@ -42,86 +46,136 @@ void EngineBase::end_forward() {
   if (impl.profiling) impl.profiling->end_forward();
 }
 
-void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
-  Impl& impl = *impl_;
-  if (impl.profiling) impl.profiling->pause();
-  if (!impl.reducer)
-    throw Error(ErrorCode::kOrder, "backward() was called, but there is no optimizer",
+void EngineBase::Impl::require_usable(const char* call) const {
+  if (!torn.empty())
+    throw Error(ErrorCode::kOrder, std::string(call) + "() was called although parameter values are undefined: " + torn,
+                "load_checkpoint() brings every rank back to a saved state");
+  if (!ownership) return;
+  if (const std::string lost = ownership->lost(); !lost.empty())
+    throw Error(ErrorCode::kOrder, std::string(call) + "() was called on an engine that has no parameters any more: " + lost,
+                "use the newer engine, and let this one end");
+}
+
+void EngineBase::Impl::check_loss(const at::Tensor& loss, const char* call) const {
+  const std::string name = std::string(call) + "()";
+  require_usable(call);
+  if (!reducer)
+    throw Error(ErrorCode::kOrder, name + " was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
-  if (impl.is_half_loaded)
-    throw Error(ErrorCode::kOrder,
-                "backward() was called after a checkpoint failed in the middle of being loaded: the parameters are partly its, "
-                "partly those from before",
-                "load another checkpoint first");
-  if (impl.phase == Phase::kIdle)
-    throw Error(
-        ErrorCode::kOrder, impl.training ? "backward() was called before forward()" : "backward() was called in evaluation mode",
-        impl.training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
+  if (phase == Phase::kIdle)
+    throw Error(ErrorCode::kOrder, training ? name + " was called before forward()" : name + " was called in evaluation mode",
+                training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
   if (!loss.defined() || loss.numel() != 1)
     throw Error(ErrorCode::kArgument,
-                "backward() takes a loss of one element, found " +
+                name + " takes a loss of one element, found " +
                     (loss.defined() ? std::to_string(loss.numel()) + " elements" : std::string("an undefined tensor")),
                 "reduce it first, for example with .mean()");
   if (!loss.requires_grad())
-    throw Error(ErrorCode::kArgument, "the loss given to backward() does not depend on any parameter that requires a gradient",
+    throw Error(ErrorCode::kArgument, "the loss given to " + name + " does not depend on any parameter that requires a gradient",
                 "compute it from engine->forward(...), outside NoGradGuard, and do not detach it");
+}
 
-  const bool is_boundary = impl.is_boundary();
-  if (impl.device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
-    impl.loss_was_finite = std::isfinite(loss.item<double>());
-    if (!impl.loss_was_finite && !impl.skips_non_finite) {
-      impl.phase = Phase::kIdle;
-      impl.forget_gradients();
-      const std::string what =
-          "the loss of step " + std::to_string(impl.global_steps + 1) + " is " + std::to_string(loss.item<double>());
-      if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
-      throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed by this step",
+double EngineBase::Impl::seed(const BackwardOptions& options) const {
+  return scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(settings().accumulation_steps) : 1.0);
+}
+
+void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOptions& options, bool is_marked) {
+  if (device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
+    loss_was_finite = std::isfinite(loss.item<double>());
+    if (!loss_was_finite && !skips_non_finite) {
+      const std::string what = "the loss of step " + std::to_string(global_steps + 1) + " is " + std::to_string(loss.item<double>());
+      if (telling) telling->error(global_steps + 1, what);
+      throw Error(ErrorCode::kNonFinite,
+                  what + "; no parameter was changed, and the next micro-batch is the first of its step",
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
-  double seed = impl.scaler.scale();
-  if (options.scale_wrt_gas) seed /= static_cast<double>(impl.settings().accumulation_steps);
-
-  if (impl.telling)
-    impl.telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.settings().accumulation_steps));
-  Timers::Scope timed(impl.timers, Timed::kBackward);
-  if (impl.keeps_user_grads)
-    for (auto& range : impl.ranges)
+  if (telling) telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(settings().accumulation_steps));
+  if (keeps_user_grads)
+    for (auto& range : ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
-  impl.keeps_user_grads = options.create_graph;
-  if (impl.shards_gradients() && !options.allreduce_gradients)
+  keeps_user_grads = options.create_graph;
+  if (shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
-                "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(impl.settings().zero.stage) +
+                "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(settings().zero.stage) +
                     ": a rank keeps no gradients that are not its own, so they are averaged at once",
                 "use stage 1 or 0");
-  const bool reduce =
-      (is_boundary || impl.shards_gradients()) && options.allreduce_gradients && !impl.no_sync && impl.comm->size() > 1;
-  std::optional<control::Watch::Call> call;
-  if (reduce || impl.residency)
-    call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward", impl.global_steps + 1, "",
-                 control::Watch::Call::kAtOnce);
-  impl.reducer->begin_backward({reduce, options.create_graph});
-  if (impl.residency) impl.residency->begin(zero::Residency::Stretch::kBackward);
-  // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
-  const at::Tensor seeds = at::full(loss.sizes(), seed, loss.options().requires_grad(false));
-  if (impl.profiling) impl.profiling->begin_backward();
-  loss.backward(seeds, options.retain_graph || options.create_graph, options.create_graph);
-  if (impl.profiling) impl.profiling->end_backward();
-  if (impl.residency) {
-    impl.residency->end();
-    impl.gatherer->meet("the end of backward");
+  const bool boundary = is_boundary();
+  const bool reduce = (boundary || shards_gradients()) && options.allreduce_gradients && !no_sync && comm->size() > 1;
+  if (reduce || residency)
+    running->call.emplace(process_group->world()->watch(), *comm, "backward", global_steps + 1, "", control::Watch::Call::kAtOnce,
+                          &agreed(boundary));
+  if (residency && (!interception || !interception->is_of_this_thread())) running->armed = std::make_unique<zero::Interception>();
+  reducer->begin_backward({reduce, options.create_graph, is_marked});
+  if (residency) residency->begin(zero::Residency::Stretch::kBackward);
+  running->has_begun = true;
+}
+
+void EngineBase::Impl::end_backward() {
+  if (residency) {
+    residency->end();
+    gatherer->meet("the end of backward");
   }
-  impl.reducer->end_backward();
-  impl.phase = Phase::kBackwarded;
+  reducer->end_backward();
+  running.reset();
+  phase = Phase::kBackwarded;
+}
+
+// No gradient is held, and the next micro-batch is the first of its step.
+void EngineBase::Impl::restart_step() noexcept {
+  if (running && running->call) running->call->fail();
+  if (reducer) reducer->abandon();
+  running.reset();
+  scale_scope.reset();
+  for (auto& work : publishing) {
+    try {
+      work.wait();
+    } catch (const std::exception&) {  // the exception that ended the step is the one to report
+    }
+  }
+  publishing.clear();
+  host_updates.clear();
+  if (residency) residency->end();
+  disarm();
+  phase = Phase::kIdle;
+  micro_in_step = 0;
+  ++caught_errors;
+  if (telling) telling->forget_step();
+  start_next_step();
+}
+
+void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  Impl& impl = *impl_;
+  if (impl.profiling) impl.profiling->pause();
+  impl.check_loss(loss, "backward");
+  if (impl.running)
+    throw Error(ErrorCode::kOrder, "backward() was called between scale() and the backward of what it returned",
+                "call the backward of the scaled loss first, or zero_grad() to give it up");
+  impl.scale_scope.reset();
+  try {
+    Timers::Scope timed(impl.timers, Timed::kBackward);
+    impl.running = std::make_unique<Impl::Running>();
+    impl.begin_backward(loss, options, /*is_marked=*/false);
+    // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
+    const at::Tensor seeds = at::full(loss.sizes(), impl.seed(options), loss.options().requires_grad(false));
+    if (impl.profiling) impl.profiling->begin_backward();
+    loss.backward(seeds, options.retain_graph || options.create_graph, options.create_graph);
+    if (impl.profiling) impl.profiling->end_backward();
+    impl.end_backward();
+  } catch (...) {
+    impl.restart_step();
+    throw;
+  }
 }
 
 void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
+  impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, "",
-                                                 control::Watch::Call::kAtOnce);
+  auto call =
+      impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
-  impl.reducer->begin_backward({true, false});
+  impl.reducer->begin_backward({true, false, false});
   impl.reducer->end_backward();
 }
 
@@ -129,11 +183,25 @@ bool EngineBase::is_gradient_accumulation_boundary() const { return impl_->is_bo
 void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_boundary) { impl_->forced_boundary = is_boundary; }
 
 void EngineBase::zero_grad() {
-  if (impl_->reducer) impl_->forget_gradients();
-  if (impl_->telling) impl_->telling->forget_step();
-  impl_->phase = Phase::kIdle;
-  if (impl_->residency) impl_->residency->end();
-  impl_->disarm();
+  Impl& impl = *impl_;
+  if (impl.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
+    impl.say_once("zero_grad() dropped " + std::to_string(impl.micro_in_step) + " of " +
+                  std::to_string(impl.settings().accumulation_steps) + " micro-batches of step " +
+                  std::to_string(impl.global_steps + 1) + ": the next one is the first of its step (the engine clears gradients "
+                  "itself after each step)");
+  if (impl.reducer) {
+    impl.forget_gradients();
+    for (auto& range : impl.ranges)
+      for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
+  }
+  if (impl.telling) impl.telling->forget_step();
+  impl.running.reset();
+  impl.scale_scope.reset();
+  impl.phase = Phase::kIdle;
+  impl.micro_in_step = 0;
+  if (impl.residency) impl.residency->end();
+  impl.disarm();
+  impl.start_next_step();
 }
 
 void EngineBase::train(bool on) {
@@ -168,8 +236,17 @@ void EngineBase::set_train_batch_size(int64_t samples) {
                 "set_train_batch_size(" + std::to_string(samples) + "): not a multiple of micro-batch times ranks, " +
                     std::to_string(settings.micro_batch_size) + " * " + std::to_string(impl_->comm->size()),
                 "give a positive multiple of " + std::to_string(unit));
-  settings.train_batch_size = samples;
-  settings.accumulation_steps = samples / unit;
+  impl_->accumulation_from_next = samples / unit;
+  if (impl_->micro_in_step == 0 && impl_->phase != Phase::kBackwarded) return impl_->start_next_step();
+  impl_->say_once("set_train_batch_size(" + std::to_string(samples) + ") takes effect with step " +
+                  std::to_string(impl_->global_steps + 2) + ": step " + std::to_string(impl_->global_steps + 1) + " has begun");
+}
+
+void EngineBase::Impl::start_next_step() {
+  if (accumulation_from_next == 0) return;
+  auto& settings = resolved.settings;
+  settings.accumulation_steps = std::exchange(accumulation_from_next, 0);
+  settings.train_batch_size = settings.micro_batch_size * settings.accumulation_steps * comm->size();
 }
 
 void EngineBase::set_train_micro_batch_size(int64_t samples) {
@@ -206,11 +283,13 @@ double EngineBase::mean(double value) {
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
+  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
   std::optional<control::Watch::Call> call;
   std::vector<std::pair<std::string, at::Tensor>> values;
   for (const auto& range : impl_->ranges) {
     if (!range.is_sharded() || !(range.has_master_copy() || range.shards_parameters())) {
-      for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.whole_master(parameter));
+      for (const auto& parameter : range.parameters)
+        values.emplace_back(parameter.name, Range::shaped(range.whole_master(parameter).flatten(), parameter));
       continue;
     }
     if (!call)
@@ -225,12 +304,16 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
                        static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
           .wait();
     }
-    for (const auto& parameter : range.parameters) values.emplace_back(parameter.name, range.slice(whole, parameter));
+    for (const auto& parameter : range.parameters)
+      values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));
   }
   return values;
 }
 
-void EngineBase::refresh_masters() { impl_->refresh_masters(); }
+void EngineBase::refresh_masters() {
+  impl_->require_usable("refresh_masters");
+  if (impl_->reducer) impl_->audit();
+}
 
 LoaderOptions EngineBase::loader_options() const {
   const auto& settings = impl_->settings();
@@ -260,68 +343,11 @@ void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) con
              " are carried into the next epoch's first step" + option);
 }
 
-// ---- Handles ------------------------------------------------------------------------------------------------------------
-
-const std::string& OptimizerHandle::Group::name() const { return static_cast<gannet::Group*>(group_)->name; }
-std::vector<std::string> OptimizerHandle::Group::hyperparameters() const {
-  return static_cast<gannet::Group*>(group_)->hyper_names;
-}
-const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const {
-  return static_cast<gannet::Group*>(group_)->parameters;
-}
-
-namespace {
-double& hyperparameter(void* group, const std::string& name) {
-  auto& found = *static_cast<gannet::Group*>(group);
-  if (double* value = found.find(name)) return *value;
-  std::string names;
-  for (auto& known : found.hyper_names) names += (names.empty() ? "" : ", ") + known;
-  throw Error(ErrorCode::kArgument, "parameter group '" + found.name + "' has no hyperparameter '" + name + "'",
-              "it has " + names);
-}
-}  // namespace
-
-double OptimizerHandle::Group::get(const std::string& name) const { return hyperparameter(group_, name); }
-void OptimizerHandle::Group::set(const std::string& name, double value) { hyperparameter(group_, name) = value; }
-
-size_t OptimizerHandle::group_count() const { return static_cast<EngineBase::Impl*>(engine_)->groups.size(); }
-OptimizerHandle::Group OptimizerHandle::group(size_t index) {
-  auto& groups = static_cast<EngineBase::Impl*>(engine_)->groups;
-  if (index >= groups.size())
-    throw Error(ErrorCode::kArgument,
-                "there is no parameter group " + std::to_string(index) + ", there are " + std::to_string(groups.size()));
-  return Group(&groups[index]);
-}
-std::string OptimizerHandle::type() const {
-  const auto& impl = *static_cast<EngineBase::Impl*>(engine_);
-  if (impl.user_optimizer) return "user";
-  return impl.groups.empty() || !impl.groups[0].optimizer ? "none" : impl.groups[0].optimizer->plugin().name();
-}
-
-void SchedulerHandle::step() { static_cast<EngineBase::Impl*>(engine_)->advance_schedule(); }
-void SchedulerHandle::step_to(int64_t step) {
-  auto& impl = *static_cast<EngineBase::Impl*>(engine_);
-  impl.schedule_position = step;
-  impl.apply_schedule();
-}
-int64_t SchedulerHandle::position() const { return static_cast<EngineBase::Impl*>(engine_)->schedule_position; }
-std::vector<double> SchedulerHandle::get_last_lr() const {
-  std::vector<double> rates;
-  for (auto& group : static_cast<EngineBase::Impl*>(engine_)->groups)
-    if (const double* lr = group.find("lr")) rates.push_back(*lr);
-  return rates;
-}
-std::string SchedulerHandle::type() const {
-  const auto& impl = *static_cast<EngineBase::Impl*>(engine_);
-  if (impl.user_schedule.function) return "user";
-  return impl.scheduler ? impl.scheduler->plugin().name() : "none";
-}
-
 std::shared_ptr<OptimizerHandle> EngineBase::optimizer_handle() {
-  return std::shared_ptr<OptimizerHandle>(new OptimizerHandle(impl_.get()));
+  return std::shared_ptr<OptimizerHandle>(new OptimizerHandle(impl_->self));
 }
 std::shared_ptr<SchedulerHandle> EngineBase::scheduler_handle() {
-  return std::shared_ptr<SchedulerHandle>(new SchedulerHandle(impl_.get()));
+  return std::shared_ptr<SchedulerHandle>(new SchedulerHandle(impl_->self));
 }
 
 }  // namespace gannet

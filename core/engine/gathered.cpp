@@ -101,7 +101,7 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
   for (auto* ranges : {&impl->ranges, &impl->frozen})
     for (Range& range : *ranges)
       for (size_t p = 0; p < range.parameters.size(); ++p)
-        known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
+        if (!range.parameters[p].is_moved) known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
   for (auto& parameter : impl->module->parameters())
     known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
   for (const at::Tensor& parameter : parameters) {
@@ -182,6 +182,7 @@ void GatheredParameters::publish() {
     auto call = state_->impl->process_group->world()->enter(
         *state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
+    if (state_->impl->reducer) state_->impl->settle();
   }
   state_->end();
 }

@@ -5,18 +5,23 @@
 #include <gannet/engine.h>
 #include <gannet/initialize.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "config/resolve.h"
+#include "control/facts.h"
 #include "control/watch.h"
 #include "engine/gatherer.h"
 #include "engine/host_sums.h"
 #include "engine/host_update.h"
+#include "engine/ownership.h"
 #include "engine/profiling.h"
 #include "engine/range.h"
 #include "engine/reducer.h"
@@ -49,6 +54,7 @@ inline at::ScalarType scalar_type(config::DType type) {
 enum class Phase { kIdle, kForwarded, kBackwarded };
 
 struct EngineBase::Impl {
+  std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
   config::Resolved resolved;
   const config::Settings& settings() const { return resolved.settings; }
@@ -73,8 +79,8 @@ struct EngineBase::Impl {
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
-  std::vector<Range> ranges;
-  std::vector<Range> frozen;           // parameters that are not trained and are sharded all the same: no masters, no gradients
+  std::deque<Range> ranges;  // parameters that join later have ranges of their own: the others stay where they are
+  std::deque<Range> frozen;            // parameters that are not trained and are sharded all the same: no masters, no gradients
   std::unique_ptr<Gatherer> gatherer;  // ZeRO stage 3 on several ranks, with residency
   std::unique_ptr<zero::Residency> residency;
   std::unique_ptr<zero::Interception> interception;  // from forward to step
@@ -100,8 +106,32 @@ struct EngineBase::Impl {
   bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
   std::optional<bool> forced_boundary;
   bool loss_was_finite = true;
-  bool is_half_loaded = false;  // a load failed in its middle: what the parameters are is anyone's guess
+  // Why parameter values are undefined: an update, its publication or a load failed partway. "" while they are whole.
+  std::string torn;
 
+  // ---- what the program does between two calls (audit.cpp, join.cpp)
+  std::unique_ptr<Ownership> ownership;  // null: the engine does not train
+  struct KnownParameter {
+    const void* identity;
+    bool is_trained;
+  };
+  std::vector<KnownParameter> known_parameters;            // of the module, in its order, tied ones as often as they are registered
+  std::unordered_map<const void*, size_t> given_group;     // of each parameter that initialize was given, trained or frozen
+  bool groups_are_given = false;                           // by the program: a new parameter is in none of them
+  std::unordered_set<const void*> declined;                // require a gradient and are in no group: said, and left alone
+  uint64_t written_hash = 0;                               // of the values that were taken in since the last step
+  std::set<std::string> said;                              // what is said once
+
+  // ---- what all ranks must agree on in every step (agreed.cpp)
+  std::unique_ptr<control::Facts> facts;
+  struct FactRows {
+    size_t micro_batch, accumulation, boundary, loss_scale, clipping, errors, frozen, written, late;
+    std::vector<std::vector<size_t>> hyper;  // [groups][hyperparameters]
+  } fact_rows{};
+  int64_t caught_errors = 0;  // steps that began again because forward, backward or step threw
+
+  int64_t micro_in_step = 0;          // micro-batches that ended since the last boundary
+  int64_t accumulation_from_next = 0;  // gradient_accumulation_steps of the next step; 0: as now
   int64_t micro_steps = 0;
   int64_t global_steps = 0;
   int64_t applied_steps = 0;
@@ -126,7 +156,7 @@ struct EngineBase::Impl {
 
   ~Impl();
   bool shards_gradients() const { return !ranges.empty() && ranges[0].shards_gradients(); }
-  bool is_boundary() const { return forced_boundary ? *forced_boundary : (micro_steps + 1) % settings().accumulation_steps == 0; }
+  bool is_boundary() const { return forced_boundary ? *forced_boundary : micro_in_step + 1 >= settings().accumulation_steps; }
 
   // ---- initialize.cpp, parameters.cpp: construction, in this order
   void open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given);  // and resolve
@@ -134,6 +164,13 @@ struct EngineBase::Impl {
   void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
   void open_tiers(const config::Document& document);
   void collect_parameters(const EngineOptions& options);
+  TrainedParameter admit(const std::string& name, const at::Tensor& tensor) const;  // Error(kArgument): it cannot be trained
+  Range& range_for(size_t group, const TrainedParameter& parameter, size_t first, int64_t& off_the_drive);
+  void refuse_shared_memory() const;
+  void refuse_trained_elsewhere() const;
+  bool is_trained() const;
+  void make_residency();
+  void place_untrained(const at::Tensor& parameter) const;  // to the device, in the training dtype
   void place_module();  // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
   void collect_frozen(const std::unordered_map<const void*, size_t>& trained, int64_t& off_the_drive);
   int64_t bucket_numel() const;
@@ -150,13 +187,55 @@ struct EngineBase::Impl {
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
   void share_out(Range& range, size_t parameter, const at::Tensor& whole);
   void broadcast(const at::Tensor& tensor, uint32_t root = 0);
+  void broadcast_sparse(const at::Tensor& tensor, uint32_t root);
   void open_optimizer(const config::Document& document, const EngineOptions& options);
   void check_fit();
   void create_states();  // the optimizer's, and the reducer
+  void create_states(Range& range);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
   void agree_on_model();
   void agree_on_plugins();
+
+  // ---- audit.cpp, join.cpp: what the program did to the parameters since the engine left them
+  void audit();   // takes in what can be, throws what was done otherwise; every rank calls it
+  void settle();  // the engine leaves the parameters as they are now
+  void take_in(Range& range, size_t parameter, bool is_replaced);
+  void reclaim();
+  std::vector<std::pair<std::string, at::Tensor>> newcomers();
+  void join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added);
+  bool is_skipped(const Range& range, size_t parameter) const;  // frozen by the program, and without a gradient in this step
+  std::vector<bool> skipped_of(const Range& range) const;
+  Ownership::Named owned() const;
+  void say_once(const std::string& what);
+
+  // ---- agreed.cpp, fingerprint.cpp
+  void start_agreeing();
+  control::Facts& agreed(bool is_boundary);
+  void compare_fingerprints(const char* where);
+
+  // ---- scale.cpp, engine.cpp: one backward, from the checks to its end
+  struct Running {  // a backward of ours
+    std::optional<control::Watch::Call> call;
+    std::unique_ptr<zero::Interception> armed;  // where it runs on another thread than forward
+    bool has_begun = false;
+  };
+  std::unique_ptr<Running> running;  // from backward() or scale() to the end of that backward
+  // On the thread that called scale(), to its next call of the engine: what LibTorch takes along into the program's own backward.
+  struct Scope {
+    std::unique_ptr<c10::DebugInfoGuard> marked;
+    std::unique_ptr<zero::Interception> armed;
+    std::thread::id thread = std::this_thread::get_id();
+    ~Scope();
+  };
+  std::unique_ptr<Scope> scale_scope;
+  void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
+  void check_loss(const at::Tensor& loss, const char* call) const;
+  void begin_backward(const at::Tensor& loss, const BackwardOptions& options, bool is_marked);
+  double seed(const BackwardOptions& options) const;
+  void end_backward();
+  void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step
+  void start_next_step();
 
   // ---- stages.cpp (residency): parameters that come and go
   void begin_forward();
@@ -171,6 +250,10 @@ struct EngineBase::Impl {
   Check check();
   double clip(double norm) const;  // the factor that every gradient is multiplied by, unscaling included
   StepResult skip(const std::string& why);
+  StepResult take_step(std::optional<control::Watch::Call>& call, bool& is_updating);
+  double norm_of_large();
+  std::vector<Scheduler::Value> schedule_at(int64_t position);
+  void apply_schedule(const std::vector<Scheduler::Value>& values);
   void update(double grad_scale);
   void update(Range& range, double grad_scale);
   HostUpdate& host_update(const Range& range);
@@ -180,7 +263,7 @@ struct EngineBase::Impl {
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
   void publish_all();            // parameters from their masters, on every rank
-  void refresh_masters();        // and the other way, of this rank's
+  void refresh_masters();        // and the other way, of this rank's shards
   void* current_stream() const;  // the native handle, for plugins; null on a device without streams
   void advance_schedule();
   void apply_schedule();

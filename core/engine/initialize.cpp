@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -69,7 +70,15 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
         "be offloaded",
         "leave offload_optimizer and offload_param out of the config, or name an optimizer there");
   impl.collect_parameters(options);
+  if (options.inference)
+    impl.refuse_trained_elsewhere();
+  else
+    impl.refuse_shared_memory();
   if (!options.inference) impl.open_optimizer(document, options);
+  if (impl.is_trained()) {
+    impl.ownership = std::make_unique<Ownership>(impl.engine_id);
+    impl.ownership->check(impl.owned());
+  }
   impl.check_fit();
   impl.agree_on_model();
   impl.place_module();
@@ -79,6 +88,11 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 #endif
   impl.create_scheduler(document, options);
   impl.agree_on_plugins();
+  if (impl.ownership) impl.ownership->claim(impl.owned());
+  if (impl.reducer) {
+    impl.start_agreeing();
+    impl.settle();
+  }
   impl.start_telling();
   if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
@@ -225,47 +239,34 @@ void EngineBase::Impl::open_optimizer(const config::Document& document, const En
   }
 }
 
+// Without an optimizer an engine evaluates: backward and step say that there is none.
+bool EngineBase::Impl::is_trained() const { return user_optimizer || (!groups.empty() && groups[0].optimizer); }
+
+// An engine for inference takes over what it changes: not the parameters of one that trains.
+void EngineBase::Impl::refuse_trained_elsewhere() const {
+  const auto dtype = settings().fp16.enabled   ? std::optional(at::kHalf)
+                     : settings().bf16.enabled ? std::optional(at::kBFloat16)
+                                               : std::nullopt;
+  for (const auto& entry : module->named_parameters()) {
+    const std::string owner = Ownership::owner_of(entry.value());
+    if (owner.empty() || (settings().zero.stage < 3 && (!dtype || *dtype == entry.value().scalar_type()))) continue;
+    throw Error(ErrorCode::kOrder,
+                "parameter '" + entry.key() + "' is trained by " + owner + ", and an engine for inference in another dtype or at ZeRO "
+                "stage 3 would take it over",
+                "evaluate with the engine that trains (engine->eval()), give the same precision at a stage below 3, or end that engine");
+  }
+}
+
 void EngineBase::Impl::create_states() {
   if (user_optimizer) {
     adopt_user_optimizer();
     user_lr_seen.resize(groups.size());
     for (size_t g = 0; g < groups.size(); ++g) user_lr_seen[g] = groups[g].hyper[0];
-  } else if (settings().optimizer.type.empty()) {
-    return;  // an engine to evaluate with: backward and step say that there is no optimizer
+  } else if (!is_trained()) {
+    return;
   }
-
-  for (auto& range : ranges) {
-    Optimizer* optimizer = groups[range.group].optimizer.get();
-    if (!optimizer) continue;
-    optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
-                               range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
-    for (const auto& state : optimizer->states()) {
-      if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
-        throw Error(ErrorCode::kUnsupported,
-                    "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
-                        "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
-                        " updates shard by shard",
-                    "set zero_optimization.stage to 0, or choose another optimizer");
-      const auto has_its_rest_elsewhere = [&](const Range& other) {
-        return other.group == range.group && other.dtype == range.dtype && other.home != range.home;
-      };
-      if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges.begin(), ranges.end(), has_its_rest_elsewhere))
-        throw Error(ErrorCode::kUnsupported,
-                    "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
-                        "' for a whole group, of which max_in_cpu leaves a part in memory",
-                    "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
-      const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
-                            : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
-                                                                      : 1;
-      const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-      Array array = state.extent == GANNET_STATE_PER_ELEMENT
-                        ? make_array(state_tier, numel, dtype, state.name)
-                        : Array::in_memory(allocate_flat(numel, dtype, updates_on_host() ? at::Device(at::kCPU) : device));
-      if (state.initial_value != 0) array.fill(state.initial_value);
-      range.states.push_back(std::move(array));
-    }
-  }
-
+  for (auto& range : ranges)
+    if (groups[range.group].optimizer) create_states(range);
   Reducer::Options reduction;
   if (settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*settings().communication_data_type);
@@ -274,10 +275,20 @@ void EngineBase::Impl::create_states() {
   else if (settings().bf16.enabled)
     reduction.communication_dtype = at::kBFloat16;
   const double world = comm->size();
+  const bool is_fp16_wire = reduction.communication_dtype ? *reduction.communication_dtype == at::kHalf
+                                                          : std::any_of(ranges.begin(), ranges.end(), [](const Range& range) {
+                                                              return range.grad_dtype == at::kHalf;
+                                                            });
   if (settings().gradient_sum) {
     reduction.post_factor = 1.0;
   } else if (settings().prescale_gradients) {
     reduction.pre_factor = 1.0 / world;
+  } else if (is_fp16_wire && settings().gradient_predivide_factor == 1.0) {
+    // A sum of W halves overflows where their mean does not. Divided by a power of two first nothing is rounded, but for numbers
+    // that fp16 has no exponent for; what is left of the division is a factor of the update.
+    const double power = std::exp2(std::ceil(std::log2(world)));
+    reduction.pre_factor = 1.0 / power;
+    reduction.post_factor = power / world;
   } else {  // divide by the predivide factor before, by what is left of the world's size after
     reduction.pre_factor = 1.0 / settings().gradient_predivide_factor;
     reduction.post_factor = settings().gradient_predivide_factor / world;
@@ -285,6 +296,37 @@ void EngineBase::Impl::create_states() {
   reduction.bucket_numel = bucket_numel();
   reduction.host = host_sums.get();
   reducer = std::make_unique<Reducer>(ranges, comm, timers, reduction);
+}
+
+void EngineBase::Impl::create_states(Range& range) {
+  Optimizer* optimizer = groups[range.group].optimizer.get();
+  optimizer->require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
+                             range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
+  for (const auto& state : optimizer->states()) {
+    if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
+      throw Error(ErrorCode::kUnsupported,
+                  "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
+                      "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
+                      " updates shard by shard",
+                  "set zero_optimization.stage to 0, or choose another optimizer");
+    const auto has_its_rest_elsewhere = [&](const Range& other) {
+      return other.group == range.group && other.dtype == range.dtype && other.home != range.home;
+    };
+    if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges.begin(), ranges.end(), has_its_rest_elsewhere))
+      throw Error(ErrorCode::kUnsupported,
+                  "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
+                      "' for a whole group, of which max_in_cpu leaves a part in memory",
+                  "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
+    const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
+                          : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
+                                                                    : 1;
+    const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
+    Array array = state.extent == GANNET_STATE_PER_ELEMENT
+                      ? make_array(state_tier, numel, dtype, state.name)
+                      : Array::in_memory(allocate_flat(numel, dtype, updates_on_host() ? at::Device(at::kCPU) : device));
+    if (state.initial_value != 0) array.fill(state.initial_value);
+    range.states.push_back(std::move(array));
+  }
 }
 
 void EngineBase::Impl::create_scheduler(const config::Document& document, const EngineOptions& options) {
@@ -307,6 +349,18 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
 // The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
 bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
 
+namespace {
+
+// Paths, ports, devices and what a rank prints.
+bool may_differ(const std::string& path) {
+  static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file", "port", "interface", "log_level", "level"};
+  const std::string last = path.substr(path.rfind('/') + 1);
+  return path.starts_with("/accelerator") || path.starts_with("/comm/") || path.starts_with("/plugins") ||
+         path.starts_with("/dump_state") || std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
+}
+
+}  // namespace
+
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
@@ -315,12 +369,15 @@ void EngineBase::Impl::agree_on_model() {
                       std::to_string(settings().micro_batch_size) + ", accumulation " +
                       std::to_string(settings().accumulation_steps) + (monitor::is_wanted(settings()) ? ", with a monitor" : "") +
                       "\n";
+  // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
+  for (const auto& entry : resolved.effective)
+    if (!may_differ(entry.path)) model += entry.path + " = " + entry.value.to_json() + "\n";
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
       model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
                std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
     }
-  process_group->world()->agree("the model's parameters and the batch sizes", model);
+  process_group->world()->agree("the config or the model's parameters", model);
 }
 
 void EngineBase::Impl::agree_on_plugins() {

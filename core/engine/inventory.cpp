@@ -45,6 +45,7 @@ std::vector<Kept> inventory(const EngineBase::Impl& impl) {
     const auto parts = part_of_each(range);
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto& parameter = range.parameters[p];
+      if (parameter.is_moved) continue;
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
       const Array& masters = range.has_master_copy() ? range.master : range.param;
       if (!range.is_sharded() && masters.is_here()) {

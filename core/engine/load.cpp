@@ -49,6 +49,7 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) {
   Impl& impl = *impl_;
   wait_for_checkpoint();
+  if (impl.reducer) impl.reclaim();
   auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
@@ -107,7 +108,8 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       // Only now: no rank waits for the others' parts while one of them has none to give.
       at::NoGradGuard no_grad;
       impl.publish_all();
-      impl.is_half_loaded = false;
+      impl.torn.clear();
+      if (impl.reducer) impl.settle();
       if (!options.load_module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());

@@ -42,7 +42,7 @@ class Loading {
     compare();
     compare_accumulation();
     at::NoGradGuard no_grad;
-    impl_.is_half_loaded = true;
+    impl_.torn = "a load of " + found_.path() + " failed partway";
     read();
     if (options_.custom_load_fn) hand_to_program();
     if (!options_.load_module_only) restore();
@@ -201,6 +201,7 @@ class Loading {
   void hand_to_program() {
     options_.custom_load_fn(for_program_, *impl_.module);
     impl_.refresh_masters();
+    if (impl_.reducer) impl_.audit();
   }
 
   void restore() {
@@ -209,7 +210,8 @@ class Loading {
     impl_.consecutive_skips = value("consecutive_skips").as_int();
     impl_.global_samples = value("global_samples").as_int();
     impl_.phase = Phase::kIdle;
-    impl_.forget_gradients();
+    impl_.restart_step();
+    impl_.caught_errors = 0;
     restore_accumulation();
     if (impl_.is_fp16 && impl_.scaler.is_dynamic()) {
       const Dict& scale = dict("loss_scaler");
@@ -264,6 +266,8 @@ class Loading {
   void restore_accumulation() {
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
     impl_.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.global_steps * accumulation;
+    const Value* const in_step = found_.document().find("micro_in_step");  // older checkpoints have none
+    impl_.micro_in_step = accumulation != saved ? 0 : in_step ? in_step->as_int() : impl_.micro_steps % accumulation;
     if (holds_sums_) impl_.reducer->adopt_sums();
     for (auto& [range, parameter, gradient] : gradients_) {
       parameter->held = range->flat_grad(*parameter);

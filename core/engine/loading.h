@@ -6,7 +6,7 @@
 namespace gannet {
 
 // This rank's part of a load. Throws Error(kMismatch) with the first differences before anything was written, and leaves
-// `is_half_loaded` set for the caller, who knows how the other ranks fared and publishes the parameters.
+// `torn` set for the caller, who knows how the other ranks fared and publishes the parameters.
 LoadReceipt load_from(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found);
 
 }  // namespace gannet

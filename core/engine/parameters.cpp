@@ -39,7 +39,17 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   parameter.tensor = tensor;
   parameter.shape = tensor.sizes().vec();
   parameter.numel = tensor.numel();
+  if (tensor.is_complex()) {  // elementwise rules see the real and the imaginary part as two numbers
+    parameter.is_complex = true;
+    parameter.shape.push_back(2);
+    parameter.numel *= 2;
+  }
   return parameter;
+}
+
+// What flat buffers hold of it.
+at::Tensor real_view(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
 }
 
 std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
@@ -50,8 +60,7 @@ std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::M
   }
   if (!options.model_parameters.empty()) return options.model_parameters;
   ParameterGroup all;
-  for (auto& parameter : module.parameters())
-    if (parameter.requires_grad()) all.parameters.push_back(parameter);
+  for (auto& parameter : module.parameters()) all.parameters.push_back(parameter);
   return {std::move(all)};
 }
 
@@ -67,21 +76,19 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
   std::unordered_map<const void*, size_t> group_of;
   int64_t off_the_drive = settings().zero.offload_param.max_in_cpu;
   if (options.inference) return collect_frozen(group_of, off_the_drive);
+  groups_are_given = options.optimizer || !options.model_parameters.empty();
   for (auto& given : groups_of(options, *module)) {
     const size_t index = groups.size();
     Group& group = groups.emplace_back();
     group.name = given.name.empty() ? "group " + std::to_string(index) : given.name;
-    std::map<std::pair<at::ScalarType, Home>, size_t> range_of;  // this group's ranges
     for (auto& tensor : given.parameters) {
       const void* identity = tensor.unsafeGetTensorImpl();
       const auto known = names.find(identity);
       const std::string name =
           known != names.end() ? known->second : group.name + "[" + std::to_string(group.parameters.size()) + "]";
+      given_group.emplace(identity, index);
       if (!tensor.requires_grad()) continue;
-      if (!tensor.is_floating_point())
-        throw Error(ErrorCode::kArgument,
-                    "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
-                    "register it as a buffer");
+      const TrainedParameter parameter = admit(name, tensor);
       if (const auto [place, is_new] = group_of.emplace(identity, index); !is_new) {
         if (place->second != index)
           throw Error(ErrorCode::kArgument,
@@ -90,22 +97,7 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
         continue;  // registered under two names: tied
       }
       group.parameters.push_back(tensor);
-      if (tensor.numel() == 0) continue;
-
-      const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-      const Home home = home_for(tensor, off_the_drive);
-      const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), ranges.size());
-      if (is_new) {
-        Range& range = ranges.emplace_back();
-        range.group = index;
-        range.home = home;
-        range.dtype = dtype;
-        range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
-        range.grad_dtype = settings().grad_accum_dtype ? scalar_type(*settings().grad_accum_dtype) : dtype;
-        // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
-        if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
-      }
-      ranges[slot->second].parameters.push_back(parameter_of(name, tensor));
+      if (tensor.numel() > 0) range_for(index, parameter, 0, off_the_drive).parameters.push_back(parameter);
     }
   }
   collect_frozen(group_of, off_the_drive);
@@ -114,6 +106,92 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
         ErrorCode::kArgument,
         "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
         "call requires_grad_(true) on those to train");
+}
+
+TrainedParameter EngineBase::Impl::admit(const std::string& name, const at::Tensor& tensor) const {
+  const bool can_be_trained = tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat ||
+                              tensor.scalar_type() == at::kComplexDouble;
+  if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)
+    throw Error(ErrorCode::kArgument,
+                "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
+                "register it as a buffer");
+  return parameter_of(name, tensor);
+}
+
+// The one of ranges[first ...] that a parameter of this group, dtype and home belongs to.
+Range& EngineBase::Impl::range_for(size_t group, const TrainedParameter& parameter, size_t first, int64_t& off_the_drive) {
+  const at::Tensor& tensor = parameter.tensor;
+  const at::ScalarType dtype = parameter.is_complex ? c10::toRealValueType(tensor.scalar_type())
+                                                    : training_dtype(settings()).value_or(tensor.scalar_type());
+  const Home home = home_for(tensor, off_the_drive);
+  for (size_t r = first; r < ranges.size(); ++r)
+    if (ranges[r].group == group && ranges[r].dtype == dtype && ranges[r].home == home) return ranges[r];
+  Range& range = ranges.emplace_back();
+  range.group = group;
+  range.home = home;
+  range.dtype = dtype;
+  range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
+  range.grad_dtype = settings().grad_accum_dtype ? scalar_type(*settings().grad_accum_dtype) : dtype;
+  // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
+  if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
+  return range;
+}
+
+// Two parameters in one memory would part when each gets a place of its own in the flat buffers.
+void EngineBase::Impl::refuse_shared_memory() const {
+  struct Extent {
+    const char *begin, *end;
+    const std::string* name;
+  };
+  std::vector<Extent> extents;
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      const at::Tensor& tensor = parameter.tensor;
+      const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+      if (zero::is_watched(storage) || storage->data() == nullptr) continue;
+      int64_t last = 0;
+      for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+      const auto* const begin = static_cast<const char*>(storage->data()) + tensor.storage_offset() * tensor.element_size();
+      extents.push_back({begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size()), &parameter.name});
+    }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < extents.size(); ++i)
+    if (extents[i].begin < extents[i - 1].end)
+      throw Error(ErrorCode::kArgument,
+                  "parameters '" + *extents[i - 1].name + "' and '" + *extents[i].name +
+                      "' share memory (one is a view of the other), and an update of each alone would part them",
+                  "register one tensor under both names (tied), or register one and make the view in forward");
+
+  // Who else holds the memory would see the values of today for ever: the parameter moves into the flat buffers.
+  std::unordered_map<const c10::StorageImpl*, size_t> holders;
+  std::unordered_map<const c10::StorageImpl*, std::string> buffers;
+  std::unordered_set<const void*> seen;
+  const auto count = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+      ++holders[tensor.storage().unsafeGetStorageImpl()];
+  };
+  for (const auto& tensor : module->parameters()) count(tensor);
+  for (const auto& entry : module->named_buffers()) {
+    count(entry.value());
+    if (entry.value().defined() && entry.value().has_storage())
+      buffers.emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
+  }
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) count(parameter.tensor);
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      const c10::StorageImpl* const storage = parameter.tensor.storage().unsafeGetStorageImpl();
+      if (zero::is_watched(storage) || !Ownership::owner_of(parameter.tensor).empty()) continue;
+      const auto buffer = buffers.find(storage);
+      const bool is_held = static_cast<size_t>(parameter.tensor.storage().use_count()) > holders[storage];
+      if (buffer != buffers.end() || is_held)
+        throw Error(ErrorCode::kArgument,
+                    "the memory of parameter '" + parameter.name + "' is also that of " +
+                        (buffer != buffers.end() ? "buffer '" + buffer->second + "'" : std::string("another tensor")) +
+                        ", a view or a detach() made before initialize(): it would keep the values of today while the parameter "
+                        "trains elsewhere",
+                    "make views in forward (weight.t()), and clone() what is to be kept");
+    }
 }
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
@@ -228,11 +306,14 @@ std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t
   return segments;
 }
 
+// As bytes: a sum needs a dtype that the Comm adds, a copy needs none.
 void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {
-  if (comm->size() == 1 || tensor.numel() == 0) return;
-  const at::Tensor flat = tensor.contiguous();
-  comm->broadcast(flat.data_ptr(), static_cast<uint64_t>(flat.numel()), to_dtype(flat.scalar_type()), root).wait();
-  if (!flat.is_same(tensor)) tensor.copy_(flat);
+  if (comm->size() == 1 || !tensor.defined()) return;
+  if (tensor.layout() != at::kStrided) return broadcast_sparse(tensor, root);
+  if (tensor.numel() == 0) return;
+  const at::Tensor flat = tensor.resolve_conj().resolve_neg().contiguous();
+  comm->broadcast(flat.data_ptr(), flat.nbytes(), GANNET_UINT8, root).wait();
+  if (flat.data_ptr() != tensor.data_ptr()) tensor.copy_(flat);
 }
 
 // From the module's values to the range's buffers, a bucket at a time: rank 0's on every rank.
@@ -256,10 +337,11 @@ void EngineBase::Impl::place_range(Range& range) {
                                  : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
     for (size_t p = bucket.first; p < bucket.last; ++p) {
       auto& parameter = range.parameters[p];
-      whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(parameter.tensor);
+      whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
       parameter.tensor.mutable_grad().reset();
       zero::let_go(parameter.tensor.storage().unsafeGetStorageImpl());
-      if (!range.comes_and_goes) parameter.tensor.set_data(range.slice(range.param.here(), parameter));
+      if (!range.comes_and_goes)
+        parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
     broadcast(whole);
     if (range.comes_and_goes) {
@@ -286,11 +368,12 @@ void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& 
 void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = settings().zero;
-  if (parameter.numel <= zero.param_persistence_threshold &&
-      staying_numel + parameter.numel <= zero.model_persistence_threshold) {
+  const bool is_small = parameter.numel <= zero.param_persistence_threshold &&
+                        staying_numel + parameter.numel <= zero.model_persistence_threshold;
+  if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
     staying_numel += parameter.numel;
     parameter.staying = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
-    parameter.tensor.set_data(parameter.staying.narrow(0, 0, parameter.numel).view(parameter.shape));
+    parameter.tensor.set_data(Range::shaped(parameter.staying, parameter));
     return;
   }
   parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(device)));
@@ -302,24 +385,39 @@ void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole
   zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency.get(), *parameter.resident);
 }
 
+void EngineBase::Impl::make_residency() {
+  const auto& zero = settings().zero;
+  std::optional<Gatherer::ToDevice> to_device;
+  if (param_tier && memory_is_apart)
+    to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
+  gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] {
+    return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1);
+  });
+  residency = std::make_unique<zero::Residency>(
+      *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
+  if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
+}
+
+void EngineBase::Impl::place_untrained(const at::Tensor& tensor) const {
+  at::Tensor parameter = tensor;
+  const auto dtype = training_dtype(settings());
+  if (const auto* storage = parameter.has_storage() ? parameter.storage().unsafeGetStorageImpl() : nullptr;
+      storage && zero::is_watched(storage)) {
+    const at::Tensor own = parameter.clone();
+    zero::let_go(storage);
+    parameter.set_data(own);
+  }
+  const bool is_cast = dtype && parameter.is_floating_point() && c10::elementSize(parameter.scalar_type()) > 1;
+  parameter.set_data(parameter.to(device, is_cast ? *dtype : parameter.scalar_type()));
+}
+
 void EngineBase::Impl::place_module() {
   at::NoGradGuard no_grad;
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
   if (updates_on_host() && settings().zero.stage >= 2 && !settings().optimizer.type.empty())
     host_sums = std::make_unique<HostSums>(*accelerator, device_index(), 2 * bucket_numel() * int64_t{sizeof(float)},
                                            [this] { return current_stream(); });
-  if (parameters_come_and_go()) {
-    const auto& zero = settings().zero;
-    std::optional<Gatherer::ToDevice> to_device;
-    if (param_tier && memory_is_apart)
-      to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
-    gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] {
-      return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1);
-    });
-    residency = std::make_unique<zero::Residency>(
-        *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
-    if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
-  }
+  if (parameters_come_and_go()) make_residency();
   std::unordered_set<const void*> placed;
   for (auto* each : {&ranges, &frozen})
     for (auto& range : *each) {
@@ -341,16 +439,8 @@ void EngineBase::Impl::place_module() {
   }
 
   // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
-  const auto dtype = training_dtype(settings());
-  for (auto& parameter : module->parameters()) {
-    if (placed.count(parameter.unsafeGetTensorImpl())) continue;
-    if (const auto* storage = parameter.storage().unsafeGetStorageImpl(); zero::is_watched(storage)) {
-      const at::Tensor own = parameter.clone();
-      zero::let_go(storage);
-      parameter.set_data(own);
-    }
-    parameter.set_data(parameter.to(device, dtype && parameter.is_floating_point() ? *dtype : parameter.scalar_type()));
-  }
+  for (auto& parameter : module->parameters())
+    if (!placed.count(parameter.unsafeGetTensorImpl())) place_untrained(parameter);
   for (auto& buffer : module->buffers()) {
     const bool cast = settings().buffer_dtype && buffer.is_floating_point();
     buffer.set_data(buffer.to(device, cast ? scalar_type(*settings().buffer_dtype) : buffer.scalar_type()));
@@ -358,7 +448,7 @@ void EngineBase::Impl::place_module() {
   // Every rank starts from rank 0's values, buffers included.
   for (auto& parameter : module->parameters())
     if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(parameter.detach());
-  for (auto& buffer : module->buffers()) broadcast(buffer.detach());
+  for (auto& buffer : module->buffers()) broadcast(buffer);
 }
 
 }  // namespace gannet

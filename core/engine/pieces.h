@@ -24,4 +24,7 @@ struct Piece {
 // In the order of their places. No piece goes past the end of a page of `page_numel` elements of this rank's arrays.
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
+// The same without the tensors that are skipped: [parameters of the range].
+std::vector<Piece> without(std::vector<Piece> pieces, const Range& range, const std::vector<bool>& skipped);
+
 }  // namespace gannet

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <gannet/value.h>
 
 #include <cstdint>
@@ -26,6 +28,16 @@ struct TrainedParameter {
   // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
   // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
+  bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
+  bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
+  // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
+  struct Left {
+    const c10::StorageImpl* storage = nullptr;
+    int64_t offset = 0;             // in it, elements
+    std::vector<int64_t> strides;   // of `tensor`
+    uint32_t version = 0;           // advanced by every write in place but those through .data()
+    uint64_t sample = 0;            // of some elements, where the program's values are not the masters themselves
+  } left;
   // Where parameters are sharded: it comes and goes under this number (zero/residency.h), or is small and stays, padded, here.
   std::optional<size_t> resident;
   at::Tensor staying;  // [its bucket's numel]
@@ -72,6 +84,11 @@ struct Range {
   bool shards_gradients() const { return sharding >= Sharding::kGradients; }
   bool shards_parameters() const { return sharding == Sharding::kParameters; }
 
+  // A part of a flat buffer as the module's parameter sees it.
+  static at::Tensor shaped(const at::Tensor& flat, const TrainedParameter& parameter) {
+    const at::Tensor real = flat.narrow(0, 0, parameter.numel).view(parameter.shape);
+    return parameter.is_complex ? at::view_as_complex(real) : real;
+  }
   // A tensor in a flat buffer.
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
     return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);

@@ -30,21 +30,51 @@ void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
 
 class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
-  Hook(Reducer* reducer, size_t slot, std::weak_ptr<bool> alive) : reducer_(reducer), slot_(slot), alive_(std::move(alive)) {}
+  Hook(Reducer* reducer, size_t slot) : reducer_(reducer), slot_(slot) {}
   void operator()(const torch::autograd::Variable& parameter) override {
-    if (!alive_.expired()) reducer_->on_gradient(slot_, parameter);
+    if (reducer_->is_own_backward())
+      reducer_->on_gradient(slot_, parameter);
+    else
+      reducer_->on_foreign_gradient(slot_);
   }
 
  private:
   Reducer* reducer_;
   size_t slot_;
-  std::weak_ptr<bool> alive_;
 };
 
-Reducer::Reducer(std::vector<Range>& ranges, CommGroup* comm, Timers& timers, Options options)
-    : ranges_(ranges), comm_(comm), timers_(timers), options_(options), alive_(std::make_shared<bool>(true)) {
+Reducer::Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Options options)
+    : ranges_(ranges), comm_(comm), timers_(timers), options_(options) {
   for (size_t r = ranges.size(); r-- > 0;) add_buckets(r);
   for (size_t b = 0; b < buckets_.size(); ++b) add_slots(b);
+}
+
+void Reducer::add_range(size_t range) {
+  const size_t first = buckets_.size();
+  add_buckets(range);
+  for (size_t b = first; b < buckets_.size(); ++b) add_slots(b);
+  has_learned_ = false;
+}
+
+void Reducer::set_hook(size_t slot) {
+  auto hook = std::make_unique<Hook>(this, slot);
+  slots_[slot].hook = hook.get();
+  torch::autograd::impl::set_post_acc_grad_hooks(ranges_[slots_[slot].range].parameters[slots_[slot].parameter].tensor,
+                                                 std::move(hook));
+}
+
+std::string Reducer::restore_hooks() {
+  std::string foreign;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const TrainedParameter& parameter = ranges_[slots_[i].range].parameters[slots_[i].parameter];
+    const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
+    if (hook.get() == slots_[i].hook) continue;
+    if (!hook)
+      set_hook(i);
+    else if (foreign.empty())
+      foreign = parameter.name;
+  }
+  return foreign;
 }
 
 void Reducer::add_buckets(size_t r) {
@@ -75,7 +105,10 @@ void Reducer::add_slots(size_t b) {
   std::vector<Place> taken;
   for (size_t p = bucket.first; p < bucket.last; ++p) {
     auto& parameter = range.parameters[p];
-    Slot slot{bucket.range, p, b, {}};
+    Slot slot;
+    slot.range = bucket.range;
+    slot.parameter = p;
+    slot.bucket = b;
     if (range.shards_parameters()) {
       const int64_t part = range.shards[p].numel, at = range.shards[p].own - bucket.shard.own;
       for (int64_t begin = 0, rank = 0; begin < parameter.numel; begin += part, ++rank)
@@ -84,9 +117,10 @@ void Reducer::add_slots(size_t b) {
       slot.places.push_back({0, parameter.offset - bucket.offset, parameter.numel});
     }
     taken.insert(taken.end(), slot.places.begin(), slot.places.end());
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, std::make_unique<Hook>(this, slots_.size(), alive_));
     slots_.push_back(std::move(slot));
+    set_hook(slots_.size() - 1);
   }
+  bucket.expected = bucket.last - bucket.first;
   std::sort(taken.begin(), taken.end(), [](const Place& a, const Place& c) { return a.at < c.at; });
   int64_t end = 0;
   for (const Place& place : taken) {
@@ -97,27 +131,31 @@ void Reducer::add_slots(size_t b) {
 }
 
 Reducer::~Reducer() {
-  alive_.reset();
   for (auto& bucket : buckets_) {
     try {
       bucket.work.wait();
     } catch (const std::exception&) {  // a lost peer was reported where it mattered
     }
   }
-  for (auto& range : ranges_)
-    for (auto& parameter : range.parameters) torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
+  for (const Slot& slot : slots_) {
+    const at::Tensor& tensor = ranges_[slot.range].parameters[slot.parameter].tensor;
+    if (torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)
+      torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+  }
 }
 
 void Reducer::begin_backward(Backward backward) {
   if (in_backward_)
-    throw Error(ErrorCode::kOrder,
-                "backward() was called after one that ended in an error, with a part of its gradients gathered",
-                "call engine->zero_grad() and begin the step anew");
+    throw Error(ErrorCode::kOrder, "backward() was called inside another backward() of the same engine",
+                "sum the losses and call backward() once, or call it after the first one has returned");
   current_ = backward;
   unreduce();
+  take_leftovers_aside();
   next_bucket_ = 0;
-  for (auto& bucket : buckets_) bucket.awaited = bucket.last - bucket.first;
+  holds_buckets_ = current_.reduce && !has_learned_ && !ranges_[0].shards_gradients();
+  for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
   in_backward_ = true;
+  if (!backward.is_marked) marked_.emplace(kMarkKind, mark_);
 }
 
 void Reducer::unreduce() {
@@ -146,32 +184,28 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
   Bucket& bucket = buckets_[place.bucket];
+  bool is_late = false;
   {
     std::lock_guard lock(mutex_);
-    if (in_backward_ && current_.reduce && place.bucket < next_bucket_)
-      came_late(ranges_[place.range].parameters[place.parameter]);
+    place.has_come = true;
+    ++place.arrivals;
+    is_late = current_.reduce && place.bucket < next_bucket_;
     const Range& range = ranges_[place.range];
-    if (range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+    if (!is_late && range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
   }
   {
     std::optional<at::NoGradGuard> no_grad;
     if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
-    hold(bucket, place, grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad);
+    at::Tensor gradient = grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad;
+    if (gradient.is_complex()) gradient = at::view_as_real(gradient.resolve_conj());
+    is_late ? add_late(slot, gradient) : hold(bucket, place, gradient);
   }
   if (!current_.keep_grads) grad.reset();
+  if (!current_.reduce || is_late) return;
   std::lock_guard lock(mutex_);
-  if (in_backward_ && current_.reduce) {
-    --bucket.awaited;
-    send_ready_buckets();
-  }
-}
-
-void Reducer::came_late(const TrainedParameter& parameter) const {
-  throw Error(ErrorCode::kUnsupported,
-              "the gradient of '" + parameter.name +
-                  "' came a second time in one backward, after its sum had been sent to the other ranks",
-              "a backward() inside a backward() cannot share parameters with the rest of the model: accumulate with no_sync() at "
-              "ZeRO stage 0 or 1, then call allreduce_gradients()");
+  if (place.arrivals > place.expected) return;
+  --bucket.awaited;
+  if (!holds_buckets_) send_ready_buckets();
 }
 
 // Devices' autograd threads may both be the first to need it.
@@ -235,11 +269,18 @@ void Reducer::adopt_sums() {
 void Reducer::forget() {
   if (!finished_) finish_works();
   if (options_.host) options_.host->wait();
+  marked_.reset();
+  give_leftovers_back();
   in_backward_ = false;
   reduced_ = false;
+  late_.clear();
+  late_buckets_ = 0;
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
-  for (auto& slot : slots_) slot.has_arrived = false;
+  for (auto& slot : slots_) {
+    slot.has_arrived = slot.has_come = false;
+    slot.arrivals = 0;
+  }
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
     if (ranges_[bucket.range].shards_gradients()) give_back(bucket);  // of a backward that was broken off

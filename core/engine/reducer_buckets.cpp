@@ -108,11 +108,15 @@ void Reducer::zero_missing(Range& range, size_t first, size_t last) {
 }
 
 void Reducer::end_backward() {
+  marked_.reset();
+  give_leftovers_back();
   in_backward_ = false;
+  learn_arrivals();
   if (!current_.reduce) return;
   std::lock_guard lock(mutex_);
   for (; next_bucket_ < buckets_.size(); ++next_bucket_) send(buckets_[next_bucket_]);
   reduced_ = true;
+  if (!late_.empty()) reduce_late();
 }
 
 void Reducer::wait() {

@@ -96,6 +96,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"skipped_steps", skipped_steps},
       {"consecutive_skips", consecutive_skips},
       {"micro_steps", micro_steps},
+      {"micro_in_step", micro_in_step},
       {"global_samples", global_samples},
       {"accumulation_steps", settings().accumulation_steps},
       {"loss_scaler", std::move(scale)},
@@ -183,12 +184,9 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   const auto began = std::chrono::steady_clock::now();
   if (folder.empty())
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
+  impl.require_usable("save_checkpoint");
   if (impl.phase == Phase::kBackwarded)
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
-  if (impl.reducer && impl.reducer->is_broken_off())
-    throw Error(ErrorCode::kOrder,
-                "save_checkpoint was called after a backward() that ended in an error, with a part of its gradients gathered",
-                "call zero_grad() first");
   wait_for_checkpoint();
   if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
   Saving& saving = *impl.saving;
@@ -203,6 +201,10 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   const std::string tag =
       agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
                  impl.settings().tag_validation);
+  if (impl.reducer) {
+    impl.audit();
+    if (impl.settings().fingerprint_every > 0) impl.compare_fingerprints("at a save");
+  }
   checkpoint::Saver& saver = saving.saver(folder);
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;
@@ -271,7 +273,8 @@ at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& par
 void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
   if (!exclude_frozen)
     for (const auto& range : impl.frozen)
-      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+      for (const auto& parameter : range.parameters)
+        if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
   for (const Kept& kept : inventory(impl))
     if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
       tensors.emplace_back(kept.name, kept.whole);
@@ -279,6 +282,7 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
 
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
+  impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
   auto call =
       impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
   at::NoGradGuard no_grad;

@@ -45,65 +45,108 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 
 StepResult EngineBase::step() {
   Impl& impl = *impl_;
+  impl.require_usable("step");
   if (impl.no_sync) throw Error(ErrorCode::kOrder, "step() was called inside no_sync()", "end the NoSync scope before step()");
   if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
     throw Error(ErrorCode::kOrder, "step() was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
+  if (impl.running) {
+    impl.restart_step();
+    throw Error(ErrorCode::kOrder, "step() was called after scale(), but the backward of what it returned has not ended",
+                "call its backward before step()");
+  }
   if (impl.phase != Phase::kBackwarded)
     throw Error(ErrorCode::kOrder,
                 std::string("step() was called ") +
                     (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward()"),
                 "the order of a micro-batch is forward, backward, step");
+  impl.scale_scope.reset();
   if (!impl.is_boundary()) {
     impl.phase = Phase::kIdle;
     ++impl.micro_steps;
+    ++impl.micro_in_step;
     if (impl.telling) impl.telling->end_micro_batch();
     if (impl.settings().wall_clock_breakdown) impl.tell_times(false);
     return {false, false,
-            "accumulating gradients: micro-batch " + std::to_string((impl.micro_steps - 1) % gradient_accumulation_steps() + 1) +
-                " of " + std::to_string(gradient_accumulation_steps())};
+            "accumulating gradients: micro-batch " + std::to_string(impl.micro_in_step) + " of " +
+                std::to_string(gradient_accumulation_steps())};
   }
   if (impl.comm->size() > 1 && !impl.reducer->is_reduced())
     throw Error(
         ErrorCode::kOrder,
         "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
         "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
-  auto call = impl.process_group->world()->enter(*impl.comm, "step", impl.global_steps + 1, "", control::Watch::Call::kAtOnce);
-  impl.phase = Phase::kIdle;
-  impl.disarm();
-  StepResult result{true, true, ""};
-  const Impl::Used used{impl.telling ? impl.rates() : std::vector<double>(), impl.scaler.scale()};
+  std::optional<control::Watch::Call> call;
+  bool is_updating = false;
   try {
-    at::NoGradGuard no_grad;
-    Timers::Scope timed(impl.timers, Timed::kStep);
-    {
-      Timers::Scope timed(impl.timers, Timed::kReduce);
-      impl.reducer->wait();
-    }
-    const Impl::Check check = impl.check();
-    if (impl.telling) impl.telling->fetch_loss();
-    if (check.finite) {
-      impl.grad_norm = check.norm;
-      impl.update(impl.clip(check.norm));
-      ++impl.applied_steps;
-      impl.consecutive_skips = 0;
-      if (!impl.schedule_is_by_hand) impl.advance_schedule();
-    } else {
-      impl.grad_norm.reset();
-      result = impl.skip(impl.first_non_finite());
-    }
-    if (impl.is_fp16) impl.scaler.update(!check.finite);
-    impl.last_step_applied = result.applied;
-    impl.forget_gradients();
-    ++impl.micro_steps;
-    ++impl.global_steps;
-    impl.global_samples += impl.settings().train_batch_size;
-  } catch (const Error& error) {
-    if (impl.telling) impl.telling->error(impl.global_steps + 1, error.message());
+    return impl.take_step(call, is_updating);
+  } catch (const std::exception& error) {
+    if (call) call->fail();
+    const std::string what = dynamic_cast<const Error*>(&error) ? static_cast<const Error&>(error).message() : error.what();
+    if (is_updating)
+      impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
+    if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
+    impl.restart_step();
     throw;
   }
-  if (impl.profiling && impl.profiling->tell()) impl.profiling.reset();
-  impl.tell(result, used);
+}
+
+// A step is a transaction: an exception before the update leaves the parameters as they were, one inside it leaves them undefined.
+StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call, bool& is_updating) {
+  audit();
+  if (const std::string name = reducer->leftover(keeps_user_grads); !name.empty())
+    throw Error(ErrorCode::kOrder,
+                "step() found a gradient in `.grad` of '" + name +
+                    "' that this engine's backward did not make: of a loss.backward(), of another engine's backward, or set by hand",
+                "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
+                "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
+  call.emplace(process_group->world()->watch(), *comm, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
+               &agreed(/*is_boundary=*/true));
+  phase = Phase::kIdle;
+  disarm();
+  StepResult result{true, true, ""};
+  const Used used{telling ? rates() : std::vector<double>(), scaler.scale()};
+  const at::NoGradGuard no_grad;
+  std::optional<Timers::Scope> timed(std::in_place, timers, Timed::kStep);
+  {
+    Timers::Scope reducing(timers, Timed::kReduce);
+    reducer->wait();
+  }
+  const Check check = this->check();
+  if (telling) telling->fetch_loss();
+  if (check.finite) {
+    // Asked for now: a schedule that fails does so before anything has changed.
+    const auto next = schedule_is_by_hand ? std::vector<Scheduler::Value>() : schedule_at(schedule_position + 1);
+    grad_norm = check.norm;
+    const double factor = clip(check.norm);
+    is_updating = true;
+    update(factor);
+    is_updating = false;
+    ++applied_steps;
+    consecutive_skips = 0;
+    if (!schedule_is_by_hand) {
+      ++schedule_position;
+      apply_schedule(next);
+    }
+  } else {
+    grad_norm.reset();
+    result = skip(first_non_finite());
+  }
+  if (is_fp16) scaler.update(!check.finite);
+  last_step_applied = result.applied;
+  forget_gradients();
+  settle();
+  ++micro_steps;
+  ++global_steps;
+  micro_in_step = 0;
+  written_hash = 0;
+  global_samples += settings().train_batch_size;
+  start_next_step();
+  timed.reset();
+  if (settings().fingerprint_every > 0 && global_steps % settings().fingerprint_every == 0)
+    compare_fingerprints("after a step");
+  if (profiling && profiling->tell()) profiling.reset();
+  tell(result, used);
   return result;
 }
 
@@ -138,7 +181,25 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
     finite = totals[1] == 0;
   }
   const double scale = reducer->mean_factor() / scaler.scale();
+  if (finite && std::isinf(squares)) return {norm_of_large() * scale, true};
   return {std::sqrt(squares) * scale, finite};
+}
+
+// Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here, since
+// they have the same sum of squares.
+double EngineBase::Impl::norm_of_large() {
+  const auto over_ranks = [this](double value, gannet_reduce_op op) {
+    if (ranges[0].is_sharded()) comm->all_reduce(&value, 1, GANNET_FLOAT64, op).wait();
+    return value;
+  };
+  double largest = 0, squares = 0;
+  for (auto& range : ranges)
+    for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
+  largest = over_ranks(largest, GANNET_MAX);
+  for (auto& range : ranges)
+    for (const Piece& piece : pieces_of(range, kNoPages))
+      squares += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
+  return largest * std::sqrt(over_ranks(squares, GANNET_SUM));
 }
 
 // Clipping is a number, not a pass: it is folded into what the update multiplies each gradient by.
@@ -160,13 +221,11 @@ void* EngineBase::Impl::current_stream() const {
 }
 
 StepResult EngineBase::Impl::skip(const std::string& why) {
-  if (!skips_non_finite) {
-    forget_gradients();
+  if (!skips_non_finite)
     throw Error(
         ErrorCode::kNonFinite,
         "step " + std::to_string(global_steps + 1) + ": " + why + "; the step was not taken and the parameters are as before it",
         "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
-  }
   ++skipped_steps;
   ++consecutive_skips;
   std::string reason = "step " + std::to_string(global_steps + 1) + " skipped: " + why;
@@ -212,20 +271,31 @@ std::string EngineBase::Impl::first_non_finite() {
 }
 
 void EngineBase::Impl::advance_schedule() {
+  const auto next = schedule_at(schedule_position + 1);
   ++schedule_position;
-  apply_schedule();
+  apply_schedule(next);
 }
 
-void EngineBase::Impl::apply_schedule() {
+void EngineBase::Impl::apply_schedule() { apply_schedule(schedule_at(schedule_position)); }
+
+// Of each group; empty where there is no schedule.
+std::vector<Scheduler::Value> EngineBase::Impl::schedule_at(int64_t position) {
+  std::vector<Scheduler::Value> values;
+  if (!user_schedule.function && !scheduler) return values;
   for (size_t g = 0; g < groups.size(); ++g) {
-    Group& group = groups[g];
-    Scheduler::Value value;
+    auto& value = values.emplace_back();
     if (user_schedule.function)
-      value.lr = user_schedule.function(schedule_position);
-    else if (scheduler)
-      value = scheduler->at(static_cast<uint64_t>(schedule_position), static_cast<uint32_t>(g), group.base_lr);
+      value.lr = user_schedule.function(position);
     else
-      return;
+      value = scheduler->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base_lr);
+  }
+  return values;
+}
+
+void EngineBase::Impl::apply_schedule(const std::vector<Scheduler::Value>& values) {
+  for (size_t g = 0; g < values.size(); ++g) {
+    Group& group = groups[g];
+    const Scheduler::Value& value = values[g];
     if (double* lr = group.find("lr"); lr && value.lr) *lr = *value.lr;
     if (double* beta1 = group.find("betas[0]"); beta1 && value.beta1) *beta1 = *value.beta1;
     if (double* beta2 = group.find("betas[1]"); beta2 && value.beta2) *beta2 = *value.beta2;

@@ -82,6 +82,17 @@ std::vector<zero::Shard> EngineBase::Impl::in_parts(const zero::Shard& shard) co
   return parts;
 }
 
+// [parameters] those that do not move in this step; empty when all do.
+std::vector<bool> EngineBase::Impl::skipped_of(const Range& range) const {
+  std::vector<bool> skipped;
+  for (size_t p = 0; p < range.parameters.size(); ++p)
+    if (is_skipped(range, p)) {
+      skipped.resize(range.parameters.size());
+      skipped[p] = true;
+    }
+  return skipped;
+}
+
 void EngineBase::Impl::refresh_masters() {
   at::NoGradGuard no_grad;
   for (auto& range : ranges)
@@ -103,7 +114,8 @@ void EngineBase::Impl::update(double grad_scale) {
 
 HostUpdate& EngineBase::Impl::host_update(const Range& range) {
   host_updates.resize(ranges.size());
-  auto& one = host_updates[static_cast<size_t>(&range - ranges.data())];
+  const auto place = std::find_if(ranges.begin(), ranges.end(), [&](const Range& each) { return &each == &range; });
+  auto& one = host_updates[static_cast<size_t>(place - ranges.begin())];
   if (!one)
     one = std::make_unique<HostUpdate>(
         *accelerator, HostUpdate::Options{.numel = std::min(page_numel(), range.own_numel),
@@ -118,7 +130,8 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   Group& group = groups[range.group];
   Optimizer& optimizer = *group.optimizer;
   const Arrays arrays(range, optimizer);
-  const std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
+  std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
+  if (std::vector<bool> skipped = skipped_of(range); !skipped.empty()) pieces = without(std::move(pieces), range, skipped);
   HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = range.home == Home::kDevice;
   const auto fetch = [&](size_t i) {
@@ -158,6 +171,11 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   };
   bool host_is_done = false;
   std::function<void(size_t)> send;
+  size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
+  const auto publish_to = [&](size_t end) {
+    if (range.is_sharded() && !range.comes_and_goes)
+      for (; published < end; ++published) publish(range, published);
+  };
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
     Pages pages(arrays.uses(), range.own_numel,
@@ -179,12 +197,13 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     host_is_done = host && writes;
     if (host_is_done)
       for (size_t k = 0; k < pieces.size(); ++k) send(k);
+    if (writes) publish_to(range.shards.size());
   };
   // A shard goes out while the next one is updated; from a host, when all are on the device.
   send = [&](size_t i) {
     if (host && !host_is_done) return;
     const bool is_last = i + 1 == pieces.size() || pieces[i + 1].stretch != pieces[i].stretch;
-    if (range.is_sharded() && !range.comes_and_goes && is_last) publish(range, pieces[i].stretch);
+    if (is_last) publish_to(pieces[i].stretch + 1);
   };
 
   if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {

@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "base/text.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -30,6 +31,7 @@ void EngineBase::Impl::adopt_user_optimizer() {
     for (auto& tensor : group.params())
       if (const auto found = master_of.find(tensor.unsafeGetTensorImpl()); found != master_of.end()) tensor = found->second;
   for (size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].hyper_names.empty()) continue;  // parameters have joined
     groups[g].hyper_names = {"lr"};
     groups[g].hyper = {user_optimizer->param_groups()[g].options().get_lr()};
     groups[g].base_lr = groups[g].hyper[0];
@@ -45,16 +47,24 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
   }
   std::unordered_map<const void*, at::Tensor> gradient_of;
   for (auto& range : ranges) {
-    for (auto& parameter : range.parameters) {
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      auto& parameter = range.parameters[p];
+      if (is_skipped(range, p)) continue;
       if (grad_scale != 1.0) parameter.held.mul_(grad_scale);
       at::Tensor gradient = parameter.held.to(range.master_dtype);
       gradient_of.emplace(range.whole_master(parameter).data_ptr(), gradient);
     }
   }
   for (auto& group : user_optimizer->param_groups())
-    for (auto& tensor : group.params())
+    for (auto& tensor : group.params()) {
       if (const auto found = gradient_of.find(tensor.data_ptr()); found != gradient_of.end())
         tensor.mutable_grad() = found->second;
+      else if (tensor.grad().defined() && comm->size() > 1)
+        throw Error(ErrorCode::kOrder,
+                    "the program's optimizer holds a tensor of shape " + shape_text(tensor.sizes().vec()) +
+                        " that this engine does not train and that has a gradient of this rank alone: ranks would differ",
+                    "register it in the module, or take it out of the optimizer");
+    }
   {
     at::AutoGradMode with_grad(true);  // LBFGS and its kin look at it
     user_optimizer->step();

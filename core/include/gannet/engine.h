@@ -73,6 +73,9 @@ struct LrSchedule {
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
 };
 
+/// What a handle holds of its engine. Every call of a handle whose engine has ended throws Error(kOrder).
+using EngineReference = std::weak_ptr<void>;
+
 /// The optimizer as the program sees it: its groups and their hyperparameters, readable and writable between steps.
 ///   optimizer->group(0).set("lr", 1e-4);
 class OptimizerHandle {
@@ -87,8 +90,9 @@ class OptimizerHandle {
 
    private:
     friend class OptimizerHandle;
-    Group(void* group) : group_(group) {}
-    void* group_;
+    Group(EngineReference engine, size_t index) : engine_(std::move(engine)), index_(index) {}
+    EngineReference engine_;
+    size_t index_;
   };
   size_t group_count() const;
   Group group(size_t index);
@@ -96,8 +100,8 @@ class OptimizerHandle {
 
  private:
   friend class EngineBase;
-  explicit OptimizerHandle(void* engine) : engine_(engine) {}
-  void* engine_;
+  explicit OptimizerHandle(EngineReference engine) : engine_(std::move(engine)) {}
+  EngineReference engine_;
 };
 
 /// The schedule as the program sees it. With LrSchedule::by_hand the program calls step().
@@ -111,8 +115,8 @@ class SchedulerHandle {
 
  private:
   friend class EngineBase;
-  explicit SchedulerHandle(void* engine) : engine_(engine) {}
-  void* engine_;
+  explicit SchedulerHandle(EngineReference engine) : engine_(std::move(engine)) {}
+  EngineReference engine_;
 };
 
 /// What initialize hands to the engine, whatever the batch's type.
@@ -130,6 +134,17 @@ class EngineBase {
   /// times before step(). Throws Error(kOrder) without a forward before, Error(kNonFinite) on a NaN loss where no loss scale
   /// could mend it.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+  /// `loss` times the loss scale, divided by gradient_accumulation_steps: for a program that calls LibTorch's backward itself, as it
+  /// must with several roots. The backward through what is returned is this engine's, as backward(loss) is; it is called on the
+  /// thread that called scale(). Errors as backward().
+  ///   torch::autograd::backward({engine->scale(loss), engine->scale(penalty)}, {});
+  ///   engine->step();
+  ///
+  /// Where gradients are. This engine's backward moves each gradient into the engine's buffers: afterwards `.grad` is undefined.
+  /// full_gradient, for_each_gradient and set_full_gradient reach them. Any other backward (a loss.backward(), another engine's)
+  /// leaves its gradients in `.grad`, where PyTorch puts them; a step() that finds some there throws Error(kOrder) and names the
+  /// parameter, since plain LibTorch would have added them up.
+  at::Tensor scale(const at::Tensor& loss, const BackwardOptions& options = {});
   /// Averages the gradients over ranks now; backward does so itself unless told not to.
   void allreduce_gradients();
   /// Ends the micro-batch; at a boundary checks, clips and updates.
@@ -138,7 +153,7 @@ class EngineBase {
   bool is_gradient_accumulation_boundary() const;
   /// Forces the answer of is_gradient_accumulation_boundary until it is called with nullopt.
   void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);
-  /// Forgets the gradients gathered so far.
+  /// Forgets the gradients gathered so far, and `.grad` of the trained parameters: the next micro-batch is the first of its step.
   void zero_grad();
   void train(bool on = true);
   void eval() { train(false); }
@@ -158,7 +173,8 @@ class EngineBase {
   int64_t train_batch_size() const;
   int64_t train_micro_batch_size_per_gpu() const;
   int64_t gradient_accumulation_steps() const;
-  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times ranks.
+  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times ranks. Between two micro-batches of
+  /// one step it takes effect with the next step.
   void set_train_batch_size(int64_t samples);
   void set_train_micro_batch_size(int64_t samples);
 
@@ -196,6 +212,13 @@ class EngineBase {
   at::Tensor full_fp32_parameter(const std::string& name);
   at::Tensor full_gradient(const std::string& name);
   at::Tensor full_optimizer_state(const std::string& name, const std::string& state);
+  /// Replace a value on all ranks by rank 0's `value`. A gradient is given averaged and unscaled, as full_gradient returns it, in the
+  /// last micro-batch of a step, between backward() and step(): for clipping by hand, noise, masks.
+  void set_full_gradient(const std::string& name, const at::Tensor& value);
+  /// Calls `body` with each trained parameter's name and whole gradient, in the order of parameter_names(). What `body` writes into
+  /// the tensor on rank 0 replaces the gradient on all ranks.
+  ///   engine->for_each_gradient([](const std::string&, at::Tensor& gradient) { gradient.clamp_(-1, 1); });
+  void for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body);
   void set_full_fp32_parameter(const std::string& name, const at::Tensor& value);  ///< the parameter in use too
   void set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value);
   /// This rank's part: elements [begin, begin + values.numel()) of the flattened parameter. Undefined values: it has none.
@@ -210,7 +233,8 @@ class EngineBase {
   /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer
   /// lives. The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
   std::shared_ptr<void> guard();
-  /// Copies the parameters into the fp32 masters: call it after writing weights into the module of a running engine.
+  /// Takes in now what the program has written into the module's parameters, masters included: in place, by torch::load, set_data or
+  /// to(). The next training forward, step or save does so by itself. Every rank writes the same values.
   void refresh_masters();
 
   /// Saves everything that a resume needs under `folder`/<tag>; every rank calls it, with the same arguments. With the config's

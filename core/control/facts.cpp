@@ -1,0 +1,34 @@
+#include "control/facts.h"
+
+#include <gannet/value.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstdio>
+
+namespace gannet::control {
+
+uint64_t Facts::hash() const { return XXH3_64bits(values_.data(), values_.size() * sizeof(uint64_t)); }
+
+std::string Facts::changes() {
+  std::string text;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    Row& row = rows_[i];
+    if (row.is_sent && row.sent == values_[i]) continue;
+    row.is_sent = true;
+    row.sent = values_[i];
+    text += row.name + "=";
+    if (row.kind == Kind::kNumber) {
+      text += Value(std::bit_cast<double>(values_[i])).to_json();
+    } else {
+      char digits[20];
+      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(values_[i]));
+      text += digits;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace gannet::control

@@ -1,0 +1,62 @@
+// What all ranks must agree on in every step: the watch compares it beside the call itself (control/facts.h).
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "engine/impl.h"
+
+namespace gannet {
+
+namespace {
+
+// The engines of a group count together: a rank may have others beside them.
+uint32_t number_in_group(const std::string& group) {
+  static std::mutex mutex;
+  static std::map<std::string, uint32_t> counts;
+  const std::lock_guard lock(mutex);
+  return counts[group]++;
+}
+
+}  // namespace
+
+void EngineBase::Impl::start_agreeing() {
+  facts = std::make_unique<control::Facts>(number_in_group(comm->name()));
+  using Kind = control::Facts::Kind;
+  fact_rows.micro_batch = facts->add("the micro-batch of the step");
+  fact_rows.accumulation = facts->add("gradient_accumulation_steps");
+  fact_rows.boundary = facts->add("is_gradient_accumulation_boundary");
+  fact_rows.loss_scale = facts->add("the loss scale");
+  fact_rows.clipping = facts->add("gradient_clipping");
+  fact_rows.errors = facts->add("the number of errors that were caught");
+  fact_rows.frozen = facts->add("the hash of which parameters require a gradient", Kind::kHash);
+  fact_rows.written = facts->add("the hash of what the program wrote into parameters since the last step", Kind::kHash);
+  fact_rows.late = facts->add("the hash of which gradients came behind their bucket", Kind::kHash);
+  for (const Group& group : groups) {
+    auto& rows = fact_rows.hyper.emplace_back();
+    for (const auto& name : group.hyper_names) rows.push_back(facts->add(name + " of " + group.name));
+  }
+}
+
+control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
+  facts->set(fact_rows.micro_batch, static_cast<double>(micro_in_step + 1));
+  facts->set(fact_rows.accumulation, static_cast<double>(settings().accumulation_steps));
+  facts->set(fact_rows.boundary, is_boundary ? 1.0 : 0.0);
+  facts->set(fact_rows.loss_scale, scaler.scale());
+  facts->set(fact_rows.clipping, settings().gradient_clipping);
+  facts->set(fact_rows.errors, static_cast<double>(caught_errors));
+  uint64_t frozen_hash = 0, place = 0;
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      ++place;
+      if (!parameter.tensor.requires_grad()) frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u;
+    }
+  facts->set_hash(fact_rows.frozen, frozen_hash);
+  facts->set_hash(fact_rows.written, written_hash);
+  facts->set_hash(fact_rows.late, reducer->late_buckets());
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (size_t h = 0; h < std::min(groups[g].hyper.size(), fact_rows.hyper[g].size()); ++h)
+      facts->set(fact_rows.hyper[g][h], groups[g].hyper[h]);
+  return *facts;
+}
+
+}  // namespace gannet

@@ -1,0 +1,269 @@
+// What the program did to the parameters since the engine left them.
+//
+// At the beginning of every training forward, of every step and of every save the engine looks at each parameter: is its storage the
+// one that it was given, has something been written in place (the version counter), is the hook still ours? And at the module: does
+// it have parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each, no allocation.
+//
+// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its master,
+// on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's name.
+// Writes through .data() advance no version: where masters are apart from the parameters some elements are compared (Left::sample).
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <gannet/log.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "engine/impl.h"
+#include "tensor/module_walk.h"
+
+namespace gannet {
+namespace {
+
+constexpr int64_t kSamples = 16;
+
+// Of elements that are spread evenly over a dense parameter in host memory.
+uint64_t sample_of(const at::Tensor& tensor) {
+  const int64_t numel = tensor.numel(), size = static_cast<int64_t>(tensor.element_size());
+  if (!tensor.is_cpu() || numel == 0) return 0;
+  const char* const data = static_cast<const char*>(tensor.const_data_ptr());
+  uint64_t hash = 0;
+  for (int64_t i = 0; i < std::min(kSamples, numel); ++i) {
+    const int64_t place = numel <= kSamples ? i : i * (numel - 1) / (kSamples - 1);
+    uint64_t bits = 0;
+    std::memcpy(&bits, data + place * size, static_cast<size_t>(std::min<int64_t>(size, sizeof bits)));
+    hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
+  }
+  return hash;
+}
+
+// The values in use are a copy of others, which an update would bring back.
+bool is_copy(const Range& range, const TrainedParameter& parameter) {
+  return parameter.staying.defined() || (range.has_master_copy() && !parameter.resident);
+}
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+bool is_where_it_was_left(const TrainedParameter& parameter) {
+  const auto* const tensor = parameter.tensor.unsafeGetTensorImpl();
+  const auto& left = parameter.left;
+  return tensor->unsafe_storage().unsafeGetStorageImpl() == left.storage && tensor->storage_offset() == left.offset &&
+         tensor->strides() == at::IntArrayRef(left.strides);
+}
+
+// torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be read as
+// pairs of numbers. It does so by set_(), which advances the version, and the storage is all of the tensor.
+at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
+  const at::Tensor value = parameter.tensor.detach();
+  const auto bytes = static_cast<int64_t>(value.storage().nbytes());
+  const bool is_set = version_of(parameter.tensor) != parameter.left.version && value.storage_offset() == 0 && value.is_contiguous();
+  if (!is_set || !value.is_floating_point() || value.numel() == 0 || bytes == static_cast<int64_t>(value.nbytes())) return value;
+  const auto dtype = bytes == value.numel() * 8   ? at::kDouble
+                     : bytes == value.numel() * 4 ? at::kFloat
+                                                  : at::ScalarType::Undefined;
+  if (dtype == at::ScalarType::Undefined)
+    throw Error(ErrorCode::kArgument,
+                "parameter '" + parameter.name + "' was given memory of " + std::to_string(bytes) + " bytes for " +
+                    std::to_string(value.numel()) + " elements of " + c10::toString(value.scalar_type()) +
+                    " (by set_, or torch::load of a file in another dtype)",
+                "load weights with engine->load_checkpoint() or gannet::load_weights(), or copy_() them");
+  const at::Tensor flat = at::empty({0}, value.options().dtype(dtype)).set_(value.storage(), 0, {value.numel()}, {1});
+  return flat.view(value.sizes());
+}
+
+}  // namespace
+
+void EngineBase::Impl::say_once(const std::string& what) {
+  if (said.insert(what.substr(0, 40)).second && comm->rank() == 0) log_info(what);
+}
+
+void EngineBase::Impl::settle() {
+  for (auto& range : ranges)
+    for (auto& parameter : range.parameters) {
+      auto& left = parameter.left;
+      const auto* const tensor = parameter.tensor.unsafeGetTensorImpl();
+      left.storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+      left.offset = tensor->storage_offset();
+      if (tensor->strides() != at::IntArrayRef(left.strides)) left.strides = parameter.tensor.strides().vec();
+      left.version = version_of(parameter.tensor);
+      if (is_copy(range, parameter)) left.sample = sample_of(parameter.tensor);
+    }
+  size_t count = 0;
+  bool is_same = true;
+  for_each_parameter(*module, [&](const at::Tensor& tensor) {
+    is_same = is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl();
+    ++count;
+  });
+  if (is_same && count == known_parameters.size()) return;
+  std::unordered_set<const void*> trained;
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) trained.insert(parameter.tensor.unsafeGetTensorImpl());
+  known_parameters.clear();
+  for_each_parameter(*module, [&](const at::Tensor& tensor) {
+    const void* identity = tensor.unsafeGetTensorImpl();
+    known_parameters.push_back({identity, trained.contains(identity) || declined.contains(identity) || tensor.numel() == 0});
+  });
+}
+
+void EngineBase::Impl::audit() {
+  struct Change {
+    Range* range;
+    size_t parameter;
+    bool is_replaced;
+  };
+  std::vector<Change> changes;
+  for (auto& range : ranges)
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      const auto& parameter = range.parameters[p];
+      const bool is_replaced = !is_where_it_was_left(parameter);
+      if (is_replaced || version_of(parameter.tensor) != parameter.left.version ||
+          (is_copy(range, parameter) && sample_of(parameter.tensor) != parameter.left.sample))
+        changes.push_back({&range, p, is_replaced});
+    }
+  if (const std::string name = reducer->restore_hooks(); !name.empty())
+    throw Error(ErrorCode::kOrder,
+                "parameter '" + name + "' has another post-accumulate-gradient hook than this engine's: its gradients go there",
+                "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
+  const auto added = newcomers();
+  if (changes.empty() && added.empty()) return;
+
+  const at::NoGradGuard no_grad;
+  if (residency && !changes.empty()) residency->forget();
+  for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
+  reclaim();
+  if (!changes.empty()) {
+    const bool any_replaced = std::any_of(changes.begin(), changes.end(), [](const Change& change) { return change.is_replaced; });
+    const Change& first = changes.front();
+    const std::string more = changes.size() > 1 ? " and " + std::to_string(changes.size() - 1) + " others" : "";
+    say_once(any_replaced ? "took in new memory of parameters (torch::load, set_data or to): '" +
+                                first.range->parameters[first.parameter].name + "'" + more +
+                                " train from those values, in the engine's memory and dtype"
+                          : "took in values that the program wrote in place: '" +
+                                first.range->parameters[first.parameter].name + "'" + more);
+  }
+  if (!added.empty()) join_parameters(added);
+  settle();
+}
+
+// The parameter in use, and this rank's part of its master, from what the program put into the module.
+void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
+  TrainedParameter& parameter = range.parameters[p];
+  at::Tensor value = is_replaced ? as_it_was_meant(parameter) : parameter.tensor.detach();
+  if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
+  if (value.sizes() != at::IntArrayRef(parameter.shape))
+    throw Error(ErrorCode::kArgument,
+                "parameter '" + parameter.name + "' was given a value of shape " + shape_text(value.sizes().vec()) +
+                    " (by torch::load, set_data or resize), this engine trains it in shape " + shape_text(parameter.shape),
+                "give it its shape back, or make a new engine with initialize()");
+  if (!value.is_floating_point())
+    throw Error(ErrorCode::kArgument,
+                "parameter '" + parameter.name + "' was given a value of dtype " + c10::toString(value.scalar_type()) +
+                    ", which cannot be trained",
+                "give it floating-point values");
+  if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
+  const at::Tensor whole = value.to(device, range.master_dtype).contiguous().flatten();
+  if (comm->size() > 1) {
+    const at::Tensor bytes = whole.to(at::kCPU);
+    written_hash = (written_hash ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
+  }
+
+  // Elements that a 16-bit write left alone keep their master's digits.
+  for (const zero::Part& part : range.parts) {
+    if (part.tensor != p) continue;
+    const zero::Shard place{part.offset, part.own, part.numel};
+    at::Tensor mine = whole.narrow(0, part.begin, part.numel);
+    if (range.has_master_copy()) {
+      const at::Tensor master = range.master_of(place).to(device);
+      if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
+      range.set_master(place, mine);
+    }
+    if (range.comes_and_goes) range.set_param(place, mine.to(range.dtype));
+  }
+  if (parameter.staying.defined()) {
+    parameter.staying.narrow(0, 0, parameter.numel).copy_(whole);
+  } else if (!parameter.resident && (is_replaced || range.has_master_copy())) {
+    range.param.here().narrow(0, parameter.offset, parameter.numel).copy_(whole);
+  }
+}
+
+// Before a load: what the program put in place of the engine's memory goes, and its values with it.
+void EngineBase::Impl::reclaim() {
+  for (auto& range : ranges)
+    for (auto& parameter : range.parameters) {
+      if (is_where_it_was_left(parameter)) continue;
+      if (parameter.resident)
+        parameter.tensor.set_data(residency->tensor(*parameter.resident));
+      else
+        parameter.tensor.set_data(Range::shaped(
+            parameter.staying.defined() ? parameter.staying : range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
+    }
+}
+
+// Parameters of the module that require a gradient and that this engine does not train.
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
+  size_t count = 0;
+  bool is_same = true;
+  for_each_parameter(*module, [&](const at::Tensor& tensor) {
+    is_same = is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl() &&
+              (known_parameters[count].is_trained || !tensor.requires_grad());
+    ++count;
+  });
+  if (is_same && count == known_parameters.size()) return {};
+
+  std::unordered_map<const void*, std::string> trained;
+  std::unordered_map<std::string, const void*> by_name;
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+      by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
+    }
+  std::unordered_set<const void*> known;
+  for (const auto& one : known_parameters) known.insert(one.identity);
+  std::vector<std::pair<std::string, at::Tensor>> found;
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : module->named_parameters()) {
+    const void* identity = entry.value().unsafeGetTensorImpl();
+    if (const auto same_name = by_name.find(entry.key()); same_name != by_name.end() && same_name->second != identity &&
+                                                          !trained.contains(identity))
+      throw Error(ErrorCode::kOrder,
+                  "the module's parameter '" + entry.key() +
+                      "' is another tensor than the one that this engine trains under that name (replace_module, register_parameter)",
+                  "make a new engine with initialize()");
+    if (trained.contains(identity) || declined.contains(identity) || !seen.insert(identity).second) continue;
+    if (!entry.value().requires_grad() && known.contains(identity)) continue;
+    if (entry.value().requires_grad() && groups_are_given && !given_group.contains(identity)) {
+      declined.insert(identity);
+      say_once("parameter '" + entry.key() +
+               "' requires a gradient and is in none of the parameter groups: it is not trained, as torch.optim would not");
+      if (known.contains(identity)) continue;
+    }
+    found.emplace_back(entry.key(), entry.value());
+  }
+  if (found.empty()) {
+    known_parameters.clear();
+    settle();
+  }
+  return found;
+}
+
+Ownership::Named EngineBase::Impl::owned() const {
+  Ownership::Named all;
+  for (const auto* each : {&ranges, &frozen})
+    for (const auto& range : *each)
+      for (const auto& parameter : range.parameters)
+        if (!parameter.is_moved) all.emplace_back(parameter.name, parameter.tensor);
+  return all;
+}
+
+bool EngineBase::Impl::is_skipped(const Range& range, size_t parameter) const {
+  return !range.parameters[parameter].tensor.requires_grad() && !reducer->has_come(range, parameter);
+}
+
+}  // namespace gannet

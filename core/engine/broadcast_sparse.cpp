@@ -1,0 +1,39 @@
+// Rank 0's sparse buffer on every rank: how many elements it has, then its indices and values as bytes.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/empty.h>
+
+#include "engine/impl.h"
+
+namespace gannet {
+
+void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root) {
+  const at::NoGradGuard no_grad;
+  const auto part = [&](const at::Tensor& mine) {  // in the root's shape: ranks may have other numbers of elements
+    int64_t sizes[8] = {};
+    for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
+    comm->broadcast(sizes, sizeof sizes, GANNET_UINT8, root).wait();
+    at::Tensor values = comm->rank() == root ? mine.contiguous() : at::empty(at::IntArrayRef(sizes, mine.dim()), mine.options());
+    broadcast(values, root);
+    return values;
+  };
+  at::Tensor whole;
+  if (tensor.layout() == at::kSparse) {
+    int64_t coalesced = tensor.is_coalesced() ? 1 : 0;
+    comm->broadcast(&coalesced, sizeof coalesced, GANNET_UINT8, root).wait();
+    const at::Tensor indices = part(tensor._indices()), values = part(tensor._values());
+    whole = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse), coalesced != 0);
+  } else if (tensor.layout() == at::kMkldnn || tensor.layout() == at::kJagged) {
+    throw Error(ErrorCode::kUnsupported, std::string("a buffer of layout ") + c10::str(tensor.layout()) +
+                                             " cannot be sent to other ranks", "keep it dense or sparse (COO, CSR, CSC, BSR, BSC)");
+  } else {
+    const bool by_rows = tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr;
+    const at::Tensor compressed = part(by_rows ? tensor.crow_indices() : tensor.ccol_indices()),
+                     plain = part(by_rows ? tensor.col_indices() : tensor.row_indices()), values = part(tensor.values());
+    whole = at::_sparse_compressed_tensor_unsafe(compressed, plain, values, tensor.sizes(), tensor.options());
+  }
+  if (comm->rank() != root) const_cast<at::Tensor&>(tensor).set_data(whole);
+}
+
+}  // namespace gannet

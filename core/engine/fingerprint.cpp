@@ -1,0 +1,66 @@
+// Whether what every rank has whole is the same on all of them: a hash of each parameter, exchanged every gannet.fingerprint_every
+// steps and at each save. A cosmic ray, a library that writes past its memory, a program that told one rank something else: the first
+// parameter that differs is named.
+#include <ATen/core/grad_mode.h>
+#include <gannet/error.h>
+#include <torch/nn/module.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "control/rendezvous.h"
+#include "engine/impl.h"
+
+namespace gannet {
+namespace {
+
+uint64_t hash_of(const at::Tensor& values) {
+  const at::Tensor here = values.to(at::kCPU).contiguous();
+  return XXH3_64bits(here.const_data_ptr(), here.nbytes());
+}
+
+}  // namespace
+
+void EngineBase::Impl::compare_fingerprints(const char* where) {
+  if (comm->size() == 1) return;
+  const at::NoGradGuard no_grad;
+  Timers::Scope timed(timers, Timed::kCheck);
+  std::vector<uint64_t> hashes;
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name, const at::Tensor& values) {
+    hashes.push_back(hash_of(values));
+    names.push_back(name);
+  };
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      if (parameter.resident) continue;  // each rank has a part of its own
+      add(parameter.name, parameter.tensor.detach());
+      if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
+        add("the master of " + parameter.name, range.whole_master(parameter));
+    }
+  if (hashes.empty()) return;
+  uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
+  std::vector<uint64_t> of_ranks(comm->size());
+  comm->all_gather(&all, of_ranks.data(), sizeof(uint64_t), GANNET_UINT8).wait();
+  if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return;
+
+  std::vector<uint64_t> each(hashes.size() * comm->size());
+  comm->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t), GANNET_UINT8).wait();
+  std::vector<uint32_t> ranks;
+  std::string first;
+  for (size_t i = 0; i < hashes.size() && first.empty(); ++i)
+    for (uint32_t rank = 1; rank < comm->size(); ++rank)
+      if (each[rank * hashes.size() + i] != each[i]) {
+        first = names[i];
+        ranks.push_back(rank);
+      }
+  torn = "the ranks have different values of '" + first + "': " + control::name_ranks(ranks) + " and rank 0 (found " + where + ", step " +
+         std::to_string(global_steps) + ")";
+  throw Error(ErrorCode::kMismatch, torn,
+              "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
+              "memory is sound; load_checkpoint() makes them equal again");
+}
+
+}  // namespace gannet

@@ -1,0 +1,69 @@
+// The optimizer and the schedule as the program holds them: weakly, so that a handle that outlives its engine says so.
+#include <gannet/engine.h>
+
+#include "engine/impl.h"
+
+namespace gannet {
+namespace {
+
+// Alive for the life of the answer.
+class Locked {
+ public:
+  explicit Locked(const EngineReference& reference) : held_(reference.lock()) {
+    if (!held_)
+      throw Error(ErrorCode::kOrder, "a handle of the optimizer or the schedule was used after its engine had ended",
+                  "keep the engine as long as its handles; a new engine has new ones");
+  }
+  EngineBase::Impl* operator->() const { return static_cast<EngineBase::Impl*>(held_.get()); }
+
+ private:
+  std::shared_ptr<void> held_;
+};
+
+double& hyperparameter(Group& group, const std::string& name) {
+  if (double* value = group.find(name)) return *value;
+  std::string names;
+  for (auto& known : group.hyper_names) names += (names.empty() ? "" : ", ") + known;
+  throw Error(ErrorCode::kArgument, "parameter group '" + group.name + "' has no hyperparameter '" + name + "'",
+              "it has " + names);
+}
+
+}  // namespace
+
+const std::string& OptimizerHandle::Group::name() const { return Locked(engine_)->groups[index_].name; }
+std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { return Locked(engine_)->groups[index_].hyper_names; }
+const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return Locked(engine_)->groups[index_].parameters; }
+double OptimizerHandle::Group::get(const std::string& name) const { return hyperparameter(Locked(engine_)->groups[index_], name); }
+void OptimizerHandle::Group::set(const std::string& name, double value) {
+  hyperparameter(Locked(engine_)->groups[index_], name) = value;
+}
+
+size_t OptimizerHandle::group_count() const { return Locked(engine_)->groups.size(); }
+OptimizerHandle::Group OptimizerHandle::group(size_t index) {
+  const size_t count = group_count();
+  if (index >= count)
+    throw Error(ErrorCode::kArgument,
+                "there is no parameter group " + std::to_string(index) + ", there are " + std::to_string(count));
+  return Group(engine_, index);
+}
+std::string OptimizerHandle::type() const {
+  const Locked impl(engine_);
+  if (impl->user_optimizer) return "user";
+  return impl->groups.empty() || !impl->groups[0].optimizer ? "none" : impl->groups[0].optimizer->plugin().name();
+}
+
+void SchedulerHandle::step() { Locked(engine_)->advance_schedule(); }
+void SchedulerHandle::step_to(int64_t step) {
+  const Locked impl(engine_);
+  impl->schedule_position = step;
+  impl->apply_schedule();
+}
+int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule_position; }
+std::vector<double> SchedulerHandle::get_last_lr() const { return Locked(engine_)->rates(); }
+std::string SchedulerHandle::type() const {
+  const Locked impl(engine_);
+  if (impl->user_schedule.function) return "user";
+  return impl->scheduler ? impl->scheduler->plugin().name() : "none";
+}
+
+}  // namespace gannet

@@ -1,0 +1,83 @@
+#include "engine/ownership.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace gannet {
+
+struct Ownership::Record {
+  uint32_t engine;
+  std::unordered_set<const void*> parameters;
+  std::string lost;
+};
+
+namespace {
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::shared_ptr<void>> owners;  // of Ownership::Record, by the parameter's TensorImpl
+};
+
+Table& table() {
+  static Table* const forever = new Table;  // engines in global variables die after statics
+  return *forever;
+}
+
+std::string name_of(uint32_t engine) { return "engine " + std::to_string(engine) + " of this process"; }
+
+}  // namespace
+
+Ownership::Ownership(uint32_t engine) : record_(std::make_shared<Record>()) { record_->engine = engine; }
+
+Ownership::~Ownership() {
+  const std::lock_guard lock(table().mutex);
+  for (const void* parameter : record_->parameters) table().owners.erase(parameter);
+}
+
+void Ownership::check(const Named& parameters) const {
+  const std::lock_guard lock(table().mutex);
+  std::unordered_set<const void*> mine;
+  for (const auto& [name, tensor] : parameters) mine.insert(tensor.unsafeGetTensorImpl());
+  for (const auto& [name, tensor] : parameters) {
+    const auto found = table().owners.find(tensor.unsafeGetTensorImpl());
+    if (found == table().owners.end()) continue;
+    const auto& other = *static_cast<Record*>(found->second.get());
+    const bool takes_all = std::all_of(other.parameters.begin(), other.parameters.end(),
+                                       [&](const void* parameter) { return mine.contains(parameter); });
+    if (&other != record_.get() && !takes_all)
+      throw Error(ErrorCode::kOrder,
+                  "parameter '" + name + "' is trained by " + name_of(other.engine) + ", which trains others as well",
+                  "a parameter has one engine: call requires_grad_(false) on it for this one, or end the other engine first "
+                  "(engine.reset())");
+  }
+}
+
+void Ownership::claim(const Named& parameters) {
+  const std::lock_guard lock(table().mutex);
+  for (const auto& [name, tensor] : parameters) {
+    auto& owner = table().owners[tensor.unsafeGetTensorImpl()];
+    if (auto* const other = static_cast<Record*>(owner.get()); other && other != record_.get()) {
+      other->lost = "its module was given to " + name_of(record_->engine) + " by a later initialize()";
+      other->parameters.clear();
+    }
+    owner = record_;
+    record_->parameters.insert(tensor.unsafeGetTensorImpl());
+  }
+}
+
+std::string Ownership::lost() const {
+  const std::lock_guard lock(table().mutex);
+  return record_->lost;
+}
+
+std::string Ownership::owner_of(const at::Tensor& parameter) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().owners.find(parameter.unsafeGetTensorImpl());
+  return found == table().owners.end() ? "" : name_of(static_cast<Record*>(found->second.get())->engine);
+}
+
+}  // namespace gannet

@@ -1,0 +1,88 @@
+// EngineBase::scale(): a backward that the program calls itself, and that is the engine's all the same.
+//
+// What scale() returns has a node of ours as its root. It is the first of its graph to run: it begins the engine's backward, and a
+// callback of that graph ends it. The mark that makes gradients the engine's (reducer.h) is on the thread from scale() to that end,
+// for LibTorch takes a thread's state along when a backward begins, before any node runs.
+#include <gannet/engine.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "engine/impl.h"
+
+namespace gannet {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Ticket : torch::CustomClassHolder {
+  EngineReference engine;
+  BackwardOptions options;
+  at::Tensor loss;  // detached
+};
+
+EngineBase::Impl& alive(const std::shared_ptr<void>& engine) {
+  if (!engine)
+    throw Error(ErrorCode::kOrder, "a loss that scale() returned was used after its engine had ended",
+                "call its backward while the engine lives");
+  return *static_cast<EngineBase::Impl*>(engine.get());
+}
+
+struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& loss, double factor,
+                            const c10::intrusive_ptr<Ticket>& ticket) {
+    context->saved_data["factor"] = factor;
+    context->saved_data["ticket"] = c10::IValue::make_capsule(ticket);
+    return loss.mul(factor);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto ticket = c10::static_intrusive_pointer_cast<Ticket>(context->saved_data["ticket"].toCapsule());
+    const auto held = ticket->engine.lock();
+    EngineBase::Impl& impl = alive(held);
+    if (!impl.running)
+      throw Error(ErrorCode::kOrder, "the loss that scale() returned has been given up: step() or zero_grad() came before its backward",
+                  "call scale() again in the micro-batch whose backward it is");
+    if (!impl.running->has_begun) {
+      impl.begin_backward(ticket->loss, ticket->options, /*is_marked=*/true);
+      torch::autograd::Engine::get_default_engine().queue_callback([engine = ticket->engine] {
+        const auto held = engine.lock();
+        EngineBase::Impl& impl = alive(held);
+        try {
+          impl.end_backward();
+        } catch (...) {
+          impl.restart_step();
+          throw;
+        }
+      });
+    }
+    return {grads[0].mul(context->saved_data["factor"].toDouble()), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+// A guard that ends on another thread would give its own thread's state to this one: it stays, which costs a few bytes.
+EngineBase::Impl::Scope::~Scope() {
+  if (thread != std::this_thread::get_id()) static_cast<void>(marked.release());
+}
+
+at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& options) {
+  Impl& impl = *impl_;
+  impl.check_loss(loss, "scale");
+  if (impl.running && impl.running->has_begun) impl.restart_step();  // its backward ended in an exception
+  if (!impl.running) {
+    impl.running = std::make_unique<Impl::Running>();
+    impl.scale_scope.reset();
+    impl.scale_scope = std::make_unique<Impl::Scope>();
+    impl.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(Reducer::kMarkKind, impl.reducer->mark());
+    if (impl.residency && (!impl.interception || !impl.interception->is_of_this_thread()))
+      impl.scale_scope->armed = std::make_unique<zero::Interception>();
+  }
+  const auto ticket = c10::make_intrusive<Ticket>();
+  ticket->engine = impl.self;
+  ticket->options = options;
+  ticket->loss = loss.detach();
+  return ScaleRoot::apply(loss, impl.seed(options), ticket);
+}
+
+}  // namespace gannet

@@ -1,0 +1,37 @@
+// The parameters of a module in the order of Module::parameters(), without its copies: an audit looks at them in every forward.
+//
+//   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied ones as often as they are registered
+//
+// LibTorch's own accessors build a dictionary of copies and names for each call. Its members are private, and stable since 1.5: an
+// explicit instantiation may name them (the C++ standard, [temp.spec]/6).
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+namespace gannet {
+namespace module_members {
+
+using Parameters = torch::OrderedDict<std::string, at::Tensor> torch::nn::Module::*;
+using Children = torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>> torch::nn::Module::*;
+Parameters parameters();
+Children children();
+
+template <Parameters kParameters, Children kChildren>
+struct Reach {
+  friend Parameters parameters() { return kParameters; }
+  friend Children children() { return kChildren; }
+};
+template struct Reach<&torch::nn::Module::parameters_, &torch::nn::Module::children_>;
+
+}  // namespace module_members
+
+template <class Body>
+void for_each_parameter(torch::nn::Module& module, const Body& body) {
+  for (const auto& entry : module.*module_members::parameters()) body(entry.value());
+  for (const auto& entry : module.*module_members::children()) for_each_parameter(*entry.value(), body);
+}
+
+}  // namespace gannet

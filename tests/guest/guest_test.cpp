@@ -1,0 +1,83 @@
+// The table of habits: each row equals plain LibTorch, or ends in an error that names what was done. A third outcome fails.
+//
+// The rows of one number of ranks run in one set of processes. ROWS, STAGES and DTYPES in the environment choose among them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "comm/ranks.h"
+#include "guest/trainer.h"
+#include "zero/support.h"
+
+namespace {
+
+using guest::Setting;
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+Setting setting_of(const std::string& stage, const std::string& dtype) {
+  Setting setting;
+  setting.stage = stage[0] - '0';
+  setting.is_sharded = stage.find('s') != std::string::npos;
+  setting.is_offloaded = stage.find('o') != std::string::npos;
+  setting.dtype = dtype;
+  return setting;
+}
+
+// Every row at the stages and in the dtypes of the environment.
+RANK_BODY(rows) {
+  torch::set_num_threads(1);
+  auto world = gannet::test::world();
+  const auto chosen = words(gannet::test::variable("ROWS"));
+  int64_t combinations = 0, third = 0;
+  for (const auto& stage : words(gannet::test::variable("STAGES")))
+    for (const auto& dtype : words(gannet::test::variable("DTYPES")))
+      for (const auto& row : guest::rows()) {
+        Setting setting = setting_of(stage, dtype);
+        setting.rank = world->rank();
+        setting.world = world->size();
+        if (row.applies && !row.applies(setting)) continue;
+        if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), row.name) == chosen.end()) continue;
+        const guest::Outcome outcome = guest::run(row, setting);
+        ++combinations;
+        if (outcome.kind != guest::Outcome::kThird) continue;
+        ++third;
+        std::cout << "THIRD " << row.name << " at " << setting.text() << ": " << outcome.text << std::endl;
+      }
+  std::cout << "combinations: " << combinations << std::endl;
+  ranks::same(third, int64_t{0}, "third outcomes");
+}
+
+void expect_no_third(int count, const std::string& stages, const std::string& dtypes) {
+  const auto outcomes = ranks::run_ranks("rows", count,
+                                         {.environment = {{"STAGES", stages}, {"DTYPES", dtypes}, {"ROWS", gannet::test::variable("ROWS")}},
+                                          .limit = std::chrono::seconds(1500)});
+  ranks::expect_all_succeed(outcomes);
+  std::cout << outcomes[0].output.substr(outcomes[0].output.rfind("combinations"));
+}
+
+bool is_full() { return !gannet::test::variable("GANNET_TEST_FULL").empty(); }
+
+TEST(Guest, HasAtLeastSixtyHabits) { EXPECT_GE(guest::rows().size(), 60u); }
+
+TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "fp32"); }
+
+TEST(Guest, EveryHabitOnOneRank) { expect_no_third(1, is_full() ? "0 1 2 3 0o 2o 3o" : "0", is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16"); }
+
+TEST(Guest, EveryHabitOnTwoRanksEverywhere) {
+  if (!is_full()) GTEST_SKIP() << "scripts/test.sh full";
+  expect_no_third(2, "0 1 2 3 3s 1o 2o 3o", "fp32 fp64 bf16 fp16");
+}
+
+TEST(Guest, EveryHabitOnThreeRanksEverywhere) {
+  if (!is_full()) GTEST_SKIP() << "scripts/test.sh full";
+  expect_no_third(3, "0 1 2 3 3s", "fp32 bf16");
+}
+
+}  // namespace

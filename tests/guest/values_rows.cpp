@@ -1,0 +1,218 @@
+// Rows: what the program writes into parameters.
+#include <sstream>
+
+#include "guest/trainer.h"
+
+namespace {
+
+using namespace guest;
+
+std::string saved(Model& model) {
+  std::ostringstream out;
+  torch::serialize::OutputArchive archive;
+  model.save(archive);
+  archive.save_to(out);
+  return out.str();
+}
+
+// A file of fp32 weights, or of fp64 ones for a model of those. LibTorch reads a file into a parameter of another dtype as if its
+// bytes were of that dtype: the plain side copies.
+void load(Side& side, const std::shared_ptr<Model>& model, const std::shared_ptr<Net>& from) {
+  if (side.setting.dtype == "fp64") from->to(at::kDouble);
+  if (side.is_plain) {
+    torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < from->parameters().size(); ++i) {
+      at::Tensor parameter = model->parameters()[i];
+      parameter.set_data(from->parameters()[i].detach().clone());
+    }
+    return;
+  }
+  std::istringstream in(saved(*from));
+  torch::load(model, in);
+}
+
+ROW(untouched, "") { side.trainer()->train(5); }
+
+ROW(accumulates, "") { side.trainer(nullptr, {.accumulation = 3, .clipping = 0.3})->train(4); }
+
+ROW(torch_load_after_initialize, "") {
+  auto other = make<Net>(7);
+  auto t = side.trainer();
+  load(side, t->model, other);
+  t->train(4);
+}
+
+ROW(torch_load_twice_while_training, "") {
+  auto other = make<Net>(7);
+  auto t = side.trainer();
+  for (int i = 0; i < 2; ++i) {
+    t->train(2);
+    load(side, t->model, other);
+  }
+  t->train(2);
+}
+
+ROW(set_data, "") {
+  auto t = side.trainer();
+  t->train(2);
+  for (auto& p : t->model->parameters()) p.set_data(at::full_like(p, 0.05));
+  t->train(3);
+}
+
+ROW(set_data_of_one_parameter_between_backward_and_step, "") {
+  auto t = side.trainer();
+  t->train(1);
+  t->backward(t->forward(t->next++));
+  auto p = t->model->parameters()[1];
+  p.set_data(at::full_like(p, 0.25));
+  t->step();
+  t->train(2);
+}
+
+ROW(to_double_and_back, "") {
+  auto t = side.trainer();
+  t->train(1);
+  const auto type = t->model->parameters()[0].scalar_type();
+  t->model->to(at::kDouble);
+  t->model->to(type);
+  t->train(3);
+}
+
+ROW(to_the_same_device, "") {
+  auto t = side.trainer();
+  t->train(1);
+  t->model->to(at::kCPU);
+  t->train(3);
+}
+
+ROW(clamped_weights, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 5; ++step) {
+    t->train(1);
+    torch::NoGradGuard no_grad;
+    for (auto& p : t->model->parameters()) p.clamp_(-0.2, 0.2);
+  }
+}
+
+ROW(clamped_through_data, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 4; ++step) {
+    t->train(1);
+    for (auto& p : t->model->parameters()) p.data().clamp_(-0.05, 0.05);
+  }
+}
+
+ROW(clamped_through_detach, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 4; ++step) {
+    t->train(1);
+    for (auto& p : t->model->parameters()) p.detach().clamp_(-0.1, 0.1);
+  }
+}
+
+ROW(scaled_between_backward_and_step, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 3; ++step) {
+    t->backward(t->forward(t->next++));
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& p : t->model->parameters()) p.mul_(0.5);
+    }
+    t->step();
+  }
+}
+
+ROW(averaged_weights_swapped_in_and_out, "") {
+  auto t = side.trainer();
+  t->train(2);
+  torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> kept;
+  for (auto& p : t->model->parameters()) kept.push_back(p.detach().clone());
+  for (auto& p : t->model->parameters()) p.zero_();
+  t->model->eval();
+  for (size_t i = 0; i < kept.size(); ++i) t->model->parameters()[i].copy_(kept[i]);
+  t->model->train();
+  torch::AutoGradMode grad(true);
+  t->train(2);
+}
+
+ROW(initialized_again, "") {
+  auto t = side.trainer();
+  t->train(2);
+  torch::manual_seed(5);
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& p : t->model->parameters()) torch::nn::init::uniform_(p, -0.3, 0.3);
+  }
+  t->train(2);
+}
+
+ROW(pruned_by_a_mask, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 3; ++step) {
+    t->train(1);
+    torch::NoGradGuard no_grad;
+    auto p = t->model->parameters()[0];
+    p.mul_((at::arange(p.numel()).view(p.sizes()) % 2 == 0).to(p.scalar_type()));
+  }
+}
+
+ROW(copied_from_another_model, "") {
+  auto t = side.trainer();
+  auto other = make<Net>(9);
+  t->train(1);
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < 4; ++i) t->model->parameters()[i].copy_(other->parameters()[i]);
+  torch::AutoGradMode grad(true);
+  t->train(3);
+}
+
+ROW(one_row_written, "") {
+  auto t = side.trainer();
+  t->train(1);
+  torch::NoGradGuard no_grad;
+  t->model->parameters()[0][3].fill_(0.125);
+  torch::AutoGradMode grad(true);
+  t->train(2);
+}
+
+ROW(written_in_forward_under_no_grad, "") {
+  struct Renormed : Net {
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+      {
+        torch::NoGradGuard no_grad;
+        first->bias.clamp_(-0.02, 0.02);
+      }
+      return Net::forward(x, y);
+    }
+  };
+  side.trainer(make<Renormed>(1))->train(4);
+}
+
+ROW(another_shape, "parameter 'first.weight' was given a value of shape [4, 4]") {
+  auto t = side.trainer();
+  t->train(1);
+  t->model->parameters()[0].set_data(at::zeros({4, 4}, t->model->parameters()[0].options().requires_grad(false)));
+  t->train(1);
+}
+
+ROW(transposed_in_place, "") {
+  auto t = side.trainer();
+  t->train(1);
+  auto p = t->model->parameters()[0];
+  p.set_data(p.detach().flip(0).contiguous());
+  t->train(2);
+}
+
+ROW(written_while_it_evaluates, "") {
+  auto t = side.trainer();
+  t->train(1);
+  torch::NoGradGuard no_grad;
+  for (auto& p : t->model->parameters()) p.mul_(0.9);
+  t->forward(50);
+  for (auto& p : t->model->parameters()) p.mul_(0.9);
+  torch::AutoGradMode grad(true);
+  t->train(2);
+}
+
+}  // namespace

@@ -37,7 +37,7 @@ class PluginCheck {
 
   void run() {
     if (!attempt(&check_.mistakes,
-                 [&] { registry_ = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document_)}); }))
+                 [&] { registry_ = std::make_unique<plugin::Registry>(plugin_places(document_)); }))
       return;
     attempt(&check_.mistakes, [&] { accelerator(); });
     attempt(&check_.mistakes, [&] { comm(); });

@@ -13,10 +13,13 @@
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 
 EngineBase::~EngineBase() = default;
+
+void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;
@@ -42,7 +45,7 @@ void EngineBase::end_forward() {
   if (impl.profiling) impl.profiling->end_forward();
 }
 
-void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
+void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) try {
   Impl& impl = *impl_;
   if (impl.profiling) impl.profiling->pause();
   if (!impl.reducer)
@@ -113,6 +116,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   }
   impl.reducer->end_backward();
   impl.phase = Phase::kBackwarded;
+} catch (...) {
+  rethrow_as_ours("backward");
 }
 
 void EngineBase::allreduce_gradients() {

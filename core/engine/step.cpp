@@ -16,6 +16,7 @@
 #include "engine/pieces.h"
 #include "precision/grad_norm.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -43,7 +44,7 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 
 }  // namespace
 
-StepResult EngineBase::step() {
+StepResult EngineBase::step() try {
   Impl& impl = *impl_;
   if (impl.no_sync) throw Error(ErrorCode::kOrder, "step() was called inside no_sync()", "end the NoSync scope before step()");
   if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
@@ -105,6 +106,8 @@ StepResult EngineBase::step() {
   if (impl.profiling && impl.profiling->tell()) impl.profiling.reset();
   impl.tell(result, used);
   return result;
+} catch (...) {
+  rethrow_as_ours("step");
 }
 
 // One pass over the gradients: their norm, and whether all are finite. A rank sees its shards; the sums go to all.

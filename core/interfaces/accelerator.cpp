@@ -11,9 +11,10 @@ Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, 
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
   if (has(GANNET_ACCELERATOR_QUEUES) == (api_->queue_create != nullptr)) return;
   api_->destroy(self_);
-  throw Error(ErrorCode::kPlugin,
-              interfaces::who(plugin_) + " says that it has queues and has no functions for them, or the other way round",
-              "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are not null");
+  throw plugin::fault(plugin_, interfaces::who(plugin_) +
+                                   " says that it has queues and has no functions for them, or the other way round: "
+                                   "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are "
+                                   "not null");
 }
 
 Accelerator::~Accelerator() { api_->destroy(self_); }
@@ -21,6 +22,16 @@ Accelerator::~Accelerator() { api_->destroy(self_); }
 bool Accelerator::has(gannet_accelerator_capability capability) const { return (api_->capabilities(self_) & capability) != 0; }
 
 uint32_t Accelerator::device_count() const { return api_->device_count(self_); }
+
+uint32_t Accelerator::device_of(uint32_t local_rank) const {
+  const uint32_t count = device_count();
+  if (count == 1) return 0;
+  if (local_rank < count) return local_rank;
+  throw Error(ErrorCode::kUnavailable,
+              "local rank " + std::to_string(local_rank) + " has no device of its own: accelerator '" + name() + "' has " +
+                  std::to_string(count),
+              "start at most " + std::to_string(count) + " processes on this machine, or let each see one device alone");
+}
 
 Accelerator::Device Accelerator::device(uint32_t index) const {
   gannet_device_info info{};

@@ -31,6 +31,7 @@ struct DistributedOptions {
   std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
   std::optional<int> rank, world_size;     ///< instead of the environment's
   std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
+  std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
 };
 
 class ProcessGroup {

@@ -1,4 +1,5 @@
-// Small services on text: what a terminal may show, edit distance for "did you mean", lower case, splitting, joining, sizes, shapes.
+// Small services on text: what a terminal may show, edit distance for "did you mean", lower case, splitting, joining, sizes,
+// shapes.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,8 @@ class Listing {
       std::string file = printable(candidate.file);
       if (!is_first) file += "  (not used: one above provides the same)";
       if (!is_first && candidate.is_own && !first->second->is_own)
-        shadowed_.push_back(what + " of " + printable(first->second->file) + " stands before Gannet's own, " + printable(candidate.file));
+        shadowed_.push_back(what + " of " + printable(first->second->file) + " stands before Gannet's own, " +
+                            printable(candidate.file));
       table_.add(verbose_ ? Cells{row.kind, row.name, or_any(row.device), row.version, tier_name(candidate.tier), row.hash, file}
                           : Cells{row.kind, row.name, or_any(row.device), tier_name(candidate.tier), file});
     }
@@ -164,13 +165,13 @@ std::string remarks(const gannet_param_spec& spec) {
 std::string info_of(const Plugin& found) {
   const auto& descriptor = *found.descriptor;
   std::ostringstream out;
-  out << plugin::kind_name(found.kind()) << ' ' << found.name() << ' ' << found.version() << ": "
-      << shown(descriptor.doc) << '\n'
+  out << plugin::kind_name(found.kind()) << ' ' << found.name() << ' ' << found.version() << ": " << shown(descriptor.doc) << '\n'
       << "  device       " << or_any(found.device()) << '\n'
       << "  tier         " << tier_name(descriptor.tier) << '\n'
       << "  plugin ABI   " << descriptor.abi_major << '.' << descriptor.abi_minor << '\n';
   if (descriptor.fingerprint && *descriptor.fingerprint) out << "  fingerprint  " << shown(descriptor.fingerprint) << '\n';
-  if (const auto capabilities = capabilities_of(descriptor); !capabilities.empty()) out << "  capabilities " << capabilities << '\n';
+  if (const auto capabilities = capabilities_of(descriptor); !capabilities.empty())
+    out << "  capabilities " << capabilities << '\n';
   out << "  file         " << printable(found.file) << '\n' << "  hash         " << found.hash << "\n\n";
   if (descriptor.param_count == 0) {
     out << "  it takes no params\n";
@@ -178,8 +179,8 @@ std::string info_of(const Plugin& found) {
   }
   Table table({"  param", "type", "range", "default", "meaning"});
   for (const auto* spec : plugin::specs_of(descriptor))
-    table.add({std::string("  ") + spec->name, printable(plugin::type_text(*spec)), plugin::range_text(*spec), default_text(*spec),
-               remarks(*spec)});
+    table.add({std::string("  ") + spec->name, printable(plugin::type_text(*spec)), plugin::range_text(*spec),
+               default_text(*spec), remarks(*spec)});
   out << table.to_string();
   return out.str();
 }
@@ -215,9 +216,11 @@ std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) 
     }
   }
   if (found.empty())
-    throw Error(ErrorCode::kPlugin, "there is no plugin '" + text + "'" + did_you_mean(lower(text), names),
-                "`gannet plugins list -v` shows every plugin found, every place searched and every file rejected; a file is named "
-                "with a slash: ./" + text);
+    throw Error(
+        ErrorCode::kPlugin, "there is no plugin '" + text + "'" + did_you_mean(lower(text), names),
+        "`gannet plugins list -v` shows every plugin found, every place searched and every file rejected; a file is named "
+        "with a slash: ./" +
+            text);
   return found;
 }
 
@@ -264,7 +267,8 @@ void add_plugins(CLI::App& app) {
 
   auto* information = plugins->add_subcommand("info", "A plugin's documentation, parameters and capabilities");
   auto name = std::make_shared<std::string>();
-  information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")->required();
+  information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
+      ->required();
   information->callback([name] { print_info(*name, kPatience); });
 }
 

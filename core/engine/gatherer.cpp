@@ -69,8 +69,8 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
     return;
   }
   entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(), static_cast<uint64_t>(entry.whole.numel() / comm_->size()),
-                                      to_dtype(entry.range->dtype));
+  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(),
+                                      static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
 }
 
 void Gatherer::finish(size_t parameter) {

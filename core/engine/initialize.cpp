@@ -22,8 +22,8 @@
 
 namespace gannet {
 
-EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options)
-try : impl_(std::make_unique<Impl>()) {
+EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) try
+    : impl_(std::make_unique<Impl>()) {
   static std::atomic<uint32_t> engines{0};
   Impl& impl = *impl_;
   impl.engine_id = engines++;

@@ -11,10 +11,11 @@ Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, 
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
   if (has(GANNET_ACCELERATOR_QUEUES) == (api_->queue_create != nullptr)) return;
   api_->destroy(self_);
-  throw plugin::fault(plugin_, interfaces::who(plugin_) +
-                                   " says that it has queues and has no functions for them, or the other way round: "
-                                   "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are "
-                                   "not null");
+  throw plugin::fault(plugin_,
+                      interfaces::who(plugin_) +
+                          " says that it has queues and has no functions for them, or the other way round: "
+                          "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are "
+                          "not null");
 }
 
 Accelerator::~Accelerator() { api_->destroy(self_); }

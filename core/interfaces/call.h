@@ -24,8 +24,8 @@ auto walled(const plugin::Plugin& plugin, Function function, Arguments... argume
   try {
     return function(arguments...);
   } catch (const std::exception& thrown) {
-    throw plugin::fault(plugin, who(plugin) + " threw an exception across the plugin contract: " +
-                                    printable(thrown.what(), Lines::kMany));
+    throw plugin::fault(
+        plugin, who(plugin) + " threw an exception across the plugin contract: " + printable(thrown.what(), Lines::kMany));
   } catch (...) {
     throw plugin::fault(plugin, who(plugin) + " threw an exception across the plugin contract");
   }

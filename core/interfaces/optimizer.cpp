@@ -40,7 +40,8 @@ const char* dtype_name(gannet_dtype dtype) {
 
 std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
   const auto bad = [&](const std::string& reason) { throw plugin::fault(plugin, interfaces::who(plugin) + ": " + reason); };
-  if (specs.count > kMostStates) bad("it declares " + std::to_string(specs.count) + " states, at most " + std::to_string(kMostStates) + " are possible");
+  if (specs.count > kMostStates)
+    bad("it declares " + std::to_string(specs.count) + " states, at most " + std::to_string(kMostStates) + " are possible");
   if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec) || specs.stride > kLargestStride))
     bad("its list of states is malformed");
   std::vector<Optimizer::State> states;
@@ -84,9 +85,9 @@ uint64_t Optimizer::sums_per_tensor() const { return has(GANNET_OPTIMIZER_NEEDS_
 
 void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
   plugin::ErrorBuffer error;
-  const int32_t status = interfaces::walled(plugin_, api_->supports, self_, static_cast<uint32_t>(param),
-                                            static_cast<uint32_t>(grad), static_cast<uint32_t>(out),
-                                            static_cast<gannet_error*>(error));
+  const int32_t status =
+      interfaces::walled(plugin_, api_->supports, self_, static_cast<uint32_t>(param), static_cast<uint32_t>(grad),
+                         static_cast<uint32_t>(out), static_cast<gannet_error*>(error));
   if (status == GANNET_OK) return;
   plugin::raise_unless_ok(status, error, plugin_,
                           interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " +

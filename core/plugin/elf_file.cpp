@@ -116,7 +116,8 @@ std::optional<std::string> ElfFile::section(const std::string& name) const {
   for (const auto& section : all)
     if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS &&
         text(all[header_.e_shstrndx].sh_offset + section.sh_name) == name) {
-      if (section.sh_size > kLargestNote) refuse("is damaged: its " + name + " has " + std::to_string(section.sh_size) + " bytes");
+      if (section.sh_size > kLargestNote)
+        refuse("is damaged: its " + name + " has " + std::to_string(section.sh_size) + " bytes");
       return range(section.sh_offset, section.sh_size, name.c_str());
     }
   return std::nullopt;

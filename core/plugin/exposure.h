@@ -1,6 +1,7 @@
 // Who else may change what a path leads to: the permissions of a file and of every folder on the way to it.
 //
-//   const std::string reason = exposure("/shared/plugins/lion.so");   // "the folder /shared may be written by every user (mode 0777)"
+//   const std::string reason = exposure("/shared/plugins/lion.so");   // "the folder /shared may be written by every user (mode
+//   0777)"
 #pragma once
 
 #include <string>

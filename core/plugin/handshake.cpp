@@ -113,8 +113,8 @@ void check_head(const gannet_descriptor& descriptor) {
            ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
   if (!descriptor.name || !*descriptor.name) refuse("has a descriptor without a name");
   for (const char* text : {descriptor.name, descriptor.device, descriptor.version})
-    if (text && printable(text) != text) refuse("has a descriptor with a control character in its name, device or version: '" +
-                                                std::string(text) + "'");
+    if (text && printable(text) != text)
+      refuse("has a descriptor with a control character in its name, device or version: '" + std::string(text) + "'");
 }
 
 void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
@@ -131,7 +131,8 @@ void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
 std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descriptor* const> table, const Candidate& note) {
   const auto end = std::find(table.begin(), table.end(), nullptr);
   if (end == table.end())
-    refuse("has a table of plugins without an end: none of the " + std::to_string(table.size()) + " pointers of gannet_plugins_v1 is null");
+    refuse("has a table of plugins without an end: none of the " + std::to_string(table.size()) +
+           " pointers of gannet_plugins_v1 is null");
   std::vector<const gannet_descriptor*> descriptors;
   std::set<std::string> provided;
   for (auto entry = table.begin(); entry != end; ++entry) {

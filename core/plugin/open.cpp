@@ -50,17 +50,17 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
     const auto needed = elf.needed();
     const bool direct = std::find(needed.begin(), needed.end(), library) != needed.end();
     return Error(ErrorCode::kPlugin,
-                 "plugin " + printable(file) + " needs the library " + printable(library) + (direct ? "" : " (through " + printable(join(needed, ", ")) + ")") +
-                     ", which is not found",
+                 "plugin " + printable(file) + " needs the library " + printable(library) +
+                     (direct ? "" : " (through " + printable(join(needed, ", ")) + ")") + ", which is not found",
                  "install it, or put its folder into LD_LIBRARY_PATH");
   }
   if (const size_t begin = loader.find(kUndefined); begin != std::string::npos) {
     std::string symbol = loader.substr(begin + kUndefined.size());
     symbol.resize(std::min(symbol.find_first_of(", \n"), symbol.size()));
-    return Error(
-        ErrorCode::kPlugin,
-        "plugin " + printable(file) + " lacks the symbol " + printable(demangled(symbol)) + ": neither it nor a library that it needs defines it",
-        "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
+    return Error(ErrorCode::kPlugin,
+                 "plugin " + printable(file) + " lacks the symbol " + printable(demangled(symbol)) +
+                     ": neither it nor a library that it needs defines it",
+                 "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
   }
   return Error(ErrorCode::kPlugin, "plugin " + printable(file) + " cannot be opened: " + printable(loader));
 }
@@ -68,8 +68,9 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
 // As many bytes as the loaded symbol has: what lies behind them is not the table's.
 std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* const* first) {
   Dl_info info{};
-  const ElfW(Sym)* symbol = nullptr;
-  const bool is_known = dladdr1(first, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) != 0 && symbol && info.dli_saddr == first;
+  ElfW(Sym)* symbol = nullptr;
+  const bool is_known =
+      dladdr1(first, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) != 0 && symbol && info.dli_saddr == first;
   return {first, is_known ? symbol->st_size / sizeof(*first) : 0};
 }
 
@@ -84,7 +85,8 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
     throw explain(file, elf, text ? text : failed.message());
   }
   if (!library->has("gannet_plugins_v1"))
-    throw Error(ErrorCode::kPlugin, "plugin " + printable(file) + " has the note of a plugin and does not export gannet_plugins_v1",
+    throw Error(ErrorCode::kPlugin,
+                "plugin " + printable(file) + " has the note of a plugin and does not export gannet_plugins_v1",
                 "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
   return whole_table(&library->get<const gannet_descriptor* const>("gannet_plugins_v1"));
 }

@@ -98,8 +98,8 @@ Candidate Registry::judge(const std::string& file, const std::string& way) const
     return candidate;
   if (const std::string reason = exposure(way); !reason.empty()) {
     candidate.rejected = "is not opened: " + printable(reason);
-    candidate.remedy =
-        "take the right away (`chmod o-w`), or trust it by name in the config: \"plugins\": {\"allow\": [\"" + printable(file) + "\"]}";
+    candidate.remedy = "take the right away (`chmod o-w`), or trust it by name in the config: \"plugins\": {\"allow\": [\"" +
+                       printable(file) + "\"]}";
   }
   return candidate;
 }
@@ -153,8 +153,8 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
                   "; using " + printable(candidate.file));
     for (const auto& other : candidates_)
       if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
-        warn_once(wanted.to_string(name) + " is taken from " + printable(candidate.file) + ", which stands before Gannet's own, " +
-                  printable(other.file));
+        warn_once(wanted.to_string(name) + " is taken from " + printable(candidate.file) +
+                  ", which stands before Gannet's own, " + printable(other.file));
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;

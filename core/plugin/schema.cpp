@@ -184,16 +184,18 @@ void check_schema(const gannet_descriptor& descriptor) {
                                         std::to_string(kMostParams) + " are possible");
   if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec))
     throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
-  if (descriptor.param_count > 0 && (descriptor.param_stride > kLargestStride || descriptor.param_stride % alignof(gannet_param_spec)))
-    throw Error(ErrorCode::kPlugin,
-                "its list of parameters has a stride of " + std::to_string(descriptor.param_stride) + " bytes, which no compiler makes");
+  if (descriptor.param_count > 0 &&
+      (descriptor.param_stride > kLargestStride || descriptor.param_stride % alignof(gannet_param_spec)))
+    throw Error(ErrorCode::kPlugin, "its list of parameters has a stride of " + std::to_string(descriptor.param_stride) +
+                                        " bytes, which no compiler makes");
   std::set<std::string> names;
   for (const auto* spec : specs_of(descriptor)) {
     if (spec->struct_size < sizeof(gannet_param_spec))
       throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
     if (!spec->name || !*spec->name) throw Error(ErrorCode::kPlugin, "one of its parameters has no name");
     if (printable(spec->name) != spec->name)
-      throw Error(ErrorCode::kPlugin, "the name of one of its parameters has a control character: '" + std::string(spec->name) + "'");
+      throw Error(ErrorCode::kPlugin,
+                  "the name of one of its parameters has a control character: '" + std::string(spec->name) + "'");
     if (!names.insert(spec->name).second) bad(*spec, "is declared twice");
     check_spec(*spec);
   }

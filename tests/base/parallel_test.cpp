@@ -37,7 +37,8 @@ TEST(ParallelFor, AnErrorThrownInABodyKeepsItsCodeAndItsMessage) {
 }
 
 TEST(ParallelFor, OfSeveralExceptionsOneLeavesTheLoop) {
-  EXPECT_THROW(parallel_for(0, 1000, 1, [](uint64_t, uint64_t) { throw std::runtime_error("each of them"); }), std::runtime_error);
+  EXPECT_THROW(parallel_for(0, 1000, 1, [](uint64_t, uint64_t) { throw std::runtime_error("each of them"); }),
+               std::runtime_error);
 }
 
 }  // namespace

@@ -13,7 +13,11 @@ TEST(Printable, LeavesWordsOfAllLanguagesAsTheyAre) {
 TEST(Printable, MakesControlCharactersVisible) {
   EXPECT_EQ(printable("a\x1b[2Jb"), "a\\x1b[2Jb");
   EXPECT_EQ(printable(std::string("\0\r\x7f", 3)), "\\x00\\x0d\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\xc2\\x9b" "31m") << "the terminal's other way to begin a sequence";
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b"
+            "31m")
+      << "the terminal's other way to begin a sequence";
   EXPECT_EQ(printable("\xe2\x80\xaeos.nalp"), "\\xe2\\x80\\xaeos.nalp") << "right to left";
 }
 

@@ -72,13 +72,15 @@ TEST_F(PluginsCommand, InfoShowsTheParameters) {
 
 // What is opened runs: it may end the process, crash or never return, and says so in its row.
 TEST_F(PluginsCommand, AFileThatEndsTheProcessIsARowAndTheOthersAreListed) {
-  for (const char* name : {"exits.so", "crashes.so", "hangs.so"}) std::filesystem::copy_file(BAD_FOLDER "/" + std::string(name), folder_ / name);
+  for (const char* name : {"exits.so", "crashes.so", "hangs.so"})
+    std::filesystem::copy_file(BAD_FOLDER "/" + std::string(name), folder_ / name);
   const auto outcome = run("list -v --timeout 2");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.text, AllOf(ContainsRegex("/exits.so\n    was opened: it ended the process with exit code 0\n"),
-                                  ContainsRegex("/crashes.so\n    was opened: it ended the process with signal 11 \\(Segmentation fault\\)\n"),
-                                  ContainsRegex("/hangs.so\n    was opened: it did not return within 2 s\n"),
-                                  ContainsRegex("optimizer +Probe +cpu +1.2.3"), ContainsRegex("accelerator +cpu +cpu")));
+  EXPECT_THAT(outcome.text,
+              AllOf(ContainsRegex("/exits.so\n    was opened: it ended the process with exit code 0\n"),
+                    ContainsRegex("/crashes.so\n    was opened: it ended the process with signal 11 \\(Segmentation fault\\)\n"),
+                    ContainsRegex("/hangs.so\n    was opened: it did not return within 2 s\n"),
+                    ContainsRegex("optimizer +Probe +cpu +1.2.3"), ContainsRegex("accelerator +cpu +cpu")));
   const auto info = run("info exits");
   EXPECT_EQ(info.exit_code, 71) << "not 0, as the plugin would have it";
   EXPECT_THAT(info.text, HasSubstr("gannet: opening the plugin 'exits': it ended the process with exit code 0"));
@@ -97,16 +99,18 @@ TEST_F(PluginsCommand, ABareNameIsNeverAPath) {
   }
   const auto bare = run("info exits.so", here.string());
   EXPECT_EQ(bare.exit_code, 2);
-  EXPECT_THAT(bare.text, AllOf(HasSubstr("there is no plugin 'exits.so'"), HasSubstr("a file is named with a slash: ./exits.so")));
+  EXPECT_THAT(bare.text,
+              AllOf(HasSubstr("there is no plugin 'exits.so'"), HasSubstr("a file is named with a slash: ./exits.so")));
   EXPECT_EQ(run("info ./exits.so", here.string()).exit_code, 71) << "it was meant";
 }
 
 TEST_F(PluginsCommand, WhatShadowsOneOfGannetsOwnIsNamedWithBothFiles) {
   std::filesystem::copy_file(BAD_FOLDER "/shadows.so", folder_ / "c.so");
   for (const char* arguments : {"list", "list -v"})
-    EXPECT_THAT(run(arguments).text,
-                AllOf(ContainsRegex("note: optimizer/sgd@cpu of [^ ]+/c.so stands before Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
-                      Not(HasSubstr("a.so stands before"))));
+    EXPECT_THAT(
+        run(arguments).text,
+        AllOf(ContainsRegex("note: optimizer/sgd@cpu of [^ ]+/c.so stands before Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
+              Not(HasSubstr("a.so stands before"))));
 }
 
 TEST_F(PluginsCommand, APluginsWordsDoNotReachTheTerminalAsTheyAre) {
@@ -127,9 +131,10 @@ TEST_F(PluginsCommand, AFifoAmongThePluginsStopsNothing) {
 
 TEST_F(PluginsCommand, WhatEveryUserMayWriteIsRejectedWithTheRemedy) {
   ASSERT_EQ(chmod((folder_ / "a.so").c_str(), 0666), 0);
-  EXPECT_THAT(run("list -v").text, AllOf(ContainsRegex("/a.so\n    is not opened: the file [^ ]+/a.so may be written by every user "
-                                                       "\\(mode 0666\\); take the right away \\(`chmod o-w`\\), or trust it by name"),
-                                         ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/b.so\n")));
+  EXPECT_THAT(run("list -v").text,
+              AllOf(ContainsRegex("/a.so\n    is not opened: the file [^ ]+/a.so may be written by every user "
+                                  "\\(mode 0666\\); take the right away \\(`chmod o-w`\\), or trust it by name"),
+                    ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/b.so\n")));
 }
 
 TEST_F(PluginsCommand, InfoOfWhatIsNotThereFailsWithAdvice) {

@@ -142,7 +142,8 @@ TEST(Registry, AFileThatEveryUserMayWriteIsRefusedUnlessItIsAllowed) {
 TEST(Registry, AFolderOnTheWayThatEveryUserMayWriteIsRefusedAStickyOneIsNot) {
   const Shared shared;
   shared.open_to_all("a", 0777);
-  EXPECT_THAT(shared.refusal(), HasSubstr("the folder " + (shared.folder / "a").string() + " may be written by every user (mode 0777)"));
+  EXPECT_THAT(shared.refusal(),
+              HasSubstr("the folder " + (shared.folder / "a").string() + " may be written by every user (mode 0777)"));
   EXPECT_EQ(shared.refusal({shared.file()}), "");
   shared.open_to_all("a", 01777);
   EXPECT_EQ(shared.refusal(), "");
@@ -178,8 +179,9 @@ TEST(Registry, APluginInTheWayOfOneOfGannetsOwnIsNamedOnceWithBothFiles) {
     EXPECT_EQ(registry.require(GANNET_KIND_OPTIMIZER, "SGD", "cpu").version(), "9.9");
     EXPECT_NO_THROW(registry.require(GANNET_KIND_OPTIMIZER, "Adam", "cpu")) << "of which nothing is said";
   }
-  EXPECT_THAT(log.text(), testing::MatchesRegex("optimizer plugin 'SGD' for device 'cpu' is taken from " + (folder / "mine.so").string() +
-                                                ", which stands before Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
+  EXPECT_THAT(log.text(),
+              testing::MatchesRegex("optimizer plugin 'SGD' for device 'cpu' is taken from " + (folder / "mine.so").string() +
+                                    ", which stands before Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
 }
 
 TEST(Registry, OpeningAFileByPathGivesWhateverItProvides) {

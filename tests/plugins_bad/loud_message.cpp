@@ -7,4 +7,5 @@ struct Loud : bad::Good {
   }
 };
 
-GANNET_PLUGINS("optimizer/bad@cpu", GANNET_TIER_STABLE, gannet::sdk::optimizer<Loud>("Bad", "cpu", "1.0", "an optimizer that shouts"))
+GANNET_PLUGINS("optimizer/bad@cpu", GANNET_TIER_STABLE,
+               gannet::sdk::optimizer<Loud>("Bad", "cpu", "1.0", "an optimizer that shouts"))

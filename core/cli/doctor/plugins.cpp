@@ -48,8 +48,9 @@ class Look {
         const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
         if (!is_first) found.remark = "not used: " + first->second.file + " provides the same and comes first";
         if (!is_first && candidate.is_own && !first->second.is_own)
-          diagnosis_.note(title_of(found) + " is taken from " + first->second.file + ", which stands before Gannet's own, " + found.file,
-                          "if that is not meant, give it a name of its own or take it out of the folder");
+          diagnosis_.note(
+              title_of(found) + " is taken from " + first->second.file + ", which stands before Gannet's own, " + found.file,
+              "if that is not meant, give it a name of its own or take it out of the folder");
       }
       if (found.kind == "accelerator" && found.state == PluginState::kUsable)
         comms_.emplace(lower(found.name), probed.default_comm);
@@ -132,7 +133,7 @@ class Look {
   Diagnosis& diagnosis_;
   plugin::Registry& registry_;
   std::chrono::seconds patience_;
-  std::map<std::string, First> first_;  // what a request reaches -> the file that answers
+  std::map<std::string, First> first_;        // what a request reaches -> the file that answers
   std::map<std::string, std::string> comms_;  // a usable accelerator -> the comm that it asks for
 };
 

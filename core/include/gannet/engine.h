@@ -263,8 +263,8 @@ class EngineBase {
 
  protected:
   void begin_forward();
-  void finish_forward();  // the model's returned: are all ranks here?
-  void end_forward();     // after it, or after an exception
+  void finish_forward();                            // the model's returned: are all ranks here?
+  void end_forward();                               // after it, or after an exception
   [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };

@@ -29,8 +29,8 @@ enum class ErrorCode {
   kNonFinite,           ///< a loss or gradient is NaN or infinite
   kLossScaleExhausted,  ///< overflow at the smallest loss scale
   kOutOfMemory,
-  kDevice,              ///< the device reported an error: a failed kernel, an illegal address, an assertion on the device
-  kInternal,            ///< a defect of Gannet
+  kDevice,    ///< the device reported an error: a failed kernel, an illegal address, an assertion on the device
+  kInternal,  ///< a defect of Gannet
 };
 
 /// The name of a code as it is written in logs: "config", "plugin" ...

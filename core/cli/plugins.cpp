@@ -179,8 +179,8 @@ std::string info_of(const Plugin& found) {
   }
   Table table({"  param", "type", "range", "default", "meaning"});
   for (const auto* spec : plugin::specs_of(descriptor))
-    table.add({std::string("  ") + spec->name, printable(plugin::type_text(*spec)), plugin::range_text(*spec),
-               default_text(*spec), remarks(*spec)});
+    table.add({std::string("  ") + spec->name, plugin::type_text(*spec), plugin::range_text(*spec), default_text(*spec),
+               remarks(*spec)});
   out << table.to_string();
   return out.str();
 }

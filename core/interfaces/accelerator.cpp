@@ -39,7 +39,7 @@ Accelerator::Device Accelerator::device(uint32_t index) const {
   info.struct_size = sizeof(info);
   interfaces::call(plugin_, api_->device_info, self_, index, &info);
   Device device;
-  device.name = std::string(info.name, strnlen(info.name, sizeof(info.name)));
+  device.name = printable(std::string_view(info.name, strnlen(info.name, sizeof(info.name))));
   device.torch_device_type = info.torch_device_type;
   device.memory_bytes = info.memory_bytes;
   device.free_bytes = info.free_bytes;
@@ -56,12 +56,12 @@ void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const { retu
 
 std::string Accelerator::default_comm() const {
   const char* name = api_->default_comm(self_);
-  return name ? name : "";
+  return name ? printable(name) : "";
 }
 
 std::string Accelerator::plugin_device() const {
   const char* device = api_->plugin_device(self_);
-  return device ? device : name();
+  return device ? printable(device) : name();
 }
 
 }  // namespace gannet

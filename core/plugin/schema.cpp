@@ -210,7 +210,7 @@ std::string type_text(const gannet_param_spec& spec) {
     case GANNET_PARAM_FLOAT:
       return "a number";
     case GANNET_PARAM_STRING:
-      return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
+      return spec.choices ? "one of " + printable(join(split(spec.choices, '|'), ", ")) : "a string";
     default:
       return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
   }

@@ -10,7 +10,10 @@
 namespace gannet::accelerators {
 
 inline void check(cudaError_t status, const std::string& doing) {
-  if (status != cudaSuccess) throw sdk::Failure(GANNET_INTERNAL, doing + " failed: " + cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  // A device that fails is no fault of this plugin: GANNET_INTERNAL would say so.
+  throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR,
+                     doing + " failed: " + cudaGetErrorString(status));
 }
 
 inline c10::impl::VirtualGuardImpl guard() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }

@@ -12,6 +12,8 @@ const char* to_string(ErrorCode code) noexcept {
       return "order";
     case ErrorCode::kPlugin:
       return "plugin";
+    case ErrorCode::kPluginFault:
+      return "plugin fault";
     case ErrorCode::kUnavailable:
       return "unavailable";
     case ErrorCode::kUnsupported:
@@ -34,6 +36,8 @@ const char* to_string(ErrorCode code) noexcept {
       return "loss scale exhausted";
     case ErrorCode::kOutOfMemory:
       return "out of memory";
+    case ErrorCode::kDevice:
+      return "device";
     case ErrorCode::kInternal:
       return "internal";
   }
@@ -50,6 +54,8 @@ int Error::exit_code() const noexcept {
   switch (code_) {
     case ErrorCode::kInternal:
       return 70;
+    case ErrorCode::kPluginFault:
+      return 71;
     case ErrorCode::kUnavailable:
     case ErrorCode::kIo:
     case ErrorCode::kCorrupt:
@@ -58,6 +64,7 @@ int Error::exit_code() const noexcept {
     case ErrorCode::kNonFinite:
     case ErrorCode::kLossScaleExhausted:
     case ErrorCode::kOutOfMemory:
+    case ErrorCode::kDevice:
       return 3;
     default:
       return 2;

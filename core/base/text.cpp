@@ -31,6 +31,54 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return result;
 }
 
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+size_t character_bytes(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t count = first < 0x80                    ? 1
+                       : first >= 0xC2 && first < 0xE0 ? 2
+                       : first >= 0xE0 && first < 0xF0 ? 3
+                       : first >= 0xF0 && first < 0xF5 ? 4
+                                                       : 0;
+  if (count == 0 || count > text.size()) return 0;
+  for (size_t i = 1; i < count; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  return count;
+}
+
+// C0, DEL and C1; and the marks U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069, which reorder what a terminal shows.
+bool is_control(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;
+  if (character.size() == 2) return byte(0) == 0xC2 && byte(1) < 0xA0;
+  if (character.size() != 3 || byte(0) != 0xE2) return false;
+  if (byte(1) == 0x80) return byte(2) == 0x8E || byte(2) == 0x8F || (byte(2) >= 0xAA && byte(2) <= 0xAE);
+  return byte(1) == 0x81 && byte(2) >= 0xA6 && byte(2) <= 0xA9;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, Lines lines) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(bytes, 1));
+    text.remove_prefix(character.size());
+    const bool is_layout = lines == Lines::kMany && (character == "\n" || character == "\t");
+    if (is_layout || (bytes > 0 && !is_control(character))) {
+      result += character;
+      continue;
+    }
+    for (const char byte : character) {
+      char code[5];
+      std::snprintf(code, sizeof(code), "\\x%02x", static_cast<unsigned char>(byte));
+      result += code;
+    }
+  }
+  return result;
+}
+
 std::string size_text(uint64_t bytes) {
   const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double size = static_cast<double>(bytes);

@@ -1,4 +1,5 @@
-// Small services on text: edit distance for "did you mean", lower case, splitting, joining, sizes, shapes.
+// Small services on text: what a terminal may show, edit distance for "did you mean", lower case, splitting, joining, sizes,
+// shapes.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,11 @@ namespace gannet {
 std::string lower(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);  // empty parts dropped
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+/// `text` as a terminal may show it: control characters, direction marks and bytes that are not UTF-8 become "\x1b". Text
+/// from a file or a plugin that nobody has judged yet is printed through this. A message keeps its line breaks and tabs.
+enum class Lines { kOne, kMany };
+std::string printable(std::string_view text, Lines lines = Lines::kOne);
 
 std::string size_text(uint64_t bytes);                   // "1.5 GiB"
 std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"

@@ -50,7 +50,10 @@ void check(const Options& options) {
     std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
               << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
               << (found.is_partial ? "; whether its values fit together is checked once the keys are right" : "") << '\n';
-  throw CLI::RuntimeError(2);
+  // Where nothing is wrong but a plugin, the file is not at fault.
+  const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
+                                      [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
+  throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
 }
 
 void print_json(const config::Resolved& resolved) {

@@ -36,9 +36,7 @@ class PluginCheck {
       : document_(document), check_(check), settings_(settings) {}
 
   void run() {
-    if (!attempt(&check_.mistakes,
-                 [&] { registry_ = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document_)}); }))
-      return;
+    if (!attempt(&check_.mistakes, [&] { registry_ = std::make_unique<plugin::Registry>(plugin_places(document_)); })) return;
     attempt(&check_.mistakes, [&] { accelerator(); });
     attempt(&check_.mistakes, [&] { comm(); });
     for (const char* block : {"offload_optimizer", "offload_param"}) attempt(&check_.mistakes, [&] { offload(block); });

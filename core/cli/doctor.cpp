@@ -10,6 +10,7 @@ namespace {
 
 struct Arguments {
   std::string config;
+  int timeout = 60;
   bool report = false, json = false;
 };
 
@@ -28,7 +29,7 @@ void doctor(const Arguments& arguments) {
   Diagnosis diagnosis;
   look_at_software(diagnosis);
   look_at_machine(diagnosis);
-  look_at_plugins(diagnosis);
+  look_at_plugins(diagnosis, std::chrono::seconds(arguments.timeout));
   if (!arguments.config.empty()) look_at_config(diagnosis, arguments.config);
   std::cout << (arguments.json     ? as_json(diagnosis)
                 : arguments.report ? as_markdown(diagnosis)
@@ -48,6 +49,9 @@ void add_doctor(CLI::App& app) {
   auto* report =
       command->add_flag("--report", arguments->report, "as Markdown to paste into an issue, without names of host and user");
   command->add_flag("--json", arguments->json, "as one JSON object")->excludes(report);
+  command->add_option("--timeout", arguments->timeout, "seconds that trying one plugin file may take (60)")
+      ->check(CLI::Range(1, 3600))
+      ->type_name("SECONDS");
   command->footer(kFooter);
   command->callback([arguments] { doctor(*arguments); });
 }

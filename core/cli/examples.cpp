@@ -19,7 +19,7 @@ Examples:
   gannet config check ds_config.json
   gannet config check ds_config.json --world-size 8 --set zero_optimization.stage=3
 
-Exit code: 0 when the config is right, 2 when it is not.)"},
+Exit code: 0 when the config is right, 2 when it is not, 71 when only a plugin that it names is at fault.)"},
     {"gannet config resolve", R"(Examples:
   gannet config resolve ds_config.json
   gannet config resolve ds_config.json --set 'optimizer.params.betas=[0.9, 0.98]' --json
@@ -51,7 +51,7 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
   gannet plugins info scheduler/onecycle
   gannet plugins info ./build/gannet_optimizer_lion.so
 
-Exit code: 0, or 2 when there is no such plugin.)"},
+Exit code: 0; 2 when there is no such plugin, 71 when its file ends the process that opens it.)"},
     {"gannet report",
      R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still go on.
 

@@ -16,8 +16,8 @@ constexpr const char* kFooter =
   gannet run --num_procs 2 ./train --deepspeed_config ds_config.json
   gannet checkpoint list run1
 
-Exit code: 0 on success; 2 for a user's mistake, 3 for an environment's fault, 70 for a defect of Gannet; where a command
-has others, its own help says so.)";
+Exit code: 0 on success; 2 for a user's mistake, 3 for an environment's fault, 70 for a defect of Gannet, 71 for a fault
+of a plugin; where a command has others, its own help says so.)";
 
 // The parser says of a misspelt command only that one is required.
 void check_commands(CLI::App* app, int argc, char** argv) {

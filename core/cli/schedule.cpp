@@ -43,7 +43,7 @@ void print_schedule(const Arguments& arguments) {
   const Config config(arguments.config);
   const config::Document& document = *config.document();
   const config::Settings settings = config::resolve(document, arguments.world_size).settings;
-  plugin::Registry registry({.explicit_paths = settings.plugin_paths});
+  plugin::Registry registry({.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed});
   const std::optional<double> base_lr = optimizer_lr(registry, settings, document);
 
   const Host host;

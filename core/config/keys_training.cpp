@@ -66,6 +66,8 @@ constexpr Key kRows[] = {
     {"comm/type", kString, "\"auto\"", kActive, "", "local, gloo ...; auto: the best that is usable"},
     {"comm/params", kFree, "{}", kActive, "", "the plugin's parameters"},
     {"plugins", kSection, "{}", kActive, "", "Gannet: where plugins are looked for"},
+    {"plugins/allow", kStrings, "[]", kActive, "",
+     "plugin files, or folders of them, that are opened although every user of the machine may change them"},
     {"plugins/path", kStrings, "[]", kActive, "", "files or folders, searched before all others"},
     {"gannet", kSection, "{}", kActive, "", "Gannet: everything else of its own"},
     {"gannet/leftover_micro_batches", kChoice, "\"carry\"", kActive, "carry|drop",

@@ -281,6 +281,7 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
   settings.accelerator = plugin_choice(read, "accelerator", true);
   settings.comm = plugin_choice(read, "comm", true);
   for (const Value& path : read.at("/plugins/path").as_list()) settings.plugin_paths.push_back(path.as_string());
+  for (const Value& path : read.at("/plugins/allow").as_list()) settings.plugins_allowed.push_back(path.as_string());
 
   attempt(mistakes, [&] {
     fill_precision(settings, read);

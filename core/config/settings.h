@@ -90,7 +90,8 @@ struct Settings {
   int64_t accumulation_steps = 1;
 
   PluginChoice optimizer, scheduler, accelerator, comm;
-  std::vector<std::string> plugin_paths;  // files or folders, "plugins": {"path": [...]}
+  std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
+  std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
 
   double gradient_clipping = 1.0;  // 0: off
   bool prescale_gradients = false;

@@ -77,7 +77,8 @@ std::string list_of(const std::vector<const plugin::Plugin*>& plugins) {
   return join(lines, "\n");
 }
 
-World::World(const DistributedOptions& options, uint32_t generation) : registry_({.explicit_paths = options.plugin_paths}) {
+World::World(const DistributedOptions& options, uint32_t generation)
+    : registry_({.explicit_paths = options.plugin_paths, .allowed_paths = options.plugins_allowed}) {
   const Variables variables = variables_of_this_process();
   environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
   timeout_ = time_out(variables, options.timeout_seconds);

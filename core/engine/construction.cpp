@@ -51,12 +51,12 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
 at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) const {
   if (range.layout.numel == parameter.numel()) {
     const at::Tensor own = parameter.detach().view({-1});
-    comm_->broadcast(own.data_ptr(), static_cast<uint64_t>(own.numel()), to_dtype(range.dtype)).wait();
+    if (comm_->size() > 1) comm_->broadcast(own.data_ptr(), static_cast<uint64_t>(own.numel()), to_dtype(range.dtype)).wait();
     return own;
   }
   at::Tensor whole = at::zeros({range.layout.numel}, parameter.options().requires_grad(false));
   whole.narrow(0, 0, parameter.numel()).copy_(parameter.detach().view({-1}));
-  comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(whole.numel()), to_dtype(range.dtype)).wait();
+  if (comm_->size() > 1) comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(whole.numel()), to_dtype(range.dtype)).wait();
   return whole;
 }
 

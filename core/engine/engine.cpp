@@ -13,10 +13,13 @@
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 
 EngineBase::~EngineBase() = default;
+
+void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;
@@ -164,7 +167,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     impl.end_backward();
   } catch (...) {
     impl.restart_step();
-    throw;
+    rethrow_as_ours("backward");
   }
 }
 

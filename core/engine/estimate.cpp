@@ -15,6 +15,7 @@
 #include "config/document.h"
 #include "config/settings.h"
 #include "control/environment.h"
+#include "engine/named_plugins.h"
 #include "interfaces/accelerator.h"
 #include "interfaces/optimizer.h"
 #include "interfaces/preference.h"
@@ -204,10 +205,7 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
 std::string estimate_text(const EstimateRequest& request) {
   const Read read(request.document.get());
   const Host host;
-  std::vector<std::string> plugin_paths;
-  if (const Value* paths = read.find("/plugins/path"); paths && paths->is_list())
-    for (const Value& path : paths->as_list()) plugin_paths.push_back(path.as_string());
-  plugin::Registry registry({.explicit_paths = plugin_paths});
+  plugin::Registry registry(request.document ? plugin_places(*request.document) : plugin::Registry::Options{});
 
   const std::string dtype = training_dtype(request, read);
   const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);

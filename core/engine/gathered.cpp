@@ -57,7 +57,11 @@ void EngineBase::Impl::publish_staying(Range& range) {
     mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
     at += part(p);
   }
-  comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
+  // A rank alone has all of it, in memory that its Comm, which is the host's, may not be able to read.
+  if (ranks == 1)
+    all.view({-1}).copy_(mine);
+  else
+    comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
   at = 0;
   for (const size_t p : staying) {
     range.parameters[p].staying.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));

@@ -4,6 +4,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tensor/dtype.h"
 #include "tensor/flat_buffer.h"
@@ -36,7 +37,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
   if (timers_.is_traced()) entry.began = Timers::Clock::now();
-  if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel).const_data_ptr());
+  if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
   // A rank's shard comes to its place in the whole, and is gathered from there when it has.
   if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
   if (to_device_) entry.landing = allocate_flat(shard.numel, entry.range->dtype, at::kCPU);
@@ -58,11 +59,18 @@ void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
 
 // The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
 // the same size, and nobody would know.
-void Gatherer::gather(Entry& entry, const void* shard) {
-  if (comm_->size() == 1 && shard == entry.whole.const_data_ptr()) return;
+void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
+  if (comm_->size() == 1) {  // no collective: a Comm for the host's memory would be given the device's
+    if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
+      std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
+    else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
+      entry.whole.view({-1}).copy_(shard.view({-1}));
+    entry.marks.assign(1, entry.mark);
+    return;
+  }
   entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(shard, entry.whole.data_ptr(), static_cast<uint64_t>(entry.whole.numel() / comm_->size()),
-                                      to_dtype(entry.range->dtype));
+  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(),
+                                      static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -75,7 +83,7 @@ void Gatherer::finish(size_t parameter) {
     entry.landing.reset();
     entry.marks.assign(comm_->size(), entry.mark);
     const int64_t numel = shard_of(entry).numel;
-    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel).const_data_ptr());
+    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel));
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);

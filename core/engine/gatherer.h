@@ -53,7 +53,7 @@ class Gatherer : public zero::Source {
   };
   zero::Shard shard_of(const Entry& entry) const;  // this rank's, in its own array
   void copy_to_device(Entry& entry, const at::Tensor& from);
-  void gather(Entry& entry, const void* shard);
+  void gather(Entry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 

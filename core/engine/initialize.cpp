@@ -18,11 +18,12 @@
 #include "engine/named_plugins.h"
 #include "interfaces/preference.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 #include "tensor/vector_math.h"
 
 namespace gannet {
 
-EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options)
+EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) try
     : impl_(std::make_unique<Impl>()) {
   static std::atomic<uint32_t> engines{0};
   Impl& impl = *impl_;
@@ -96,11 +97,13 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.start_telling();
   if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
+} catch (...) {
+  rethrow_as_ours("initialize");
 }
 
 void EngineBase::Impl::open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given) {
   settle_vector_math();
-  registry = std::make_unique<plugin::Registry>(plugin::Registry::Options{plugin_paths(document)});
+  registry = std::make_unique<plugin::Registry>(plugin_places(document));
   open_accelerator(document);
   join(document, std::move(given));
   resolved = config::resolve(document, comm->size(), control::variables_of_this_process().count("RANK") > 0);
@@ -142,7 +145,8 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     const bool is_alone = control::discover(control::variables_of_this_process(), {}).world_size == 1;
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
     options.comm_params = params_of(document, "comm");
-    options.plugin_paths = plugin_paths(document);
+    options.plugin_paths = plugin_places(document).explicit_paths;
+    options.plugins_allowed = plugin_places(document).allowed_paths;
     const Value* ours = document.root().find("gannet");
     const auto seconds = [ours](const char* key) {
       const Value* found = ours && ours->is_dict() ? ours->as_dict().find(key) : nullptr;
@@ -155,8 +159,7 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   process_group = std::move(given);
   comm = static_cast<CommGroup*>(process_group->comm_group());
 
-  const uint32_t count = accelerator->device_count();
-  const uint32_t index = process_group->local_rank();
+  const uint32_t index = accelerator->device_of(process_group->local_rank());
   const auto device_type = static_cast<c10::DeviceType>(accelerator->device(0).torch_device_type);
   if (device_type == c10::DeviceType::CPU) return;
   // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
@@ -167,11 +170,6 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
                     accelerator->name() + "' trains on its own",
                 "set \"comm\": {\"type\": \"" + accelerator->default_comm() +
                     "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
-  if (index >= count)
-    throw Error(ErrorCode::kUnavailable,
-                "local rank " + std::to_string(index) + " has no device of its own: accelerator '" + accelerator->name() +
-                    "' has " + std::to_string(count),
-                "start at most " + std::to_string(count) + " processes on this machine");
   device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
   accelerator->set_device(index);
 }

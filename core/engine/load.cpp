@@ -8,6 +8,7 @@
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -46,7 +47,7 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
 
 }  // namespace
 
-LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) {
+LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   wait_for_checkpoint();
   if (impl.reducer) impl.reclaim();
@@ -119,6 +120,8 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     passed_over.push_back("passed over " + tag + ": " + *first);
     avoid.push_back(tag);
   }
+} catch (...) {
+  rethrow_as_ours("load_checkpoint");
 }
 
 std::string LoadReceipt::to_string() const {

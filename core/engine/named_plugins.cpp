@@ -19,14 +19,17 @@ Dict params_of(const config::Document& document, const char* block) {
   return params && params->is_dict() ? params->as_dict() : Dict();
 }
 
-std::vector<std::string> plugin_paths(const config::Document& document) {
-  std::vector<std::string> paths;
+plugin::Registry::Options plugin_places(const config::Document& document) {
   const Value* plugins = document.root().find("plugins");
-  const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find("path") : nullptr;
-  if (path && path->is_string()) paths.push_back(path->as_string());
-  if (path && path->is_list())
-    for (const auto& entry : path->as_list()) paths.push_back(entry.as_string());
-  return paths;
+  const auto paths = [plugins](const char* key) {
+    std::vector<std::string> result;
+    const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find(key) : nullptr;
+    if (path && path->is_string()) result.push_back(path->as_string());
+    if (path && path->is_list())
+      for (const auto& entry : path->as_list()) result.push_back(entry.as_string());
+    return result;
+  };
+  return {.explicit_paths = paths("path"), .allowed_paths = paths("allow")};
 }
 
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block) {

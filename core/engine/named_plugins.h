@@ -14,7 +14,8 @@ namespace gannet {
 // The type of a block ("optimizer", "accelerator" ...); "auto" where none is given.
 std::string type_of(const config::Document& document, const char* block);
 Dict params_of(const config::Document& document, const char* block);
-std::vector<std::string> plugin_paths(const config::Document& document);
+// Where plugins are looked for: "plugins": {"path": [...], "allow": [...]}.
+plugin::Registry::Options plugin_places(const config::Document& document);
 
 // Where a param of a block stands, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);

@@ -17,6 +17,7 @@
 #include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -179,7 +180,7 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   return ranks;
 }
 
-SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) {
+SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) try {
   Impl& impl = *impl_;
   const auto began = std::chrono::steady_clock::now();
   if (folder.empty())
@@ -221,6 +222,8 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (impl.telling) impl.telling->event("checkpoint", impl.global_steps, impl.sentence_of(receipt));
   return receipt;
+} catch (...) {
+  rethrow_as_ours("save_checkpoint");
 }
 
 void EngineBase::wait_for_checkpoint() {

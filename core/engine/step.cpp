@@ -16,6 +16,7 @@
 #include "engine/pieces.h"
 #include "precision/grad_norm.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -39,6 +40,18 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
     sum = sum.defined() ? sum.add_(part) : part;
   }
   return sum;
+}
+
+std::string message_of_current_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.message();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of the program's own";
+  }
 }
 
 }  // namespace
@@ -80,14 +93,14 @@ StepResult EngineBase::step() {
   bool is_updating = false;
   try {
     return impl.take_step(call, is_updating);
-  } catch (const std::exception& error) {
+  } catch (...) {
     if (call) call->fail();
-    const std::string what = dynamic_cast<const Error*>(&error) ? static_cast<const Error&>(error).message() : error.what();
+    const std::string what = message_of_current_exception();
     if (is_updating)
       impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
     if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
     impl.restart_step();
-    throw;
+    rethrow_as_ours("step");
   }
 }
 

@@ -11,9 +11,11 @@ Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, 
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
   if (has(GANNET_ACCELERATOR_QUEUES) == (api_->queue_create != nullptr)) return;
   api_->destroy(self_);
-  throw Error(ErrorCode::kPlugin,
-              interfaces::who(plugin_) + " says that it has queues and has no functions for them, or the other way round",
-              "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are not null");
+  throw plugin::fault(plugin_,
+                      interfaces::who(plugin_) +
+                          " says that it has queues and has no functions for them, or the other way round: "
+                          "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are "
+                          "not null");
 }
 
 Accelerator::~Accelerator() { api_->destroy(self_); }
@@ -22,12 +24,22 @@ bool Accelerator::has(gannet_accelerator_capability capability) const { return (
 
 uint32_t Accelerator::device_count() const { return api_->device_count(self_); }
 
+uint32_t Accelerator::device_of(uint32_t local_rank) const {
+  const uint32_t count = device_count();
+  if (count == 1) return 0;
+  if (local_rank < count) return local_rank;
+  throw Error(ErrorCode::kUnavailable,
+              "local rank " + std::to_string(local_rank) + " has no device of its own: accelerator '" + name() + "' has " +
+                  std::to_string(count),
+              "start at most " + std::to_string(count) + " processes on this machine, or let each see one device alone");
+}
+
 Accelerator::Device Accelerator::device(uint32_t index) const {
   gannet_device_info info{};
   info.struct_size = sizeof(info);
   interfaces::call(plugin_, api_->device_info, self_, index, &info);
   Device device;
-  device.name = std::string(info.name, strnlen(info.name, sizeof(info.name)));
+  device.name = printable(std::string_view(info.name, strnlen(info.name, sizeof(info.name))));
   device.torch_device_type = info.torch_device_type;
   device.memory_bytes = info.memory_bytes;
   device.free_bytes = info.free_bytes;
@@ -44,12 +56,12 @@ void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const { retu
 
 std::string Accelerator::default_comm() const {
   const char* name = api_->default_comm(self_);
-  return name ? name : "";
+  return name ? printable(name) : "";
 }
 
 std::string Accelerator::plugin_device() const {
   const char* device = api_->plugin_device(self_);
-  return device ? device : name();
+  return device ? printable(device) : name();
 }
 
 }  // namespace gannet

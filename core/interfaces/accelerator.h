@@ -31,6 +31,10 @@ class Accelerator {
   std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
   bool has(gannet_accelerator_capability capability) const;
   uint32_t device_count() const;
+  // The device of a process, by its number among those of its machine. Where only one is visible it is that one, whatever the
+  // number: a scheduler that gives each task a device of its own hides the others (CUDA_VISIBLE_DEVICES). Throws
+  // Error(kUnavailable) where there are several, and fewer than processes.
+  uint32_t device_of(uint32_t local_rank) const;
   Device device(uint32_t index) const;
   void set_device(uint32_t index);
   void synchronize(uint32_t index);

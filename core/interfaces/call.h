@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "plugin/plugin.h"
 
 namespace gannet::interfaces {
@@ -16,22 +17,26 @@ inline std::string who(const plugin::Plugin& plugin) {
   return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " (" + plugin.file + ")";
 }
 
+// function(arguments...), whatever it returns. A plugin written without the SDK's wall may throw, and what it throws may be of
+// another C++ runtime: it ends here.
+template <class Function, class... Arguments>
+auto walled(const plugin::Plugin& plugin, Function function, Arguments... arguments) {
+  try {
+    return function(arguments...);
+  } catch (const std::exception& thrown) {
+    throw plugin::fault(
+        plugin, who(plugin) + " threw an exception across the plugin contract: " + printable(thrown.what(), Lines::kMany));
+  } catch (...) {
+    throw plugin::fault(plugin, who(plugin) + " threw an exception across the plugin contract");
+  }
+}
+
 // function(arguments..., gannet_error*): throws unless it returns GANNET_OK.
 template <class Function, class... Arguments>
 void call(const plugin::Plugin& plugin, Function function, Arguments... arguments) {
   plugin::ErrorBuffer error;
-  int32_t status = GANNET_INTERNAL;
-  // A plugin written without the SDK's wall may throw. What it threw may be of another C++ runtime: it ends here.
-  try {
-    status = function(arguments..., error);
-  } catch (const std::exception& thrown) {
-    throw Error(ErrorCode::kPlugin, who(plugin) + " threw an exception across the plugin contract: " + thrown.what(),
-                "its functions must return a status: gannet/sdk.hpp does this");
-  } catch (...) {
-    throw Error(ErrorCode::kPlugin, who(plugin) + " threw an exception across the plugin contract",
-                "its functions must return a status: gannet/sdk.hpp does this");
-  }
-  if (status != GANNET_OK) plugin::raise_unless_ok(status, error, who(plugin));
+  const int32_t status = walled(plugin, function, arguments..., static_cast<gannet_error*>(error));
+  if (status != GANNET_OK) plugin::raise_unless_ok(status, error, plugin, who(plugin));
 }
 
 template <class Api>

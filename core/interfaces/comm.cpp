@@ -70,7 +70,7 @@ void Work::wait() {
   if (watcher) watcher->end_wait();
   timed_out_ = status == GANNET_TIMEOUT;
   if (!timed_out_) comm_->api()->work_free(comm_->self(), std::exchange(handle_, nullptr));
-  explained(*comm_, [&] { plugin::raise_unless_ok(status, error, interfaces::who(comm_->plugin())); });
+  explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin())); });
 }
 
 // ---- CommGroup -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@
 #include <string>
 
 #include "base/parallel.h"
+#include "base/text.h"
+#include "plugin/plugin.h"
 
 namespace gannet {
 namespace {
@@ -60,7 +62,7 @@ int32_t guarded(gannet_error* error, Body&& body) noexcept {
   } catch (const std::exception& failure) {
     return report(error, GANNET_INTERNAL, failure.what());
   } catch (...) {
-    return report(error, GANNET_INTERNAL, "the host threw something that is not a std::exception");
+    return report(error, GANNET_INTERNAL, "something was thrown that is not a std::exception");
   }
 }
 
@@ -74,14 +76,34 @@ HostCollectives& require_collectives(void* context) {
 
 void write_log(void*, int32_t level, const char* message) noexcept {
   guarded(nullptr, [&] {
-    log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)), message ? message : "(null)");
+    log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)),
+        printable(message ? message : "(null)", Lines::kMany));
   });
 }
+
+// A plugin's loop body, as the plugin gave it. The SDK's bodies throw nothing; one written without it may, and then its sentence
+// has no way but the log: a loop's body has no gannet_error.
+struct LoopBody {
+  gannet_loop_body body;
+  void* argument;
+
+  static int32_t run(void* self, uint64_t begin, uint64_t end) noexcept {
+    const auto& [body, argument] = *static_cast<LoopBody*>(self);
+    plugin::ErrorBuffer error;
+    int32_t status = GANNET_OK;
+    const int32_t thrown = guarded(error, [&] { status = body(argument, begin, end); });
+    if (thrown == GANNET_OK) return status;
+    guarded(nullptr,
+            [&] { log(LogLevel::kError, "a plugin's loop body threw an exception across the contract: " + error.message()); });
+    return thrown;
+  }
+};
 
 int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
   int32_t status = GANNET_INVALID_ARGUMENT;
   if (!body) return status;
-  const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, body, argument); });
+  LoopBody shared{body, argument};
+  const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, LoopBody::run, &shared); });
   return failed != GANNET_OK ? failed : status;
 }
 

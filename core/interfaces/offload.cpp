@@ -11,7 +11,7 @@ Offload::Offload(const plugin::Plugin& plugin, plugin::ParamSet params, const Ho
 
 Offload::~Offload() { api_->destroy(self_); }
 
-uint64_t Offload::alignment_bytes() const { return api_->alignment_bytes(self_); }
+uint64_t Offload::alignment_bytes() const { return interfaces::walled(plugin_, api_->alignment_bytes, self_); }
 
 void* Offload::allocate(uint64_t bytes, const std::string& name) {
   void* region = nullptr;
@@ -21,7 +21,7 @@ void* Offload::allocate(uint64_t bytes, const std::string& name) {
 
 void Offload::release(void* region) { api_->release(self_, region); }
 
-void* Offload::address(void* region) const { return api_->address(self_, region); }
+void* Offload::address(void* region) const { return interfaces::walled(plugin_, api_->address, self_, region); }
 
 void* Offload::read(void* region, uint64_t offset, void* buffer, uint64_t bytes) {
   void* work = nullptr;

@@ -7,6 +7,9 @@
 namespace gannet {
 namespace {
 
+// Far more than an optimizer has: beyond them the list is damaged.
+constexpr uint64_t kMostStates = 64, kLargestStride = 4096;
+
 const char* dtype_name(gannet_dtype dtype) {
   switch (dtype) {
     case GANNET_DTYPE_NONE:
@@ -36,14 +39,16 @@ const char* dtype_name(gannet_dtype dtype) {
 }
 
 std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
-  const auto bad = [&](const std::string& reason) {
-    throw Error(ErrorCode::kPlugin, interfaces::who(plugin) + ": " + reason, "this is a defect of the plugin");
-  };
-  if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec))) bad("its list of states is malformed");
+  const auto bad = [&](const std::string& reason) { throw plugin::fault(plugin, interfaces::who(plugin) + ": " + reason); };
+  if (specs.count > kMostStates)
+    bad("it declares " + std::to_string(specs.count) + " states, at most " + std::to_string(kMostStates) + " are possible");
+  if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec) || specs.stride > kLargestStride))
+    bad("its list of states is malformed");
   std::vector<Optimizer::State> states;
   for (uint64_t i = 0; i < specs.count; ++i) {
     const auto& spec = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(specs.specs) + i * specs.stride);
     if (!spec.name || !*spec.name) bad("its state number " + std::to_string(i) + " has no name");
+    if (printable(spec.name) != spec.name) bad("its state '" + printable(spec.name) + "' has a control character in its name");
     if (spec.dtype > GANNET_BOOL)
       bad("its state '" + std::string(spec.name) + "' has an unknown dtype, " + std::to_string(spec.dtype));
     if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_SCALAR)
@@ -80,9 +85,11 @@ uint64_t Optimizer::sums_per_tensor() const { return has(GANNET_OPTIMIZER_NEEDS_
 
 void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
   plugin::ErrorBuffer error;
-  const int32_t status = api_->supports(self_, param, grad, out, error);
+  const int32_t status =
+      interfaces::walled(plugin_, api_->supports, self_, static_cast<uint32_t>(param), static_cast<uint32_t>(grad),
+                         static_cast<uint32_t>(out), static_cast<gannet_error*>(error));
   if (status == GANNET_OK) return;
-  plugin::raise_unless_ok(status, error,
+  plugin::raise_unless_ok(status, error, plugin_,
                           interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " +
                               dtype_name(grad) + " gradient and " +
                               (out == GANNET_DTYPE_NONE ? "no copy" : std::string("a ") + dtype_name(out) + " copy"));

@@ -54,6 +54,8 @@ std::string meaning_of_exit_code(int code) {
              "that are no longer finite";
     case 70:
       return "a defect, if it came from a gannet::Error: of Gannet itself, please report it with the lines below";
+    case 71:
+      return "a plugin's fault, if it came from a gannet::Error: its name and version stand below, its author can tell more";
     case kStoppedExitCode:
       return "stopped on request after saving";
     case 126:

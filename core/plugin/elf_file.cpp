@@ -23,21 +23,29 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #error "name this machine's ELF number here"
 #endif
 
-constexpr uint64_t kMostHeaders = 4096;  // far more than a linker writes: a larger count is a damaged file
+// Far more than a compiler and a linker write: what is beyond them is damaged, or made to keep its reader busy.
+constexpr uint64_t kMostHeaders = 4096, kMostExports = 4096;
+constexpr uint64_t kLongestName = 1 << 16, kLargestNote = 1 << 20;
+constexpr uint64_t kLargestFile = uint64_t{4} << 30;
 
 [[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
+// Opening a FIFO waits for its writer, and opening a device may do what the device is for: what it is must be known before, and
+// again of what was opened.
 std::string_view map_file(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) refuse(std::string("cannot be opened: ") + std::strerror(errno));
   struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse("is not a regular file");
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) refuse(std::string("cannot be opened: ") + std::strerror(errno));
   const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   const auto size = static_cast<size_t>(status.st_size);
-  void* bytes = regular && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
+  const bool fits = size <= kLargestFile;
+  void* bytes = regular && size > 0 && fits ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
   const int failure = errno;
   close(descriptor);
   if (!regular) refuse("is not a regular file");
   if (size == 0) refuse("is empty");
+  if (!fits) refuse("has " + std::to_string(size >> 30) + " GiB, and no plugin is that large");
   if (bytes == MAP_FAILED) refuse(std::string("cannot be read: ") + std::strerror(failure));
   return {static_cast<const char*>(bytes), size};
 }
@@ -60,9 +68,10 @@ std::string ElfFile::range(uint64_t offset, uint64_t size, const char* what) con
 }
 
 std::string ElfFile::text(uint64_t offset) const {
-  const size_t end = offset < bytes_.size() ? bytes_.find('\0', offset) : std::string::npos;
-  if (end == std::string::npos) refuse("is damaged: a name in it does not end");
-  return std::string(bytes_.substr(offset, end - offset));
+  const std::string_view rest = offset < bytes_.size() ? bytes_.substr(offset, kLongestName) : std::string_view();
+  const size_t length = rest.find('\0');
+  if (length == std::string_view::npos) refuse("is damaged: a name in it does not end");
+  return std::string(rest.substr(0, length));
 }
 
 ElfFile::ElfFile(const std::string& path) : bytes_(map_file(path)) {
@@ -106,8 +115,11 @@ std::optional<std::string> ElfFile::section(const std::string& name) const {
   const auto all = sections();
   for (const auto& section : all)
     if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS &&
-        text(all[header_.e_shstrndx].sh_offset + section.sh_name) == name)
+        text(all[header_.e_shstrndx].sh_offset + section.sh_name) == name) {
+      if (section.sh_size > kLargestNote)
+        refuse("is damaged: its " + name + " has " + std::to_string(section.sh_size) + " bytes");
       return range(section.sh_offset, section.sh_size, name.c_str());
+    }
   return std::nullopt;
 }
 
@@ -116,16 +128,18 @@ std::vector<std::string> ElfFile::exported() const {
   const auto all = sections();
   for (const auto& section : all) {
     if (section.sh_type != SHT_DYNSYM || section.sh_link >= all.size()) continue;
-    const std::string table = range(section.sh_offset, section.sh_size, "symbol table");
-    for (uint64_t offset = 0; offset + sizeof(Elf64_Sym) <= table.size(); offset += sizeof(Elf64_Sym)) {
-      Elf64_Sym symbol;
-      std::memcpy(&symbol, table.data() + offset, sizeof(symbol));
+    if (section.sh_offset > bytes_.size() || bytes_.size() - section.sh_offset < section.sh_size)
+      refuse("is truncated: its symbol table lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+    for (uint64_t offset = 0; offset + sizeof(Elf64_Sym) <= section.sh_size; offset += sizeof(Elf64_Sym)) {
+      const auto symbol = at<Elf64_Sym>(section.sh_offset + offset, "symbol table");
       const auto visibility = ELF64_ST_VISIBILITY(symbol.st_other);
       if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) == STB_LOCAL || visibility == STV_HIDDEN ||
           visibility == STV_INTERNAL)
         continue;
       names.push_back(text(all[section.sh_link].sh_offset + symbol.st_name));
+      if (names.size() == kMostExports) return names;
     }
+    break;  // a file has one
   }
   return names;
 }
@@ -133,7 +147,8 @@ std::vector<std::string> ElfFile::exported() const {
 std::vector<std::string> ElfFile::note_segments() const {
   std::vector<std::string> notes;
   for (const auto& segment : segments_)
-    if (segment.p_type == PT_NOTE) notes.push_back(range(segment.p_offset, segment.p_filesz, "note segment"));
+    if (segment.p_type == PT_NOTE && segment.p_filesz <= kLargestNote)
+      notes.push_back(range(segment.p_offset, segment.p_filesz, "note segment"));
   return notes;
 }
 
@@ -152,13 +167,14 @@ std::vector<std::string> ElfFile::needed() const {
     for (uint64_t offset = 0; offset + sizeof(Elf64_Dyn) <= segment.p_filesz; offset += sizeof(Elf64_Dyn)) {
       const auto entry = at<Elf64_Dyn>(segment.p_offset + offset, "dynamic section");
       if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_NEEDED) name_offsets.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_NEEDED && name_offsets.size() < kMostHeaders) name_offsets.push_back(entry.d_un.d_val);
       if (entry.d_tag == DT_STRTAB) names = offset_of_address(entry.d_un.d_ptr);
     }
+    break;  // a file has one
   }
   std::vector<std::string> result;
-  for (const uint64_t offset : name_offsets)
-    if (names) result.push_back(text(*names + offset));
+  if (!name_offsets.empty() && !names) refuse("is damaged: the names of the libraries that it needs are not in it");
+  for (const uint64_t offset : name_offsets) result.push_back(text(*names + offset));
   return result;
 }
 

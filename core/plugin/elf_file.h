@@ -19,11 +19,12 @@ class ElfFile {
   ~ElfFile();
   ElfFile(const ElfFile&) = delete;
 
-  // Null when there is no such section, or the file has lost its section table.
+  // Null when there is no such section, or the file has lost its section table. A note is small: one of megabytes is refused.
   std::optional<std::string> section(const std::string& name) const;
   std::vector<std::string> note_segments() const;
-  std::vector<std::string> needed() const;    // DT_NEEDED, in order
-  std::vector<std::string> exported() const;  // dynamic symbols that it defines for others; none when the section table is gone
+  std::vector<std::string> needed() const;  // DT_NEEDED, in order
+  // Dynamic symbols that it defines for others, the first thousands of them; none when the section table is gone.
+  std::vector<std::string> exported() const;
   std::string_view bytes() const { return bytes_; }
 
  private:

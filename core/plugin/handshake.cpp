@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/text.h"
@@ -10,8 +11,6 @@
 
 namespace gannet::plugin {
 namespace {
-
-constexpr size_t kMostPlugins = 256;  // a table longer than that has lost its end
 
 [[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
@@ -113,6 +112,9 @@ void check_head(const gannet_descriptor& descriptor) {
     refuse("has a descriptor of plugin ABI " + std::to_string(descriptor.abi_major) + "." + std::to_string(descriptor.abi_minor) +
            ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
   if (!descriptor.name || !*descriptor.name) refuse("has a descriptor without a name");
+  for (const char* text : {descriptor.name, descriptor.device, descriptor.version})
+    if (text && printable(text) != text)
+      refuse("has a descriptor with a control character in its name, device or version: '" + std::string(text) + "'");
 }
 
 void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
@@ -126,12 +128,15 @@ void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
 
 }  // namespace
 
-std::vector<const gannet_descriptor*> shake_hands(const gannet_descriptor* const* table, const Candidate& note) {
+std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descriptor* const> table, const Candidate& note) {
+  const auto end = std::find(table.begin(), table.end(), nullptr);
+  if (end == table.end())
+    refuse("has a table of plugins without an end: none of the " + std::to_string(table.size()) +
+           " pointers of gannet_plugins_v1 is null");
   std::vector<const gannet_descriptor*> descriptors;
   std::set<std::string> provided;
-  for (; *table; ++table) {
-    if (descriptors.size() == kMostPlugins) refuse("has a table of plugins without an end");
-    const gannet_descriptor& descriptor = **table;
+  for (auto entry = table.begin(); entry != end; ++entry) {
+    const gannet_descriptor& descriptor = **entry;
     check_head(descriptor);
     const std::string name = provided_name(descriptor);
     try {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/text.h"
 #include "plugin/elf_file.h"
@@ -57,6 +58,11 @@ gannet_note read_note(const ElfFile& file) {
   return note;
 }
 
+void check_text(const std::vector<std::string>& texts, const std::string& what) {
+  for (const auto& text : texts)
+    if (printable(text) != text) refuse("has a control character in " + what + ": '" + text + "'");
+}
+
 std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
 
 // Symbols of two plugins with the same name would bind to one another, whatever dlopen is told: inline variables of C++ are
@@ -70,6 +76,14 @@ void check_exports(const ElfFile& file) {
   others.resize(std::min<size_t>(count, 3));
   refuse("exports more than gannet_plugins_v1: " + join(others, ", ") +
          (count > 3 ? " and " + std::to_string(count - 3) + " more" : ""));
+}
+
+// A stable plugin works with any LibTorch because it uses none; one that links it breaks with the next version, in some symbol.
+void check_needs_no_torch(const ElfFile& file) {
+  for (const auto& library : file.needed())
+    for (const char* family : {"libtorch", "libc10"})
+      if (library.starts_with(family))
+        refuse("says that it is of the stable tier, which links nothing of LibTorch, and needs the library " + library);
 }
 
 bool has_volatile_kind(const std::vector<std::string>& provides) {
@@ -120,6 +134,8 @@ Candidate read_candidate(const std::string& file) {
     if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED)
       refuse("names an unknown tier, " + std::to_string(note.tier));
     if (candidate.provides.empty()) refuse("says that it provides nothing");
+    check_text(candidate.provides, "what it provides");
+    check_text({candidate.fingerprint}, "its fingerprint");
     if (note.volatile_version != GANNET_VOLATILE_VERSION && has_volatile_kind(candidate.provides))
       refuse("is built for version " + std::to_string(note.volatile_version) +
              " of the accelerator, comm and offload interfaces, this Gannet has " + std::to_string(GANNET_VOLATILE_VERSION));
@@ -127,8 +143,11 @@ Candidate read_candidate(const std::string& file) {
         note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
     if (!difference.empty()) refuse("is built for another host: " + difference);
     check_exports(elf);
+    if (note.tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
   } catch (const Error& error) {
-    candidate.rejected = error.message();
+    candidate.rejected = printable(error.message());
+  } catch (const std::bad_alloc&) {
+    candidate.rejected = "cannot be read: out of memory";
   }
   return candidate;
 }

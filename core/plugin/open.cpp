@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <gannet/error.h>
+#include <link.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/text.h"
@@ -48,22 +50,31 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
     const auto needed = elf.needed();
     const bool direct = std::find(needed.begin(), needed.end(), library) != needed.end();
     return Error(ErrorCode::kPlugin,
-                 "plugin " + file + " needs the library " + library + (direct ? "" : " (through " + join(needed, ", ") + ")") +
-                     ", which is not found",
+                 "plugin " + printable(file) + " needs the library " + printable(library) +
+                     (direct ? "" : " (through " + printable(join(needed, ", ")) + ")") + ", which is not found",
                  "install it, or put its folder into LD_LIBRARY_PATH");
   }
   if (const size_t begin = loader.find(kUndefined); begin != std::string::npos) {
     std::string symbol = loader.substr(begin + kUndefined.size());
     symbol.resize(std::min(symbol.find_first_of(", \n"), symbol.size()));
-    return Error(
-        ErrorCode::kPlugin,
-        "plugin " + file + " lacks the symbol " + demangled(symbol) + ": neither it nor a library that it needs defines it",
-        "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
+    return Error(ErrorCode::kPlugin,
+                 "plugin " + printable(file) + " lacks the symbol " + printable(demangled(symbol)) +
+                     ": neither it nor a library that it needs defines it",
+                 "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
   }
-  return Error(ErrorCode::kPlugin, "plugin " + file + " cannot be opened: " + loader);
+  return Error(ErrorCode::kPlugin, "plugin " + printable(file) + " cannot be opened: " + printable(loader));
 }
 
-const gannet_descriptor* const* table_of(const std::string& file, const ElfFile& elf) {
+// As many bytes as the loaded symbol has: what lies behind them is not the table's.
+std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* const* first) {
+  Dl_info info{};
+  ElfW(Sym)* symbol = nullptr;
+  const bool is_known =
+      dladdr1(first, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) != 0 && symbol && info.dli_saddr == first;
+  return {first, is_known ? symbol->st_size / sizeof(*first) : 0};
+}
+
+std::span<const gannet_descriptor* const> table_of(const std::string& file, const ElfFile& elf) {
   namespace dll = boost::dll;
   // NODELETE beside the leak below: a dlclose by anybody else cannot pull the code from under a live object either.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
@@ -74,9 +85,10 @@ const gannet_descriptor* const* table_of(const std::string& file, const ElfFile&
     throw explain(file, elf, text ? text : failed.message());
   }
   if (!library->has("gannet_plugins_v1"))
-    throw Error(ErrorCode::kPlugin, "plugin " + file + " has the note of a plugin and does not export gannet_plugins_v1",
+    throw Error(ErrorCode::kPlugin,
+                "plugin " + printable(file) + " has the note of a plugin and does not export gannet_plugins_v1",
                 "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
-  return &library->get<const gannet_descriptor* const>("gannet_plugins_v1");
+  return whole_table(&library->get<const gannet_descriptor* const>("gannet_plugins_v1"));
 }
 
 }  // namespace
@@ -88,16 +100,17 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;
   if (!candidate.rejected.empty())
-    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + candidate.rejected, kRebuild);
+    throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + " " + candidate.rejected,
+                candidate.remedy.empty() ? kRebuild : candidate.remedy);
 
   const ElfFile elf(candidate.file);
   const std::string hash = hash_of(elf.bytes());
-  const auto* table = table_of(candidate.file, elf);
+  const auto table = table_of(candidate.file, elf);
   std::vector<const Plugin*> plugins;
   try {
     for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
   } catch (const Error& error) {
-    throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + " " + error.message(), kRebuild);
+    throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + " " + printable(error.message()), kRebuild);
   }
   return opened.emplace(candidate.file, std::move(plugins)).first->second;
 }

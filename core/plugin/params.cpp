@@ -55,14 +55,14 @@ std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Di
         converted[i] = convert(spec, *given);
       } catch (const Error& error) {
         refuse(spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
-               std::string("what it means: ") + (spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
+               "what it means: " + printable(spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
                    "` lists all parameters");
       }
     } else if (spec.flags & GANNET_PARAM_REQUIRED) {
-      refuse(
-          "",
-          who + " needs the parameter '" + std::string(spec.name) + "' (" + (spec.doc ? spec.doc : "") + "), which is not given",
-          "add it to \"params\"; it is " + type_text(spec));
+      refuse("",
+             who + " needs the parameter '" + std::string(spec.name) + "' (" + printable(spec.doc ? spec.doc : "") +
+                 "), which is not given",
+             "add it to \"params\"; it is " + type_text(spec));
     } else {
       converted[i] = default_of(spec);
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <gannet/abi.h>
+#include <gannet/error.h>
 #include <gannet/value.h>
 
 #include <functional>
@@ -34,12 +35,16 @@ struct Candidate {
   gannet_tier tier = GANNET_TIER_STABLE;
   std::string fingerprint;
   std::string rejected;  // the reason, "" when it is usable as far as its note says
+  std::string remedy;    // what to do about it; "": build it again
+  bool is_own = false;   // lies in a folder of Gannet's own plugins
 };
 
 class Registry {
  public:
   struct Options {
     std::vector<std::string> explicit_paths;  // from the config: files or folders
+    // Files or folders that are opened although every user of the machine may change them, or a folder on their path.
+    std::vector<std::string> allowed_paths = {};
   };
   explicit Registry(Options options);
 
@@ -48,7 +53,7 @@ class Registry {
   const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
   // Null when no file provides it; still throws when a file that does is broken.
   const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
-  // One file, whatever it provides (`gannet plugins info PATH`).
+  // One file, whatever it provides (`gannet plugins info PATH`); refused as one that was found is.
   std::vector<const Plugin*> open_file(const std::string& path);
 
   const std::vector<Candidate>& candidates() const { return candidates_; }
@@ -57,8 +62,12 @@ class Registry {
   const std::vector<const Plugin*>& opened() const { return opened_; }
 
  private:
+  Candidate judge(const std::string& file, const std::string& way) const;
+  std::vector<const Plugin*> open_candidate(const Candidate& candidate);
+
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
+  std::vector<std::string> allowed_;  // canonical
   std::vector<const Plugin*> opened_;
 };
 
@@ -90,19 +99,22 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params,
 std::string host_fingerprint();
 
 // A gannet_error with room for a long sentence, and what throws it:
-//   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, "optimizer plugin AdamW (file)")
+//   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, plugin, "optimizer plugin AdamW (file)")
 class ErrorBuffer {
  public:
   ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} {}
   ErrorBuffer(const ErrorBuffer&) = delete;
   operator gannet_error*() { return &error_; }
-  std::string message() const { return text_; }
+  std::string message() const;  // with its control characters made visible
 
  private:
   char text_[4097] = {};  // not from the heap: every call of a plugin has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.
-void raise_unless_ok(int32_t status, const ErrorBuffer& error, const std::string& who);
+void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plugin, const std::string& who);
+
+// What only a defect of the plugin explains: Error(kPluginFault), whose next step names the plugin and its version.
+Error fault(const Plugin& plugin, const std::string& what);
 
 }  // namespace gannet::plugin

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "base/text.h"
+#include "plugin/exposure.h"
 #include "plugin/note.h"
 #include "plugin/open.h"
 #include "plugin/plugin.h"
@@ -12,6 +15,8 @@
 
 namespace gannet::plugin {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A name of a note, cut apart: "optimizer/adam@cpu".
 struct Provided {
@@ -49,32 +54,86 @@ std::string rejected_text(const std::vector<Candidate>& candidates) {
   std::string text;
   size_t count = 0;
   for (const auto& candidate : candidates)
-    if (!candidate.rejected.empty() && ++count <= kShown) text += "\n  rejected: " + candidate.file + " " + candidate.rejected;
+    if (!candidate.rejected.empty() && ++count <= kShown)
+      text += "\n  rejected: " + printable(candidate.file) + " " + candidate.rejected;
   if (count > kShown) text += "\n  and " + std::to_string(count - kShown) + " more";
   return text;
 }
 
+// An entry of "allow" stands for the file, or for every file below the folder. One that is not there was meant to be.
+std::vector<std::string> canonical_of(const std::vector<std::string>& allowed) {
+  std::vector<std::string> result;
+  for (const auto& path : allowed) {
+    std::error_code failed;
+    const auto real = fs::canonical(path, failed);
+    if (failed)
+      throw Error(ErrorCode::kPlugin, "there is no file or folder '" + path + "', named by \"plugins\": {\"allow\": [...]}",
+                  "correct it; a relative path starts at the current directory");
+    result.push_back(real.string());
+  }
+  return result;
+}
+
+bool is_at_or_below(const fs::path& file, const fs::path& place) {
+  return std::mismatch(place.begin(), place.end(), file.begin(), file.end()).first == place.end();
+}
+
+// Once per process: an engine, its world and each block of the config ask for themselves.
+void warn_once(const std::string& text) {
+  static auto& mutex = *new std::mutex;
+  static auto& said = *new std::set<std::string>;
+  {
+    const std::lock_guard lock(mutex);
+    if (!said.insert(text).second) return;
+  }
+  log_warning(text);
+}
+
 }  // namespace
+
+Candidate Registry::judge(const std::string& file, const std::string& way) const {
+  Candidate candidate = read_candidate(file);
+  if (!candidate.rejected.empty() ||
+      std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& place) { return is_at_or_below(file, place); }))
+    return candidate;
+  if (const std::string reason = exposure(way); !reason.empty()) {
+    candidate.rejected = "is not opened: " + printable(reason);
+    candidate.remedy = "take the right away (`chmod o-w`), or trust it by name in the config: \"plugins\": {\"allow\": [\"" +
+                       printable(file) + "\"]}";
+  }
+  return candidate;
+}
 
 Registry::Registry(Options options) {
   const auto found = search(options.explicit_paths);
   searched_ = found.places;
-  for (const auto& file : found.files) candidates_.push_back(read_candidate(file));
+  allowed_ = canonical_of(options.allowed_paths);
+  for (size_t i = 0; i < found.files.size(); ++i) {
+    Candidate& candidate = candidates_.emplace_back(judge(found.files[i], found.ways[i]));
+    const std::string folder = fs::path(candidate.file).parent_path();
+    candidate.is_own = std::find(found.own_folders.begin(), found.own_folders.end(), folder) != found.own_folders.end();
+  }
   // A file that the config names is one that the user counts on.
   for (const auto& path : options.explicit_paths)
     for (const auto& candidate : candidates_) {
       std::error_code failed;
-      if (!candidate.rejected.empty() && std::filesystem::equivalent(path, candidate.file, failed))
-        throw Error(ErrorCode::kPlugin, "plugin " + candidate.file + ", named by the config, " + candidate.rejected,
-                    "`gannet plugins list -v` shows every plugin found and every file rejected");
+      if (!candidate.rejected.empty() && fs::equivalent(path, candidate.file, failed))
+        throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + ", named by the config, " + candidate.rejected,
+                    candidate.remedy.empty() ? "`gannet plugins list -v` shows every plugin found and every file rejected"
+                                             : candidate.remedy);
     }
 }
 
 std::vector<const Plugin*> Registry::open_file(const std::string& path) {
   std::error_code failed;
-  const auto real = std::filesystem::canonical(path, failed);
-  if (failed) throw Error(ErrorCode::kPlugin, "there is no plugin file '" + path + "': " + failed.message());
-  const auto& plugins = open(read_candidate(real.string()));
+  const auto real = fs::canonical(path, failed);
+  if (failed) throw Error(ErrorCode::kPlugin, "there is no plugin file '" + printable(path) + "': " + failed.message());
+  const auto found = std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& known) { return known.file == real; });
+  return open_candidate(found != candidates_.end() ? *found : judge(real.string(), path));
+}
+
+std::vector<const Plugin*> Registry::open_candidate(const Candidate& candidate) {
+  const auto& plugins = open(candidate);
   for (const auto* plugin : plugins)
     if (std::find(opened_.begin(), opened_.end(), plugin) == opened_.end()) opened_.push_back(plugin);
   return plugins;
@@ -90,10 +149,14 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
       continue;
     }
     if (passed_over)
-      log_warning(wanted.to_string(name) + ": " + passed_over->file + " comes first but " + passed_over->rejected + "; using " +
-                  candidate.file);
+      log_warning(wanted.to_string(name) + ": " + printable(passed_over->file) + " comes first but " + passed_over->rejected +
+                  "; using " + printable(candidate.file));
+    for (const auto& other : candidates_)
+      if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
+        warn_once(wanted.to_string(name) + " is taken from " + printable(candidate.file) +
+                  ", which stands before Gannet's own, " + printable(other.file));
     const Plugin* any_device = nullptr;
-    for (const auto* plugin : open_file(candidate.file)) {
+    for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;
       if (lower(plugin->device()) == wanted.device) return plugin;
       if (!any_device) any_device = plugin;
@@ -101,8 +164,9 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
     return any_device;
   }
   if (passed_over)
-    throw Error(ErrorCode::kPlugin, wanted.to_string(name) + ": " + passed_over->file + " " + passed_over->rejected,
-                "rebuild it against this Gannet, or put another one into GANNET_PLUGIN_PATH");
+    throw Error(ErrorCode::kPlugin, wanted.to_string(name) + ": " + printable(passed_over->file) + " " + passed_over->rejected,
+                passed_over->remedy.empty() ? "rebuild it against this Gannet, or put another one into GANNET_PLUGIN_PATH"
+                                            : passed_over->remedy);
   return nullptr;
 }
 

@@ -13,6 +13,9 @@
 namespace gannet::plugin {
 namespace {
 
+// Far more than a plugin has and than the contract's struct will ever be: beyond them the list is damaged.
+constexpr uint64_t kMostParams = 1024, kLargestStride = 4096;
+
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {
   const std::string range = range_text(spec);
   throw Error(ErrorCode::kConfig,
@@ -176,13 +179,23 @@ std::optional<Converted> default_of(const gannet_param_spec& spec) {
 
 void check_schema(const gannet_descriptor& descriptor) {
   if (descriptor.param_count > 0 && !descriptor.params) throw Error(ErrorCode::kPlugin, "its list of parameters is null");
+  if (descriptor.param_count > kMostParams)
+    throw Error(ErrorCode::kPlugin, "it declares " + std::to_string(descriptor.param_count) + " parameters, at most " +
+                                        std::to_string(kMostParams) + " are possible");
   if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec))
     throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
+  if (descriptor.param_count > 0 &&
+      (descriptor.param_stride > kLargestStride || descriptor.param_stride % alignof(gannet_param_spec)))
+    throw Error(ErrorCode::kPlugin, "its list of parameters has a stride of " + std::to_string(descriptor.param_stride) +
+                                        " bytes, which no compiler makes");
   std::set<std::string> names;
   for (const auto* spec : specs_of(descriptor)) {
     if (spec->struct_size < sizeof(gannet_param_spec))
       throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
     if (!spec->name || !*spec->name) throw Error(ErrorCode::kPlugin, "one of its parameters has no name");
+    if (printable(spec->name) != spec->name)
+      throw Error(ErrorCode::kPlugin,
+                  "the name of one of its parameters has a control character: '" + std::string(spec->name) + "'");
     if (!names.insert(spec->name).second) bad(*spec, "is declared twice");
     check_spec(*spec);
   }
@@ -197,7 +210,7 @@ std::string type_text(const gannet_param_spec& spec) {
     case GANNET_PARAM_FLOAT:
       return "a number";
     case GANNET_PARAM_STRING:
-      return spec.choices ? "one of " + join(split(spec.choices, '|'), ", ") : "a string";
+      return spec.choices ? "one of " + printable(join(split(spec.choices, '|'), ", ")) : "a string";
     default:
       return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "base/text.h"
 
@@ -38,21 +39,34 @@ class Collector {
     result_.places.push_back(place + " (" + why + (exists ? ")" : ", not there)"));
     if (!exists) return false;
     if (!fs::is_directory(real, failed)) {
-      add_file(real.string());
+      add_file(real.string(), path);
       return true;
     }
-    std::vector<std::string> found;
-    for (fs::directory_iterator entry(real, failed), end; !failed && entry != end; entry.increment(failed))
-      if (entry->path().extension() == ".so") found.push_back(fs::weakly_canonical(entry->path(), failed).string());
+    std::vector<std::pair<std::string, fs::path>> found;
+    std::error_code unresolved;  // of one entry: a link in a circle ends no listing
+    for (fs::directory_iterator entry(real, failed), end; !failed && entry != end; entry.increment(failed)) {
+      if (entry->path().extension() != ".so") continue;
+      const fs::path file = fs::weakly_canonical(entry->path(), unresolved);
+      found.emplace_back((unresolved ? entry->path() : file).string(), path / entry->path().filename());
+    }
     if (failed) result_.places.back() += " (cannot be read: " + failed.message() + ")";
     std::sort(found.begin(), found.end());  // the order of a folder is the file system's whim
-    for (const auto& file : found) add_file(file);
+    for (const auto& [file, way] : found) add_file(file, way);
     return true;
   }
 
+  void add_own(const fs::path& folder, const std::string& why) {
+    add(folder, why);
+    std::error_code failed;
+    if (const auto real = fs::weakly_canonical(folder, failed); !failed) result_.own_folders.push_back(real.string());
+  }
+
  private:
-  void add_file(const std::string& file) {
-    if (std::find(result_.files.begin(), result_.files.end(), file) == result_.files.end()) result_.files.push_back(file);
+  void add_file(const std::string& file, const fs::path& way) {
+    if (std::find(result_.files.begin(), result_.files.end(), file) != result_.files.end()) return;
+    std::error_code failed;
+    result_.files.push_back(file);
+    result_.ways.push_back(fs::absolute(way, failed).string());
   }
 
   SearchResult& result_;
@@ -72,8 +86,8 @@ SearchResult search(const std::vector<std::string>& explicit_paths) {
           "correct \"plugins\": {\"path\": [...]}; a relative path starts at the current directory");
   if (const char* variable = std::getenv("GANNET_PLUGIN_PATH"))
     for (const auto& path : split(variable, ':')) collector.add(path, "GANNET_PLUGIN_PATH");
-  if (const auto folder = folder_beside_core(); !folder.empty()) collector.add(folder, "beside the core library");
-  collector.add(GANNET_INSTALLED_PLUGINS, "install prefix");
+  if (const auto folder = folder_beside_core(); !folder.empty()) collector.add_own(folder, "beside the core library");
+  collector.add_own(GANNET_INSTALLED_PLUGINS, "install prefix");
   return result;
 }
 

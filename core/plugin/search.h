@@ -8,8 +8,10 @@
 namespace gannet::plugin {
 
 struct SearchResult {
-  std::vector<std::string> places;  // "/opt/plugins (GANNET_PLUGIN_PATH)", also those that do not exist
-  std::vector<std::string> files;   // absolute, in search order, each once
+  std::vector<std::string> places;       // "/opt/plugins (GANNET_PLUGIN_PATH)", also those that do not exist
+  std::vector<std::string> files;        // absolute, without links, in search order, each once
+  std::vector<std::string> ways;         // for each of them the path by which it was found, links and all
+  std::vector<std::string> own_folders;  // of Gannet's own plugins
 };
 
 // Throws Error(kPlugin) when one of the config's paths does not exist: the user asked for that very file.

@@ -1,6 +1,7 @@
 // Names of kinds and what a plugin's status means as an exception.
 #include <gannet/error.h>
 
+#include "base/text.h"
 #include "plugin/plugin.h"
 
 namespace gannet::plugin {
@@ -23,7 +24,7 @@ ErrorCode code_of(int32_t status) {
     case GANNET_UNAVAILABLE:
       return ErrorCode::kUnavailable;
     default:
-      return ErrorCode::kPlugin;  // GANNET_INTERNAL is a defect of the plugin, not of Gannet
+      return ErrorCode::kPluginFault;  // GANNET_INTERNAL, or a number that the contract does not have
   }
 }
 
@@ -47,11 +48,21 @@ const char* kind_name(gannet_kind kind) {
 
 std::string host_fingerprint() { return GANNET_FINGERPRINT; }
 
-void raise_unless_ok(int32_t status, const ErrorBuffer& error, const std::string& who) {
+Error fault(const Plugin& plugin, const std::string& what) {
+  return Error(ErrorCode::kPluginFault, what,
+               "this is a fault of the plugin " + plugin.name() + " " + plugin.version() +
+                   ", not of the config and not of Gannet: tell its author, or use another version");
+}
+
+std::string ErrorBuffer::message() const { return printable(text_, Lines::kMany); }
+
+void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plugin, const std::string& who) {
   if (status == GANNET_OK) return;
   const std::string message = error.message();
-  throw Error(code_of(status),
-              who + ": " + (message.empty() ? "failed with status " + std::to_string(status) + " and gave no reason" : message));
+  const std::string what =
+      who + ": " + (message.empty() ? "failed with status " + std::to_string(status) + " and gave no reason" : message);
+  const ErrorCode code = code_of(status);
+  throw code == ErrorCode::kPluginFault ? fault(plugin, what) : Error(code, what);
 }
 
 }  // namespace gannet::plugin

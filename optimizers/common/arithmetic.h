@@ -6,13 +6,31 @@
 
 #include <cmath>
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIPCC__)
 #define GANNET_DEVICE __device__ __forceinline__
 #else
 #define GANNET_DEVICE inline
 #endif
 
 namespace gannet::optimizers {
+
+// HIP's functions of these names come from a library of the device, of which older ones lack newer processors; the compiler's own
+// are an instruction each.
+#ifdef __HIPCC__
+GANNET_DEVICE float square_root(float a) { return __builtin_sqrtf(a); }
+GANNET_DEVICE double square_root(double a) { return __builtin_sqrt(a); }
+GANNET_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+GANNET_DEVICE double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+template <class T>
+GANNET_DEVICE T square_root(T a) {
+  return ::sqrt(a);
+}
+template <class T>
+GANNET_DEVICE T multiply_add(T a, T b, T c) {
+  return ::fma(a, b, c);
+}
+#endif
 
 template <class T>
 struct ScalarMath {
@@ -22,8 +40,8 @@ struct ScalarMath {
   GANNET_DEVICE T sub(T a, T b) const { return a - b; }
   GANNET_DEVICE T mul(T a, T b) const { return a * b; }
   GANNET_DEVICE T div(T a, T b) const { return a / b; }
-  GANNET_DEVICE T sqrt(T a) const { return ::sqrt(a); }
-  GANNET_DEVICE T mul_add(T a, T b, T c) const { return ::fma(a, b, c); }  // a * b + c, rounded once
+  GANNET_DEVICE T sqrt(T a) const { return square_root(a); }
+  GANNET_DEVICE T mul_add(T a, T b, T c) const { return multiply_add(a, b, c); }  // a * b + c, rounded once
 };
 
 }  // namespace gannet::optimizers

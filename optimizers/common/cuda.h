@@ -18,7 +18,7 @@ class DeviceOf {
     cudaPointerAttributes attributes{};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, memory);
     if (status != cudaSuccess)
-      throw sdk::Failure(GANNET_INTERNAL, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
+      throw sdk::Failure(GANNET_IO_ERROR, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
       throw sdk::Failure(GANNET_INVALID_ARGUMENT,
                          "the parameters are in host memory, but this optimizer works on CUDA devices: use the one for 'cpu'");
@@ -49,7 +49,7 @@ inline void require_launched(cudaError_t status, int device) {
     what +=
         "; the device has compute capability " + capability + ": build the plugin with -DCMAKE_CUDA_ARCHITECTURES=" + capability;
   }
-  throw sdk::Failure(GANNET_INTERNAL, what);
+  throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR, what);
 }
 
 // What update() of a CUDA optimizer does: launch(args) on the device of the parameters, which returns the launch's status.

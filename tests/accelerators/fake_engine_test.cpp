@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/models.h"
+#include "interfaces/comm.h"
 
 namespace gannet::test {
 namespace {
@@ -48,6 +49,33 @@ TEST(FakeEngine, TrainsToTheBitsOfTheCpu) {
     EXPECT_NE(here.losses.front(), here.losses.back());
     EXPECT_THAT(there.plugins, HasSubstr("gannet_accelerator_fake.so"));
     EXPECT_THAT(there.plugins, HasSubstr("gannet_optimizer_adam.so"));
+  }
+}
+
+// The Comm of one rank is the host's: it cannot read a device's memory, which this one only pretends to have. So it is given
+// none.
+TEST(FakeEngine, AloneItGivesNothingToItsComm) {
+  const Dict to_cpu{{"device", "cpu"}};
+  for (const Dict& zero : {Dict{{"stage", 0}}, Dict{{"stage", 1}}, Dict{{"stage", 2}, {"offload_optimizer", to_cpu}},
+                           Dict{{"stage", 3}}, Dict{{"stage", 3}, {"offload_optimizer", to_cpu}, {"offload_param", to_cpu}}}) {
+    Dict config = config_with({{"zero_optimization", zero}, {"bf16", Dict{{"enabled", true}}}});
+    config["accelerator"] = Dict{{"type", "fake"}};
+    const auto net = make_net();
+    const auto engine = initialize(net, {.config = config}).engine;
+    Comm& comm = static_cast<CommGroup*>(engine->process_group()->comm_group())->comm();
+    EXPECT_EQ(comm.plugin().device(), "cpu");
+    const uint64_t before = comm.counters().calls;
+    const at::Tensor first = engine->full_fp32_parameter("first.weight");
+    for (int step = 0; step < 3; ++step) {
+      const auto [x, y] = make_batch(step, 4);
+      engine->backward(engine->forward(x, y));
+      EXPECT_TRUE(engine->step().applied);
+    }
+    engine->set_full_fp32_parameter("first.weight", first);
+    engine->refresh_masters();
+    EXPECT_EQ(engine->fp32_parameters().size(), 4u);
+    zero::GatheredParameters(*engine, net->parameters(), {.write_from = 0}).publish();
+    EXPECT_EQ(comm.counters().calls, before) << Value(zero).to_json();
   }
 }
 

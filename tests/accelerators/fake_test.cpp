@@ -43,6 +43,11 @@ TEST(FakeAccelerator, SaysWhatItsParametersSay) {
   EXPECT_GT(Opened("fake")->device(0).memory_bytes, uint64_t{1} << 20);
   EXPECT_THROW(fake->device(3), Error);
   EXPECT_NO_THROW(fake->make_queue("copy", 2));
+  for (uint32_t local_rank = 0; local_rank < 3; ++local_rank) EXPECT_EQ(fake->device_of(local_rank), local_rank);
+  const auto refused = error_of([&] { fake->device_of(3); });
+  EXPECT_EQ(refused.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("local rank 3 has no device of its own: accelerator 'fake' has 3"));
+  EXPECT_EQ(Opened("fake")->device_of(3), 0u) << "each task sees one device, as Slurm gives it";
   EXPECT_EQ(error_of([] { Opened("fake", Dict{{"device_count", 0}}); }).code(), ErrorCode::kConfig);
   EXPECT_EQ(error_of([] { Opened("fake", Dict{{"delay_us", -1}}); }).code(), ErrorCode::kConfig);
 }

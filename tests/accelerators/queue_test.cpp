@@ -214,7 +214,7 @@ TEST(AcceleratorContract, WhoSaysThatItHasQueuesMustHaveThem) {
   const plugin::Plugin plugin{&kDescriptor<SaysQueues>, "made_up.so", ""};
   const Host host;
   const Error error = error_of([&] { Accelerator(plugin, plugin::parse_params(plugin, {}, {}), host); });
-  EXPECT_EQ(error.code(), ErrorCode::kPlugin);
+  EXPECT_EQ(error.code(), ErrorCode::kPluginFault);
   EXPECT_THAT(error.message(), HasSubstr("accelerator plugin made_up (made_up.so) says that it has queues"));
 }
 

@@ -86,6 +86,48 @@ class Doctor(Case):
         # Those of the build are judged for themselves.
         self.assertRegex(self.state(diagnosis, "gannet_optimizer_sgd.so"), "^usable")
 
+    def test_a_plugin_that_ends_its_process_is_a_row(self):
+        variables = self.put("exits", "crashes", "hangs")
+        diagnosis = json.loads(self.gannet("doctor", "--json", "--timeout", "4", code=1, **variables))
+        for name, end in {"exits": "ended the process with exit code 0", "hangs": "did not return within 4 s",
+                          "crashes": r"ended the process with signal 11 \(Segmentation fault\)"}.items():
+            with self.subTest(name):
+                self.assertRegex(self.state(diagnosis, f"{name}.so"), "^broken: was opened and tried: it " + end)
+        self.assertRegex(self.state(diagnosis, "gannet_optimizer_sgd.so"), "^usable")
+
+    def test_is_not_held_up_by_what_is_no_file(self):
+        os.mkfifo(self.folder / "fifo.so")
+        os.symlink("/dev/zero", self.folder / "zero.so")
+        diagnosis = json.loads(self.gannet("doctor", "--json", code=1, GANNET_PLUGIN_PATH=str(self.folder)))
+        self.assertEqual(self.state(diagnosis, "fifo.so"), "broken: is not a regular file")
+        self.assertEqual(self.state(diagnosis, "zero"), "broken: is not a regular file")
+
+    def test_names_both_files_where_a_plugin_stands_before_gannets_own(self):
+        diagnosis = self.diagnose(**self.put("shadows"))
+        self.assertRegex(json.dumps(diagnosis["notes"]),
+                         r"optimizer plugin SGD \(cpu\) is taken from \S+/shadows\.so, which stands before Gannet's own, \S+/gannet_optimizer_sgd\.so")
+
+    def test_refuses_what_every_user_may_write_unless_the_config_trusts_it(self):
+        self.put("shadows")
+        file = self.folder / "shadows.so"
+        file.chmod(0o666)
+        diagnosis = self.diagnose(GANNET_PLUGIN_PATH=str(self.folder))
+        self.assertRegex(self.state(diagnosis, "shadows.so"), r"^broken: is not opened: the file \S+ may be written by every user \(mode 0666\)")
+        self.assertIn("chmod o-w", json.dumps(diagnosis["problems"]))
+        config = {"train_batch_size": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, "plugins": {"path": str(file)}}
+        self.write("distrusts.json", json.dumps(config))
+        self.assertIn("may be written by every user", self.gannet("config", "check", "distrusts.json", code=2))
+        self.write("trusts.json", json.dumps(config | {"plugins": {"path": str(file), "allow": str(file)}}))
+        self.assertIn("trusts.json: ok", self.gannet("config", "check", "trusts.json", code=0))
+
+    def test_a_plugins_fault_is_not_the_configs(self):
+        self.put("unknown_status")
+        self.write("c.json", json.dumps({"train_batch_size": 1, "optimizer": {"type": "Bad"},
+                                         "plugins": {"path": str(self.folder / "unknown_status.so")}}))
+        text = self.gannet("config", "check", "c.json", code=71)
+        self.assertIn("failed with status 77 and gave no reason", text)
+        self.assertIn("a fault of the plugin Bad 2.7-rc1, not of the config", text)
+
     def test_ends_its_text_with_numbered_problems(self):
         text = self.gannet("doctor", code=1, **self.put("missing_dependency"))
         self.assertRegex(text, r"\n\d+ problems?:\n(.|\n)*  \d\. optimizer plugin bad \(cpu\) is broken: \S*/missing_dependency\.so needs the "

@@ -59,7 +59,7 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
     "steps_per_print": 7, "wall_clock_breakdown": "on", "dump_state": 1, "log_level": "DEBUG", "dataloader_drop_last": true,
     "fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 8, "loss_scale_window": 9, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2},
     "bf16": {"check_grad_overflow": false}, "data_types": {"grad_accum_dtype": "float", "buffer_dtype": "half", "param_dtype": "torch.float16"},
-    "zero_optimization": {"stage": 0, "reduce_bucket_size": 1e6}, "accelerator": {"type": "cpu", "params": {"a": 1}}, "comm": {"type": "gloo"}, "plugins": {"path": ["p", "q"]},
+    "zero_optimization": {"stage": 0, "reduce_bucket_size": 1e6}, "accelerator": {"type": "cpu", "params": {"a": 1}}, "comm": {"type": "gloo"}, "plugins": {"path": ["p", "q"], "allow": "r"},
     "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "max_consecutive_skips": 3, "timeout_seconds": 2.5, "deadline_seconds": 1.5,
       "metrics": {"path": "m.jsonl"}, "trace": {"path": "t.json", "first_step": 3, "last_step": 4}},
     "tensorboard": {"enabled": true, "output_path": "logs", "job_name": "run1"}, "csv_monitor": {"enabled": true}})",
@@ -91,6 +91,7 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   EXPECT_EQ(settings.accelerator.type, "cpu");
   EXPECT_FALSE(settings.accelerator.is_auto || settings.comm.is_auto);
   EXPECT_THAT(settings.plugin_paths, ElementsAre("p", "q"));
+  EXPECT_THAT(settings.plugins_allowed, ElementsAre("r"));
   EXPECT_EQ(settings.metrics_path, "m.jsonl");
   EXPECT_EQ(settings.trace.path, "t.json");
   EXPECT_EQ(settings.trace.first_step + 10 * settings.trace.last_step, 43);

@@ -340,5 +340,53 @@ TEST(Engine, DifferentiatesTwiceInDoublePrecision) {
   EXPECT_LT(last, first / 10);
 }
 
+// What LibTorch throws when memory or a device gives out, from the place that each name says.
+struct FailingImpl : NetImpl {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y, const std::string& how) {
+    if (how == "host") at::empty({int64_t{1} << 55});
+    if (how == "device") TORCH_CHECK_WITH(OutOfMemoryError, false, "the card is full. Tried to allocate 2.00 GiB.");
+    if (how == "assert") throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 710, "device-side assert triggered");
+    if (how == "shapes") x.view({-1, 3, 7});
+    if (how == "own") throw std::out_of_range("no such sample");
+    at::Tensor loss = NetImpl::forward(x, y);
+    if (how == "backward")
+      loss.register_hook([](const at::Tensor&) -> at::Tensor { TORCH_CHECK_WITH(OutOfMemoryError, false, "the card is full"); });
+    return loss;
+  }
+};
+
+TEST(Engine, LibTorchsErrorsOfMemoryAndDeviceAreOursWhereTheyLeaveACall) {
+  auto engine = initialize(std::make_shared<FailingImpl>(), {.config = config_with({})}).engine;
+  const auto [x, y] = make_batch(0, 4);
+  const auto error = [&](const std::string& how) {
+    try {
+      engine->backward(engine->forward(x, y, how));
+    } catch (const Error& caught) {
+      engine->zero_grad();
+      return caught;
+    }
+    return Error(ErrorCode::kInternal, "nothing of ours was thrown");
+  };
+  for (const auto& [how, text] :
+       {std::pair{"host", "there is not enough memory in forward: "},
+        {"device", "there is not enough memory in forward: the card is full. Tried to allocate 2.00 GiB."},
+        {"backward", "there is not enough memory in backward: the card is full"}}) {
+    const Error caught = error(how);
+    EXPECT_EQ(caught.code(), ErrorCode::kOutOfMemory) << how;
+    EXPECT_EQ(caught.exit_code(), 3);
+    EXPECT_THAT(caught.message(), testing::StartsWith(text));
+    EXPECT_THAT(caught.message(), testing::Not(HasSubstr("\n"))) << "a C++ stack";
+    EXPECT_THAT(caught.next_step(), HasSubstr("train_micro_batch_size_per_gpu"));
+  }
+  EXPECT_EQ(error("assert").code(), ErrorCode::kDevice);
+  EXPECT_EQ(error("assert").exit_code(), 3);
+  EXPECT_EQ(error("assert").message(), "the device reported an error in forward: device-side assert triggered");
+  EXPECT_THROW(engine->forward(x, y, "shapes"), c10::Error) << "the program's own mistake, with LibTorch's own words";
+  EXPECT_THROW(engine->forward(x, y, "own"), std::out_of_range);
+  engine->zero_grad();
+  engine->backward(engine->forward(x, y, ""));
+  EXPECT_TRUE(engine->step().applied) << "the engine goes on";
+}
+
 }  // namespace
 }  // namespace gannet::test

@@ -56,8 +56,11 @@ TEST_F(GannetRunFault, ASignalInsideAShellScriptIsSeenThroughItsExitCode) {
 }
 
 TEST_F(GannetRunFault, ExplainsGannetsOwnExitCodes) {
-  const std::pair<int, const char*> cases[] = {
-      {2, "a user's mistake"}, {3, "the environment's fault"}, {70, "a defect"}, {127, "was not found"}};
+  const std::pair<int, const char*> cases[] = {{2, "a user's mistake"},
+                                               {3, "the environment's fault"},
+                                               {70, "a defect"},
+                                               {71, "a plugin's fault"},
+                                               {127, "was not found"}};
   for (const auto& [code, text] : cases) {
     Launched run(Options{.command = {"sh", "-c", "exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);

@@ -1,5 +1,6 @@
 // gannet plugins list | info, as a user runs them.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 
@@ -20,9 +21,9 @@ struct Outcome {
   std::string text;  // stdout and stderr
 };
 
-Outcome run(const std::string& arguments) {
+Outcome run(const std::string& arguments, const std::string& folder = ".") {
   Outcome outcome;
-  FILE* pipe = popen((std::string("'" GANNET_PROGRAM "' plugins ") + arguments + " 2>&1").c_str(), "r");
+  FILE* pipe = popen(("cd '" + folder + "' && '" GANNET_PROGRAM "' plugins " + arguments + " 2>&1").c_str(), "r");
   for (int letter; (letter = fgetc(pipe)) != EOF;) outcome.text += static_cast<char>(letter);
   outcome.exit_code = WEXITSTATUS(pclose(pipe));
   return outcome;
@@ -67,6 +68,73 @@ TEST_F(PluginsCommand, InfoShowsTheParameters) {
   EXPECT_THAT(run("info optimizer/probe").text, Not(HasSubstr("comm probe")));
   EXPECT_THAT(run("info " PROBE_PLUGIN).text,
               AllOf(HasSubstr("Sums 0.1"), ContainsRegex("every +an integer +required"), HasSubstr("needs tensor sums")));
+}
+
+// What is opened runs: it may end the process, crash or never return, and says so in its row.
+TEST_F(PluginsCommand, AFileThatEndsTheProcessIsARowAndTheOthersAreListed) {
+  for (const char* name : {"exits.so", "crashes.so", "hangs.so"})
+    std::filesystem::copy_file(BAD_FOLDER "/" + std::string(name), folder_ / name);
+  const auto outcome = run("list -v --timeout 2");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text,
+              AllOf(ContainsRegex("/exits.so\n    was opened: it ended the process with exit code 0\n"),
+                    ContainsRegex("/crashes.so\n    was opened: it ended the process with signal 11 \\(Segmentation fault\\)\n"),
+                    ContainsRegex("/hangs.so\n    was opened: it did not return within 2 s\n"),
+                    ContainsRegex("optimizer +Probe +cpu +1.2.3"), ContainsRegex("accelerator +cpu +any")));
+  const auto info = run("info exits");
+  EXPECT_EQ(info.exit_code, 71) << "not 0, as the plugin would have it";
+  EXPECT_THAT(info.text, HasSubstr("gannet: opening the plugin 'exits': it ended the process with exit code 0"));
+}
+
+TEST_F(PluginsCommand, ABareNameIsNeverAPath) {
+  const TemporaryFolder here;
+  for (const char* name : {"sgd", "exits.so"}) std::filesystem::copy_file(BAD_FOLDER "/exits.so", here / name);
+  std::filesystem::create_directory(here / "adam");
+  std::filesystem::create_directory(here / "optimizer");
+  std::filesystem::copy_file(BAD_FOLDER "/exits.so", here / "optimizer/sgd");
+  for (const char* name : {"sgd", "SGD", "optimizer/sgd", "adam"}) {
+    const auto outcome = run(std::string("info ") + name, here.string());
+    EXPECT_EQ(outcome.exit_code, 0) << name << ": " << outcome.text;
+    EXPECT_THAT(outcome.text, ContainsRegex("file +[^ ]*/lib/gannet/gannet_optimizer_")) << name;
+  }
+  const auto bare = run("info exits.so", here.string());
+  EXPECT_EQ(bare.exit_code, 2);
+  EXPECT_THAT(bare.text,
+              AllOf(HasSubstr("there is no plugin 'exits.so'"), HasSubstr("a file is named with a slash: ./exits.so")));
+  EXPECT_EQ(run("info ./exits.so", here.string()).exit_code, 71) << "it was meant";
+}
+
+TEST_F(PluginsCommand, WhatShadowsOneOfGannetsOwnIsNamedWithBothFiles) {
+  std::filesystem::copy_file(BAD_FOLDER "/shadows.so", folder_ / "c.so");
+  for (const char* arguments : {"list", "list -v"})
+    EXPECT_THAT(
+        run(arguments).text,
+        AllOf(ContainsRegex("note: optimizer/sgd@cpu of [^ ]+/c.so stands before Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
+              Not(HasSubstr("a.so stands before"))));
+}
+
+TEST_F(PluginsCommand, APluginsWordsDoNotReachTheTerminalAsTheyAre) {
+  std::filesystem::copy_file(BAD_FOLDER "/shadows.so", folder_ / "c.so");
+  std::filesystem::copy_file(PROBE_PLUGIN, folder_ / "\x1b[2J.so");
+  std::filesystem::copy_file(BAD_FOLDER "/loud_note.so", folder_ / "loud.so");
+  for (const char* arguments : {"list", "list -v", "info sgd", "info nothing"})
+    EXPECT_THAT(run(arguments).text, Not(HasSubstr("\x1b"))) << arguments;
+  EXPECT_THAT(run("info optimizer/sgd").text, HasSubstr("SGD 9.9: \\x1b[2Janother descent"));
+  EXPECT_THAT(run("list").text, HasSubstr("/\\x1b[2J.so"));
+}
+
+TEST_F(PluginsCommand, AFifoAmongThePluginsStopsNothing) {
+  ASSERT_EQ(mkfifo((folder_ / "fifo.so").c_str(), 0600), 0);
+  for (const char* arguments : {"list", "list -v", "info probe"}) EXPECT_EQ(run(arguments).exit_code, 0) << arguments;
+  EXPECT_THAT(run("list -v").text, HasSubstr("fifo.so\n    is not a regular file\n"));
+}
+
+TEST_F(PluginsCommand, WhatEveryUserMayWriteIsRejectedWithTheRemedy) {
+  ASSERT_EQ(chmod((folder_ / "a.so").c_str(), 0666), 0);
+  EXPECT_THAT(run("list -v").text,
+              AllOf(ContainsRegex("/a.so\n    is not opened: the file [^ ]+/a.so may be written by every user "
+                                  "\\(mode 0666\\); take the right away \\(`chmod o-w`\\), or trust it by name"),
+                    ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/b.so\n")));
 }
 
 TEST_F(PluginsCommand, InfoOfWhatIsNotThereFailsWithAdvice) {

@@ -1,7 +1,13 @@
 // The file reader on damaged files: a sentence each, never a crash.
 #include <elf.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstring>
 #include <random>
 
 #include "plugin/elf_file.h"
@@ -39,6 +45,30 @@ TEST(ElfFile, RefusesWhatIsNotASharedObject) {
   EXPECT_EQ(candidate_of(folder, "#!/bin/sh\n").rejected, "is not a shared object (no ELF header)");
   EXPECT_EQ(read_candidate(folder.string()).rejected, "is not a regular file");
   EXPECT_EQ(read_candidate((folder / "none.so").string()).rejected, "cannot be opened: No such file or directory");
+}
+
+TEST(ElfFile, RefusesAtOnceWhatWouldMakeItsReaderWait) {
+  const TemporaryFolder folder;
+  const auto fifo = (folder / "fifo.so").string(), socket_path = (folder / "socket.so").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, socket_path.c_str(), sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  std::filesystem::create_symlink("/dev/zero", folder / "zero.so");
+  const auto began = std::chrono::steady_clock::now();
+  for (const auto& path : {fifo, socket_path, std::string("/dev/zero"), (folder / "zero.so").string()})
+    EXPECT_EQ(read_candidate(path).rejected, "is not a regular file") << path;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  close(socket);
+}
+
+TEST(ElfFile, RefusesAFileLargerThanAnyPlugin) {
+  const TemporaryFolder folder;
+  test::write_file(folder / "file.so", test::read_file(PROBE_PLUGIN));
+  std::filesystem::resize_file(folder / "file.so", uintmax_t{5} << 30);  // a hole
+  EXPECT_EQ(read_candidate((folder / "file.so").string()).rejected, "has 5 GiB, and no plugin is that large");
 }
 
 TEST(ElfFile, RefusesAnotherProcessorAndAnotherWordSize) {

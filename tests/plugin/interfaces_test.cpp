@@ -79,13 +79,16 @@ TEST(OptimizerView, AFailureCarriesThePluginsSentenceItsNameAndItsFile) {
   };
   const std::string head = "optimizer plugin Probe (" PROBE_PLUGIN "): ";
   auto error = error_of([&] { update("throw"); });
-  EXPECT_EQ(error.code(), ErrorCode::kPlugin);
+  EXPECT_EQ(error.code(), ErrorCode::kPluginFault);
+  EXPECT_EQ(error.exit_code(), 71);
   EXPECT_EQ(error.message(), head + "the gradient looks at you strangely");
+  EXPECT_THAT(error.next_step(), HasSubstr("a fault of the plugin Probe 1.2.3, not of the config"));
   error = error_of([&] { update("fail"); });
   EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(error.message(), head + "no room for the moment");
   error = error_of([&] { update("late_fail"); });
   EXPECT_EQ(error.code(), ErrorCode::kIo) << "the status of one chunk is the loop's";
+  EXPECT_EQ(error.message(), head + "the last chunk is not there") << "and so is its reason";
 }
 
 TEST(OptimizerView, AFailureInCreateLeavesNothingBehind) {
@@ -183,6 +186,12 @@ TEST(HostTable, NothingThrownByTheHostReachesAPlugin) {
   EXPECT_EQ(error.message(), "gather");
   EXPECT_EQ(table->all_to_all(table->context, nullptr, nullptr, 0, GANNET_FLOAT32, nullptr), GANNET_INTERNAL);
   EXPECT_EQ(table->parallel_for(table->context, 0, 1, 1, nullptr, nullptr), GANNET_INVALID_ARGUMENT);
+  const CapturedLog log;  // a body written without the SDK's wall, on the host's own threads
+  EXPECT_EQ(table->parallel_for(
+                table->context, 0, 1000, 1,
+                [](void*, uint64_t, uint64_t) -> int32_t { throw std::runtime_error("a row \x1b[1mtoo many"); }, nullptr),
+            GANNET_INTERNAL);
+  EXPECT_THAT(log.text(), HasSubstr("loop body threw an exception across the contract: a row \\x1b[1mtoo many"));
   EXPECT_EQ(table->allocate(table->context, uint64_t{1} << 62, 64), nullptr);
   EXPECT_EQ(table->allocate(table->context, 64, 3 * 64), nullptr) << "an alignment is a power of two";
 }

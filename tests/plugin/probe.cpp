@@ -39,7 +39,7 @@ struct Probe : OptimizerBase {
     auto* param = static_cast<float*>(args.param);
     auto* grad = static_cast<const float*>(args.grad);
     parallel_for(args.numel, 16, [&](uint64_t begin, uint64_t end) {
-      if (mode == "late_fail" && end == args.numel) throw Failure(GANNET_IO_ERROR, "seen by no one: a loop body has no message");
+      if (mode == "late_fail" && end == args.numel) throw Failure(GANNET_IO_ERROR, "the last chunk is not there");
       for (uint64_t i = begin; i < end; ++i) param[i] -= static_cast<float>(args.hyper[0] * grad[i] * args.grad_scale);
     });
   }

@@ -1,6 +1,7 @@
 // Finding and opening by kind, name and device.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "plugin/plugin.h"
 #include "support.h"
@@ -8,6 +9,7 @@
 namespace gannet::plugin {
 namespace {
 
+namespace fs = std::filesystem;
 using test::CapturedLog;
 using test::Environment;
 using test::error_of;
@@ -101,6 +103,85 @@ TEST(Registry, AnUnusableFileIsPassedOverWithAWarning) {
   const CapturedLog log;
   EXPECT_EQ(Registry({}).require(GANNET_KIND_OPTIMIZER, "probe").file, (folder / "b.so").string());
   EXPECT_THAT(log.text(), HasSubstr("a.so comes first but is built for another host"));
+}
+
+// ---- what every user may write -----------------------------------------------------------------------------------------
+
+// A folder with a copy of the probe in it, and what it takes for others to change it.
+struct Shared {
+  Shared() {
+    fs::create_directories(folder / "a/b");
+    fs::copy_file(PROBE_PLUGIN, file());
+  }
+  std::string file() const { return (folder / "a/b/probe.so").string(); }
+  void open_to_all(const std::string& name, mode_t mode) const { ASSERT_EQ(chmod((folder / name).c_str(), mode), 0); }
+  std::string refusal(std::vector<std::string> allowed = {}) const {
+    try {
+      Registry registry({.explicit_paths = {file()}, .allowed_paths = std::move(allowed)});
+      return registry.require(GANNET_KIND_OPTIMIZER, "probe").file == file() ? "" : "another one was opened";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  TemporaryFolder folder;
+};
+
+TEST(Registry, AFileThatEveryUserMayWriteIsRefusedUnlessItIsAllowed) {
+  const Shared shared;
+  EXPECT_EQ(shared.refusal(), "");
+  shared.open_to_all("a/b/probe.so", 0666);
+  EXPECT_THAT(shared.refusal(), AllOf(HasSubstr("named by the config, is not opened: the file " + shared.file() +
+                                                " may be written by every user (mode 0666)"),
+                                      HasSubstr("`chmod o-w`"), HasSubstr("\"allow\": [\"" + shared.file() + "\"]")));
+  EXPECT_EQ(shared.refusal({shared.file()}), "");
+  EXPECT_EQ(shared.refusal({(shared.folder / "a").string()}), "") << "a folder stands for what is below it";
+  EXPECT_THAT(shared.refusal({"/usr/lib"}), HasSubstr("may be written by every user"));
+  EXPECT_THAT(shared.refusal({(shared.folder / "a/b/pro").string()}), HasSubstr("there is no file or folder"));
+}
+
+TEST(Registry, AFolderOnTheWayThatEveryUserMayWriteIsRefusedAStickyOneIsNot) {
+  const Shared shared;
+  shared.open_to_all("a", 0777);
+  EXPECT_THAT(shared.refusal(),
+              HasSubstr("the folder " + (shared.folder / "a").string() + " may be written by every user (mode 0777)"));
+  EXPECT_EQ(shared.refusal({shared.file()}), "");
+  shared.open_to_all("a", 01777);
+  EXPECT_EQ(shared.refusal(), "");
+}
+
+// Whoever may write the folder of a link decides where it leads.
+TEST(Registry, AFolderOfALinkCountsAsOneOnTheWay) {
+  const Shared shared;
+  fs::create_directories(shared.folder / "open");
+  fs::create_directories(shared.folder / "mine");
+  fs::create_symlink(shared.file(), shared.folder / "open/link.so");
+  fs::create_symlink("../open/link.so", shared.folder / "mine/probe.so");
+  shared.open_to_all("open", 0777);
+  const Environment path("GANNET_PLUGIN_PATH", (shared.folder / "mine").string());
+  const auto error = error_of([] { Registry({}).require(GANNET_KIND_OPTIMIZER, "probe"); });
+  EXPECT_THAT(error.message(), HasSubstr("the folder " + (shared.folder / "open").string() + " may be written by every user"));
+  EXPECT_EQ(Registry({.allowed_paths = {shared.file()}}).require(GANNET_KIND_OPTIMIZER, "probe").file, shared.file());
+}
+
+TEST(Registry, AFileOpenedByItsPathIsJudgedAsOneThatIsFound) {
+  const Shared shared;
+  shared.open_to_all("a/b", 0777);
+  EXPECT_THAT(error_of([&] { Registry({}).open_file(shared.file()); }).message(), HasSubstr("may be written by every user"));
+  EXPECT_EQ(Registry({.allowed_paths = {shared.file()}}).open_file(shared.file()).size(), 4u);
+}
+
+TEST(Registry, APluginInTheWayOfOneOfGannetsOwnIsNamedOnceWithBothFiles) {
+  const TemporaryFolder folder;
+  fs::copy_file(fs::path(BAD_FOLDER) / "shadows.so", folder / "mine.so");
+  const CapturedLog log;
+  for (int i = 0; i < 2; ++i) {
+    Registry registry({.explicit_paths = {(folder / "mine.so").string()}});
+    EXPECT_EQ(registry.require(GANNET_KIND_OPTIMIZER, "SGD", "cpu").version(), "9.9");
+    EXPECT_NO_THROW(registry.require(GANNET_KIND_OPTIMIZER, "Adam", "cpu")) << "of which nothing is said";
+  }
+  EXPECT_THAT(log.text(),
+              testing::MatchesRegex("optimizer plugin 'SGD' for device 'cpu' is taken from " + (folder / "mine.so").string() +
+                                    ", which stands before Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
 }
 
 TEST(Registry, OpeningAFileByPathGivesWhateverItProvides) {

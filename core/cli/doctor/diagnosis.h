@@ -4,6 +4,7 @@
 
 #include <gannet/value.h>
 
+#include <chrono>
 #include <deque>
 #include <string>
 #include <utility>
@@ -56,7 +57,7 @@ struct Diagnosis {
 // Each adds its sections and what it finds wrong (software.cpp, machine.cpp, plugins.cpp, config.cpp).
 void look_at_software(Diagnosis& diagnosis);
 void look_at_machine(Diagnosis& diagnosis);
-void look_at_plugins(Diagnosis& diagnosis);
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // for each file, in a process of its own
 void look_at_config(Diagnosis& diagnosis, const std::string& file);
 
 }  // namespace gannet::cli

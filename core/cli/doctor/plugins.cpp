@@ -24,7 +24,8 @@ std::string title_of(const PluginFound& found) {
 
 class Look {
  public:
-  Look(Diagnosis& diagnosis, plugin::Registry& registry) : diagnosis_(diagnosis), registry_(registry) {}
+  Look(Diagnosis& diagnosis, plugin::Registry& registry, std::chrono::seconds patience)
+      : diagnosis_(diagnosis), registry_(registry), patience_(patience) {}
 
   void run() {
     for (const Candidate& candidate : registry_.candidates()) look_at(candidate);
@@ -36,15 +37,21 @@ class Look {
  private:
   void look_at(const Candidate& candidate) {
     if (plugin::is_foreign(candidate)) {
-      diagnosis_.note(candidate.file + " " + candidate.rejected,
+      diagnosis_.note(printable(candidate.file) + " " + candidate.rejected,
                       "nothing needs to be done; a folder of plugins alone is found through faster");
       return;
     }
-    Probed probed = probe(registry_, candidate);
+    Probed probed = probe(registry_, candidate, patience_);
     for (PluginFound& found : probed.plugins) {
       const std::string key = found.kind + "/" + lower(found.name) + "@" + lower(found.device);
-      if (!found.name.empty() && found.state == PluginState::kUsable && !first_.emplace(key, found.file).second)
-        found.remark = "not used: " + first_[key] + " provides the same and comes first";
+      if (!found.name.empty() && found.state == PluginState::kUsable) {
+        const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
+        if (!is_first) found.remark = "not used: " + first->second.file + " provides the same and comes first";
+        if (!is_first && candidate.is_own && !first->second.is_own)
+          diagnosis_.note(
+              title_of(found) + " is taken from " + first->second.file + ", which stands before Gannet's own, " + found.file,
+              "if that is not meant, give it a name of its own or take it out of the folder");
+      }
       if (found.kind == "accelerator" && found.state == PluginState::kUsable)
         comms_.emplace(lower(found.name), probed.default_comm);
       diagnosis_.plugins.push_back(std::move(found));
@@ -118,20 +125,26 @@ class Look {
                       "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
   }
 
+  struct First {
+    std::string file;
+    bool is_own;
+  };
+
   Diagnosis& diagnosis_;
   plugin::Registry& registry_;
-  std::map<std::string, std::string> first_;  // what a request reaches -> the file that answers
+  std::chrono::seconds patience_;
+  std::map<std::string, First> first_;        // what a request reaches -> the file that answers
   std::map<std::string, std::string> comms_;  // a usable accelerator -> the comm that it asks for
 };
 
 }  // namespace
 
-void look_at_plugins(Diagnosis& diagnosis) {
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience) {
   plugin::Registry registry({});
-  Look(diagnosis, registry).run();
+  Look(diagnosis, registry, patience).run();
   Section& section = diagnosis.section("plugins were searched in");
   int count = 0;
-  for (const std::string& place : registry.searched()) section.add(std::to_string(++count), place);
+  for (const std::string& place : registry.searched()) section.add(std::to_string(++count), printable(place));
 }
 
 }  // namespace gannet::cli

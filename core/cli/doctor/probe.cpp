@@ -19,8 +19,6 @@
 namespace gannet::cli {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
-
 // Libraries that come with a driver and are not there on a machine without the device.
 constexpr const char* kDriverLibraries[] = {"libcuda.so", "libnvidia-", "libamdhip64.so", "libhsa-runtime64.so"};
 
@@ -123,7 +121,7 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
   }
   if (plugins.empty()) plugins.emplace_back();
   for (PluginFound& found : plugins) {
-    found.file = candidate.file;
+    found.file = printable(candidate.file);
     found.tier = candidate.tier == GANNET_TIER_PINNED ? "pinned" : "stable";
   }
   return plugins;
@@ -132,7 +130,7 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
 // Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X (FILE): ..." what
 // follows.
 std::string without_file(const std::string& message, const std::string& file) {
-  const std::string head = "plugin " + file + " ", who = "(" + file + "): ";
+  const std::string head = "plugin " + printable(file) + " ", who = "(" + file + "): ";
   if (message.starts_with(head)) return message.substr(head.size());
   const size_t at = message.find(who);
   return at == std::string::npos ? message : message.substr(at + who.size());
@@ -150,11 +148,12 @@ Probed broken(const plugin::Candidate& candidate, const std::string& reason, con
 
 }  // namespace
 
-Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate) {
+Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience) {
   constexpr const char* kReplace =
       "build it again against this Gannet's SDK, put a sound copy in its place, or take the file away";
-  if (!candidate.rejected.empty()) return broken(candidate, candidate.rejected, kReplace, PluginState::kBroken);
-  const Answer answer = ask_child([&] { return describe(registry, candidate); }, kPatience);
+  if (!candidate.rejected.empty())
+    return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy, PluginState::kBroken);
+  const Answer answer = ask_child([&] { return describe(registry, candidate); }, patience);
   if (!answer.failure.empty())
     return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then take the file away",
                   PluginState::kBroken);

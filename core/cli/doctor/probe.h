@@ -1,6 +1,7 @@
 // A plugin file tried out: opened, checked, and what it provides made once, as a run would make it.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,6 @@ struct Probed {
 };
 
 // In a process of its own: a plugin that crashes is one that is broken, and what it loads stays away from this process.
-Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate);
+Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience);
 
 }  // namespace gannet::cli

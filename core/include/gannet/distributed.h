@@ -27,10 +27,11 @@ struct DistributedOptions {
   std::string comm = "auto";              ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
   Dict comm_params;                       ///< the plugin's own, as the config's "comm": {"params": {...}}
   std::optional<double> timeout_seconds;  ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
-  std::optional<double> deadline_seconds;  ///< how long a call may wait for a rank that is late; default: timeout_seconds
-  std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
-  std::optional<int> rank, world_size;     ///< instead of the environment's
-  std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
+  std::optional<double> deadline_seconds;         ///< how long a call may wait for a rank that is late; default: timeout_seconds
+  std::string init_method;                        ///< "env://" (default) or "tcp://host:port"
+  std::optional<int> rank, world_size;            ///< instead of the environment's
+  std::vector<std::string> plugin_paths;          ///< as in the config's "plugins": {"path": [...]}
+  std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
 };
 
 class ProcessGroup {

@@ -287,8 +287,9 @@ class EngineBase {
 
  protected:
   void begin_forward();
-  void finish_forward();  // the model's returned: are all ranks here?
-  void end_forward();     // after it, or after an exception
+  void finish_forward();                            // the model's returned: are all ranks here?
+  void end_forward();                               // after it, or after an exception
+  [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };
 
@@ -297,22 +298,28 @@ class Engine : public EngineBase {
  public:
   Engine(std::shared_ptr<Model> model, const EngineOptions& options) : EngineBase(model, options), model_(std::move(model)) {}
 
-  /// The model's own forward, any signature.
+  /// The model's own forward, any signature. Memory that ran out and an error of the device are Error(kOutOfMemory) and
+  /// Error(kDevice) here and in every other call; what else the model throws leaves forward as it is.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
     struct Scope {
       explicit Scope(Engine& engine) : engine(engine) { engine.begin_forward(); }
       ~Scope() { engine.end_forward(); }
       Engine& engine;
-    } scope(*this);
+    };
     using Result = decltype(model_->forward(std::forward<Arguments>(arguments)...));
-    if constexpr (std::is_void_v<Result>) {
-      model_->forward(std::forward<Arguments>(arguments)...);
-      finish_forward();
-    } else {
-      Result result = model_->forward(std::forward<Arguments>(arguments)...);
-      finish_forward();
-      return std::forward<Result>(result);
+    try {
+      Scope scope(*this);
+      if constexpr (std::is_void_v<Result>) {
+        model_->forward(std::forward<Arguments>(arguments)...);
+        finish_forward();
+      } else {
+        Result result = model_->forward(std::forward<Arguments>(arguments)...);
+        finish_forward();
+        return std::forward<Result>(result);
+      }
+    } catch (...) {
+      rethrow_from_forward();
     }
   }
   template <class... Arguments>

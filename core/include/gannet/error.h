@@ -17,6 +17,7 @@ enum class ErrorCode {
   kArgument,            ///< an argument of an API call is wrong
   kOrder,               ///< forward, backward, step called in the wrong order
   kPlugin,              ///< a plugin is missing, broken or was refused
+  kPluginFault,         ///< a plugin failed in a way that is its own fault: it threw, or gave a status that explains nothing
   kUnavailable,         ///< hardware or driver is not here
   kUnsupported,         ///< legal, but Gannet does not do it (yet)
   kNotFound,            ///< a file, folder, key or checkpoint is missing
@@ -28,6 +29,7 @@ enum class ErrorCode {
   kNonFinite,           ///< a loss or gradient is NaN or infinite
   kLossScaleExhausted,  ///< overflow at the smallest loss scale
   kOutOfMemory,
+  kDevice,    ///< the device reported an error: a failed kernel, an illegal address, an assertion on the device
   kInternal,  ///< a defect of Gannet
 };
 
@@ -42,7 +44,8 @@ class Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::string& next_step() const noexcept { return next_step_; }
-  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's fault, 70 for a defect.
+  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's fault, 70 for a defect
+  /// of Gannet, 71 for a fault of a plugin.
   int exit_code() const noexcept;
 
  private:

@@ -22,6 +22,7 @@
 #include <gannet/abi.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -176,15 +177,29 @@ class HostServices {
   void log(gannet_log_level level, const std::string& message) const { host_->log(host_->context, level, message.c_str()); }
   void warn(const std::string& message) const { log(GANNET_LOG_WARNING, message); }
 
-  /// body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of `grain`.
+  /// body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of `grain`. What the body throws is
+  /// thrown again here, as a Failure with its code and its text; of several, the first in time.
   template <class Body>
   void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
-    using Plain = std::remove_reference_t<Body>;
+    struct Loop {
+      std::remove_reference_t<Body>* body;
+      std::atomic<bool> has_failed{false};
+      int32_t status = GANNET_OK;  // these two: of the one chunk that set has_failed, read behind the loop's end
+      char text[1024] = "";
+    } loop{&body};
     auto run = [](void* argument, uint64_t begin, uint64_t end) -> int32_t {
-      return guarded(nullptr, [&] { (*static_cast<Plain*>(argument))(begin, end); });
+      auto& shared = *static_cast<Loop*>(argument);
+      char text[sizeof(Loop::text)] = "";
+      gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
+      const int32_t code = guarded(&error, [&] { (*shared.body)(begin, end); });
+      if (code == GANNET_OK || shared.has_failed.exchange(true)) return code;
+      shared.status = code;
+      std::memcpy(shared.text, text, sizeof(text));
+      return code;
     };
-    const int32_t status = host_->parallel_for(host_->context, 0, count, grain, run, const_cast<std::remove_const_t<Plain>*>(&body));
-    if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), "a parallel loop of the plugin failed");
+    const int32_t status = host_->parallel_for(host_->context, 0, count, grain, run, &loop);
+    if (loop.status != GANNET_OK) throw Failure(static_cast<gannet_status>(loop.status), loop.text);
+    if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), "the host's parallel loop could not be run");
   }
 
  private:

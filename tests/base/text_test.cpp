@@ -1,0 +1,36 @@
+// What a terminal may show of a text that came from elsewhere.
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace gannet {
+namespace {
+
+TEST(Printable, LeavesWordsOfAllLanguagesAsTheyAre) {
+  for (const char* text : {"", "Adam 1.0", "Größe ≤ 3 °C", "学習率", "🙂"}) EXPECT_EQ(printable(text), text);
+}
+
+TEST(Printable, MakesControlCharactersVisible) {
+  EXPECT_EQ(printable("a\x1b[2Jb"), "a\\x1b[2Jb");
+  EXPECT_EQ(printable(std::string("\0\r\x7f", 3)), "\\x00\\x0d\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b"
+            "31m")
+      << "the terminal's other way to begin a sequence";
+  EXPECT_EQ(printable("\xe2\x80\xaeos.nalp"), "\\xe2\\x80\\xaeos.nalp") << "right to left";
+}
+
+TEST(Printable, KeepsLineBreaksOfAMessageOnly) {
+  EXPECT_EQ(printable("one\n\ttwo", Lines::kMany), "one\n\ttwo");
+  EXPECT_EQ(printable("one\n\ttwo"), "one\\x0a\\x09two");
+  EXPECT_EQ(printable("one\rtwo", Lines::kMany), "one\\x0dtwo");
+}
+
+TEST(Printable, MakesBytesVisibleThatAreNoText) {
+  EXPECT_EQ(printable("\xff\xc3(\xe2\x82"), "\\xff\\xc3(\\xe2\\x82");
+  EXPECT_EQ(printable("\xc0\x80"), "\\xc0\\x80") << "a zero written longer than it is";
+}
+
+}  // namespace
+}  // namespace gannet

@@ -282,13 +282,18 @@ class Engine : public EngineBase {
       Engine& engine;
     } scope(*this);
     using Result = decltype(model_->forward(std::forward<Arguments>(arguments)...));
-    if constexpr (std::is_void_v<Result>) {
-      model_->forward(std::forward<Arguments>(arguments)...);
-      finish_forward();
-    } else {
-      Result result = model_->forward(std::forward<Arguments>(arguments)...);
-      finish_forward();
-      return std::forward<Result>(result);
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        model_->forward(std::forward<Arguments>(arguments)...);
+        finish_forward();
+      } else {
+        Result result = model_->forward(std::forward<Arguments>(arguments)...);
+        finish_forward();
+        return std::forward<Result>(result);
+      }
+    } catch (const std::exception& error) {
+      if (const auto ours = error_of(error)) throw *ours;
+      throw;
     }
   }
   template <class... Arguments>

@@ -92,12 +92,12 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  std::vector<std::string> near = nearest(word, candidates, 4);
+  std::vector<std::string> near = nearest(word, candidates, 5);
   if (near.empty()) return "";
   // A beginning that several names share says no more than which they are.
   const std::string folded = lower(word);
   const auto shares = [&](const std::string& name) { return is_beginning(folded, lower(name)); };
-  if (near.size() > 3 || !std::all_of(near.begin(), near.end(), shares)) near.resize(1);
+  if (near.size() > 4 || !std::all_of(near.begin(), near.end(), shares)) near.resize(1);
   for (std::string& name : near) name = "'" + name + "'";
   const std::string last = near.back();
   near.pop_back();

@@ -23,7 +23,7 @@ size_t edit_distance(std::string_view a, std::string_view b);
 /// differs in more than a third of its letters (at least 2 are allowed). At most `limit`.
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates, size_t limit = 1);
 
-/// "; did you mean 'x'?", "; did you mean 'x_y' or 'x_z'?" where "x" begins two or three, or "" when nothing is near.
+/// "; did you mean 'x'?", "; did you mean 'x_y' or 'x_z'?" where "x" begins up to four, or "" when nothing is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace gannet

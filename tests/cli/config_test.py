@@ -98,7 +98,7 @@ class Config(Case):
                 text = self.check("{%s}" % member, "--no-plugins", code=2)
                 self.assertIn(f"; did you mean {meant}?\n  (add a leading underscore", text)
         text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params": {"warmup": 3}}', code=2)
-        self.assertIn("; did you mean 'warmup_min_lr', 'warmup_max_lr' or ", text)
+        self.assertIn("; did you mean 'warmup_min_lr', 'warmup_max_lr', 'warmup_num_steps' or 'warmup_type'?", text)
 
     def test_a_fractional_size_is_rounded_down_and_said(self):
         text = self.check(PLAIN % '"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 943718.4}', code=0)

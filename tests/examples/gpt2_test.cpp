@@ -3,12 +3,15 @@
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/optim/adamw.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model.h"
 #include "model_io.h"
@@ -241,6 +244,23 @@ TEST(Gpt2, the_tied_weight_gets_one_dense_gradient) {
   auto model = load_model(kTiny).model;
   loss_of(model).backward();
   EXPECT_FALSE(model->named_parameters()["transformer.wte.weight"].grad().is_sparse());
+}
+
+TEST(Gpt2, the_gradients_of_query_key_and_value_are_put_together_once) {
+  auto model = load_model(kTiny).model;
+  std::map<std::string, int> nodes;
+  std::set<torch::autograd::Node*> seen;
+  const auto loss = loss_of(model);
+  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    ++nodes[node->name()];
+    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  EXPECT_EQ(nodes["UnbindBackward0"], model->options().layers);
+  EXPECT_EQ(nodes["SelectBackward0"], 0) << "each would add a tensor of all three";
 }
 
 TEST(Gpt2, a_saved_model_loads_as_it_was) {

@@ -95,6 +95,16 @@ std::string shape_text(std::span<const int64_t> shape) {
   return text + "]";
 }
 
+namespace {
+
+// The first whole words of a name: "train_micro_batch_size" of "train_micro_batch_size_per_gpu".
+bool is_beginning(std::string_view word, std::string_view name) {
+  return word.size() >= 4 && name.size() > word.size() && name.starts_with(word) &&
+         (name[word.size()] == '_' || name[word.size()] == '-');
+}
+
+}  // namespace
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the table are alive: a swap of neighbours looks two rows back.
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
@@ -115,8 +125,13 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
   const std::string folded = lower(word);
   std::vector<std::pair<size_t, std::string>> ranked;
   for (const auto& candidate : candidates) {
-    const size_t distance = edit_distance(folded, lower(candidate));
-    if (distance <= std::max<size_t>(2, folded.size() / 3) && distance < folded.size()) ranked.emplace_back(distance, candidate);
+    const std::string name = lower(candidate);
+    const size_t distance = edit_distance(folded, name);
+    // Behind a single slip of the finger, before all that is farther off.
+    if (distance > 1 && is_beginning(folded, name))
+      ranked.emplace_back(2, candidate);
+    else if (distance <= std::max<size_t>(2, folded.size() / 3) && distance < folded.size())
+      ranked.emplace_back(distance <= 1 ? distance : distance + 1, candidate);
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> result;
@@ -125,8 +140,16 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const auto near = nearest(word, candidates);
-  return near.empty() ? "" : "; did you mean '" + near.front() + "'?";
+  std::vector<std::string> near = nearest(word, candidates, 5);
+  if (near.empty()) return "";
+  // A beginning that several names share says no more than which they are.
+  const std::string folded = lower(word);
+  const auto shares = [&](const std::string& name) { return is_beginning(folded, lower(name)); };
+  if (near.size() > 4 || !std::all_of(near.begin(), near.end(), shares)) near.resize(1);
+  for (std::string& name : near) name = "'" + name + "'";
+  const std::string last = near.back();
+  near.pop_back();
+  return "; did you mean " + (near.empty() ? "" : join(near, ", ") + " or ") + last + "?";
 }
 
 }  // namespace gannet

@@ -110,7 +110,7 @@ void add_bench(CLI::App& app) {
       command->add_subcommand("nvme", "Write and read a drive as the nvme offload does, and print the aio section to use");
   auto arguments = std::make_shared<Arguments>();
   const CLI::AsSizeValue size(/*kb_is_1000=*/false);
-  nvme->add_option("path", arguments->run.folder, "a folder on the drive, from the root")->required();
+  nvme->add_option("path", arguments->run.folder, "a folder on the drive")->required();
   nvme->add_option("--size", arguments->run.bytes, "bytes written and read at each point: 1G, 512M ...")
       ->transform(size)
       ->capture_default_str();

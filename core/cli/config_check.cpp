@@ -161,6 +161,7 @@ ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& opti
   check.is_partial = !check.mistakes.empty();
   std::optional<config::Settings> settings;
   if (check.is_partial) {
+    check.notices = document->notices();
     config::check_status(*document, &check.mistakes);
   } else {
     const config::Resolved resolved = config::resolve(*document, check.world_size, /*rank_is_set=*/true, check.mistakes);

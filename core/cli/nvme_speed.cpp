@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <random>
 
 #include "interfaces/offload.h"
@@ -85,7 +86,9 @@ Dict NvmePoint::aio() const {
 
 NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point) {
   Dict params = point.aio();
-  params["nvme_path"] = run.folder;
+  std::error_code failed;  // then the plugin says what is wrong with the folder as it was written
+  const std::filesystem::path whole = std::filesystem::absolute(run.folder, failed);
+  params["nvme_path"] = failed ? run.folder : whole.lexically_normal().string();
   params["checksum"] = run.checksum;
   Offload offload(plugin, plugin::parse_params(plugin, params, [](const std::string&) { return "gannet bench nvme"; }), host, 0);
 

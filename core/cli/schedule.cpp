@@ -18,8 +18,15 @@ namespace {
 struct Arguments {
   std::string config;
   uint64_t steps = 0;
-  int64_t world_size = 1;
+  int64_t world_size = 0;  // 0: what the batch sizes imply
 };
+
+// The rates of a schedule do not depend on batch sizes: a config that leaves them to another program is enough.
+std::shared_ptr<const config::Document> with_batch_size(const std::shared_ptr<const config::Document>& document) {
+  const config::GivenBatch given = config::given_batch(*document);
+  if (given.train || given.micro) return document;
+  return document->merged(Dict{{"train_micro_batch_size_per_gpu", 1}}, "gannet schedule");
+}
 
 plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginChoice& choice, const std::string& block,
                            const config::Document& document) {
@@ -41,8 +48,11 @@ std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Set
 
 void print_schedule(const Arguments& arguments) {
   const Config config(arguments.config);
-  const config::Document& document = *config.document();
-  const config::Settings settings = config::resolve(document, arguments.world_size).settings;
+  const auto whole = with_batch_size(config.document());
+  const config::Document& document = *whole;
+  const int64_t world_size =
+      arguments.world_size > 0 ? arguments.world_size : config::implied_world_size(config::given_batch(document));
+  const config::Settings settings = config::resolve(document, world_size).settings;
   plugin::Registry registry({.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed});
   const std::optional<double> base_lr = optimizer_lr(registry, settings, document);
 
@@ -83,7 +93,9 @@ void add_schedule(CLI::App& app) {
       "schedule", "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first update uses.");
   command->add_option("config", arguments->config, "ds_config.json")->required();
   command->add_option("--steps", arguments->steps, "number of rows")->required();
-  command->add_option("--world-size", arguments->world_size, "number of ranks, for the batch sizes")->check(CLI::PositiveNumber);
+  command->add_option("--world-size", arguments->world_size, "number of ranks (default: what the batch sizes imply)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->callback([arguments] { print_schedule(*arguments); });
 }
 

@@ -43,6 +43,10 @@ std::optional<Value> to_int(const Value& value) {
   return std::nullopt;
 }
 
+std::optional<Value> to_size(const Value& value) {
+  return to_int(value.is_number() && !value.is_int() ? Value(std::floor(value.as_number())) : value);
+}
+
 std::optional<Value> to_number(const Value& value) {
   std::optional<double> number;
   if (value.is_number()) number = value.as_number();
@@ -86,6 +90,8 @@ std::optional<Value> to_type(const Key& key, const Value& value) {
       return to_bool(value);
     case Type::kInt:
       return to_int(value);
+    case Type::kSize:
+      return to_size(value);
     case Type::kNumber:
       return to_number(value);
     case Type::kString:
@@ -128,6 +134,7 @@ std::string wanted(const Key& key) {
     case Type::kBool:
       return "true or false";
     case Type::kInt:
+    case Type::kSize:
       return "an integer" + range;
     case Type::kNumber:
       return "a finite number" + range;

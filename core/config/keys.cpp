@@ -68,6 +68,8 @@ const char* to_string(Type type) {
       return "boolean";
     case Type::kInt:
       return "integer";
+    case Type::kSize:
+      return "size";
     case Type::kNumber:
       return "number";
     case Type::kString:

@@ -18,6 +18,7 @@ namespace gannet::config {
 enum class Type {
   kBool,
   kInt,
+  kSize,  // elements or bytes: an integer; a fraction, which a formula left (0.9 h h), is rounded down and said
   kNumber,
   kString,
   kChoice,   // one of `range`, in that spelling

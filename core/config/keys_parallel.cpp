@@ -62,7 +62,7 @@ constexpr Key kRows[] = {
     {"compile", kSection, "{}", kUnsupported, "", "DeepSpeed's graph compiler"},
     {"compile/deepcompile", kBool, "false", kUnsupported, "", "switches the section on", kCompile},
     {"compile/free_activation", kBool, "false", kUnsupported, "", "free activations early", kCompile},
-    {"compile/free_activation_threshold", kInt, "10485760", kUnsupported, ">=0", "bytes above which they are", kCompile},
+    {"compile/free_activation_threshold", kSize, "10485760", kUnsupported, ">=0", "bytes above which they are", kCompile},
     {"compile/offload_activation", kBool, "false", kUnsupported, "", "move activations to the host", kCompile},
     {"compile/offload_activation_pin_memory", kBool, "true", kUnsupported, "", "to page-locked memory", kCompile},
     {"compile/offload_opt_states", kBool, "false", kUnsupported, "", "move optimizer states to the host", kCompile},

@@ -26,7 +26,8 @@ constexpr Key kRows[] = {
      kCheckpoint},
     {"checkpoint/writer", kSection, "null", kUnsupported, "", "DeepSpeed's FastPersist"},
     {"checkpoint/writer/type", kWord, "\"FAST\"", kUnsupported, "MOCK|PYTHON|FAST", "kind of writer", "DeepSpeed's FastPersist"},
-    {"checkpoint/writer/io_buffer_size", kInt, "67108864", kUnsupported, ">=1", "bytes of its buffer", "DeepSpeed's FastPersist"},
+    {"checkpoint/writer/io_buffer_size", kSize, "67108864", kUnsupported, ">=1", "bytes of its buffer",
+     "DeepSpeed's FastPersist"},
     {"checkpoint/writer/io_buffer_double", kBool, "true", kUnsupported, "", "two buffers", "DeepSpeed's FastPersist"},
     {"checkpoint/writer/show_statistics", kBool, "false", kUnsupported, "", "log its speed", "DeepSpeed's FastPersist"},
     {"checkpoint/writer/data_parallel", kWord, "null", kUnsupported, "REPLICA|SOCKET|MACHINE", "which ranks write",
@@ -43,7 +44,7 @@ constexpr Key kRows[] = {
     {"datastates_ckpt", kAny, "false", kUnsupported, "", "asynchronous checkpoints by DataStates", "checkpoints by DataStates"},
 
     {"aio", kSection, "{}", kActive, "", "asynchronous I/O of the nvme offload"},
-    {"aio/block_size", kInt, "1048576", kWithNvme, ">=1", "bytes of a request"},
+    {"aio/block_size", kSize, "1048576", kWithNvme, ">=1", "bytes of a request"},
     {"aio/queue_depth", kInt, "8", kWithNvme, ">=1", "requests in flight"},
     {"aio/intra_op_parallelism", kInt, "1", kWithNvme, ">=1", "threads of one transfer"},
     {"aio/single_submit", kBool, "false", kWithNvme, "", "submit requests one by one"},

@@ -37,7 +37,7 @@ constexpr Key kRows[] = {
     {"sparse_gradients", kBool, "false", kUnsupported, "", "reduce the gradients of embeddings as sparse tensors",
      "sparse gradients"},
     {"disable_allgather", kBool, "false", kNoEffect, "", "read by DeepSpeed and not used", "DeepSpeed does not use it either"},
-    {"allgather_size", kInt, "500000000", kNoEffect, ">=1", "bucket of the all-gather, with the old boolean zero_optimization",
+    {"allgather_size", kSize, "500000000", kNoEffect, ">=1", "bucket of the all-gather, with the old boolean zero_optimization",
      "it belongs to ZeRO 1 and above"},
     {"zero_allow_untested_optimizer", kBool, "false", kNoEffect, "", "allow any optimizer under ZeRO", kNoZero},
     {"zero_force_ds_cpu_optimizer", kBool, "true", kNoEffect, "", "refuse other optimizers than DeepSpeed's with offload",

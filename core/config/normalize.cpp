@@ -2,10 +2,10 @@
 
 #include <gannet/error.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/text.h"
+#include "config/advice.h"
 #include "config/convert.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
@@ -14,58 +14,6 @@ namespace gannet::config {
 namespace {
 
 std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
-std::string place(std::string_view section) { return section.empty() ? "at the top level" : "in /" + std::string(section); }
-std::string parent_of(const Key& key) {
-  return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
-}
-
-// Names that belong into params, where no table lists them, and names that older texts use.
-struct Misplaced {
-  const char* name;
-  const char* advice;
-};
-constexpr Misplaced kMisplaced[] = {
-    {"lr", "it belongs in /optimizer/params"},
-    {"learning_rate", "write it as 'lr' in /optimizer/params"},
-    {"betas", "it belongs in /optimizer/params"},
-    {"eps", "it belongs in /optimizer/params"},
-    {"weight_decay", "it belongs in /optimizer/params"},
-    {"momentum", "it belongs in /optimizer/params"},
-    {"warmup_min_lr", "it belongs in /scheduler/params"},
-    {"warmup_max_lr", "it belongs in /scheduler/params"},
-    {"warmup_num_steps", "it belongs in /scheduler/params"},
-    {"warmup_type", "it belongs in /scheduler/params"},
-    {"total_num_steps", "it belongs in /scheduler/params"},
-    {"check_overflow", "did you mean 'check_grad_overflow' in /bf16?"},
-};
-
-// Where an unknown key may have been meant to stand; "" when nothing is near.
-std::string advice_for(const std::string& key, const std::string& section) {
-  std::vector<const Key*> elsewhere = keys_named(key);
-  const auto is_active = [](const Key* row) { return is_read(row->status); };
-  if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))
-    std::erase_if(elsewhere, [&](const Key* row) { return !is_active(row); });
-  if (!elsewhere.empty() && elsewhere.size() <= 2) {
-    std::vector<std::string> places;
-    for (const Key* row : elsewhere) places.push_back(place(parent_of(*row)));
-    return "; it belongs " + join(places, " or ");
-  }
-  for (const auto& [name, advice] : kMisplaced)
-    if (key == name) return std::string("; ") + advice;
-  std::vector<std::string> names;
-  for (const Key* row : members_of(section)) {
-    names.emplace_back(row->name());
-    if (!row->alias.empty()) names.emplace_back(row->alias);
-  }
-  if (const std::string near = did_you_mean(key, names); !near.empty()) return near;
-  names.clear();
-  for (const Key* row : all_keys()) names.emplace_back(row->name());
-  if (key.size() < 6) return "";  // short words are near to too many
-  const auto near = nearest(key, names);
-  const auto rows = near.empty() ? std::vector<const Key*>() : keys_named(near.front());
-  return rows.empty() ? "" : "; did you mean " + in_quotes(near.front()) + " " + place(parent_of(*rows.front())) + "?";
-}
-
 class Normalizer {
  public:
   Normalizer(const Tree& written, std::vector<Error>* mistakes) : written_(written), mistakes_(mistakes) {}
@@ -105,7 +53,7 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
     const Spot spot{pointer(from, key), pointer(to, key)};
     attempt(mistakes_, [&, &name = key, &written = value] {
       if (!seen.insert(name).second)
-        throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(name) + " stands twice " + place(path),
+        throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(name) + " stands twice " + place_of(path),
                     "keep one of the two");
       any_member(name, written, members, from, path, to, out, is_open, depth);
     });
@@ -160,8 +108,11 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
     out[name] = std::move(inner);
   } else {
     const Value converted = convert(row, value, where(spot) + spot.from);
-    out[name] = plain(converted, spot, depth);
-    if (row.path == "optimizer/params" && converted.as_dict().find("max_grad_norm"))
+    if (row.type == Type::kSize && value.is_number() && value.as_number() != converted.as_number())
+      result_.notices.push_back(where(spot) + spot.from + " = " + value.to_json() + " is rounded down to " + converted.to_json() +
+                                ": a size is a whole number");
+    Value& kept = out[name] = plain(converted, spot, depth);
+    if (row.path == "optimizer/params" && kept.as_dict().erase("max_grad_norm"))  // so that the plugin does not tell it again
       throw Error(ErrorCode::kConfig,
                   where({pointer(spot.from, "max_grad_norm"), ""}) + spot.from +
                       "/max_grad_norm: clipping is the engine's work, not the optimizer's",
@@ -176,6 +127,9 @@ void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot
     throw Error(ErrorCode::kConfig,
                 where(spot) + in_quotes(row.name()) + " is the deprecated form of " + in_quotes(name) + ", and both are given",
                 "keep " + name);
+  if (value.is_string() && value.as_string() == "auto")
+    result_.notices.push_back(where(spot) + "\"auto\" taken as its default: " + spot.from + " = " +
+                              std::string(row.default_json));
   if (value.is_null() || (value.is_string() && value.as_string() == "auto")) return;
   const Value converted = convert(row, value, where(spot) + spot.from);
   const std::string to = spot.to.substr(0, spot.to.rfind('/') + 1) + name;

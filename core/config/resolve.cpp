@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/check.h"
@@ -28,6 +29,14 @@ class Reader {
     attempt(mistakes, [this] { require_no_auto(); });
   }
 
+  // The batch sizes are "auto"s that nothing resolves: a mistake that was told with the others of its kind.
+  bool lacks_batch() const { return !open_batch_sizes().empty(); }
+  bool is_unresolved(const std::string& path) const {
+    return std::find(unresolved_.begin(), unresolved_.end(), path) != unresolved_.end();
+  }
+  // "/bf16/enabled = false" for each "auto" that became a default.
+  std::string defaults_for_auto() const;
+
   const Value& at(const std::string& path) const { return values_.at(path); }
   // Where a key is written, for the head of an error: "ds_config.json:3:5: ".
   std::string place(const std::string& path) const { return document_.origin_of(path).to_string(); }
@@ -43,6 +52,7 @@ class Reader {
  private:
   void read(const Key& key);
   void require_no_auto() const;
+  std::vector<std::string> open_batch_sizes() const;
   void add(const std::string& path, const Value& value, const std::string& origin) {
     effective_.push_back({path, value, origin});
   }
@@ -75,12 +85,31 @@ void Reader::read(const Key& key) {
   }
 }
 
-void Reader::require_no_auto() const {
+std::vector<std::string> Reader::open_batch_sizes() const {
   std::vector<std::string> open;
-  if (at(kTrain).is_null() && at(kMicro).is_null()) {
-    for (const char* path : {kTrain, kMicro})
-      if (const Value* given = document_.find(path); given && is_auto(*given)) open.push_back(path);
+  if (given_batch(document_).train || given_batch(document_).micro) return open;
+  for (const char* path : {kTrain, kMicro})
+    if (const Value* given = document_.find(path); given && is_auto(*given)) open.push_back(path);
+  return open;
+}
+
+std::string Reader::defaults_for_auto() const {
+  std::vector<std::string> taken;
+  for (const Key* key : all_keys()) {
+    const std::string path = "/" + std::string(key->path);
+    const Value* given = document_.find(path);
+    // Batch sizes are computed; where the default is "auto" itself, it has a meaning.
+    if (!given || !is_auto(*given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
+    if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
+    const auto value = values_.find(path);
+    if (is_unresolved(path) || (path == kAccumulation && at(path).is_null())) continue;
+    taken.push_back(path + " = " + (value == values_.end() ? default_of(*key) : value->second).to_json());
   }
+  return join(taken, ", ");
+}
+
+void Reader::require_no_auto() const {
+  std::vector<std::string> open = open_batch_sizes();
   open.insert(open.end(), unresolved_.begin(), unresolved_.end());
   if (open.empty()) return;
   std::vector<std::string> shown;
@@ -109,7 +138,7 @@ PluginChoice plugin_choice(const Reader& read, const std::string& block, bool ab
   choice.type = read.at(type_path).is_null() ? "" : read.at(type_path).as_string();
   choice.params = read.at("/" + block + "/params").as_dict();
   choice.is_auto = absent_is_auto && choice.type == "auto";
-  if (choice.type.empty() && !choice.params.empty())
+  if (choice.type.empty() && !choice.params.empty() && !read.is_unresolved(type_path))
     throw Error(ErrorCode::kConfig, read.where("/" + block) + "/" + block + " has params and no type",
                 std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
   return choice;
@@ -287,7 +316,9 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
     fill_precision(settings, read);
     check_precision(settings, read);
   });
-  attempt(mistakes, [&] { fill_batch(settings, document, read, world_size, rank_is_set); });
+  if (!mistakes || !read.lacks_batch()) attempt(mistakes, [&] { fill_batch(settings, document, read, world_size, rank_is_set); });
+  if (const std::string taken = read.defaults_for_auto(); !taken.empty())
+    result.notices.push_back("\"auto\" taken as its default: " + taken);
 
   settings.gradient_clipping = read.at("/gradient_clipping").as_number();
   settings.prescale_gradients = read.at("/prescale_gradients").as_bool();

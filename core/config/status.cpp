@@ -74,6 +74,11 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
       }
       return;
     }
+    // Where the whole section is not done, its switch is the one mistake.
+    if (enabled->status == Status::kUnsupported && is_given && !asks_for_nothing(*enabled, *given)) {
+      attempt(mistakes_, [&] { member(*enabled, *given); });
+      return;
+    }
   }
   for (const auto& [key, value] : members.entries()) {
     if (const Key* row = find_key(path.empty() ? key : path + "/" + key))
@@ -85,10 +90,12 @@ void StatusCheck::member(const Key& row, const Value& value) {
   if (row.is_section() && value.is_dict()) return section(value.as_dict(), std::string(row.path));
   if (row.status == Status::kActive || asks_for_nothing(row, value)) return;
   const std::string path = "/" + std::string(row.path);
+  if (stage_ < 3 && path == "/zero_optimization/offload_optimizer/ratio") return;  // resolve refuses it
   if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
   if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", path);
   if (row.status == Status::kWithNvme) return has_nvme_ ? void() : note("it belongs to the nvme offload of ZeRO", path);
   if (row.status == Status::kAtStage3 || row.status == Status::kNotAtStage3) {
+    if (stage_ > 0 && stage_ < 3 && path == "/zero_optimization/offload_param/device") return;  // resolve refuses it
     if (stage_ < 3) return note("it acts at ZeRO stage 3", path);
     if (row.status == Status::kAtStage3) return;
   }

@@ -33,6 +33,7 @@ void rethrow_as_ours(const char* call) {
                 "what failed may be an earlier operator: a device reports late. An index out of range is the usual reason; the "
                 "process cannot use the device any more, resume from the last checkpoint in a new one");
   } catch (const c10::Error& error) {
+    if (const auto ours = error_of(error)) throw *ours;
     // The host's allocator has no exception type of its own.
     if (std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") == std::string::npos) throw;
     throw out_of_memory(call, first_line(error));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/absent_storage.h"
 #include "zero/observer.h"
 #include "zero/residency.h"
 
@@ -21,6 +22,18 @@ namespace gannet::zero {
 namespace {
 
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+// Below kKey: of threads whose operators bring no parameters, and say of one that is not here which it is.
+constexpr c10::DispatchKey kTellKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+// A read of bytes that are not here is LibTorch's error, from deep within the operator; from here on it is ours.
+void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (const c10::Error& error) {
+    if (const auto ours = absent_bytes_error(error)) throw *ours;
+    throw;
+  }
+}
 
 struct Watched {
   Residency* residency;
@@ -186,7 +199,7 @@ class Uses {
 
 template <class Run>
 void run_with_parameters(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Run run) {
-  const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kTellKey}));
   if (builder && !takes_tensors(op, stack)) builder->before_making();
   Uses uses;
   {
@@ -232,10 +245,10 @@ void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::Dispat
   const auto run = [&] {
     if (is_composite(op, below)) {
       const Inside inside;
-      return op.redispatchBoxed(below, stack);
+      return redispatch(op, below, stack);
     }
-    const c10::impl::ExcludeDispatchKeyGuard once(kKey);
-    observer.on_operator(op, *stack, [&] { op.redispatchBoxed(below, stack); });
+    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kTellKey}));
+    observer.on_operator(op, *stack, [&] { redispatch(op, below, stack); });
   };
   if (Inside::is_here())
     run();
@@ -244,23 +257,33 @@ void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::Dispat
 }
 
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTellKey);
   // The whole backward pass is inside this one, and takes this thread's state along.
   static const c10::OperatorName kBackward("aten::_backward", "");
-  if (op.operator_name() == kBackward) return op.redispatchBoxed(below, stack);
+  if (op.operator_name() == kBackward) return redispatch(op, below, stack);
   if (observing.load(std::memory_order_relaxed) > 0)
     if (Observer* const observer = observer_here()) return run_observed(*observer, op, below, stack);
-  run_with_parameters(op, *stack, [&] { op.redispatchBoxed(below, stack); });
+  run_with_parameters(op, *stack, [&] { redispatch(op, below, stack); });
+}
+
+void on_operator_elsewhere(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(kTellKey);
+  redispatch(op, keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTellKey), stack);
 }
 
 void register_once() {
   static const c10::RegistrationHandleRAII* const forever =
       new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
           kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
+  static const c10::RegistrationHandleRAII* const elsewhere =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+          kTellKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator_elsewhere>(),
+          "gannet: says which parameter is away"));
   static_cast<void>(forever);
+  static_cast<void>(elsewhere);
 }
 
-thread_local int armed = 0;
+thread_local int armed = 0, telling = 0;
 
 }  // namespace
 
@@ -320,6 +343,15 @@ Interception::Interception() {
 
 Interception::~Interception() {
   if (is_of_this_thread() && --armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
+}
+
+Telling::Telling() {
+  register_once();
+  if (telling++ == 0) c10::impl::tls_set_dispatch_key_included(kTellKey, true);
+}
+
+Telling::~Telling() {
+  if (thread_ == std::this_thread::get_id() && --telling == 0) c10::impl::tls_set_dispatch_key_included(kTellKey, false);
 }
 
 }  // namespace gannet::zero

@@ -7,8 +7,9 @@
 //
 // How: a boxed fallback on a dispatch key above all others, which is included in the thread's state (LibTorch carries that state
 // into autograd's threads). It looks up the storages of the operator's tensors: views share them, so that t(weight), and what
-// autograd saved of it, are found too. What it cannot see: addresses taken earlier, and threads that have not armed it; both
-// read a storage without bytes, which throws and names the parameter (tensor/absent_storage.h).
+// autograd saved of it, are found too. What it cannot see: addresses that are asked for without an operator, and threads that
+// have not armed it; both read a storage without bytes, which throws and names the parameter (tensor/absent_storage.h). What is
+// thrown is LibTorch's, and becomes ours where an operator is seen: by an Interception, or by the Telling of the engine's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,6 +48,19 @@ class Interception {
   ~Interception();
   Interception(const Interception&) = delete;
   bool is_of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+
+ private:
+  std::thread::id thread_ = std::this_thread::get_id();
+};
+
+// While it lives, an operator of its thread that reads a parameter which is not here throws gannet::Error (kOrder) with its name,
+// also where nothing is armed. It looks at nothing beforehand: an operator pays for one more call. On a second key, so that what
+// Interception includes and excludes stays as it is.
+class Telling {
+ public:
+  Telling();
+  ~Telling();
+  Telling(const Telling&) = delete;
 
  private:
   std::thread::id thread_ = std::this_thread::get_id();

@@ -16,7 +16,8 @@ Residency::~Residency() {
   for (size_t p = 0; p < residents_.size(); ++p) {
     if (residents_[p].state == State::kComing) source_.drop(p);
     take_bytes(*residents_[p].tensor.storage().unsafeGetStorageImpl(),
-               "parameter '" + residents_[p].name + "' went with the engine that had its shards");
+               "parameter '" + residents_[p].name +
+                   "' went with the engine that had its shards: keep the engine as long as its module is used");
   }
 }
 

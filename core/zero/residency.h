@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/interception.h"
 #include "zero/trace.h"
 
 namespace gannet::zero {
@@ -97,6 +98,7 @@ class Residency {
   void make_room(int64_t numel);
   at::Tensor take_memory(const Resident& resident);
 
+  const Telling telling_;  // on the thread of the program that made the engine
   Source& source_;
   Limits limits_;
   std::vector<Resident> residents_;

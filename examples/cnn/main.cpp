@@ -137,11 +137,9 @@ int train(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return train(argc, argv);
-  } catch (const gannet::Error& error) {
-    std::cerr << "cnn: " << error.what() << '\n';
-    return error.exit_code();
-  } catch (const std::exception& error) {  // LibTorch's
-    std::cerr << "cnn: " << error.what() << '\n';
-    return 1;
+  } catch (const std::exception& error) {  // Gannet's, or LibTorch's
+    const auto ours = gannet::error_of(error);
+    std::cerr << "cnn: " << (ours ? ours->what() : error.what()) << '\n';
+    return ours ? ours->exit_code() : 1;
   }
 }

@@ -3,6 +3,7 @@
 //   gpt2                                                              a small one from scratch, on text this machine has
 //   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
 //   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
+//   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process writes a text of its own
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
 // The samples' order: micro-batch a of a step on rank r of W takes the samples seen + (a W + r) B ... + B - 1, with a micro-batch
@@ -10,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <gannet/gannet.h>
 #include <malloc.h>
 
@@ -58,13 +60,13 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
   engine.eval();
   const int64_t ranks = engine.world_size(), batch = engine.train_micro_batch_size_per_gpu();
   const int64_t rounds = std::max<int64_t>(1, tokens.size() / (length * batch * ranks));
-  double loss = 0;
+  at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
   for (int64_t round = 0; round < rounds; ++round) {
     const Batch samples = tokens.batch((round * ranks + engine.rank()) * batch, batch, length);
-    loss += engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device())).item().toDouble() / rounds;
+    losses += engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
   }
   engine.train();
-  return engine.mean(loss);
+  return engine.mean(losses.item<double>() / static_cast<double>(rounds));
 }
 
 // False: a signal asked to stop, and what is needed to go on was saved.
@@ -87,6 +89,7 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
     const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
     gannet::StepResult result;
+    at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
     for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
       const int64_t first = seen + (micro_batch * ranks + rank) * batch;
       const Batch samples = tokens.batch(first, batch, length);
@@ -95,9 +98,9 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
       engine.count("tokens", batch * length);
       report.loss_scale = engine.loss_scale();
       result = engine.step();
-      report.loss += loss.item().toDouble() / accumulation;
+      losses += loss.detach();  // read once a step: reading a number waits for the device
     }
-    report.loss = engine.mean(report.loss);
+    report.loss = engine.mean(losses.item<double>() / static_cast<double>(accumulation));
     report.grad_norm = engine.get_global_grad_norm();
     report.skipped = !result.applied;
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -112,12 +115,23 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
   return !is_stopped;
 }
 
-void show_text(GptImpl& model, const Options& options) {
-  std::vector<int64_t> prompt;
-  for (const unsigned char byte : options.prompt.empty() ? std::string("\n") : options.prompt) prompt.push_back(byte);
-  const int64_t vocabulary = model.options().vocabulary;
-  std::cout << "text it wrote:\n"
-            << options.prompt << to_text(generate(model, prompt, options.generate, options.seed), vocabulary) << std::endl;
+// Each rank writes a text of its own; they are printed in the order of the ranks.
+void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
+  at::NoGradGuard no_grad;
+  engine.eval();
+  const uint32_t rank = engine.rank(), ranks = engine.world_size();
+  const std::string prompt = options.prompts.empty() ? "" : options.prompts[rank % options.prompts.size()];
+  std::vector<int64_t> tokens;
+  for (const unsigned char byte : prompt.empty() ? std::string("\n") : prompt) tokens.push_back(byte);
+  const GptOptions& architecture = engine.module()->options();
+  const auto next_logits = [&](const at::Tensor& context) { return engine.forward(context.to(engine.device())); };
+  const auto written = generate(next_logits, architecture.positions, tokens, options.generate, options.seed + rank);
+  for (uint32_t turn = 0; turn < ranks; ++turn) {
+    if (turn == rank)
+      std::cout << (ranks > 1 ? "text that rank " + std::to_string(rank) + " wrote:\n" : "text it wrote:\n") << prompt
+                << to_text(written, architecture.vocabulary) << std::endl;
+    engine.mean(0);  // all ranks are here before the next one prints
+  }
 }
 
 // A folder that cannot be written is told now, and not at the first checkpoint.
@@ -175,7 +189,7 @@ int run(const Options& options) {
       std::cout << "saved the model to " << options.save_model << std::endl;
     }
   }
-  if (first_rank && options.generate > 0) show_text(*engine->module(), options);
+  if (options.generate > 0) show_text(*engine, options);
   return 0;
 }
 
@@ -187,11 +201,9 @@ int main(int argc, char** argv) {
     const gpt2::Options options = gpt2::parse_options(argc, argv);
     if (!options.give_memory_back) gpt2::keep_freed_memory();
     return gpt2::run(options);
-  } catch (const gannet::Error& error) {
-    std::cerr << "gpt2: " << error.what() << '\n';
-    return error.exit_code();
   } catch (const std::exception& error) {
-    std::cerr << "gpt2: " << error.what() << '\n';
-    return 70;
+    const auto ours = gannet::error_of(error);
+    std::cerr << "gpt2: " << (ours ? ours->what() : error.what()) << '\n';
+    return ours ? ours->exit_code() : 70;
   }
 }

@@ -59,9 +59,11 @@ AttentionImpl::AttentionImpl(const GptOptions& options, int64_t layer)
 
 Tensor AttentionImpl::forward(const Tensor& x, int64_t batch) {
   const int64_t rows = x.size(0), width = x.size(1);
+  // Unbound, not indexed: backward puts the three gradients into one tensor, where three selects add up three of its size.
   const auto qkv = c_attn_->forward(x)
                        .view({batch, rows / batch, 3, heads_, width / heads_})
-                       .permute({2, 0, 3, 1, 4});  // [3, B, heads, T, width/heads]
+                       .permute({2, 0, 3, 1, 4})  // [3, B, heads, T, width/heads]
+                       .unbind();
   const Tensor y = operators_.causal_attention(qkv[0], qkv[1], qkv[2], is_training() ? dropout_ : 0, scale_);
   return c_proj_->forward(y.transpose(1, 2).reshape({rows, width}));
 }
@@ -133,7 +135,7 @@ Tensor GptImpl::logits(const Tensor& tokens) {
       .view({tokens.size(0), tokens.size(1), -1});
 }
 
-Tensor GptImpl::next_logits(const Tensor& tokens) {
+Tensor GptImpl::forward(const Tensor& tokens) {
   const Tensor hidden = transformer_->forward(tokens).view({tokens.size(0), tokens.size(1), -1});
   return at::matmul(hidden.select(1, -1), transformer_->token_embedding().t());
 }

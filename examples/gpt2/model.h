@@ -110,8 +110,9 @@ class GptImpl : public torch::nn::Module {
 
   /// Mean cross entropy in fp32 over all B*T targets.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets);
-  at::Tensor logits(const at::Tensor& tokens);       // [B, T] -> [B, T, vocabulary]
-  at::Tensor next_logits(const at::Tensor& tokens);  // [B, T] -> [B, vocabulary], of the last position
+  /// What follows: [B, T] -> [B, vocabulary], of the last position.
+  at::Tensor forward(const at::Tensor& tokens);
+  at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
   const GptOptions& options() const { return options_; }
 
  private:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -71,7 +72,7 @@ class WideAffine : public torch::autograd::Function<WideAffine> {
 class HeadLoss : public torch::autograd::Function<HeadLoss> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
-    const auto dtype = hidden.scalar_type(), wide = product_dtype(dtype);
+    const auto dtype = hidden.scalar_type(), wide = head_dtype(dtype);
     const Tensor h = hidden.to(wide);
     variable_list saved{hidden, weight, targets, Tensor()};
     std::vector<Tensor> parts;  // log-sum-exp of each chunk, [N] fp32
@@ -92,7 +93,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2];
     const int64_t tokens = hidden.size(0);
-    const auto dtype = hidden.scalar_type(), wide = product_dtype(dtype);
+    const auto dtype = hidden.scalar_type(), wide = head_dtype(dtype);
     const Tensor scale = grads[0] / tokens;
     const Tensor log_total = saved[3].unsqueeze(1);
     // d loss / d logits = (softmax - one-hot) * scale; the scale is applied to the small factors of the products.
@@ -118,6 +119,9 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   }
 
  private:
+  // The scale of the loss over the number of tokens, times a hidden value, may lie outside of fp16's range.
+  static at::ScalarType head_dtype(at::ScalarType dtype) { return dtype == at::kHalf ? at::kFloat : product_dtype(dtype); }
+
   struct Chunk {
     int64_t begin, size;
   };
@@ -132,16 +136,29 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
 
 }  // namespace
 
-at::ScalarType product_dtype(at::ScalarType dtype) {
-  if (dtype == at::kHalf) return at::kFloat;
-  if (dtype != at::kBFloat16) return dtype;
+Products products_here() {
 #if defined(__x86_64__)
-  // AMD's bf16 dot product runs at twice the fp32 rate; Intel's without the AMX tiles at half of it.
-  static const bool full_rate = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
-  return full_rate ? dtype : at::kFloat;
+  // Every processor with AMX tiles for bf16 has AVX-512's bf16 dot products too, and with AMX for fp16 its fp16.
+  static const Products products{__builtin_cpu_supports("avx512bf16") != 0, __builtin_cpu_supports("avx512fp16") != 0};
+  return products;
 #else
-  return dtype;
+  return {.bf16 = true, .fp16 = false};
 #endif
+}
+
+at::ScalarType product_dtype(at::ScalarType dtype, Products products) {
+  if (dtype == at::kBFloat16) return products.bf16 ? dtype : at::kFloat;
+  if (dtype == at::kHalf) return products.fp16 ? dtype : at::kFloat;
+  return dtype;
+}
+
+Tensor padded_logits(const Tensor& hidden, const Tensor& weight) {
+  constexpr int64_t kMultiple = 64;
+  const int64_t vocabulary = weight.size(0), padding = (kMultiple - vocabulary % kMultiple) % kMultiple;
+  if (padding == 0) return at::mm(hidden, weight.t());
+  Tensor mask = at::zeros({vocabulary + padding}, hidden.options().requires_grad(false));
+  mask.narrow(0, vocabulary, padding).fill_(-std::numeric_limits<double>::infinity());
+  return at::addmm(mask, hidden, at::constant_pad_nd(weight, {0, 0, 0, padding}).t());
 }
 
 bool Operators::widens(const Tensor& x) const {
@@ -165,7 +182,7 @@ Tensor Operators::gelu_tanh(const Tensor& x) const {
 Tensor Operators::head_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets) const {
   if (!plain_ && hidden.is_cpu() && hidden.scalar_type() != at::kDouble && hidden.scalar_type() == weight.scalar_type())
     return HeadLoss::apply(hidden, weight, targets.contiguous());
-  const Tensor logits = at::mm(hidden, weight.t());
+  const Tensor logits = plain_ ? at::mm(hidden, weight.t()) : padded_logits(hidden, weight);
   return at::cross_entropy_loss(logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat), targets);
 }
 

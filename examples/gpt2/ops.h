@@ -1,8 +1,8 @@
 // The operations in which a GPT on a CPU spends its time, as autograd functions.
 //
 // They compute what the plain operators compute. They save time where LibTorch's plain way is slow: 16-bit products on
-// processors whose fp32 units are faster, and the 50,257 logits per token that would be written and read eight times over.
-// On other devices the plain operators run.
+// processors that have none, and the 50,257 logits per token that would be written and read eight times over. On other devices
+// the plain operators run, over a vocabulary padded to a multiple of 64: odd rows would cost the products their vector loads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,8 +39,19 @@ class Operators {
   bool plain_;
 };
 
-/// The dtype in which this CPU multiplies matrices of `dtype` fastest: fp32 for 16-bit tensors on processors without
-/// full-rate instructions for them. A rule on the processor's features, not a measurement: every run decides alike.
-at::ScalarType product_dtype(at::ScalarType dtype);
+/// Products of 16-bit matrices that a processor has instructions for, AMX included.
+struct Products {
+  bool bf16 = false, fp16 = false;
+};
+/// Of this processor. A rule on its features, not a measurement: every run decides alike.
+Products products_here();
+
+/// The dtype in which a CPU with such products multiplies matrices of `dtype`: fp32 for the 16-bit ones that it lacks.
+at::ScalarType product_dtype(at::ScalarType dtype, Products products = products_here());
+
+/// hidden weight^T over a vocabulary that is padded to a multiple of 64 rows: [N, padded]. The logits of the rows that `weight`
+/// lacks are minus infinity, so that no softmax sees them and no gradient flows into them. The parameter itself is not padded:
+/// files and checkpoints hold the vocabulary alone. hidden: [N, width], weight: [vocabulary, width] of the same dtype.
+at::Tensor padded_logits(const at::Tensor& hidden, const at::Tensor& weight);
 
 }  // namespace gpt2

@@ -45,9 +45,11 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--positions", options.architecture.positions, "longest sequence of a new model")->capture_default_str();
   app.add_option("--seed", options.seed, "seed of a new model's weights, of dropout and of generation")->capture_default_str();
-  auto* generate =
-      app.add_option("--generate", options.generate, "tokens to write after training")->check(CLI::NonNegativeNumber);
-  app.add_option("--prompt", options.prompt, "text that the generated one goes on from");
+  auto* generate = app.add_option("--generate", options.generate, "tokens that each process writes after training")
+                       ->check(CLI::NonNegativeNumber);
+  app.add_option("--prompt", options.prompts, "text that the generated one goes on from; given again: for the next process")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   auto* validation = app.add_option("--validation-fraction", options.validation_fraction,
                                     "share of the tokens, from their end, that is held out")
                          ->check(CLI::Range(0.0, 0.5));

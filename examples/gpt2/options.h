@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model.h"
 
@@ -27,8 +28,8 @@ struct Options {
   // Of a new model. 0.02 is made for widths of 768 and more: a narrow model learns several times faster from larger weights.
   GptOptions architecture{.width = 128, .initializer_range = 0.06};
   uint64_t seed = 7;
-  int64_t generate = 0;  // tokens to write after training
-  std::string prompt;
+  int64_t generate = 0;              // tokens to write after training
+  std::vector<std::string> prompts;  // rank r goes on from number r modulo their count
   double validation_fraction = 0;
   gannet::ConfigArguments config;
 };

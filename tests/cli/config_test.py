@@ -1,12 +1,22 @@
 """gannet config check | resolve as a person runs them: every mistake at once, plugins and all. And checkpoint list's exit code."""
+import pathlib
+import shutil
+import tempfile
 import unittest
 
-from support import Case
+from support import BUILD, Case
 
 PLAIN = '{"train_micro_batch_size_per_gpu": 1, %s}'
 
 
 class Config(Case):
+    def on_a_drive(self):
+        """A folder with a folder `data`, where files can be read past the cache: /tmp may be in memory."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="cli-drive-", dir=BUILD)).resolve()
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "data").mkdir()
+        return folder
+
     def check(self, text, *options, code):
         return self.gannet("config", "check", self.write("c.json", text), *options, code=code)
 
@@ -65,6 +75,74 @@ class Config(Case):
         self.assertRegex(self.gannet("config", "resolve", config, "--set", "optimizer.params.betas=[0.9,", code=2), "the value is not JSON.*\n.*in quotes for the shell")
         self.assertIn("--set: parameter 'betas' of optimizer plugin AdamW", self.gannet("config", "check", config, "--set", "optimizer.params.betas=[2,2]", code=2))
         self.assertIn("--set: unknown key 'gradient_cliping'", self.gannet("config", "check", config, "--set", "gradient_cliping=1", code=2))
+
+    def test_an_auto_that_becomes_a_default_is_said(self):
+        text = self.check(PLAIN % '"bf16": {"enabled": "auto"}', code=0)
+        self.assertEqual(text, 'c.json: ok\n  "auto" taken as its default: /bf16/enabled = false\n')
+        text = self.check('{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto", '
+                          '"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}, "fp16": "auto", "accelerator": {"type": "auto"}}', code=0)
+        self.assertIn('  "auto" taken as its default: /gradient_accumulation_steps = 1, /fp16 = {}, /zero_optimization/reduce_bucket_size = 500000000\n', text)
+        computed = '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto"}'
+        self.assertEqual(self.check(computed, code=0), "c.json: ok\n")
+        text = self.check(PLAIN % '"zero_optimization": {"cpu_offload": "auto"}', code=0)
+        self.assertIn('"auto" taken as its default: /zero_optimization/cpu_offload = false\n', text)
+
+    def test_names_that_texts_use_lead_to_the_key(self):
+        for member, meant in (('"train_micro_batch_size": 1', "'train_micro_batch_size_per_gpu'"), ('"bfp16": {"enabled": true}', "'bf16'"),
+                              ('"fp16": {"clip": 1.0}', "'gradient_clipping' at the top level"), ('"fp16.clip": 1.0', "'gradient_clipping'"),
+                              ('"fp16.loss_scale": 8', "'loss_scale' in /fp16"), ('"max_grad_norm": 1', "'gradient_clipping'"),
+                              ('"gradient_accumulation": 2', "'gradient_accumulation_steps'"), ('"zero_stage": 2', "'stage' in /zero_optimization"),
+                              ('"fp16": {"initial": 4}', "'initial_scale_power'"),
+                              ('"flops_profiler": {"module": 1}', "'module_depth'")):
+            with self.subTest(member):
+                text = self.check("{%s}" % member, "--no-plugins", code=2)
+                self.assertIn(f"; did you mean {meant}?\n  (add a leading underscore", text)
+        text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params": {"warmup": 3}}', code=2)
+        self.assertIn("; did you mean 'warmup_min_lr', 'warmup_max_lr', 'warmup_num_steps' or 'warmup_type'?", text)
+
+    def test_a_fractional_size_is_rounded_down_and_said(self):
+        text = self.check(PLAIN % '"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 943718.4}', code=0)
+        self.assertRegex(text, r"^c\.json: ok\n  c\.json:1:\d+: /zero_optimization/stage3_prefetch_bucket_size = 943718\.4 is rounded down to 943718: a size is a whole number\n$")
+        resolved = self.gannet("config", "resolve", "c.json", code=0)
+        self.assertRegex(resolved, r"/zero_optimization/stage3_prefetch_bucket_size = 943718 +#")
+        self.assertNotIn("rounded", self.check(PLAIN % '"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 5e8}', code=0))
+        for member in ('"steps_per_print": 5.5', '"zero_optimization": {"stage": 0.5}', '"zero_optimization": {"reduce_bucket_size": -0.5}',
+                       '"aio": {"queue_depth": 8.5}', '"aio": {"block_size": 0.5}'):
+            with self.subTest(member):
+                self.assertRegex(self.check(PLAIN % member, code=2), r"must be an integer ?[^,]*, found -?\d+\.5\n")
+
+    def test_one_mistake_is_told_once(self):
+        for members, mistake in (('"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}',
+                                  'nothing gives a value to these "auto"s'),
+                                 ('"train_batch_size": 8, "optimizer": {"type": "auto", "params": {"lr": 1}}', 'nothing gives a value to this "auto"'),
+                                 ('"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}}', "clipping is the engine's work"),
+                                 ('"train_batch_size": 8, "wandb": {"enabled": true, "project": "gannets", "team": "x"}', "/wandb/enabled = true"),
+                                 ('"train_batch_size": 8, "zero_optimization": {"offload_optimizer": {"device": "none", "ratio": 0.5}}', "offload_optimizer.ratio below 1"),
+                                 ('"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}', "offload_param belongs to ZeRO stage 3")):
+            with self.subTest(members):
+                text = self.check("{%s}" % members, code=2)
+                mistakes = [line for line in text.splitlines() if line.startswith("gannet: ") and " has 1 mistake;" not in line]
+                self.assertEqual(len(mistakes), 1, text)
+                self.assertIn(mistake, mistakes[0])
+                self.assertNotIn("no effect", text)
+
+    def test_schedule_needs_no_batch_size(self):
+        without = '"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.5, "warmup_num_steps": 2, "warmup_type": "linear"}}'
+        rows = self.gannet("schedule", self.write("c.json", PLAIN % without), "--steps", "3", code=0)
+        self.assertRegex(rows, r"^step,lr\n0,")
+        for batch in ("", '"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", ',
+                      '"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, '):
+            self.assertEqual(self.gannet("schedule", self.write("c.json", "{%s%s}" % (batch, without)), "--steps", "3", code=0), rows)
+        self.write("c.json", '{"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}')
+        self.assertIn('gannet: nothing gives a value to this "auto": /optimizer/params/lr', self.gannet("schedule", "c.json", "--steps", "3", code=2))
+
+    def test_bench_nvme_takes_a_relative_folder(self):
+        drive = self.on_a_drive()
+        text = self.gannet("bench", "nvme", "data", "--size", "4M", "--block_size", "1M", "--rounds", "1", code=0, cwd=drive)
+        self.assertIn('"aio": {', text)
+        self.assertEqual(list((drive / "data").iterdir()), [], "what it wrote is gone")
+        text = self.gannet("bench", "nvme", "none", "--size", "4M", "--block_size", "1M", code=None, cwd=drive)
+        self.assertIn(f"{drive}/none", text)
 
     def test_checkpoint_list_ends_with_3_where_one_is_broken(self):
         (self.folder / "run1" / "step1").mkdir(parents=True)

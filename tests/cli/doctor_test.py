@@ -159,6 +159,28 @@ class Doctor(Case):
         self.assertRegex(text, r"bad\.json:1:\d+: optimizer plugin AdamW has no parameter 'lrr'; did you mean 'lr'\?")
         self.assertIn("does not exist", self.gannet("doctor", "--config", "none.json", code=1))
 
+    def test_a_report_holds_the_config(self):
+        home = self.folder / "wandas_home"
+        home.mkdir()
+        text = """{
+  // of wanda42, in %s/data
+  "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": "auto"},
+  "comet": {"enabled": false, "api_key": "swordfish"}, "_hub_token" : "s3cret",
+  "_note": "```"
+}
+""" % home
+        self.write("ds.json", text)
+        variables = {"HOME": str(home), "USER": "wanda42"}
+        report = self.gannet("doctor", "--report", "--config", "ds.json", **variables)
+        expected = text.replace("wanda42", "<user>").replace(str(home), "~").replace("swordfish", "<hidden>").replace("s3cret", "<hidden>")
+        self.assertTrue(report.endswith("\n**ds.json**\n\n````jsonc\n" + expected + "````\n"), report)
+        self.assertIn("- ds.json: ok for 1 process", report)
+        self.assertIn('"auto" taken as its default: /bf16/enabled = false', report)
+        self.assertNotIn("jsonc", self.gannet("doctor", "--report", **variables))
+        self.write("broken.json", '{"a": \x1b[31m')
+        report = self.gannet("doctor", "--report", "--config", "broken.json", code=1)
+        self.assertTrue(report.endswith('```jsonc\n{"a": ?[31m\n```\n'), report)
+
     def test_says_which_variables_of_a_launcher_contradict_one_another(self):
         text = self.gannet("doctor", code=1, RANK="3", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
         self.assertRegex(text, r"problems?:\n +1\. .*RANK")

@@ -16,9 +16,9 @@ class Case(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-cli-")).resolve()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def gannet(self, *arguments, code=None, **variables):
+    def gannet(self, *arguments, code=None, cwd=None, **variables):
         """What a call prints, stdout and stderr together, in a folder of its own; `code` is the exit code that is expected."""
-        done = subprocess.run([GANNET, *arguments], cwd=self.folder, env={**os.environ, **variables}, text=True,
+        done = subprocess.run([GANNET, *arguments], cwd=cwd or self.folder, env={**os.environ, **variables}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
         if code is not None:
             self.assertEqual(done.returncode, code, done.stdout)

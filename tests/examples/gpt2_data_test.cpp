@@ -12,6 +12,7 @@
 
 #include "data.h"
 #include "generate.h"
+#include "model.h"
 #include "report.h"
 
 namespace gpt2 {
@@ -100,10 +101,11 @@ TEST_F(Gpt2Data, a_metrics_line_has_the_keys_that_others_read) {
 TEST_F(Gpt2Data, generation_is_repeatable_and_goes_past_the_models_positions) {
   at::manual_seed(1);
   Gpt model(GptOptions{.positions = 8, .width = 16, .layers = 1, .heads = 2});
-  const auto text = generate(*model, {10}, 20, 5);
+  const auto next_logits = [&](const at::Tensor& tokens) { return model->forward(tokens); };
+  const auto text = generate(next_logits, 8, {10}, 20, 5);
   EXPECT_EQ(text.size(), 20u);
-  EXPECT_EQ(text, generate(*model, {10}, 20, 5));
-  EXPECT_NE(text, generate(*model, {10}, 20, 6));
+  EXPECT_EQ(text, generate(next_logits, 8, {10}, 20, 5));
+  EXPECT_NE(text, generate(next_logits, 8, {10}, 20, 6));
   EXPECT_EQ(to_text({'a', 0, '\n'}, 256), "a?\n");
 }
 

@@ -3,12 +3,15 @@
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/optim/adamw.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model.h"
 #include "model_io.h"
@@ -92,7 +95,7 @@ TEST(Gpt2, logits_and_loss_equal_hugging_faces) {
   const auto logits = model->logits(tokens().narrow(1, 0, 24));
   EXPECT_EQ(logits.sizes().vec(), (std::vector<int64_t>{2, 24, 256}));
   for (int i = 0; i < 8; ++i) EXPECT_NEAR(logits[1][23][i].item<float>(), expected()["logits"][i].get<float>(), 5e-6);
-  EXPECT_TRUE(at::allclose(model->next_logits(tokens().narrow(1, 0, 24)), logits.select(1, -1), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(model->forward(tokens().narrow(1, 0, 24)), logits.select(1, -1), 1e-5, 1e-6));
   expect_near_relative(loss_of(model).item<double>(), expected()["loss"], 1e-6, "loss");
 }
 
@@ -160,6 +163,64 @@ TEST(Gpt2, the_chunked_head_equals_plain_operators_in_every_dtype) {
   }
 }
 
+TEST(Gpt2, a_padded_vocabulary_changes_neither_loss_nor_gradients) {
+  at::manual_seed(5);
+  for (const int64_t vocabulary : {100, 128, 257}) {
+    const auto hidden = at::randn({40, 16}), weight = at::randn({vocabulary, 16}),
+               targets = at::randint(0, vocabulary, {40}, at::kLong);
+    for (auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const double tolerance = dtype == at::kDouble ? 1e-14 : dtype == at::kFloat ? 1e-6 : 1e-2;
+      const auto h = hidden.to(dtype).detach().requires_grad_(), w = weight.to(dtype).detach().requires_grad_();
+      const auto logits = padded_logits(h, w);
+      EXPECT_EQ(logits.size(1), (vocabulary + 63) / 64 * 64);
+      const auto loss = at::cross_entropy_loss(logits.to(at::kDouble), targets);
+      loss.backward();
+      const auto h_plain = h.detach().to(at::kDouble).requires_grad_(), w_plain = w.detach().to(at::kDouble).requires_grad_();
+      const auto plain = at::cross_entropy_loss(at::mm(h_plain, w_plain.t()), targets);
+      plain.backward();
+      expect_near_relative(loss.item<double>(), plain.item<double>(), tolerance, "loss");
+      EXPECT_EQ(w.grad().sizes(), weight.sizes());
+      EXPECT_LT((h.grad() - h_plain.grad()).norm().item<double>(), 2 * tolerance * h_plain.grad().norm().item<double>()) << dtype;
+      EXPECT_LT((w.grad() - w_plain.grad()).norm().item<double>(), 2 * tolerance * w_plain.grad().norm().item<double>()) << dtype;
+    }
+  }
+}
+
+TEST(Gpt2, the_padding_is_in_no_file) {
+  GptOptions options{.vocabulary = 257, .positions = 8, .width = 16, .layers = 1, .heads = 2};
+  Gpt model(options);
+  model->to(at::kDouble);  // the operators that run on other devices
+  const auto some = tokens().narrow(1, 0, 8);
+  model->forward(some, some).backward();
+  EXPECT_EQ(model->forward(some).sizes().vec(), (std::vector<int64_t>{2, 257}));
+  const auto parameters = model->named_parameters();
+  EXPECT_EQ(parameters["transformer.wte.weight"].sizes().vec(), (std::vector<int64_t>{257, 16}));
+  const auto folder = (fs::temp_directory_path() / ("gannet-gpt2-padded-" + std::to_string(::getpid()))).string();
+  gannet::NamedTensors written;
+  for (const auto& item : parameters) written.emplace_back(item.key(), item.value());
+  save_model(folder, options, "", written);
+  EXPECT_EQ(gannet::load_safetensors(folder + "/model.safetensors").at("transformer.wte.weight").size(0), 257);
+  EXPECT_EQ(load_model(folder).model->options().vocabulary, 257);
+  fs::remove_all(folder);
+}
+
+TEST(Gpt2, products_are_widened_only_where_the_processor_lacks_them) {
+  const Products none{}, dot{.bf16 = true}, all{.bf16 = true, .fp16 = true};
+  EXPECT_EQ(product_dtype(at::kBFloat16, none), at::kFloat);
+  EXPECT_EQ(product_dtype(at::kHalf, none), at::kFloat);
+  EXPECT_EQ(product_dtype(at::kBFloat16, dot), at::kBFloat16);  // AMD's and Intel's dot products, and AMX
+  EXPECT_EQ(product_dtype(at::kHalf, dot), at::kFloat);
+  EXPECT_EQ(product_dtype(at::kHalf, all), at::kHalf);
+  for (const auto& products : {none, dot, all})
+    for (auto wide : {at::kFloat, at::kDouble}) EXPECT_EQ(product_dtype(wide, products), wide);
+#if defined(__x86_64__)
+  std::ifstream cpuinfo("/proc/cpuinfo");  // the kernel's own list
+  const std::string text(std::istreambuf_iterator<char>(cpuinfo), {});
+  EXPECT_EQ(products_here().bf16, text.find(" avx512_bf16") != std::string::npos);
+  EXPECT_EQ(products_here().fp16, text.find(" avx512_fp16") != std::string::npos);
+#endif
+}
+
 TEST(Gpt2, sixteen_bit_products_equal_those_of_wide_ones_rounded) {
   at::manual_seed(4);
   const auto x = at::randn({7, 12}), weight = at::randn({12, 5}), bias = at::randn({5}), grad = at::randn({7, 5});
@@ -183,6 +244,23 @@ TEST(Gpt2, the_tied_weight_gets_one_dense_gradient) {
   auto model = load_model(kTiny).model;
   loss_of(model).backward();
   EXPECT_FALSE(model->named_parameters()["transformer.wte.weight"].grad().is_sparse());
+}
+
+TEST(Gpt2, the_gradients_of_query_key_and_value_are_put_together_once) {
+  auto model = load_model(kTiny).model;
+  std::map<std::string, int> nodes;
+  std::set<torch::autograd::Node*> seen;
+  const auto loss = loss_of(model);
+  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    ++nodes[node->name()];
+    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  EXPECT_EQ(nodes["UnbindBackward0"], model->options().layers);
+  EXPECT_EQ(nodes["SelectBackward0"], 0) << "each would add a tensor of all three";
 }
 
 TEST(Gpt2, a_saved_model_loads_as_it_was) {

@@ -190,8 +190,9 @@ RANK_BODY(construction) {
   try {
     model->layers[0]->weight.norm();
     expect(false, "a parameter without an engine was read");
-  } catch (const c10::Error& error) {
-    expect(std::string(error.what()).find("give the model to gannet::initialize") != std::string::npos, error.what());
+  } catch (const gannet::Error& error) {
+    expect(error.code() == gannet::ErrorCode::kOrder && error.next_step() == "give the model to gannet::initialize",
+           error.what());
   }
   expect(torch::equal(train(model), plain), "trained as the model that was built whole");
 }

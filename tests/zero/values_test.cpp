@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <sstream>
+#include <thread>
 
 #include "engine/impl.h"
 #include "zero/support.h"
@@ -64,6 +67,70 @@ RANK_BODY(guards) {
     }
 }
 TEST(Values, GuardsHaveParametersWhole) { ranks::expect_all_succeed(run_ranks("guards", 2)); }
+
+// Takes the address of a parameter by itself: no operator, so nothing brings it.
+struct ByAddressImpl : torch::nn::Module {
+  ByAddressImpl() { weight = register_parameter("weight", torch::ones({37, 4})); }
+  torch::Tensor forward(const torch::Tensor& x) { return x * *weight.data_ptr<float>(); }
+  torch::Tensor weight;
+};
+
+// What `body` throws, as Gannet's, and whether it was LibTorch's own exception.
+std::pair<gannet::Error, bool> thrown_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    if (const auto ours = gannet::error_of(error)) return {*ours, !dynamic_cast<const gannet::Error*>(&error)};
+    return {gannet::Error(gannet::ErrorCode::kInternal, std::string("not ours: ") + error.what()), true};
+  }
+  return {gannet::Error(gannet::ErrorCode::kInternal, "nothing was thrown"), false};
+}
+
+RANK_BODY(a_read_outside) {
+  auto engine = gannet::initialize(make_net(1, 37), {.config = stage3()}).engine;
+  train(*engine, 1);
+  const torch::Tensor weight = engine->module()->second->weight;
+  const auto expect_named = [&](const std::function<void()>& body, bool by_libtorch, const std::string& what) {
+    const auto [error, is_theirs] = thrown_by(body);
+    expect(error.code() == gannet::ErrorCode::kOrder && error.exit_code() == 2, what + ": " + error.what());
+    ranks::same(error.message(), std::string("parameter 'second.weight' is shared out among the ranks (ZeRO stage 3)"), what);
+    contains(error.next_step(), "read it in forward or backward");
+    ranks::same(is_theirs, by_libtorch, what + ": thrown by LibTorch");
+  };
+  expect_named([&] { weight.norm(); }, false, "an operator");
+  expect_named([&] { weight.sum().item<float>(); }, false, "a number");
+  expect_named([&] { weight.clone(); }, false, "a copy");
+  expect_named([&] { weight.detach().t().contiguous(); }, false, "a view that was taken outside");
+  expect_named([&] { std::ostringstream() << weight; }, false, "printing");
+  {
+    torch::NoGradGuard no_grad;
+    expect_named([&] { weight.add_(1); }, false, "writing");
+  }
+  expect_named([&] { weight.data_ptr<float>(); }, true, "an address");
+  expect_named(
+      [&] {
+        std::exception_ptr thrown;
+        std::thread([&] {
+          try {
+            weight.norm();
+          } catch (...) {
+            thrown = std::current_exception();
+          }
+        }).join();
+        if (thrown) std::rethrow_exception(thrown);
+      },
+      true, "an operator of another thread");
+  // What reads no bytes goes through, and so does all that is no parameter.
+  ranks::same(weight.to(torch::kFloat).detach().view({-1}).numel(), int64_t{4 * 37}, "shapes");
+  expect(torch::ones({3}).sum().item<double>() == 3, "other tensors");
+  train(*engine, 1, 1);  // it trains on
+
+  auto by_address = gannet::initialize(std::make_shared<ByAddressImpl>(), {.config = stage3()}).engine;
+  const auto [error, is_theirs] = thrown_by([&] { by_address->forward(torch::ones({2})); });
+  expect(error.code() == gannet::ErrorCode::kOrder && !is_theirs, error.what());
+  contains(error.message(), "parameter 'weight' is shared out");
+}
+TEST(Values, ReadOutsideAreAnErrorWithTheParametersName) { ranks::expect_all_succeed(run_ranks("a_read_outside", 2)); }
 
 RANK_BODY(guard_mistakes) {
   auto engine = gannet::initialize(make_net(1, 37), {.config = stage3()}).engine;

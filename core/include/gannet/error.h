@@ -7,6 +7,7 @@
 /// take. A defect of Gannet itself is thrown as code kInternal with file and line by GANNET_CHECK (core/base/check.h).
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -53,5 +54,15 @@ class Error : public std::runtime_error {
   std::string message_;
   std::string next_step_;
 };
+
+/// What an exception says of Gannet: a gannet::Error as it is. LibTorch throws an exception of its own where the address of a
+/// parameter is asked for (`data_ptr()`) that is not in memory (ZeRO stage 3, outside of forward): here it is an Error(kOrder)
+/// with the parameter's name. nullopt for all others. For a program's last catch:
+///   catch (const std::exception& error) {
+///     const auto ours = gannet::error_of(error);
+///     std::cerr << (ours ? ours->what() : error.what()) << '\n';
+///     return ours ? ours->exit_code() : 1;
+///   }
+std::optional<Error> error_of(const std::exception& exception);
 
 }  // namespace gannet

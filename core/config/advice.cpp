@@ -1,0 +1,120 @@
+#include "config/advice.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "config/keys.h"
+
+namespace gannet::config {
+namespace {
+
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string parent_of(const Key& key) {
+  return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
+}
+
+// Names that belong into params, where no table lists them.
+struct Misplaced {
+  const char* name;
+  const char* advice;
+};
+constexpr Misplaced kMisplaced[] = {
+    {"lr", "it belongs in /optimizer/params"},
+    {"learning_rate", "write it as 'lr' in /optimizer/params"},
+    {"betas", "it belongs in /optimizer/params"},
+    {"eps", "it belongs in /optimizer/params"},
+    {"weight_decay", "it belongs in /optimizer/params"},
+    {"momentum", "it belongs in /optimizer/params"},
+    {"warmup_min_lr", "it belongs in /scheduler/params"},
+    {"warmup_max_lr", "it belongs in /scheduler/params"},
+    {"warmup_num_steps", "it belongs in /scheduler/params"},
+    {"warmup_type", "it belongs in /scheduler/params"},
+    {"total_num_steps", "it belongs in /scheduler/params"},
+};
+
+// What documents and other trainers call a key, and its path here. Spelling alone does not lead from one to the other: "bfp16"
+// is as near to fp16 as to bf16.
+struct OtherName {
+  const char* name;
+  const char* path;
+};
+constexpr OtherName kOtherNames[] = {
+    {"bfp16", "bf16"},
+    {"float16", "fp16"},
+    {"half", "fp16"},
+    {"check_overflow", "bf16/check_grad_overflow"},
+    {"init_scale", "fp16/initial_scale_power"},
+    {"initial_scale", "fp16/initial_scale_power"},
+    {"dynamic_loss_scale", "fp16/loss_scale"},
+    {"batch_size", "train_batch_size"},
+    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+    {"micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu"},
+    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"per_gpu_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"accumulation_steps", "gradient_accumulation_steps"},
+    {"grad_accum_steps", "gradient_accumulation_steps"},
+    {"clip", "gradient_clipping"},
+    {"clip_grad", "gradient_clipping"},
+    {"clip_grad_norm", "gradient_clipping"},
+    {"grad_clip", "gradient_clipping"},
+    {"max_grad_norm", "gradient_clipping"},
+    {"logging_steps", "steps_per_print"},
+    {"log_interval", "steps_per_print"},
+    {"optim", "optimizer"},
+    {"lr_scheduler", "scheduler"},
+    {"zero", "zero_optimization"},
+    {"zero_stage", "zero_optimization/stage"},
+};
+
+std::string did_you_mean(const Key& row, const std::string& section) {
+  const std::string parent = parent_of(row);
+  return "; did you mean " + in_quotes(row.name()) + (parent == section ? "" : " " + place_of(parent)) + "?";
+}
+
+// "fp16.loss_scale" as one key: a path in the way that --set writes it.
+const Key* row_of_path(const std::string& key, const std::string& section) {
+  if (key.find('.') == std::string::npos) return nullptr;
+  std::string path = (section.empty() ? "" : section + "/") + key;
+  std::replace(path.begin(), path.end(), '.', '/');
+  if (const Key* row = find_key(path)) return row;
+  const std::string last = path.substr(path.rfind('/') + 1);
+  for (const auto& [name, meant] : kOtherNames)
+    if (last == name) return find_key(meant);
+  return nullptr;
+}
+
+}  // namespace
+
+std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : "in /" + std::string(section); }
+
+std::string advice_for(const std::string& key, const std::string& section) {
+  std::vector<const Key*> elsewhere = keys_named(key);
+  const auto is_active = [](const Key* row) { return is_read(row->status); };
+  if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))
+    std::erase_if(elsewhere, [&](const Key* row) { return !is_active(row); });
+  if (!elsewhere.empty() && elsewhere.size() <= 2) {
+    std::vector<std::string> places;
+    for (const Key* row : elsewhere) places.push_back(place_of(parent_of(*row)));
+    return "; it belongs " + join(places, " or ");
+  }
+  for (const auto& [name, advice] : kMisplaced)
+    if (key == name) return std::string("; ") + advice;
+  for (const auto& [name, path] : kOtherNames)
+    if (lower(key) == name) return did_you_mean(*find_key(path), section);
+  if (const Key* row = row_of_path(key, section)) return did_you_mean(*row, section);
+  std::vector<std::string> names;
+  for (const Key* row : members_of(section)) {
+    names.emplace_back(row->name());
+    if (!row->alias.empty()) names.emplace_back(row->alias);
+  }
+  if (const std::string near = gannet::did_you_mean(key, names); !near.empty()) return near;
+  names.clear();
+  for (const Key* row : all_keys()) names.emplace_back(row->name());
+  if (key.size() < 6) return "";  // short words are near to too many
+  const auto near = nearest(key, names);
+  const auto rows = near.empty() ? std::vector<const Key*>() : keys_named(near.front());
+  return rows.empty() ? "" : did_you_mean(*rows.front(), section);
+}
+
+}  // namespace gannet::config

@@ -1,0 +1,18 @@
+// What an unknown key may have been meant as.
+//
+//   advice_for("train_micro_batch_size", "");   // "; did you mean 'train_micro_batch_size_per_gpu'?"
+//   advice_for("lr", "optimizer");              // "; it belongs in /optimizer/params"
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gannet::config {
+
+// For a key that stands in `section` ("" is the top level); "" when nothing is near.
+std::string advice_for(const std::string& key, const std::string& section);
+
+// "at the top level", "in /fp16"
+std::string place_of(std::string_view section);
+
+}  // namespace gannet::config

@@ -73,6 +73,7 @@ class Trainer {
   virtual void each_gradient(const std::function<void(at::Tensor&)>& body) = 0;  // averaged, unscaled; written back
   // What the program seeds LibTorch's own backward with.
   virtual at::Tensor scale(const at::Tensor& loss) = 0;
+  virtual bool step_is_empty() const = 0;  // no micro-batch of the next step has ended
   virtual std::map<std::string, at::Tensor> values() = 0;  // of trained parameters, fp64
 
   void micro_batch() { backward(forward(next++)); step(); }

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience = std::chrono::seconds(5);
+constexpr milliseconds kPatience = std::chrono::seconds(3);
 
 // Says why when the answer is no and restarts were wanted.
 bool may_restart(const Options& options, Session& session, const Outcome& outcome, uint32_t restarts) {

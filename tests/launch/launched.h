@@ -47,6 +47,7 @@ class Launched {
       dup2(open("/dev/null", O_RDONLY), 0);
       dup2(out[1], 1);
       dup2(reads ? err[1] : out[1], 2);
+      for (const int end : {out[0], out[1], err[0], err[1]}) close(end);  // a body need not exec
       _exit(body());
     }
     close(out[1]);

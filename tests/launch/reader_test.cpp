@@ -78,6 +78,7 @@ TEST_F(GannetRunReader, IsLateAndLosesNothing) {
   Launched run(Launched::Unread(), {.procs = 2, .command = {"sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo line $i of some length "
                                                                          "that is the same for all of them; i=$((i+1)); done"}});
   std::this_thread::sleep_for(std::chrono::seconds(1));
+  run.read_the_rest();
   EXPECT_EQ(run.finish(), 0);
   std::stringstream lines(run.output());
   int next[2] = {0, 0};
@@ -103,7 +104,7 @@ TEST_F(GannetRunReader, IsSlowAndHearsEveryRank) {
   EXPECT_THAT(text, HasSubstr("[1] here 5\n"));
   kill(run.pid(), SIGTERM);
   EXPECT_LT(run.ends_within(60), 10);
-  run.finish();
+  EXPECT_EQ(run.finish(), 128 + SIGTERM);
 }
 
 TEST_F(GannetRunReader, IsGoneAndTheRunStopsWithASave) {

@@ -23,8 +23,9 @@ LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREAD
 how often the ranks were started again.
 
 When a rank fails, the others are ended within seconds, and the cause is reported with the rank's last lines. SIGTERM,
-SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 go on to all ranks; a program that uses gannet::StopSignals saves on SIGTERM and
-SIGUSR1 and ends with exit code 85. Nothing that a rank started outlives gannet run, daemons included.
+SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to all ranks; a program that uses gannet::StopSignals saves on SIGTERM
+and SIGUSR1 and ends with exit code 85. When the reader of the output ends (`gannet run ... | head`), the ranks get
+SIGTERM. Nothing that a rank started outlives gannet run, daemons included.
 
 Examples:
   gannet run --num_gpus 2 ./train --deepspeed_config ds_config.json
@@ -41,7 +42,8 @@ struct Foreign {
 };
 
 constexpr const char* kOneMachine =
-    "gannet run starts the ranks of one machine; on several, let srun, mpirun or torchrun start PROGRAM, one process for each rank";
+    "gannet run starts the ranks of one machine; on several, let srun, mpirun or torchrun start PROGRAM, one process for each "
+    "rank";
 constexpr const char* kLeaveItOut = "PROGRAM is always executed as it is, and finds its rank in LOCAL_RANK: leave the option out";
 
 const std::vector<Foreign>& foreign_options() {
@@ -134,10 +136,9 @@ void add_run(CLI::App& app) {
       ->check(CLI::Range(1, 65535));
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "give each rank cores of its own");
   command
-      ->add_option(
-          "--max-restarts,--max_restarts", arguments->options.max_restarts,
-          "after a failure start all ranks again, at most so often; not after exit code 2 (a user's mistake), 126 or 127 "
-          "(no program), nor when asked to stop (default: 0)")
+      ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,
+                   "restart all ranks after a failure, at most N times; not after exit code 2 (a user's mistake), 126 or 127 "
+                   "(no program), nor when asked to stop; with a pause where they fail soon after their start (default: 0)")
       ->check(CLI::Range(0, 1'000'000));
   command
       ->add_option("--grace-seconds,--grace_seconds", arguments->options.grace_seconds,

@@ -67,8 +67,8 @@ std::string without(const Claim& claim) {
 }
 
 // Where the ranks of a launcher meet: the address that the environment names, or on one machine a port of the job's own.
-void find_master(const Variables& variables, const Claim& claim,
-                 const std::function<std::string(const std::string&)>& process_of, Environment& found) {
+void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
+                 Environment& found) {
   found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;
   if (read_master(variables, found)) return;
   const auto* port = find(variables, "MASTER_PORT");
@@ -116,15 +116,15 @@ void from_launchers(const Variables& variables, bool address_known,
                             " PROGRAM` or with torchrun; to train with one process: " + without(claim)
                       : "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them; where each is to train alone: " +
                             without(claim));
-  if (found.discovered.empty()) found.discovered = all.empty() ? "RANK is not set: one process" : all[0].launcher + ": one process";
+  if (found.discovered.empty())
+    found.discovered = all.empty() ? "RANK is not set: one process" : all[0].launcher + ": one process";
 }
 
 // RANK and WORLD_SIZE of a world of one, where a launcher started several: nobody trains alone by mistake.
 void check_that_it_is_alone(const Variables& variables) {
   const auto claim = claim_of_several(variables);
   if (!claim) return;
-  throw Error(ErrorCode::kConfig,
-              "RANK and WORLD_SIZE say that this process is alone, but " + claim->text(),
+  throw Error(ErrorCode::kConfig, "RANK and WORLD_SIZE say that this process is alone, but " + claim->text(),
               "set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: " + without(*claim));
 }
 

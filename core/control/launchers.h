@@ -17,16 +17,16 @@ namespace gannet::control {
 using Variables = std::map<std::string, std::string>;
 
 struct Claim {
-  std::string launcher;                 // "Slurm"
-  std::vector<std::string> variables;   // those that are set and say it: "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
-  std::optional<uint32_t> rank;         // nullopt: not said
-  std::optional<uint32_t> size;         // nullopt: not said, as PMIx and Kubernetes do not
-  std::optional<uint32_t> local_rank;   // nullopt: not said
-  bool on_one_machine = false;          // all ranks run on this machine, so rank 0 does
+  std::string launcher;                  // "Slurm"
+  std::vector<std::string> variables;    // those that are set and say it: "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"
+  std::optional<uint32_t> rank;          // nullopt: not said
+  std::optional<uint32_t> size;          // nullopt: not said, as PMIx and Kubernetes do not
+  std::optional<uint32_t> local_rank;    // nullopt: not said
+  bool on_one_machine = false;           // all ranks run on this machine, so rank 0 does
   std::string master_addr, master_port;  // that the launcher itself names; "" else
-  std::string job;                      // the same text on all ranks, another one for another job; "" when not said
-  std::string why_not;                  // why its ranks cannot be joined though rank and size may be known; "" else
-  bool started_from_here = false;       // the others are to be started by a launcher on this machine, in this environment
+  std::string job;                       // the same text on all ranks, another one for another job; "" when not said
+  std::string why_not;                   // why its ranks cannot be joined though rank and size may be known; "" else
+  bool started_from_here = false;        // the others are to be started by a launcher on this machine, in this environment
 
   bool is_one_of_several() const { return size ? *size > 1 : rank.has_value(); }
   std::string text() const;  // "Slurm started this as rank 1 of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS)"

@@ -179,7 +179,7 @@ void Attempt::judge(Rank& rank) {
   if (number == SIGKILL) why_killed_ = memory_.why_killed();
   if (all_ended()) return;
   session_.output.say("rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size()) + " " + rank.how_it_ended() +
-      "; stopping the others");
+                      "; stopping the others");
   sent_term_ = true;
   signal_all(SIGTERM);
   set_deadline(failure_grace_, "SIGTERM");

@@ -84,8 +84,8 @@ class Attempt {
   int stopped_by_ = 0;
   bool stopped_by_reader_ = false;  // the output's, which is gone; a signal after it is the first one
   bool is_over_ = false;            // nothing of the ranks runs any more
-  size_t first_to_read_ = 0;  // takes turns, so that one rank's flood leaves room for the others
-  std::set<int> forwarded_;  // signals that went on to the ranks
+  size_t first_to_read_ = 0;        // takes turns, so that one rank's flood leaves room for the others
+  std::set<int> forwarded_;         // signals that went on to the ranks
   std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;

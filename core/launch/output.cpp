@@ -37,7 +37,7 @@ void Output::open(Sink& sink, int descriptor) {
   sink.device = status.st_dev;
   sink.inode = status.st_ino;
   sink.is_pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  sink.way = S_ISSOCK(status.st_mode) ? Way::kSocket
+  sink.way = S_ISSOCK(status.st_mode)                              ? Way::kSocket
              : S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) ? Way::kPolled
                                                                    : Way::kPlain;
   if (sink.way != Way::kPolled) return;

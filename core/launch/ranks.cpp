@@ -83,9 +83,17 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);
   const auto envp = pointers(options.environment);
-  Prepared prepared{
-      options.file.c_str(), argv.data(), envp.data(), {}, !options.cores.empty(), options.own_group ? 0 : options.group,
-      input, -1, -1, -1, getpid()};
+  Prepared prepared{options.file.c_str(),
+                    argv.data(),
+                    envp.data(),
+                    {},
+                    !options.cores.empty(),
+                    options.own_group ? 0 : options.group,
+                    input,
+                    -1,
+                    -1,
+                    -1,
+                    getpid()};
   CPU_ZERO(&prepared.cores);
   for (const int core : options.cores) CPU_SET(core, &prepared.cores);
   const bool wanted[] = {options.piped[0], options.piped[1] && !options.merged, true};

@@ -17,13 +17,13 @@ struct StartOptions {
   std::string file;                  // what to execute
   std::vector<std::string> command;  // argv
   std::vector<std::string> environment;
-  std::vector<int> cores;  // to bind to; empty: no binding
-  bool own_group = true;   // its own process group, so that all it starts can be signalled together
-  pid_t group = 0;         // else the one to join
+  std::vector<int> cores;        // to bind to; empty: no binding
+  bool own_group = true;         // its own process group, so that all it starts can be signalled together
+  pid_t group = 0;               // else the one to join
   bool piped[2] = {true, true};  // stdout, stderr come through pipes, else the launcher's own are inherited
-  bool merged = false;     // both through one pipe, in the order in which they are written
-  bool prefixed = true;    // lines with the rank before them, else as they are
-  bool no_input = false;   // stdin is /dev/null
+  bool merged = false;           // both through one pipe, in the order in which they are written
+  bool prefixed = true;          // lines with the rank before them, else as they are
+  bool no_input = false;         // stdin is /dev/null
 };
 
 class Rank {

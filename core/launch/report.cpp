@@ -75,8 +75,8 @@ Outcome Attempt::finish_stop() {
                            ? " ended by " + signal_name(rank->signal_number()) + ", which it does not handle"
                            : " " + rank->how_it_ended()));
   const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
-  session_.output.say(by + ", and not every rank said by exit code " + std::to_string(kStoppedExitCode) + " that it saved: " +
-                      join(texts, "; ") + " (exit code " + std::to_string(worst->exit_code()) + ")");
+  session_.output.say(by + ", and not every rank said by exit code " + std::to_string(kStoppedExitCode) +
+                      " that it saved: " + join(texts, "; ") + " (exit code " + std::to_string(worst->exit_code()) + ")");
   return {.code = worst->exit_code()};
 }
 

@@ -180,8 +180,9 @@ TEST(Environment, EveryLauncherIsJoinedWithAnAddressAndRefusedWithout) {
 }
 
 TEST(Environment, ALauncherThatSaysNoSizeIsRefused) {
-  EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}), HasSubstr("PMIx started this as rank 0 (PMIX_RANK), and this process cannot join the "
-                                                       "others: no variable says how many they are"));
+  EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}),
+              HasSubstr("PMIx started this as rank 0 (PMIX_RANK), and this process cannot join the "
+                        "others: no variable says how many they are"));
   EXPECT_THAT(refusal({{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("An indexed Kubernetes job started this as rank 1"));
   EXPECT_THAT(refusal({{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("to train alone: env -u JOB_COMPLETION_INDEX PROGRAM"));
   EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr("no variable says how many they are"));
@@ -194,8 +195,7 @@ TEST(Environment, ALauncherThatSaysNoSizeIsRefused) {
 }
 
 TEST(Environment, WhatTorchrunIsToStartIsNotTrainedAlone) {
-  const Variables node = {
-      {"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "head"}, {"PET_MASTER_PORT", "29400"}};
+  const Variables node = {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "head"}, {"PET_MASTER_PORT", "29400"}};
   const auto found = discover(with(node, {{"PET_NPROC_PER_NODE", "1"}}), {});
   EXPECT_EQ(found.rank, 1u);
   EXPECT_EQ(found.world_size, 2u);
@@ -203,7 +203,8 @@ TEST(Environment, WhatTorchrunIsToStartIsNotTrainedAlone) {
   EXPECT_EQ(found.master_port, 29400);
   EXPECT_THAT(refusal(with(node, {{"PET_NPROC_PER_NODE", "4"}})), HasSubstr("PET_NPROC_PER_NODE=4 leaves it to torchrun"));
   EXPECT_THAT(refusal(with(node, {{"PET_NPROC_PER_NODE", "auto"}})), HasSubstr("PET_NPROC_PER_NODE=auto leaves it to torchrun"));
-  EXPECT_THAT(refusal(with(node, {{"PET_NNODES", "1:4"}})), HasSubstr("PET_NNODES=1:4 is a number of nodes that torchrun changes"));
+  EXPECT_THAT(refusal(with(node, {{"PET_NNODES", "1:4"}})),
+              HasSubstr("PET_NNODES=1:4 is a number of nodes that torchrun changes"));
   EXPECT_THAT(refusal(with(node, {{"PET_NODE_RANK", ""}})), HasSubstr("PET_NODE_RANK is not set"));
   EXPECT_THAT(refusal({{"PET_NPROC_PER_NODE", "4"}}), HasSubstr("for torchrun, expects 4 processes (PET_NPROC_PER_NODE)"));
   EXPECT_EQ(discover({{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "auto"}}, {}).world_size, 1u);

@@ -16,8 +16,8 @@ class GannetRunLeftovers : public GannetRun {
     std::ofstream(at("daemon")) << "trap '' TERM HUP\necho $$ > " + folder_.string() + "/pid$1\nwhile :; do sleep 0.1; done\n";
     return {.procs = 2,
             .command = {"sh", "-c",
-                        "(setsid env -i sh " + at("daemon") + " $RANK &); while [ ! -s " + at("pid") + "$RANK ]; do sleep 0.02; done; " +
-                            then}};
+                        "(setsid env -i sh " + at("daemon") + " $RANK &); while [ ! -s " + at("pid") +
+                            "$RANK ]; do sleep 0.02; done; " + then}};
   }
   std::vector<pid_t> daemons() const { return pids_in({at("pid0"), at("pid1")}); }
 };

@@ -75,8 +75,10 @@ TEST_F(GannetRunReader, StandsStillAndTheRanksStartAgain) {
 }
 
 TEST_F(GannetRunReader, IsLateAndLosesNothing) {
-  Launched run(Launched::Unread(), {.procs = 2, .command = {"sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo line $i of some length "
-                                                                         "that is the same for all of them; i=$((i+1)); done"}});
+  Launched run(Launched::Unread(), {.procs = 2,
+                                    .command = {"sh", "-c",
+                                                "i=0; while [ $i -lt 40000 ]; do echo line $i of some length "
+                                                "that is the same for all of them; i=$((i+1)); done"}});
   std::this_thread::sleep_for(std::chrono::seconds(1));
   run.read_the_rest();
   EXPECT_EQ(run.finish(), 0);
@@ -93,8 +95,10 @@ TEST_F(GannetRunReader, IsLateAndLosesNothing) {
 }
 
 TEST_F(GannetRunReader, IsSlowAndHearsEveryRank) {
-  Launched run(Launched::Unread(), {.procs = 2, .command = {"sh", "-c", "[ $RANK = 0 ] && exec yes; for i in 1 2 3 4 5; do echo here $i; "
-                                                                         "sleep 0.1; done; exec sleep 60"}});
+  Launched run(Launched::Unread(), {.procs = 2,
+                                    .command = {"sh", "-c",
+                                                "[ $RANK = 0 ] && exec yes; for i in 1 2 3 4 5; do echo here $i; "
+                                                "sleep 0.1; done; exec sleep 60"}});
   std::string text;
   const auto end = Clock::now() + std::chrono::seconds(20);
   while (text.find("[1] here 5") == std::string::npos && Clock::now() < end) {
@@ -129,7 +133,8 @@ TEST_F(GannetRunReader, IsGoneAndStderrSaysSo) {
   });
   run.finish();
   EXPECT_THAT(run.output(), HasSubstr("] xxx"));
-  EXPECT_THAT(run.error(), HasSubstr("[gannet run] the end of its output's reader: SIGTERM goes on to 2 ranks, which have 30 s to end\n"));
+  EXPECT_THAT(run.error(),
+              HasSubstr("[gannet run] the end of its output's reader: SIGTERM goes on to 2 ranks, which have 30 s to end\n"));
   EXPECT_THAT(run.error(), HasSubstr("[gannet run] stopped by the end of its output's reader after saving (exit code 85)\n"));
   EXPECT_THAT(run.error(), HasSubstr("code 85\n"));
   EXPECT_THAT(content(at("saved1")), Not(""));
@@ -138,7 +143,8 @@ TEST_F(GannetRunReader, IsGoneAndStderrSaysSo) {
 TEST_F(GannetRunReader, WasNeverThere) {
   Launched run([&] {
     close(1);
-    return gannet::launch::run({.procs = 2, .command = {"sh", "-c", "echo $RANK; echo $$ > " + at("ready") + "$RANK; exec sleep 0.2"}});
+    return gannet::launch::run(
+        {.procs = 2, .command = {"sh", "-c", "echo $RANK; echo $$ > " + at("ready") + "$RANK; exec sleep 0.2"}});
   });
   EXPECT_EQ(run.finish(), 0) << run.error();
   EXPECT_EQ(run.error(), "");

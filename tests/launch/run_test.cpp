@@ -211,14 +211,19 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
 
 TEST_F(GannetRun, OptionsOfDeepSpeedsLauncherAreKnownAndNotBuilt) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--hostfile", "starts the ranks of one machine"}, {"-i", "CUDA_VISIBLE_DEVICES"},     {"--module", "python -m MODULE"},
-      {"--num_nodes=2", "srun, mpirun or torchrun"},     {"--elastic_training", "--max-restarts N"}, {"--no_local_rank", "leave the option out"},
+      {"--hostfile", "starts the ranks of one machine"},
+      {"-i", "CUDA_VISIBLE_DEVICES"},
+      {"--module", "python -m MODULE"},
+      {"--num_nodes=2", "srun, mpirun or torchrun"},
+      {"--elastic_training", "--max-restarts N"},
+      {"--no_local_rank", "leave the option out"},
   };
   for (const auto& [option, next_step] : cases) {
     Launched run({"--num_gpus", "2", option, "x", "true"});
     EXPECT_EQ(run.finish(), 2);
     const std::string name = std::string(option).substr(0, std::string(option).find('='));
-    EXPECT_THAT(run.error(), HasSubstr("gannet run: " + name + " is an option of DeepSpeed's launcher that is known and not built"));
+    EXPECT_THAT(run.error(),
+                HasSubstr("gannet run: " + name + " is an option of DeepSpeed's launcher that is known and not built"));
     EXPECT_THAT(run.error(), HasSubstr(next_step));
     EXPECT_THAT(run.error(), Not(HasSubstr("unknown")));
   }
@@ -253,7 +258,8 @@ TEST_F(GannetRun, OneLauncherForEachNodeIsRefused) {
 
 TEST_F(GannetRun, OneLauncherAloneBelowAnotherIsNot) {
   for (const std::vector<std::pair<std::string, std::string>>& variables :
-       {std::vector<std::pair<std::string, std::string>>{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+       {std::vector<std::pair<std::string, std::string>>{
+            {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}},
         {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}},
         {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
         {{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "2"}, {"JOB_COMPLETION_INDEX", "0"}}}) {

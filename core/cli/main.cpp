@@ -1,7 +1,9 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <exception>
 #include <iostream>
+#include <new>
 
 #include "base/text.h"
 #include "cli/commands.h"
@@ -71,6 +73,17 @@ int main(int argc, char** argv) {
   } catch (const gannet::Error& error) {
     std::cerr << "gannet: " << error.what() << '\n';
     return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::cerr << "gannet: this command needs more memory than there is\n";
+    return gannet::Error(gannet::ErrorCode::kOutOfMemory, "").exit_code();
+  } catch (const std::exception& error) {  // a library's: no command ends by abort()
+    std::cerr << "gannet: a defect of Gannet: an exception that no command expects: " << error.what()
+              << "\n  (please report it, with the command and `gannet doctor --report`)\n";
+    return gannet::Error(gannet::ErrorCode::kInternal, "").exit_code();
+  } catch (...) {
+    std::cerr << "gannet: a defect of Gannet: an exception that no command expects\n"
+                 "  (please report it, with the command and `gannet doctor --report`)\n";
+    return gannet::Error(gannet::ErrorCode::kInternal, "").exit_code();
   }
   return 0;
 }

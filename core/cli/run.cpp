@@ -1,5 +1,6 @@
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -22,8 +23,9 @@ LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREAD
 how often the ranks were started again.
 
 When a rank fails, the others are ended within seconds, and the cause is reported with the rank's last lines. SIGTERM,
-SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 go on to all ranks; a program that uses gannet::StopSignals saves on SIGTERM and
-SIGUSR1 and ends with exit code 85. Nothing that a rank started outlives gannet run, daemons included.
+SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to all ranks; a program that uses gannet::StopSignals saves on SIGTERM
+and SIGUSR1 and ends with exit code 85. When the reader of the output ends (`gannet run ... | head`), the ranks get
+SIGTERM. Nothing that a rank started outlives gannet run, daemons included.
 
 Examples:
   gannet run --num_gpus 2 ./train --deepspeed_config ds_config.json
@@ -32,6 +34,43 @@ Examples:
 
 Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
+
+// Options of DeepSpeed's launcher that are not built, or not needed; what to do instead.
+struct Foreign {
+  std::vector<std::string> names;
+  const char* next_step;
+};
+
+constexpr const char* kOneMachine =
+    "gannet run starts the ranks of one machine; on several, let srun, mpirun or torchrun start PROGRAM, one process for each "
+    "rank";
+constexpr const char* kLeaveItOut = "PROGRAM is always executed as it is, and finds its rank in LOCAL_RANK: leave the option out";
+
+const std::vector<Foreign>& foreign_options() {
+  static const std::vector<Foreign> options = {
+      {{"-H", "--hostfile", "--num_nodes", "--node_rank", "--master_addr", "--launcher", "--launcher_args", "--no_ssh",
+        "--no_ssh_check", "--ssh_port", "--venv_script", "--force_multi"},
+       kOneMachine},
+      {{"-i", "--include", "-e", "--exclude"}, "choose devices with CUDA_VISIBLE_DEVICES, and their number with --num_gpus"},
+      {{"--elastic_training", "--min_elastic_nodes", "--max_elastic_nodes"},
+       "--max-restarts N restarts all ranks after a failure; their number stays"},
+      {{"--module"}, "name the interpreter: gannet run --num_procs N python -m MODULE"},
+      {{"--no_python", "--no_local_rank"}, kLeaveItOut},
+      {{"--bind_core_list"}, "taskset -c LIST gannet run --bind_cores_to_rank ... shares these cores among the ranks"},
+      {{"--enable_each_rank_log"}, "each line has its rank before it: grep '^\\[1\\]' finds those of rank 1"},
+      {{"--save_pid"}, "a shell has it: gannet run ... & echo $!"},
+      {{"--autotuning"}, "`gannet estimate` says what fits into memory"},
+      {{"--log_level", "-q", "--quiet"}, "gannet run itself says little: leave the option out"},
+  };
+  return options;
+}
+
+void refuse_foreign(const std::string& name) {
+  for (const Foreign& foreign : foreign_options())
+    if (std::find(foreign.names.begin(), foreign.names.end(), name) != foreign.names.end())
+      throw Error(ErrorCode::kUnsupported,
+                  "gannet run: " + name + " is an option of DeepSpeed's launcher that is known and not built", foreign.next_step);
+}
 
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
@@ -42,11 +81,13 @@ std::vector<std::string> option_names(const CLI::App& command) {
 
 int run(CLI::App& command, Arguments& arguments) {
   const auto rest = command.remaining();
-  if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-')
+  if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-') {
+    const std::string name = rest[0].substr(0, rest[0].find('='));
+    refuse_foreign(name);
     throw Error(ErrorCode::kArgument,
-                "unknown option '" + rest[0] + "' before PROGRAM" +
-                    did_you_mean(rest[0].substr(0, rest[0].find('=')), option_names(command)),
+                "unknown option '" + rest[0] + "' before PROGRAM" + did_you_mean(name, option_names(command)),
                 "options of the program come after it; `gannet run --help` lists those of run");
+  }
   if (arguments.num_gpus && arguments.num_procs && arguments.num_gpus != arguments.num_procs)
     throw Error(ErrorCode::kArgument,
                 "gannet run: --num_gpus " + std::to_string(arguments.num_gpus) + " and --num_procs " +
@@ -95,10 +136,9 @@ void add_run(CLI::App& app) {
       ->check(CLI::Range(1, 65535));
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "give each rank cores of its own");
   command
-      ->add_option(
-          "--max-restarts,--max_restarts", arguments->options.max_restarts,
-          "after a failure start all ranks again, at most so often; not after exit code 2 (a user's mistake), 126 or 127 "
-          "(no program), nor when asked to stop (default: 0)")
+      ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,
+                   "restart all ranks after a failure, at most N times; not after exit code 2 (a user's mistake), 126 or 127 "
+                   "(no program), nor when asked to stop; with a pause where they fail soon after their start (default: 0)")
       ->check(CLI::Range(0, 1'000'000));
   command
       ->add_option("--grace-seconds,--grace_seconds", arguments->options.grace_seconds,

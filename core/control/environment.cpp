@@ -2,8 +2,6 @@
 
 #include <gannet/error.h>
 
-#include <charconv>
-#include <limits>
 #include <vector>
 
 #include "base/text.h"
@@ -13,43 +11,8 @@ extern char** environ;
 namespace gannet::control {
 namespace {
 
-constexpr const char* kHowToStart =
-    "start the program with `gannet run --num_procs N PROGRAM`, which sets them all, or unset them to train with one process";
 // DeepSpeed's default distributed_port, for launchers that name no port.
 constexpr uint16_t kDefaultPort = 29500;
-
-const std::string* find(const Variables& variables, const std::string& name) {
-  const auto at = variables.find(name);
-  return at == variables.end() || at->second.empty() ? nullptr : &at->second;
-}
-
-uint32_t number(const std::string& name, const std::string& text, uint32_t most, const std::string& next_step = kHowToStart) {
-  uint32_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || value > most)
-    throw Error(ErrorCode::kConfig, name + " is '" + text + "', which is not a whole number from 0 to " + std::to_string(most),
-                next_step);
-  return value;
-}
-
-constexpr uint32_t kMostRanks = std::numeric_limits<int32_t>::max();
-
-// Which variables a launcher says it in.
-struct Launcher {
-  const char* name;
-  const char* rank;
-  const char* world_size;
-  const char* local_rank;
-  const char* local_size;  // ranks on this machine: when it is the world's size, the master is here; null: not said
-};
-
-constexpr Launcher kLaunchers[] = {
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    // srun's own step, not the job: in a batch script the job has many tasks and the script itself is none of them.
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
-};
 
 // "host:port" or "[v6]:port".
 void parse_address(const std::string& text, const std::string& where, Environment& found) {
@@ -64,13 +27,15 @@ void parse_address(const std::string& text, const std::string& where, Environmen
       static_cast<uint16_t>(number("the port of " + where, text.substr(colon + 1), 65535, "write it as tcp://host:port"));
 }
 
+uint16_t port_number(const std::string& text) { return static_cast<uint16_t>(number("MASTER_PORT", text, 65535, kHowToStart)); }
+
 // MASTER_ADDR and MASTER_PORT, both or none.
 bool read_master(const Variables& variables, Environment& found) {
   const auto* address = find(variables, "MASTER_ADDR");
   const auto* port = find(variables, "MASTER_PORT");
   if (!address || !port) return false;
   found.master_addr = *address;
-  found.master_port = static_cast<uint16_t>(number("MASTER_PORT", *port, 65535));
+  found.master_port = port_number(*port);
   return true;
 }
 
@@ -95,35 +60,78 @@ void check_ranks(const Environment& found, const std::string& rank_name, const s
                 kHowToStart);
 }
 
-bool from_launcher(const Variables& variables, const Launcher& launcher, bool address_known, Environment& found) {
-  const auto* rank = find(variables, launcher.rank);
-  const auto* world = find(variables, launcher.world_size);
-  if (!rank || !world) return false;
-  found.rank = number(launcher.rank, *rank, kMostRanks);
-  found.world_size = number(launcher.world_size, *world, kMostRanks);
-  if (const auto* local = find(variables, launcher.local_rank))
-    found.local_rank = number(launcher.local_rank, *local, kMostRanks);
-  check_ranks(found, launcher.rank, launcher.world_size);
-  found.discovered = std::string(launcher.rank) + " and " + launcher.world_size + " of " + launcher.name;
-  if (found.world_size == 1 || address_known || read_master(variables, found)) return true;
+std::string without(const Claim& claim) {
+  std::string command = "env";
+  for (const auto& name : claim.variables) command += " -u " + name;
+  return command + " PROGRAM";
+}
 
-  const auto* local_size = launcher.local_size ? find(variables, launcher.local_size) : nullptr;
-  if (local_size && number(launcher.local_size, *local_size, kMostRanks) == found.world_size) {
+// Where the ranks of a launcher meet: the address that the environment names, or on one machine a port of the job's own.
+void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
+                 Environment& found) {
+  found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;
+  if (read_master(variables, found)) return;
+  const auto* port = find(variables, "MASTER_PORT");
+  if (claim.on_one_machine) {
     found.master_addr = "127.0.0.1";
-    const auto* port = find(variables, "MASTER_PORT");
-    found.master_port = port ? static_cast<uint16_t>(number("MASTER_PORT", *port, 65535)) : kDefaultPort;
-    return true;
+    found.master_port = port ? port_number(*port) : found.job.empty() ? kDefaultPort : port_of_job(found.job);
+    return;
+  }
+  if (!claim.master_addr.empty() && !claim.master_port.empty()) {
+    found.master_addr = claim.master_addr;
+    found.master_port = static_cast<uint16_t>(number("PET_MASTER_PORT", claim.master_port, 65535, kHowToStart));
+    return;
   }
   throw Error(ErrorCode::kConfig,
-              std::string(launcher.name) + " started this as rank " + std::to_string(found.rank) + " of " +
-                  std::to_string(found.world_size) + ", but " + missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"}) +
+              claim.launcher + " started this as rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) +
+                  ", but " + missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"}) +
                   " of the environment are not set, so the ranks cannot find one another",
               "export MASTER_ADDR (a name or address of the machine that rank 0 runs on) and MASTER_PORT (a free port there)");
 }
 
+// The launchers' claims: the first that is complete is joined, and one that cannot be is refused.
+void from_launchers(const Variables& variables, bool address_known,
+                    const std::function<std::string(const std::string&)>& process_of, Environment& found) {
+  const auto all = claims(variables);
+  for (const Claim& claim : all) {
+    if (!claim.rank || !claim.size || !claim.why_not.empty()) continue;
+    found.rank = *claim.rank;
+    found.world_size = *claim.size;
+    found.local_rank = claim.local_rank;
+    check_ranks(found, claim.variables[0], claim.variables.size() > 1 ? claim.variables[1] : "its world size");
+    if (found.world_size == 1) break;
+    found.discovered = claim.variables[0] + " and " + claim.variables[1] + " of " + claim.launcher;
+    if (!address_known) find_master(variables, claim, process_of, found);
+    return;
+  }
+  for (const Claim& claim : all)
+    if (claim.is_one_of_several())
+      throw Error(ErrorCode::kConfig,
+                  claim.text() + ", and this process cannot join the others: " +
+                      (!claim.why_not.empty() ? claim.why_not
+                       : claim.size           ? "another launcher's variables say that it is alone"
+                                              : "no variable says how many they are"),
+                  claim.started_from_here
+                      ? "start the processes with `gannet run --num_procs " + std::to_string(*claim.size) +
+                            " PROGRAM` or with torchrun; to train with one process: " + without(claim)
+                      : "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them; where each is to train alone: " +
+                            without(claim));
+  if (found.discovered.empty())
+    found.discovered = all.empty() ? "RANK is not set: one process" : all[0].launcher + ": one process";
+}
+
+// RANK and WORLD_SIZE of a world of one, where a launcher started several: nobody trains alone by mistake.
+void check_that_it_is_alone(const Variables& variables) {
+  const auto claim = claim_of_several(variables);
+  if (!claim) return;
+  throw Error(ErrorCode::kConfig, "RANK and WORLD_SIZE say that this process is alone, but " + claim->text(),
+              "set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: " + without(*claim));
+}
+
 }  // namespace
 
-Environment discover(const Variables& variables, const Overrides& overrides) {
+Environment discover(const Variables& variables, const Overrides& overrides,
+                     const std::function<std::string(const std::string&)>& process_of) {
   Environment found;
   bool address_known = false;
   if (!overrides.init_method.empty() && overrides.init_method != "env://") {
@@ -156,26 +164,24 @@ Environment discover(const Variables& variables, const Overrides& overrides) {
                   kHowToStart);
     }
     const auto chosen = [](const char* name, const std::optional<int>& given, const std::string* text) {
-      return number(name, given ? std::to_string(*given) : *text, kMostRanks);
+      return number(name, given ? std::to_string(*given) : *text, kMostRanks, kHowToStart);
     };
     found.rank = chosen("RANK", overrides.rank, rank);
     found.world_size = chosen("WORLD_SIZE", overrides.world_size, world);
-    if (local && !overrides.rank) found.local_rank = number("LOCAL_RANK", *local, kMostRanks);
+    if (local && !overrides.rank) found.local_rank = number("LOCAL_RANK", *local, kMostRanks, kHowToStart);
     check_ranks(found, "RANK", "WORLD_SIZE");
     if (const auto* local_size = find(variables, "LOCAL_WORLD_SIZE");
-        local_size && found.local_rank && *found.local_rank >= number("LOCAL_WORLD_SIZE", *local_size, kMostRanks))
+        local_size && found.local_rank && *found.local_rank >= number("LOCAL_WORLD_SIZE", *local_size, kMostRanks, kHowToStart))
       throw Error(ErrorCode::kConfig, "LOCAL_RANK is " + *local + " and LOCAL_WORLD_SIZE is " + *local_size, kHowToStart);
     if (found.world_size > 1 && !address_known && !read_master(variables, found))
       throw Error(ErrorCode::kConfig,
                   "this is rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) + ", but " +
                       missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"}) + " of the environment is not set",
                   kHowToStart);
+    if (found.world_size == 1 && !told) check_that_it_is_alone(variables);
     found.discovered = told ? "the call of init_distributed" : "RANK and WORLD_SIZE of the environment";
   } else {
-    bool hit = false;
-    for (const auto& launcher : kLaunchers)
-      if ((hit = from_launcher(variables, launcher, address_known, found))) break;
-    if (!hit) found.discovered = "RANK is not set: one process";
+    from_launchers(variables, address_known, process_of, found);
   }
 
   if (found.world_size > 1 && found.master_port == 0)

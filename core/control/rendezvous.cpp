@@ -151,7 +151,9 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
   const bool serves = environment.rank == 0 && !environment.agent_store;
   Store::Options options;
   options.port = environment.master_port;
-  options.prefix = "gannet/" + (environment.attempt.empty() ? "0" : environment.attempt) + "/" + std::to_string(generation) + "/";
+  // A rank of another job that comes to this port by mistake waits for its own, under its own job's name.
+  options.prefix = "gannet/" + (environment.job.empty() ? "" : environment.job + "/") +
+                   (environment.attempt.empty() ? "0" : environment.attempt) + "/" + std::to_string(generation) + "/";
   options.timeout = patience.total;
   if (serves) {
     // Its own client comes by the loopback: MASTER_ADDR may be a name that only other machines can resolve.

@@ -142,7 +142,10 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   if (!given) {
     DistributedOptions options;
     const std::string wanted = type_of(document, "comm");
-    const bool is_alone = control::discover(control::variables_of_this_process(), {}).world_size == 1;
+    // The program's own call of init_distributed may say what the environment does not.
+    const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
+                                                        : control::discover(control::variables_of_this_process(), {}).world_size;
+    const bool is_alone = ranks == 1;
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
     options.comm_params = params_of(document, "comm");
     options.plugin_paths = plugin_places(document).explicit_paths;

@@ -1,13 +1,14 @@
 #include "launch/attempt.h"
 
 #include <gannet/stop.h>
-#include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "launch/cause.h"
+#include "launch/descendants.h"
 #include "launch/marked.h"
 
 extern char** environ;
@@ -23,22 +24,23 @@ Attempt::Attempt(const Options& options, milliseconds failure_grace, Session& se
       restart_(restart),
       memory_(options.cgroup_root, options.cgroup_membership) {}
 
-Attempt::~Attempt() {
-  for (size_t i = 0; i < ranks_.size(); ++i)
-    if (guarded_[i] && ranks_[i]->ended()) session_.guard.take_back(ranks_[i]->target());
-}
-
 Outcome Attempt::run() {
+  session_.output.drop_when_full(false);
   start();
   while (!done()) {
     wait();
     take_signals();
-    for (auto& rank : ranks_) rank->drain();
     reap();
     enforce_deadline();
+    read_ranks();
+    session_.output.flush();
+    notice_a_lost_reader();
   }
-  for (auto& rank : ranks_) rank->finish_output();
-  return finish();
+  is_over_ = true;
+  read_what_is_left();
+  Outcome outcome = finish();
+  outcome.was_stopped = stopped_by_ != 0;
+  return outcome;
 }
 
 void Attempt::start() {
@@ -47,9 +49,13 @@ void Attempt::start() {
   start.file = find_program(options_.command.at(0), path ? path : "/usr/local/bin:/usr/bin:/bin");
   start.command = options_.command;
   const bool terminal = isatty(0) == 1;
-  start.piped = options_.procs > 1;
-  // One rank on a terminal stays in the launcher's group, which is the one in the foreground: it may read.
+  // One rank inherits what has no reader. What has one goes through the launcher, as it is, so that a reader's end is a stop.
+  start.prefixed = options_.procs > 1;
+  for (const int i : {0, 1}) start.piped[i] = options_.procs > 1 || session_.output.is_pipe(i + 1);
+  start.merged = options_.procs == 1 && start.piped[0] && session_.output.are_one();
+  // One rank on a terminal joins the group of the process in front, which is the terminal's: it may read.
   start.own_group = options_.procs > 1 || !terminal;
+  start.group = getpgid(getppid());
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry; ++entry) inherited.push_back(*entry);
   const auto cores = available_cores();
@@ -61,8 +67,6 @@ void Attempt::start() {
     if (options_.bind_cores_to_rank) start.cores = core_slice(cores, options_.procs, rank);
     start.no_input = options_.procs > 1 && (rank > 0 || terminal);
     ranks_.push_back(std::make_unique<Rank>(rank, start));
-    session_.guard.entrust(ranks_.back()->target());
-    guarded_.push_back(true);
   }
 }
 
@@ -70,52 +74,60 @@ bool Attempt::done() {
   if (!all_ended()) return false;
   if (gave_up_) return true;
   if (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->group_alive(); })) return false;
-  const auto left = marked_processes(session_.mark);  // what left its rank's group, as daemons do
+  const auto left = left_behind();  // what left its rank's group, as daemons do
   if (left.empty()) return true;
   if (!asked_leftovers_) {
     asked_leftovers_ = true;
     std::string names;
     for (const pid_t pid : left) names += (names.empty() ? "" : ", ") + std::to_string(pid) + " (" + program_of(pid) + ")";
-    say("ending what the ranks left behind: process " + names);
+    session_.output.say("ending what the ranks left behind: process " + names);
     for (const pid_t pid : left) kill(pid, SIGTERM);
     set_deadline(failure_grace_, "SIGTERM");
   }
   return false;
 }
 
-void Attempt::wait() {
-  std::vector<pollfd> waiting{{session_.signals.descriptor(), POLLIN, 0}};
-  for (const auto& rank : ranks_)
-    for (const int i : {0, 1})
-      if (rank->pipes()[i] >= 0) waiting.push_back({rank->pipes()[i], POLLIN, 0});
-  poll(waiting.data(), waiting.size(), deadline_ ? 100 : -1);
+std::vector<pid_t> Attempt::left_behind() const {
+  auto left = descendants_of(getpid(), {});
+  for (const pid_t pid : marked_processes(session_.mark))
+    if (std::find(left.begin(), left.end(), pid) == left.end()) left.push_back(pid);
+  return left;
 }
 
 void Attempt::take_signals() {
-  signalfd_siginfo info{};
-  while (session_.signals.next(info)) {
-    const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGCHLD) continue;
-    const bool stop = number == SIGINT || number == SIGTERM || number == SIGHUP;
-    if (stop && stopped_by_ != 0) {
-      say(signal_name(number) + " again: killing the ranks");
-      sent_kill_ = true;
-      signal_all(SIGKILL);
+  Signal signal;
+  while (session_.next(signal)) {
+    // A rank in the terminal's group has it already. It may be a debugger or a shell that lives on.
+    const bool has_it = signal.is_from_terminal && ranks_.size() == 1 && ranks_[0]->target() > 0;
+    if (Signals::is_stop(signal.number)) {
+      stop_by(signal.number, signal_name(signal.number), has_it);
       continue;
     }
-    // From the terminal, a rank in the launcher's own group has it already. It may be a debugger or a shell that lives on.
-    const bool has_it = info.ssi_code == SI_KERNEL && ranks_.size() == 1 && ranks_[0]->target() > 0;
-    if (stop) {
-      stopped_by_ = number;
-      if (ranks_.size() > 1)
-        say(signal_name(number) + " goes on to " + std::to_string(ranks_.size()) + " ranks, which have " +
-            in_seconds(stop_grace()) + " to end; send it again to kill them");
-      if (!has_it) set_deadline(stop_grace(), signal_name(number));
-    }
-    forwarded_.insert(number);
-    last_forwarded_ = number;
-    if (!has_it) signal_all(number);
+    forwarded_.insert(signal.number);
+    last_forwarded_ = signal_name(signal.number);
+    if (!has_it) signal_all(signal.number);
   }
+}
+
+void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
+  if (stopped_by_ != 0 && !stopped_by_reader_) {
+    session_.output.say(signal_name(number) + " again: killing the ranks");
+    sent_kill_ = true;
+    signal_all(SIGKILL);
+    return;
+  }
+  stopped_by_ = number;
+  stopped_by_reader_ = why != signal_name(number);
+  last_forwarded_ = why;
+  if (is_over_) return;
+  if (ranks_.size() > 1 || stopped_by_reader_)
+    session_.output.say((stopped_by_reader_ ? why + ": " : "") + signal_name(number) + " goes on to " +
+                        std::to_string(ranks_.size()) + (ranks_.size() > 1 ? " ranks, which have " : " rank, which has ") +
+                        in_seconds(stop_grace()) + " to end" + (stopped_by_reader_ ? "" : "; send it again to kill them"));
+  forwarded_.insert(number);
+  if (ranks_have_it) return;
+  set_deadline(stop_grace(), signal_name(number));
+  signal_all(number);
 }
 
 void Attempt::signal_all(int number) {
@@ -125,14 +137,9 @@ void Attempt::signal_all(int number) {
 
 void Attempt::reap() {
   std::vector<Rank*> ended;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = *ranks_[i];
-    if (!rank.ended() && rank.reap()) ended.push_back(&rank);
-    if (rank.ended() && guarded_[i] && !rank.group_alive()) {
-      session_.guard.take_back(rank.target());
-      guarded_[i] = false;
-    }
-  }
+  for (auto& rank : ranks_)
+    if (!rank->ended() && rank->reap()) ended.push_back(rank.get());
+  reap_adopted();
   if (ended.empty()) return;
   // Of several that ended together, a signal is the cause, and the environment's fault (a lost peer is one) the consequence.
   const auto weight = [](const Rank* rank) { return rank->killed_by_signal() ? 0 : rank->exit_code() == 3 ? 2 : 1; };
@@ -141,6 +148,17 @@ void Attempt::reap() {
   for (Rank* rank : ended) judge(*rank);
   // What they left behind may be the program itself, still saving: a shell script in front of it ends at once on SIGTERM.
   if (all_ended()) set_deadline(stop_ || stopped_by_ != 0 ? stop_grace() : failure_grace_, "SIGTERM");
+}
+
+// What the ranks left behind and has ended since. A rank that ends meanwhile is left to the next turn.
+void Attempt::reap_adopted() {
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    const auto is_it = [&](const auto& rank) { return !rank->ended() && rank->pid() == info.si_pid; };
+    if (std::any_of(ranks_.begin(), ranks_.end(), is_it)) return;
+    waitpid(info.si_pid, nullptr, WNOHANG);
+    info = {};
+  }
 }
 
 bool Attempt::all_ended() const {
@@ -160,8 +178,8 @@ void Attempt::judge(Rank& rank) {
   }
   if (number == SIGKILL) why_killed_ = memory_.why_killed();
   if (all_ended()) return;
-  say("rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size()) + " " + rank.how_it_ended() +
-      "; stopping the others");
+  session_.output.say("rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size()) + " " + rank.how_it_ended() +
+                      "; stopping the others");
   sent_term_ = true;
   signal_all(SIGTERM);
   set_deadline(failure_grace_, "SIGTERM");
@@ -183,11 +201,11 @@ void Attempt::enforce_deadline() {
   for (const auto& rank : ranks_)
     if (!rank->ended()) late += (late.empty() ? "" : ", ") + std::to_string(rank->rank());
   if (!late.empty() && !sent_kill_)
-    say("killing rank " + late + ", which did not end within " + in_seconds(patience_) + " of " + ignored_);
+    session_.output.say("killing rank " + late + ", which did not end within " + in_seconds(patience_) + " of " + ignored_);
   sent_kill_ = true;
   signal_all(SIGKILL);
   if (all_ended())
-    for (const pid_t pid : marked_processes(session_.mark)) kill(pid, SIGKILL);
+    for (const pid_t pid : left_behind()) kill(pid, SIGKILL);
   gave_up_ = all_ended();
   deadline_ = Clock::now() + milliseconds(1000);
 }

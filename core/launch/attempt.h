@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/guard.h"
 #include "launch/launch.h"
 #include "launch/memory.h"
+#include "launch/output.h"
 #include "launch/ranks.h"
 #include "launch/signals.h"
 
@@ -19,15 +19,20 @@ namespace gannet::launch {
 
 // What outlives an attempt.
 struct Session {
-  explicit Session(std::string mark) : mark(std::move(mark)), guard(this->mark) {}
+  Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
+  // The next signal to act on. Where the process in front is gone this ends all below, and the process.
+  bool next(Signal& signal);
+  // Waits for a signal, for the reader of the output, or for the time.
+  void wait(std::vector<pollfd> waiting, std::chrono::milliseconds time);
   std::string mark;
   Signals signals;  // before any rank starts: no end of one is missed
-  Guard guard;
+  Output output;
 };
 
 struct Outcome {
   int code = 0;
   bool failed = false;          // false too when the ranks ended because they were asked to stop
+  bool was_stopped = false;     // a stop came, however the ranks ended
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
   std::string no_restart = {};  // the reason, where there is one
 };
@@ -35,17 +40,24 @@ struct Outcome {
 class Attempt {
  public:
   Attempt(const Options& options, std::chrono::milliseconds failure_grace, Session& session, uint32_t restart);
-  ~Attempt();
   Outcome run();
 
  private:
   using Clock = std::chrono::steady_clock;
   void start();
   bool done();
+  std::vector<pid_t> left_behind() const;
   void wait();
   void take_signals();
+  void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or what stands for one
+  bool must_not_wait() const;
+  bool has_room(const Rank& rank, int pipe) const;
+  bool read_ranks();
+  void read_what_is_left();
+  void notice_a_lost_reader();
   void signal_all(int number);
   void reap();
+  void reap_adopted();
   void judge(Rank& rank);
   bool all_ended() const;
   std::chrono::milliseconds stop_grace() const;
@@ -65,14 +77,16 @@ class Attempt {
   const uint32_t restart_;
   const MemoryWatch memory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<bool> guarded_;
   std::vector<const Rank*> ended_;  // in the order of their ends
   const Rank* first_ = nullptr;     // of those that did not end with 0: the others follow from it
   bool stop_ = false;               // first_ ended because it was asked to
   std::string why_killed_;          // first_, by SIGKILL
   int stopped_by_ = 0;
-  std::set<int> forwarded_;  // signals that went on to the ranks
-  int last_forwarded_ = 0;
+  bool stopped_by_reader_ = false;  // the output's, which is gone; a signal after it is the first one
+  bool is_over_ = false;            // nothing of the ranks runs any more
+  size_t first_to_read_ = 0;        // takes turns, so that one rank's flood leaves room for the others
+  std::set<int> forwarded_;         // signals that went on to the ranks
+  std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
   bool gave_up_ = false;                       // what is left after SIGKILL cannot be ended
@@ -81,7 +95,6 @@ class Attempt {
   std::chrono::milliseconds patience_{0};
 };
 
-void say(const std::string& text);                       // a line of gannet run's own on stderr
 std::string in_seconds(std::chrono::milliseconds time);  // "30 s", "0.5 s"
 
 }  // namespace gannet::launch

@@ -1,96 +1,105 @@
 #include "launch/guard.h"
 
-#include <fcntl.h>
 #include <gannet/error.h>
-#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 
-#include "launch/marked.h"
+#include "launch/descendants.h"
+#include "launch/plan.h"
+#include "launch/signals.h"
 
 namespace gannet::launch {
 namespace {
 
-struct Message {
-  char what;  // '+' entrust, '-' take back
-  pid_t target;
+constexpr size_t kMostText = 4000;
+
+// What the launcher could not return: an error, as it crosses the channel.
+struct Failure {
+  int kind;  // 0: none, 1: StartError, 2: Error, 3: a defect
+  int code;  // the shell's, or the ErrorCode
+  char what[kMostText], next_step[kMostText];
 };
 
-constexpr int kMost = 4096;
-
-// Passes, because what is killed may just have started something.
-void kill_marked(const std::string& mark) {
-  for (int pass = 0; pass < 100; ++pass) {
-    const auto pids = marked_processes(mark);
-    if (pids.empty()) return;
-    for (const pid_t pid : pids) kill(pid, SIGKILL);
-    usleep(10'000);
+void report(int channel, int kind, int code, const std::string& what, const std::string& next_step) {
+  static Failure failure;
+  failure.kind = kind;
+  failure.code = code;
+  std::snprintf(failure.what, sizeof failure.what, "%s", what.c_str());
+  std::snprintf(failure.next_step, sizeof failure.next_step, "%s", next_step.c_str());
+  while (send(channel, &failure, sizeof failure, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
-// The guard's whole life.
-[[noreturn]] void watch(int channel, const std::string& mark) {
-  static pid_t targets[kMost];
-  int count = 0;
-  Message message{};
-  for (;;) {
-    const ssize_t got = read(channel, &message, sizeof message);
-    if (got < 0 && errno == EINTR) continue;
-    if (got != static_cast<ssize_t>(sizeof message)) break;
-    if (message.what == '+' && count < kMost) targets[count++] = message.target;
-    if (message.what == '-')
-      for (int i = 0; i < count; ++i)
-        if (targets[i] == message.target) targets[i--] = targets[--count];
+[[noreturn]] void be_the_launcher(int channel, const std::string& mark, const std::function<int(int)>& launcher) {
+  int code = 70;
+  try {
+    code = launcher(channel);
+  } catch (const StartError& error) {
+    report(channel, 1, error.shell_code(), error.message(), error.next_step());
+  } catch (const Error& error) {
+    report(channel, 2, static_cast<int>(error.code()), error.message(), error.next_step());
+  } catch (const std::exception& error) {
+    report(channel, 3, 0, error.what(), "");
   }
-  for (int i = 0; i < count; ++i) kill(targets[i], SIGKILL);
-  kill_marked(mark);
-  _exit(0);
+  end_all_below({}, mark);  // after an error; else nothing is left
+  _exit(code);
+}
+
+// Until the launcher has ended. Signals are relayed, whoever sent them.
+int wait_for(pid_t launcher, int channel, Signals& signals, Failure& failure) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(launcher, &status, WNOHANG);
+    Signal signal;
+    while (signals.next(signal)) send(channel, &signal, sizeof signal, MSG_NOSIGNAL);
+    if (recv(channel, &failure, sizeof failure, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof failure) && ended != launcher) {
+      std::vector<pollfd> waiting;
+      signals.add_to(waiting);
+      poll(waiting.data(), waiting.size(), -1);
+    }
+    if (ended == launcher || (ended < 0 && errno == ECHILD)) return status;
+  }
 }
 
 }  // namespace
 
-Guard::Guard(const std::string& mark) {
+int run_guarded(const std::string& mark, const std::function<int(int)>& launcher) {
+  const auto children_of_before = descendants_of(getpid(), {});  // an exec keeps a shell's children
   int ends[2];
-  // Keeps messages whole, and reads as ended when the launcher, the only one to hold the other end, is gone.
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(ErrorCode::kIo, std::string("cannot make a socket: ") + std::strerror(errno));
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid_ = fork();
-  if (pid_ == 0) {
-    setpgid(0, 0);  // what is sent to the launcher's group is not for it
-    close(ends[1]);
-    const int nowhere = open("/dev/null", O_RDWR);
-    for (const int stream : {0, 1, 2}) dup2(nowhere, stream);  // it must not keep the launcher's pipes open
-    watch(ends[0], mark);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Signals signals;  // before the fork: none is missed
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setpgid(0, 0);  // kill -9 of the group in front leaves it, to end the rest
+    close(ends[0]);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // is not inherited
+    be_the_launcher(ends[1], mark, launcher);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int fork_failure = errno;
+  close(ends[1]);
+  if (pid < 0) {
+    close(ends[0]);
+    throw Error(ErrorCode::kUnavailable, std::string("cannot start a process: ") + std::strerror(fork_failure),
+                "see `ulimit -u` and the free memory");
+  }
+  static Failure failure;
+  failure.kind = 0;
+  const int status = wait_for(pid, ends[0], signals, failure);
+  if (WIFSIGNALED(status)) end_all_below(children_of_before, mark);
   close(ends[0]);
-  channel_ = ends[1];
-  if (pid_ < 0) {
-    close(channel_);
-    throw Error(ErrorCode::kIo, std::string("cannot start a process: ") + std::strerror(errno));
-  }
-}
-
-Guard::~Guard() {
-  close(channel_);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
-}
-
-void Guard::entrust(pid_t target) { tell('+', target); }
-void Guard::take_back(pid_t target) { tell('-', target); }
-
-void Guard::tell(char what, pid_t target) {
-  const Message message{what, target};
-  while (send(channel_, &message, sizeof message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
-  }
+  if (failure.kind == 1) throw StartError(failure.code, failure.what, failure.next_step);
+  if (failure.kind == 2) throw Error(static_cast<ErrorCode>(failure.code), failure.what, failure.next_step);
+  if (failure.kind == 3) throw std::runtime_error(failure.what);
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace gannet::launch

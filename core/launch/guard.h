@@ -1,28 +1,19 @@
-// A tiny process that outlives the launcher by an instant: when the launcher ends in any way, kill -9 included, it kills
-// every process group that was entrusted to it and not taken back, and then every process that bears the launch's mark
-// (launch/marked.h). The kernel's parent-death signal alone reaches a rank but not what the rank started.
+// gannet run is two processes, so that neither's end, kill -9 included, leaves anything behind.
+//
+//   the one in front   has the process id that a shell and a batch system know; it relays signals and waits
+//   the launcher       its child, in a process group of its own: starts the ranks and looks after them
+//
+// Both adopt what becomes an orphan below them (PR_SET_CHILD_SUBREAPER). When the launcher is killed, the one in front ends all
+// that it adopts; when the one in front is killed, the launcher reads the end of their channel and ends all below itself.
 #pragma once
 
-#include <sys/types.h>
-
+#include <functional>
 #include <string>
 
 namespace gannet::launch {
 
-class Guard {
- public:
-  explicit Guard(const std::string& mark);  // forks
-  ~Guard();                                 // kills what is still entrusted, and what is marked
-  Guard(const Guard&) = delete;
-
-  // A process id, or minus a process group's, as kill(2) takes them.
-  void entrust(pid_t target);
-  void take_back(pid_t target);
-
- private:
-  void tell(char what, pid_t target);
-  int channel_ = -1;
-  pid_t pid_ = -1;
-};
+// Runs `launcher` in the child and returns its result; what it throws (StartError, Error) is thrown here. It gets its end of
+// the channel, for launch/signals.h. Call it from a process without other threads.
+int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher);
 
 }  // namespace gannet::launch

@@ -1,28 +1,124 @@
 #include "launch/launch.h"
 
+#include <fcntl.h>
 #include <gannet/error.h>
-#include <sys/prctl.h>
+#include <unistd.h>
 
+#include <algorithm>
+
+#include "base/text.h"
+#include "control/environment.h"
 #include "launch/attempt.h"
+#include "launch/cause.h"
+#include "launch/guard.h"
 #include "launch/marked.h"
 
 namespace gannet::launch {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience = std::chrono::seconds(3);
+
 // Says why when the answer is no and restarts were wanted.
-bool may_restart(const Options& options, const Outcome& outcome, uint32_t restarts) {
+bool may_restart(const Options& options, Session& session, const Outcome& outcome, uint32_t restarts) {
   if (!outcome.failed || options.max_restarts == 0) return false;
   const std::string most = std::to_string(options.max_restarts);
   if (!outcome.no_restart.empty()) {
-    say("no restart: " + outcome.no_restart);
+    session.output.say("no restart: " + outcome.no_restart);
     return false;
   }
   if (restarts == options.max_restarts) {
-    say("no restart: all " + most + " are used up");
+    session.output.say("no restart: all " + most + " are used up");
     return false;
   }
-  say("restart " + std::to_string(restarts + 1) + " of " + most + ", because " + outcome.why);
+  session.output.say("restart " + std::to_string(restarts + 1) + " of " + most + ", because " + outcome.why);
   return true;
+}
+
+// Stops only where a stop signal comes, which it says.
+bool stop_came(Session& session, const std::string& instead_of) {
+  Signal signal;
+  while (session.next(signal))
+    if (Signals::is_stop(signal.number)) {
+      session.output.say(signal_name(signal.number) + " came: " + instead_of);
+      return true;
+    }
+  return false;
+}
+
+// Between restarts that fail at once: none before the first, then 1 s, 2 s, 4 s ... up to 60 s. A program that ran longer than
+// that begins at none.
+class Pause {
+ public:
+  explicit Pause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
+  // False when a stop came.
+  bool wait(Session& session, Clock::duration attempt) {
+    if (attempt > kLongest) in_a_row_ = 0;
+    const auto time = in_a_row_ == 0 ? milliseconds(0) : std::min<milliseconds>(kLongest, first_ * (1 << (in_a_row_ - 1)));
+    in_a_row_ = std::min(in_a_row_ + 1, 16);
+    if (time.count() > 0) session.output.say("waiting " + in_seconds(time) + " first, as the ranks fail soon after their start");
+    for (const auto end = Clock::now() + time;;) {
+      if (stop_came(session, "no restart")) return false;
+      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+      if (left.count() <= 0) return true;
+      session.wait({}, left);
+      session.output.flush();
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLongest{60};
+  milliseconds first_;
+  int in_a_row_ = 0;
+};
+
+void report_dropped(Session& session) {
+  if (const uint64_t bytes = session.output.take_dropped())
+    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read them while the ranks were ended");
+}
+
+// After a failure or a stop, a reader that takes nothing for `patience` holds nobody up any more: a batch system waits for the
+// exit code. What has ended well waits for its reader as any program does, until it is asked to stop.
+void finish_output(Session& session, milliseconds patience) {
+  auto last_progress = Clock::now();
+  for (size_t before = session.output.pending(); before > 0;) {
+    session.wait({}, std::min<milliseconds>(patience, std::chrono::seconds(1)));
+    if (stop_came(session, "not waiting for the output's reader")) break;
+    session.output.flush();
+    const size_t now = session.output.pending();
+    if (now < before) last_progress = Clock::now();
+    before = now;
+    if (Clock::now() - last_progress >= patience) break;
+  }
+  if (const size_t left = session.output.pending())
+    session.output.say("the last " + size_text(left) + " of output were dropped: their reader takes nothing");
+}
+
+// A stdout or stderr that was closed (`>&-`) would be the number of the next file that is opened.
+void keep_descriptors_apart() {
+  for (const int stream : {1, 2}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    const int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0 && nowhere != stream) {
+      dup2(nowhere, stream);
+      close(nowhere);
+    }
+  }
+}
+
+// A launcher for each node, or each rank: every one of them would train the whole model alone, into one checkpoint folder.
+void refuse_to_be_one_of_several() {
+  const auto claim = control::claim_of_several(control::variables_of_this_process());
+  if (!claim) return;
+  std::string command = "env";
+  for (const auto& name : claim->variables) command += " -u " + name;
+  throw Error(ErrorCode::kConfig,
+              claim->text() + ", and gannet run starts the ranks of one machine: each of these launchers would train by itself",
+              "let that launcher start PROGRAM, one process for each rank, with MASTER_ADDR and MASTER_PORT exported; where each "
+              "is to be a run of its own: " +
+                  command + " gannet run ...");
 }
 
 }  // namespace
@@ -31,13 +127,22 @@ int run(const Options& options, std::chrono::milliseconds failure_grace) {
   if (options.command.empty())
     throw Error(ErrorCode::kArgument, "no program was named", "gannet run --num_procs N PROGRAM ARGS...");
   if (options.procs == 0) throw Error(ErrorCode::kArgument, "the number of processes is 0", "start at least one");
-  // What a rank leaves behind becomes a child of the launcher, which hears of its end, and reaps it where process 1 does not.
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Session session(new_mark());
-  for (uint32_t restarts = 0;; ++restarts) {
-    const Outcome outcome = Attempt(options, failure_grace, session, restarts).run();
-    if (!may_restart(options, outcome, restarts)) return outcome.code;
-  }
+  refuse_to_be_one_of_several();
+  keep_descriptors_apart();
+  const std::string mark = new_mark();
+  return run_guarded(mark, [&](int channel) {
+    Session session(mark, channel);
+    Pause pause(options.restart_pause_seconds);
+    for (uint32_t restarts = 0;; ++restarts) {
+      const auto start = Clock::now();
+      const Outcome outcome = Attempt(options, failure_grace, session, restarts).run();
+      report_dropped(session);
+      if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start)) {
+        finish_output(session, outcome.code != 0 || outcome.was_stopped ? kPatience : std::chrono::hours(24 * 365));
+        return outcome.code;
+      }
+    }
+  });
 }
 
 }  // namespace gannet::launch

@@ -31,13 +31,13 @@ std::string LinePrefixer::add(std::string_view text) {
       partial_ += letter;
     if (partial_.size() >= kLongestLine) end_line(out);
   }
-  return out;
+  return prefix_.empty() ? std::string(text) : out;
 }
 
 std::string LinePrefixer::finish() {
   std::string out;
   if (!partial_.empty()) end_line(out);
-  return out;
+  return prefix_.empty() ? "" : out;
 }
 
 }  // namespace gannet::launch

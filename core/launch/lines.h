@@ -23,6 +23,7 @@ class LastLines {
   std::deque<std::string> lines_;
 };
 
+// Without a prefix text passes as it is, and is only remembered line by line.
 class LinePrefixer {
  public:
   LinePrefixer(std::string prefix, LastLines& last) : prefix_(std::move(prefix)), last_(last) {}

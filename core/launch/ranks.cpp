@@ -1,7 +1,6 @@
 #include "launch/ranks.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -30,7 +29,8 @@ struct Prepared {
   char* const* argv;
   char* const* envp;
   cpu_set_t cores;
-  bool bind, own_group;
+  bool bind;
+  pid_t group;                       // to join; 0: its own
   int input, output, error, report;  // -1: as inherited
   pid_t launcher;
 };
@@ -42,7 +42,7 @@ struct Prepared {
     }
     _exit(127);
   };
-  if (prepared.own_group) setpgid(0, 0);
+  setpgid(0, prepared.group);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != prepared.launcher) _exit(127);  // it ended before the line above
   if (prepared.bind && sched_setaffinity(0, sizeof prepared.cores, &prepared.cores) != 0) give_up();
@@ -74,36 +74,34 @@ std::string prefix_of(uint32_t rank) { return "[" + std::to_string(rank) + "] ";
 
 }  // namespace
 
-void write_fully(int descriptor, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t count = write(descriptor, text.data() + done, text.size() - done);
-    if (count > 0) {
-      done += static_cast<size_t>(count);
-    } else if (errno == EAGAIN) {  // a terminal that someone made non-blocking
-      pollfd waiting{descriptor, POLLOUT, 0};
-      poll(&waiting, 1, 1000);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
-}
-
 Rank::Rank(uint32_t rank, const StartOptions& options)
     : rank_(rank),
       own_group_(options.own_group),
-      lines_{LinePrefixer(prefix_of(rank), last_), LinePrefixer(prefix_of(rank), last_)} {
+      lines_{LinePrefixer(options.prefixed ? prefix_of(rank) : "", last_),
+             LinePrefixer(options.prefixed ? prefix_of(rank) : "", last_)} {
   int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};  // stdout, stderr, and where the child reports that it could not start
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);
   const auto envp = pointers(options.environment);
-  Prepared prepared{
-      options.file.c_str(), argv.data(), envp.data(), {}, !options.cores.empty(), options.own_group, input, -1, -1, -1, getpid()};
+  Prepared prepared{options.file.c_str(),
+                    argv.data(),
+                    envp.data(),
+                    {},
+                    !options.cores.empty(),
+                    options.own_group ? 0 : options.group,
+                    input,
+                    -1,
+                    -1,
+                    -1,
+                    getpid()};
   CPU_ZERO(&prepared.cores);
   for (const int core : options.cores) CPU_SET(core, &prepared.cores);
-  for (int i = options.piped ? 0 : 2; i < 3; ++i)
-    if (pipe2(ends[i], O_CLOEXEC) != 0) throw Error(ErrorCode::kIo, std::string("cannot make a pipe: ") + std::strerror(errno));
+  const bool wanted[] = {options.piped[0], options.piped[1] && !options.merged, true};
+  for (int i = 0; i < 3; ++i)
+    if (wanted[i] && pipe2(ends[i], O_CLOEXEC) != 0)
+      throw Error(ErrorCode::kIo, std::string("cannot make a pipe: ") + std::strerror(errno));
   prepared.output = ends[0][1];
-  prepared.error = ends[1][1];
+  prepared.error = options.merged ? ends[0][1] : ends[1][1];
   prepared.report = ends[2][1];
 
   pid_ = fork();
@@ -174,26 +172,23 @@ void Rank::signal(int number) const {
   if (own_group_ || !ended_) kill(target(), number);
 }
 
-void Rank::drain() {
+bool Rank::read_output(int pipe, Output& output) {
   char text[16 * 1024];
-  for (const int i : {0, 1}) {
-    while (pipes_[i] >= 0) {
-      const ssize_t count = read(pipes_[i], text, sizeof text);
-      if (count > 0) {
-        write_fully(i + 1, lines_[i].add({text, static_cast<size_t>(count)}));
-      } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
-        close(pipes_[i]);
-        pipes_[i] = -1;
-      } else if (errno == EAGAIN) {
-        break;
-      }
-    }
+  if (pipes_[pipe] < 0) return false;
+  const ssize_t count = read(pipes_[pipe], text, sizeof text);
+  if (count > 0) {
+    output.write(pipe + 1, lines_[pipe].add({text, static_cast<size_t>(count)}));
+    return true;
   }
+  if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+    close(pipes_[pipe]);
+    pipes_[pipe] = -1;
+  }
+  return count < 0 && errno == EINTR;
 }
 
-void Rank::finish_output() {
-  drain();
-  for (const int i : {0, 1}) write_fully(i + 1, lines_[i].finish());
+void Rank::finish_output(Output& output) {
+  for (const int i : {0, 1}) output.write(i + 1, lines_[i].finish());
 }
 
 }  // namespace gannet::launch

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/lines.h"
+#include "launch/output.h"
 
 namespace gannet::launch {
 
@@ -16,10 +17,13 @@ struct StartOptions {
   std::string file;                  // what to execute
   std::vector<std::string> command;  // argv
   std::vector<std::string> environment;
-  std::vector<int> cores;  // to bind to; empty: no binding
-  bool own_group = true;   // its own process group, so that all it starts can be signalled together
-  bool piped = true;       // output comes through pipes, else the launcher's own is inherited
-  bool no_input = false;   // stdin is /dev/null
+  std::vector<int> cores;        // to bind to; empty: no binding
+  bool own_group = true;         // its own process group, so that all it starts can be signalled together
+  pid_t group = 0;               // else the one to join
+  bool piped[2] = {true, true};  // stdout, stderr come through pipes, else the launcher's own are inherited
+  bool merged = false;           // both through one pipe, in the order in which they are written
+  bool prefixed = true;          // lines with the rank before them, else as they are
+  bool no_input = false;         // stdin is /dev/null
 };
 
 class Rank {
@@ -42,10 +46,11 @@ class Rank {
   bool group_alive();                // it, or something that it left in its group, still runs
   void signal(int number) const;
 
-  // The pipes: -1 when closed or not piped. drain() writes what has come to the launcher's own stdout and stderr.
+  // The pipes: -1 when closed or not piped. read_output() takes one part of what has come, from pipe 0 or 1, and gives it to the
+  // launcher's own stdout and stderr; false when there is nothing now.
   const int* pipes() const { return pipes_; }
-  void drain();
-  void finish_output();
+  bool read_output(int pipe, Output& output);
+  void finish_output(Output& output);
   const std::deque<std::string>& last_lines() const { return last_.lines(); }  // empty when not piped
 
  private:
@@ -58,7 +63,5 @@ class Rank {
   LastLines last_;
   LinePrefixer lines_[2];
 };
-
-void write_fully(int descriptor, const std::string& text);
 
 }  // namespace gannet::launch

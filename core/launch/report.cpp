@@ -14,8 +14,6 @@ namespace {
 constexpr size_t kMostConsequences = 8;
 }  // namespace
 
-void say(const std::string& text) { write_fully(2, "[gannet run] " + text + "\n"); }
-
 std::string in_seconds(std::chrono::milliseconds time) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
@@ -58,14 +56,14 @@ void Attempt::report_failure() const {
   if (const auto followed = consequences(); !followed.empty()) text += "\n  What followed from it: " + followed;
   if (!first_->last_lines().empty()) text += "\n  The last lines of rank " + std::to_string(first_->rank()) + ":";
   for (const auto& line : first_->last_lines()) text += "\n    " + line;
-  say(text);
+  session_.output.say(text);
 }
 
 Outcome Attempt::finish_stop() {
-  const std::string by = last_forwarded_ ? "stopped by " + signal_name(last_forwarded_) : "stopped on request";
+  const std::string by = last_forwarded_.empty() ? "stopped on request" : "stopped by " + last_forwarded_;
   const auto orderly = [](const Rank* rank) { return rank->exit_code() == 0 || rank->exit_code() == kStoppedExitCode; };
   if (std::all_of(ended_.begin(), ended_.end(), orderly)) {
-    say(by + " after saving (exit code " + std::to_string(kStoppedExitCode) + ")");
+    session_.output.say(by + " after saving (exit code " + std::to_string(kStoppedExitCode) + ")");
     return {.code = kStoppedExitCode};
   }
   std::vector<std::string> texts;
@@ -76,8 +74,9 @@ Outcome Attempt::finish_stop() {
                        : forwarded_.count(rank->signal_number())
                            ? " ended by " + signal_name(rank->signal_number()) + ", which it does not handle"
                            : " " + rank->how_it_ended()));
-  say(by + ", and not every rank said that it saved (exit code " + std::to_string(kStoppedExitCode) + "): " + join(texts, "; "));
   const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
+  session_.output.say(by + ", and not every rank said by exit code " + std::to_string(kStoppedExitCode) +
+                      " that it saved: " + join(texts, "; ") + " (exit code " + std::to_string(worst->exit_code()) + ")");
   return {.code = worst->exit_code()};
 }
 
@@ -85,7 +84,8 @@ Outcome Attempt::finish() {
   if (!first_) return {};
   if (stop_) return finish_stop();
   report_failure();
-  Outcome outcome{first_->exit_code(), true, "rank " + std::to_string(first_->rank()) + " " + first_->how_it_ended(), ""};
+  Outcome outcome{.code = first_->exit_code(), .failed = true};
+  outcome.why = "rank " + std::to_string(first_->rank()) + " " + first_->how_it_ended();
   if (stopped_by_ != 0)
     outcome.no_restart = signal_name(stopped_by_) + " came";
   else if (is_pointless_to_repeat(outcome.code))

@@ -1,33 +1,43 @@
-// The signals that the launcher takes while it runs, as a file descriptor to poll; the mask of before comes back at the end.
+// The signals that gannet run takes while it runs, as file descriptors to poll; the mask of before comes back at the end.
+//
+// The launcher hears of a signal twice when it is sent to a whole job: by itself, and through the process in front of it
+// (launch/guard.h). It counts for each number and acts when the larger of the two counts grows.
 #pragma once
 
+#include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
+
+#include <map>
+#include <vector>
 
 namespace gannet::launch {
 
+struct Signal {
+  int number = 0;
+  bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group has it
+};
+
 class Signals {
  public:
-  Signals() {
-    sigset_t taken;
-    sigemptyset(&taken);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&taken, number);
-    sigprocmask(SIG_BLOCK, &taken, &before_);
-    descriptor_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  ~Signals() {
-    close(descriptor_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
+  // `channel`: what the process in front relays comes here; -1: nothing does.
+  explicit Signals(int channel = -1);
+  ~Signals();
   Signals(const Signals&) = delete;
 
-  int descriptor() const { return descriptor_; }
-  bool next(signalfd_siginfo& info) { return read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info); }
+  // The next one that is to be acted on; false when there is none now. SIGCHLD and SIGPIPE only wake poll() up.
+  bool next(Signal& signal);
+  void add_to(std::vector<pollfd>& waiting) const;
+  // The process in front is gone, killed with -9: nobody waits for this launch any more.
+  bool is_abandoned() const { return is_abandoned_; }
+
+  static bool is_stop(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
 
  private:
+  bool counts(std::map<int, int>& heard, int number);
   sigset_t before_;
-  int descriptor_;
+  int descriptor_, channel_;
+  bool is_abandoned_ = false;
+  std::map<int, int> own_, relayed_, acted_on_;
 };
 
 }  // namespace gannet::launch

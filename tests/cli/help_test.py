@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from support import Case
+from support import GANNET, Case
 
 SLIPS = [
     ("", "gannet: `gannet` needs a command: run, config"),
@@ -30,6 +30,20 @@ class Help(Case):
                 text = self.gannet(*arguments.split(), code=2)
                 self.assertIn(answer, text)
                 self.assertRegex(text, r"\n  \(.+\)\n$")
+
+    def test_no_command_ends_by_abort(self):
+        """Folders and links where files are expected: whatever a library throws is one sentence and an exit code of ours."""
+        for name in ("latest_is_a_folder", "loop"):
+            (self.folder / name).mkdir()
+        (self.folder / "latest_is_a_folder/latest").mkdir()
+        (self.folder / "loop/latest_universal").symlink_to("latest_universal")
+        (self.folder / "itself").symlink_to("itself")
+        for name in ("latest_is_a_folder", "loop", "itself"):
+            with self.subTest(name):
+                done = subprocess.run([GANNET, "checkpoint", "import", name, "out"], cwd=self.folder, text=True, timeout=200,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertIn(done.returncode, (2, 3, 70), done.stdout)
+                self.assertRegex(done.stdout, r"^gannet: ")
 
     def test_every_command_has_examples(self):
         """The manual page is the whole tree."""

@@ -3,11 +3,17 @@
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 namespace {
 
 using gannet::Error;
 using gannet::ErrorCode;
+using gannet::control::claim_of_several;
 using gannet::control::discover;
 using gannet::control::time_out;
 using gannet::control::Variables;
@@ -92,7 +98,6 @@ TEST(Environment, OpenMpiOnOneMachineNeedsNothingElse) {
   EXPECT_EQ(found.world_size, 3u);
   EXPECT_EQ(found.local_rank, 2u);
   EXPECT_EQ(found.master_addr, "127.0.0.1");
-  EXPECT_EQ(found.master_port, 29500);
   EXPECT_EQ(found.discovered, "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of Open MPI");
 }
 
@@ -116,14 +121,167 @@ TEST(Environment, MpichIsKnownByItsPmiVariables) {
 }
 
 TEST(Environment, SlurmNeedsAnAddressUnlessItStartedOneTask) {
-  const Variables task = {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}};
+  const Variables task = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}};
   EXPECT_THAT(refusal(task), HasSubstr("Slurm started this as rank 3 of 8"));
   EXPECT_EQ(discover(with(task, {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1234"}}), {}).rank, 3u);
-  EXPECT_EQ(discover({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}, {}).world_size, 1u);
+  EXPECT_EQ(discover(with(task, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}), {}).world_size, 1u);
   // A step of one task in a job of eight.
-  EXPECT_EQ(discover({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}}, {})
-                .world_size,
+  EXPECT_EQ(discover(with(task, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}}), {}).world_size,
             1u);
+}
+
+TEST(Environment, ABatchScriptOfSlurmIsNoTask) {
+  // What sbatch gives its script: the job's numbers, and no step.
+  const Variables script = {
+      {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_EQ(discover(script, {}).world_size, 1u);
+  EXPECT_FALSE(claim_of_several(script));
+}
+
+TEST(Environment, AStepOnOneNodeMeetsAtAPortOfItsOwn) {
+  const auto step = [](const char* id) {
+    return discover({{"SLURM_JOB_ID", "7"},
+                     {"SLURM_STEP_ID", id},
+                     {"SLURM_PROCID", "1"},
+                     {"SLURM_STEP_NUM_TASKS", "2"},
+                     {"SLURM_STEP_NUM_NODES", "1"},
+                     {"SLURM_LOCALID", "1"}},
+                    {});
+  };
+  EXPECT_EQ(step("0").world_size, 2u);
+  EXPECT_EQ(step("0").master_addr, "127.0.0.1");
+  EXPECT_GE(step("0").master_port, 20'000);
+  EXPECT_EQ(step("0").master_port, step("0").master_port);
+  EXPECT_NE(step("0").master_port, step("1").master_port);
+  EXPECT_NE(step("0").job, step("1").job);
+}
+
+// Each launcher: what it sets for rank 1 of 2, and the word by which it is known.
+const std::pair<Variables, const char*> kOneOfTwo[] = {
+    {{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}}, "Open MPI"},
+    {{{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}}, "MVAPICH"},
+    {{{"MVP_COMM_WORLD_RANK", "1"}, {"MVP_COMM_WORLD_SIZE", "2"}}, "MVAPICH"},
+    {{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "MPICH"},
+    {{{"PALS_APID", "x"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_LOCAL_RANK", "0"}}, "Cray's PALS"},
+    {{{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}, {"FLUX_TASK_LOCAL_ID", "0"}}, "Flux"},
+    {{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}, "Slurm"},
+    {{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}}, "Kubeflow"},
+};
+
+TEST(Environment, EveryLauncherIsJoinedWithAnAddressAndRefusedWithout) {
+  for (const auto& [variables, name] : kOneOfTwo) {
+    EXPECT_THAT(refusal(variables), HasSubstr(std::string(name))) << name;
+    EXPECT_THAT(refusal(variables), HasSubstr("started this as rank 1 of 2, but MASTER_ADDR, MASTER_PORT")) << name;
+    const auto found = discover(with(variables, {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1234"}}), {});
+    EXPECT_EQ(found.rank, 1u) << name;
+    EXPECT_EQ(found.world_size, 2u) << name;
+    EXPECT_EQ(found.master_addr, "node0") << name;
+  }
+}
+
+TEST(Environment, ALauncherThatSaysNoSizeIsRefused) {
+  EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}),
+              HasSubstr("PMIx started this as rank 0 (PMIX_RANK), and this process cannot join the "
+                        "others: no variable says how many they are"));
+  EXPECT_THAT(refusal({{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("An indexed Kubernetes job started this as rank 1"));
+  EXPECT_THAT(refusal({{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("to train alone: env -u JOB_COMPLETION_INDEX PROGRAM"));
+  EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr("no variable says how many they are"));
+  EXPECT_THAT(refusal({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}}), HasSubstr("Slurm started this as rank 1"));
+  // An answer from elsewhere is taken: RANK and WORLD_SIZE, or a launcher that knows.
+  EXPECT_EQ(discover({{"JOB_COMPLETION_INDEX", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}}, {}).world_size, 1u);
+  EXPECT_EQ(discover({{"JOB_COMPLETION_INDEX", "0"}, {"PET_NNODES", "1"}}, {}).world_size, 1u);
+  EXPECT_EQ(discover({{"PMIX_RANK", "0"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, {}).world_size, 1u);
+  EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_SIZE", "2"}}), HasSubstr("Open MPI started this as one process of 2"));
+}
+
+TEST(Environment, WhatTorchrunIsToStartIsNotTrainedAlone) {
+  const Variables node = {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "head"}, {"PET_MASTER_PORT", "29400"}};
+  const auto found = discover(with(node, {{"PET_NPROC_PER_NODE", "1"}}), {});
+  EXPECT_EQ(found.rank, 1u);
+  EXPECT_EQ(found.world_size, 2u);
+  EXPECT_EQ(found.master_addr, "head");
+  EXPECT_EQ(found.master_port, 29400);
+  EXPECT_THAT(refusal(with(node, {{"PET_NPROC_PER_NODE", "4"}})), HasSubstr("PET_NPROC_PER_NODE=4 leaves it to torchrun"));
+  EXPECT_THAT(refusal(with(node, {{"PET_NPROC_PER_NODE", "auto"}})), HasSubstr("PET_NPROC_PER_NODE=auto leaves it to torchrun"));
+  EXPECT_THAT(refusal(with(node, {{"PET_NNODES", "1:4"}})),
+              HasSubstr("PET_NNODES=1:4 is a number of nodes that torchrun changes"));
+  EXPECT_THAT(refusal(with(node, {{"PET_NODE_RANK", ""}})), HasSubstr("PET_NODE_RANK is not set"));
+  EXPECT_THAT(refusal({{"PET_NPROC_PER_NODE", "4"}}), HasSubstr("for torchrun, expects 4 processes (PET_NPROC_PER_NODE)"));
+  EXPECT_EQ(discover({{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "auto"}}, {}).world_size, 1u);
+}
+
+TEST(Environment, AWorldOfOneIsRefusedWhereALauncherStartedSeveral) {
+  for (const auto& [variables, name] : kOneOfTwo) {
+    EXPECT_THAT(refusal(with(variables, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})),
+                HasSubstr("RANK and WORLD_SIZE say that this process is alone, but " + std::string(name)));
+    EXPECT_EQ(discover(variables, {.rank = 0, .world_size = 1}).world_size, 1u);  // the program's own word
+  }
+  // mpirun -n 1 in each of two tasks.
+  EXPECT_THAT(refusal({{"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
+                       {"OMPI_COMM_WORLD_RANK", "0"},
+                       {"OMPI_COMM_WORLD_SIZE", "1"}}),
+              HasSubstr("Slurm started this as rank 1 of 2"));
+}
+
+TEST(Environment, OneOfSeveralIsKnownForALauncherToo) {
+  for (const auto& [variables, name] : kOneOfTwo) {
+    ASSERT_TRUE(claim_of_several(variables)) << name;
+    EXPECT_EQ(claim_of_several(variables)->size, 2u) << name;
+  }
+  EXPECT_EQ(claim_of_several(kComplete)->text(), "A launcher started this as rank 1 of 4 (RANK, WORLD_SIZE)");
+  EXPECT_FALSE(claim_of_several({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(claim_of_several({{"PET_NPROC_PER_NODE", "4"}}));  // it may be the one to start them
+  EXPECT_TRUE(claim_of_several({{"JOB_COMPLETION_INDEX", "0"}}));
+  EXPECT_TRUE(claim_of_several({{"PET_NNODES", "1:4"}}));
+}
+
+TEST(Environment, TwoJobsOfOneMachineDoNotShareAPort) {
+  const auto rank_of = [](const std::string& process) {
+    return discover({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}, {},
+                    [&](const std::string& variable) { return variable == "PMI_RANK" ? process : ""; });
+  };
+  EXPECT_NE(rank_of("100 5").master_port, rank_of("101 5").master_port);
+  EXPECT_EQ(rank_of("100 5").master_port, rank_of("100 5").master_port);
+  EXPECT_EQ(rank_of("100 5").job, "100 5");
+  EXPECT_EQ(rank_of("").master_port, 29500);  // where nothing tells the job
+  const auto named = [](const std::string& job) {
+    return discover({{"OMPI_COMM_WORLD_RANK", "0"},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                     {"PMIX_NAMESPACE", job}},
+                    {});
+  };
+  EXPECT_NE(named("prterun-a-1@1").master_port, named("prterun-a-2@1").master_port);
+}
+
+TEST(Environment, TheLaunchersProcessIsTheNearestWithoutItsVariable) {
+  // This test's own parent has no such variable, and a shell between that has it is passed over.
+  const std::string mine = gannet::control::launcher_process("GANNET_TEST_NO_SUCH_VARIABLE");
+  EXPECT_EQ(mine.substr(0, mine.find(' ')), std::to_string(getppid()));
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t shell = fork();
+  if (shell == 0) {
+    dup2(ends[1], 1);
+    setenv("GANNET_TEST_RANK", "1", 1);
+    setenv("GANNET_TEST_PRINT", "1", 1);
+    const std::string self = "'/proc/" + std::to_string(getppid()) + "/exe' --gtest_filter=Environment.PrintsItsLauncher; true";
+    execl("/bin/sh", "sh", "-c", self.c_str(), nullptr);
+    _exit(99);
+  }
+  close(ends[1]);
+  std::string said;
+  char part[4096];
+  for (ssize_t count; (count = read(ends[0], part, sizeof part)) > 0;) said.append(part, static_cast<size_t>(count));
+  close(ends[0]);
+  waitpid(shell, nullptr, 0);
+  EXPECT_THAT(said, HasSubstr("launcher " + std::to_string(getpid()) + " "));
+}
+TEST(Environment, PrintsItsLauncher) {
+  if (!getenv("GANNET_TEST_PRINT")) GTEST_SKIP() << "a part of TheLaunchersProcessIsTheNearestWithoutItsVariable";
+  printf("launcher %s\n", gannet::control::launcher_process("GANNET_TEST_RANK").c_str());
 }
 
 TEST(Environment, TorchrunsOwnStoreIsUsed) {

@@ -116,6 +116,30 @@ TEST_F(GannetRunFault, GivesUpWhenTheRestartsAreUsedUp) {
   EXPECT_THAT(run.error(), HasSubstr("no restart: all 2 are used up\n"));
 }
 
+TEST_F(GannetRunFault, PausesBetweenRestartsThatFailAtOnce) {
+  const auto start = Clock::now();
+  Launched run(Options{.max_restarts = 4, .restart_pause_seconds = 0.1, .command = {"sh", "-c", "echo start; exit 3"}});
+  EXPECT_EQ(run.finish(), 3);
+  EXPECT_EQ(count_of(run.output(), "start"), 5u);
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(700));  // 0, 0.1, 0.2 and 0.4 s
+  EXPECT_THAT(run.error(),
+              HasSubstr("restart 4 of 4, because rank 0 ended with exit code 3\n[gannet run] waiting 0.4 s first, as "
+                        "the ranks fail soon after their start\n"));
+  EXPECT_EQ(count_of(run.error(), "waiting "), 3u);
+}
+
+TEST_F(GannetRunFault, AStopEndsThePause) {
+  Launched run(
+      Options{.max_restarts = 9, .restart_pause_seconds = 50, .command = {"sh", "-c", "echo >> " + at("starts") + "; exit 3"}});
+  const auto end = Clock::now() + std::chrono::seconds(20);
+  while (content(at("starts")) != "\n\n" && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(run.pid(), SIGTERM);
+  EXPECT_LT(run.ends_within(20), 3);
+  EXPECT_EQ(run.finish(), 3);
+  EXPECT_THAT(run.error(), HasSubstr("SIGTERM came: no restart\n"));
+}
+
 TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
   for (const int code : {2, 126, 127}) {
     Launched run(Options{.max_restarts = 5, .command = {"sh", "-c", "echo start; exit " + std::to_string(code)}});

@@ -36,8 +36,9 @@ class Launched {
   // The same without the binary: `gannet` takes some tenths of a second to load, which many cases need not pay.
   explicit Launched(const gannet::launch::Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5))
       : Launched([&] { return gannet::launch::run(options, failure_grace); }) {}
-  // A function as the whole program of a process; it returns the exit code.
-  explicit Launched(const std::function<int()>& body) {
+  // A function as the whole program of a process; it returns the exit code. `reads` false: nobody reads its output until
+  // finish_reading(), and it goes through one pipe.
+  explicit Launched(const std::function<int()>& body, bool reads = true) {
     int out[2], err[2];
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     pid_ = fork();
@@ -45,13 +46,47 @@ class Launched {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is cut off leaves nothing behind
       dup2(open("/dev/null", O_RDONLY), 0);
       dup2(out[1], 1);
-      dup2(err[1], 2);
+      dup2(reads ? err[1] : out[1], 2);
+      for (const int end : {out[0], out[1], err[0], err[1]}) close(end);  // a body need not exec
       _exit(body());
     }
     close(out[1]);
     close(err[1]);
-    readers_[0] = std::thread([this, fd = out[0]] { collect(fd, output_); });
+    unread_ = reads ? -1 : out[0];
+    if (reads) readers_[0] = std::thread([this, fd = out[0]] { collect(fd, output_); });
     readers_[1] = std::thread([this, fd = err[0]] { collect(fd, error_); });
+  }
+  // Of `gannet run`, with nobody who reads.
+  struct Unread {};
+  Launched(Unread, const gannet::launch::Options& options)
+      : Launched([&] { return gannet::launch::run(options, std::chrono::seconds(2)); }, false) {}
+  // The first `bytes` of what nobody has read yet.
+  std::string read_some(size_t bytes) {
+    std::string text(bytes, '\0');
+    size_t done = 0;
+    for (ssize_t count; done < bytes && (count = read(unread_, text.data() + done, bytes - done)) > 0;)
+      done += static_cast<size_t>(count);
+    text.resize(done);
+    return text;
+  }
+  void read_the_rest() {
+    readers_[0] = std::thread([this, fd = unread_] { collect(fd, output_); });
+    unread_ = -1;
+  }
+  void close_reader() {
+    close(unread_);
+    unread_ = -1;
+  }
+  // Seconds until it ended, at most `most`; it is not waited for.
+  double ends_within(double most) {
+    const auto start = Clock::now();
+    const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+    siginfo_t info{};
+    while (spent() < most) {
+      if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_) return spent();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return spent();
   }
   ~Launched() {
     if (!waited_) finish();
@@ -61,7 +96,9 @@ class Launched {
     int status = 0;
     waitpid(pid_, &status, 0);
     waited_ = true;
-    for (auto& reader : readers_) reader.join();
+    if (unread_ >= 0) read_the_rest();
+    for (auto& reader : readers_)
+      if (reader.joinable()) reader.join();
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   }
   const std::string& output() const { return output_; }
@@ -76,6 +113,7 @@ class Launched {
   }
   pid_t pid_;
   bool waited_ = false;
+  int unread_ = -1;
   std::string output_, error_;
   std::thread readers_[2];
 };
@@ -116,6 +154,12 @@ class GannetRun : public testing::Test {
     std::getline(stream, text);
     const size_t state = text.rfind(") ");
     return state != std::string::npos && text[state + 2] != 'Z' && text[state + 2] != 'X';
+  }
+  static std::vector<pid_t> children_of(pid_t pid) {
+    std::stringstream text(content("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
+    std::vector<pid_t> pids;
+    for (pid_t child; text >> child;) pids.push_back(child);
+    return pids;
   }
   static void expect_gone(const std::vector<pid_t>& pids, double seconds) {
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);

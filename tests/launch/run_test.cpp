@@ -209,6 +209,66 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
   EXPECT_THAT(refusal({"--num_procs", "4000", "--bind_cores_to_rank", "true"}), HasSubstr("4000 ranks and only"));
 }
 
+TEST_F(GannetRun, OptionsOfDeepSpeedsLauncherAreKnownAndNotBuilt) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--hostfile", "starts the ranks of one machine"},
+      {"-i", "CUDA_VISIBLE_DEVICES"},
+      {"--module", "python -m MODULE"},
+      {"--num_nodes=2", "srun, mpirun or torchrun"},
+      {"--elastic_training", "--max-restarts N"},
+      {"--no_local_rank", "leave the option out"},
+  };
+  for (const auto& [option, next_step] : cases) {
+    Launched run({"--num_gpus", "2", option, "x", "true"});
+    EXPECT_EQ(run.finish(), 2);
+    const std::string name = std::string(option).substr(0, std::string(option).find('='));
+    EXPECT_THAT(run.error(),
+                HasSubstr("gannet run: " + name + " is an option of DeepSpeed's launcher that is known and not built"));
+    EXPECT_THAT(run.error(), HasSubstr(next_step));
+    EXPECT_THAT(run.error(), Not(HasSubstr("unknown")));
+  }
+}
+
+// `gannet run` below a launcher, with what that launcher sets.
+Launched below(const std::vector<std::pair<std::string, std::string>>& variables, std::vector<std::string> command) {
+  return Launched([&] {
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    return gannet::launch::run({.procs = 2, .command = std::move(command)});
+  });
+}
+
+TEST_F(GannetRun, OneLauncherForEachNodeIsRefused) {
+  // `srun --ntasks-per-node 1 gannet run` on two nodes: each would train alone, and overwrite the other's checkpoints.
+  for (const char* rank : {"0", "1"}) {
+    Launched run([&] {
+      const std::string command = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=" + std::string(rank) +
+                                  " SLURM_STEP_NUM_TASKS=2 exec " GANNET_BINARY_DIR "/bin/gannet run --num_procs 2 touch " +
+                                  at("trained");
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      return 99;
+    });
+    EXPECT_EQ(run.finish(), 2);
+    EXPECT_THAT(run.error(), HasSubstr(std::string("gannet: Slurm started this as rank ") + rank +
+                                       " of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_ID), and gannet run starts the "
+                                       "ranks of one machine: each of these launchers would train by itself\n"));
+    EXPECT_THAT(run.error(), HasSubstr("env -u SLURM_PROCID -u SLURM_STEP_NUM_TASKS -u SLURM_STEP_ID gannet run ...)"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(at("trained")));
+}
+
+TEST_F(GannetRun, OneLauncherAloneBelowAnotherIsNot) {
+  for (const std::vector<std::pair<std::string, std::string>>& variables :
+       {std::vector<std::pair<std::string, std::string>>{
+            {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}},
+        {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+        {{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "2"}, {"JOB_COMPLETION_INDEX", "0"}}}) {
+    Launched run = below(variables, {"sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
+    EXPECT_EQ(run.finish(), 0) << variables[0].first;
+    EXPECT_THAT(run.output(), HasSubstr("rank 1 of 2\n"));
+  }
+}
+
 TEST_F(GannetRun, BindsEachRankToCoresOfItsOwn) {
   Launched run({"--num_procs", "1", "--bind_cores_to_rank", "sh", "-c",
                 "grep Cpus_allowed_list /proc/self/status; echo threads $OMP_NUM_THREADS"});

@@ -148,8 +148,8 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
   EXPECT_THAT(run.error(), HasSubstr("which did not end within 0.5 s of SIGTERM\n"));
-  EXPECT_THAT(run.error(), HasSubstr("stopped by SIGTERM, and not every rank said that it saved (exit code 85): rank "));
-  EXPECT_THAT(run.error(), HasSubstr(" was killed by gannet run"));
+  EXPECT_THAT(run.error(), HasSubstr("stopped by SIGTERM, and not every rank said by exit code 85 that it saved: rank "));
+  EXPECT_THAT(run.error(), HasSubstr(" was killed by gannet run (exit code 137)\n"));
 }
 
 TEST_F(GannetRunStop, AProgramBehindAShellScriptHasTheGracePeriodToo) {
@@ -163,6 +163,18 @@ TEST_F(GannetRunStop, AProgramBehindAShellScriptHasTheGracePeriodToo) {
   kill(run.pid(), SIGTERM);
   run.finish();
   EXPECT_EQ(content(at("saved")), "saved\n");
+}
+
+TEST_F(GannetRunStop, ASignalToTheWholeJobIsOneSignal) {
+  // As `scancel` and systemd send it, to each process of a job: both of gannet run's own, and the ranks.
+  Launched run({"--num_procs", "2", kProgram, folder_.string(), "1"});
+  const auto ranks = pids_in({at("ready0"), at("ready1")});
+  ASSERT_EQ(ranks.size(), 2u);
+  for (const pid_t pid : children_of(run.pid())) kill(pid, SIGTERM);
+  for (const pid_t pid : ranks) kill(pid, SIGTERM);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.finish(), gannet::kStoppedExitCode) << run.error();
+  EXPECT_THAT(run.error(), Not(HasSubstr("SIGTERM again")));
 }
 
 TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {

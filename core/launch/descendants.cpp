@@ -1,0 +1,71 @@
+#include "launch/descendants.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "launch/marked.h"
+
+namespace gannet::launch {
+namespace {
+
+// The parent of a process that runs; 0 when it has ended.
+pid_t parent_of(pid_t pid) {
+  char text[512];
+  const int descriptor = open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return 0;
+  const ssize_t got = read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  if (got <= 0) return 0;
+  text[got] = '\0';
+  const char* after = std::strrchr(text, ')');  // pid (name) state parent ...; the name may hold anything
+  if (!after || std::strlen(after) < 4 || after[2] == 'Z' || after[2] == 'X') return 0;
+  return static_cast<pid_t>(std::strtol(after + 4, nullptr, 10));
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded) {
+  std::multimap<pid_t, pid_t> children;
+  DIR* folder = opendir("/proc");
+  if (!folder) return {};
+  while (const dirent* entry = readdir(folder)) {
+    char* end = nullptr;
+    const long pid = std::strtol(entry->d_name, &end, 10);
+    if (*end != '\0' || pid <= 0) continue;
+    if (const pid_t parent = parent_of(static_cast<pid_t>(pid))) children.emplace(parent, static_cast<pid_t>(pid));
+  }
+  closedir(folder);
+  std::vector<pid_t> found;
+  std::vector<pid_t> open = {root};
+  while (!open.empty()) {
+    const auto [first, last] = children.equal_range(open.back());
+    open.pop_back();
+    for (auto child = first; child != last; ++child) {
+      if (std::find(excluded.begin(), excluded.end(), child->second) != excluded.end()) continue;
+      found.push_back(child->second);
+      open.push_back(child->second);
+    }
+  }
+  return found;
+}
+
+void end_all_below(const std::vector<pid_t>& excluded, const std::string& mark) {
+  // Passes, because what is killed may just have started something.
+  for (int pass = 0; pass < 100; ++pass) {
+    auto left = descendants_of(getpid(), excluded);
+    const auto marked = marked_processes(mark);
+    left.insert(left.end(), marked.begin(), marked.end());
+    if (left.empty()) return;
+    for (const pid_t pid : left) kill(pid, SIGKILL);
+    usleep(10'000);
+  }
+}
+
+}  // namespace gannet::launch

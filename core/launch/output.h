@@ -1,0 +1,66 @@
+// gannet run's own stdout and stderr, written without ever waiting for their reader.
+//
+//   Output output;
+//   output.write(1, "[0] loss 2.3\n");      // queued
+//   output.flush();                          // writes what the reader takes now
+//   if (!output.has_room(1)) ...             // leave it in the rank's pipe: the rank waits, the launcher does not
+//
+// A reader that stands still (Ctrl-S, `less`, a stalled log collector) fills the queue; then ranks wait as they would for a pipe
+// of their own. While they are being stopped they must not: drop_when_full() makes room by dropping, which is counted and said.
+// A reader that is gone is seen even while nothing is written.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::launch {
+
+class Output {
+ public:
+  Output();
+  ~Output();
+  Output(const Output&) = delete;
+
+  void write(int descriptor, std::string_view text);  // 1 or 2
+  void say(const std::string& text);                  // a line of gannet run's own on stderr; never dropped for want of room
+  bool has_room(int descriptor) const { return sink(descriptor).pending() < kMost; }
+  void drop_when_full(bool on) { drops_ = on; }
+
+  void flush();
+  size_t pending() const { return sinks_[0].pending() + sinks_[1].pending(); }  // bytes that are not written yet
+  void add_to(std::vector<pollfd>& waiting) const;                              // what poll() is to wait for
+
+  bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // or a socket: something with a reader
+  bool are_one() const { return sinks_[1].is_the_first; }                  // `2>&1`: the order of both is kept
+  bool lost_its_reader() const;                                            // of a pipe or socket
+  uint64_t take_dropped();                                                 // bytes since the last call
+
+ private:
+  static constexpr size_t kMost = 1 << 20;
+  enum class Way { kPlain, kNonBlocking, kSocket, kPolled, kNone };
+  struct Sink {
+    int descriptor = -1;
+    bool is_ours = false, is_pipe = false, is_closed = false, is_the_first = false, has_failed = false;
+    Way way = Way::kNone;
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::string queue;
+    size_t done = 0;  // bytes of the queue that are written
+    size_t pending() const { return queue.size() - done; }
+  };
+  const Sink& sink(int descriptor) const { return sinks_[descriptor == 2 && !sinks_[1].is_the_first ? 1 : 0]; }
+  Sink& sink(int descriptor) { return const_cast<Sink&>(static_cast<const Output&>(*this).sink(descriptor)); }
+  static void open(Sink& sink, int descriptor);
+  void flush(Sink& sink, int descriptor);
+
+  Sink sinks_[2];
+  bool drops_ = false;
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace gannet::launch

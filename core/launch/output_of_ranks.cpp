@@ -1,0 +1,77 @@
+// How what the ranks write reaches gannet run's own stdout and stderr: in turns, in parts, and never at the price of a signal or
+// of a rank's end that is looked at late.
+#include <signal.h>
+#include <unistd.h>
+
+#include "launch/attempt.h"
+#include "launch/descendants.h"
+
+namespace gannet::launch {
+
+bool Session::next(Signal& signal) {
+  if (signals.next(signal)) return true;
+  if (!signals.is_abandoned()) return false;
+  end_all_below({}, mark);
+  _exit(128 + SIGKILL);
+}
+
+void Session::wait(std::vector<pollfd> waiting, std::chrono::milliseconds time) {
+  signals.add_to(waiting);
+  output.add_to(waiting);
+  poll(waiting.data(), waiting.size(), static_cast<int>(time.count()));
+}
+
+// Ranks that are asked to stop, or follow one that failed, must get to their end: a full pipe would hold them up before the
+// checkpoint is written. What then finds no room is dropped.
+bool Attempt::must_not_wait() const { return stopped_by_ != 0 || first_ || forwarded_.count(SIGUSR1) != 0; }
+
+bool Attempt::has_room(const Rank& rank, int pipe) const {
+  return rank.pipes()[pipe] >= 0 && (must_not_wait() || session_.output.has_room(pipe + 1));
+}
+
+void Attempt::wait() {
+  std::vector<pollfd> waiting;
+  for (const auto& rank : ranks_)
+    for (const int i : {0, 1})
+      if (has_room(*rank, i)) waiting.push_back({rank->pipes()[i], POLLIN, 0});
+  session_.wait(std::move(waiting), std::chrono::milliseconds(deadline_ ? 100 : -1));
+}
+
+// One part of each pipe. False when nothing was read.
+bool Attempt::read_ranks() {
+  bool has_read = false;
+  session_.output.drop_when_full(must_not_wait());
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = *ranks_[(first_to_read_ + i) % ranks_.size()];
+    for (const int pipe : {0, 1})
+      if (has_room(rank, pipe)) has_read |= rank.read_output(pipe, session_.output);
+  }
+  ++first_to_read_;
+  return has_read;
+}
+
+// All ranks have ended, so what their pipes hold is all that comes; a process that could not be ended may still write for ever.
+void Attempt::read_what_is_left() {
+  for (int part = 0; part < 256; ++part) {
+    const bool has_read = read_ranks();
+    session_.output.flush();
+    bool is_held_up = false;
+    for (const auto& rank : ranks_)
+      for (const int pipe : {0, 1}) is_held_up |= rank->pipes()[pipe] >= 0 && !has_room(*rank, pipe);
+    if (is_held_up) {
+      session_.wait({}, std::chrono::milliseconds(-1));
+      take_signals();
+      --part;
+    } else if (!has_read) {
+      break;
+    }
+  }
+  for (auto& rank : ranks_) rank->finish_output(session_.output);
+}
+
+// `gannet run ... | head`: nobody will read what comes, and the training is not to be lost with it.
+void Attempt::notice_a_lost_reader() {
+  if (session_.output.lost_its_reader() && stopped_by_ == 0 && !first_) stop_by(SIGTERM, "the end of its output's reader", false);
+}
+
+}  // namespace gannet::launch

@@ -15,7 +15,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
-#include <utility>
+#include <tuple>
 
 #include "checkpoint/saved_at.h"
 #include "checkpoint/value_json.h"
@@ -84,8 +84,8 @@ bool is_of_this_host(const Owner& owner) {
 
 bool surely_dead(const Owner& owner) { return is_of_this_host(owner) && start_of(owner.pid) != owner.started; }
 
-// The lock files that this process holds, by device and inode.
-using Place = std::pair<dev_t, ino_t>;
+// The lock files that this process holds, by its id (a forked child holds none of its parent's), device and inode.
+using Place = std::tuple<pid_t, dev_t, ino_t>;
 std::mutex& places_mutex() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
@@ -96,7 +96,7 @@ std::set<Place>& places() {
 }
 Place place_of(int file) {
   struct stat status {};
-  return ::fstat(file, &status) == 0 ? Place{status.st_dev, status.st_ino} : Place{};
+  return ::fstat(file, &status) == 0 ? Place{::getpid(), status.st_dev, status.st_ino} : Place{};
 }
 bool is_held_here(int file) {
   const std::lock_guard lock(places_mutex());
@@ -249,7 +249,7 @@ bool is_locked_here(const std::string& folder) {
   struct stat status {};
   if (::stat((folder + "/.gannet.lock").c_str(), &status) != 0) return false;
   const std::lock_guard lock(places_mutex());
-  return places().contains({status.st_dev, status.st_ino});
+  return places().contains({::getpid(), status.st_dev, status.st_ino});
 }
 
 }  // namespace gannet::checkpoint

@@ -11,6 +11,7 @@
 #include "exchange/deepspeed_document.h"
 #include "exchange/deepspeed_state.h"
 #include "exchange/renaming.h"
+#include "exchange/save_import.h"
 
 namespace gannet::exchange {
 namespace {
@@ -85,7 +86,7 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   content.slices = slices_of(folder, state, options, receipt);
   content.document = document_of(folder, state, receipt, content.slices);
   content.rank_document = Dict{{"states", Dict()}};
-  const checkpoint::SaveResult saved = checkpoint::Saver(out, {}).save(content, {});
+  const checkpoint::SaveResult saved = save_import(out, content);
   receipt.path = saved.path;
   receipt.bytes = saved.bytes;
   return receipt;

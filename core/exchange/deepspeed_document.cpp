@@ -214,6 +214,7 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
                  std::vector<checkpoint::Slice>& client) {
   const Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
+  steps_taken(model);  // no more were skipped than there were
   receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
                           " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});

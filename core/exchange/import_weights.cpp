@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
+#include "exchange/save_import.h"
 #include "exchange/weight_files.h"
 
 namespace gannet::exchange {
@@ -32,7 +33,7 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   rename.check(from);
   content.document = Dict{{"contents", "weights"}, {"imported_from", weights.taken_from}};
   content.rank_document = Dict{{"states", Dict()}};
-  const checkpoint::SaveResult saved = checkpoint::Saver(out, {}).save(content, {});
+  const checkpoint::SaveResult saved = save_import(out, content);
   WeightsReceipt receipt{weights.taken_from, saved.path, weights.tensors.size(), saved.bytes, {}};
   for (const auto& [alias, name] : weights.aliases)
     receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");

@@ -94,19 +94,23 @@ TEST_F(Resume, a_scale_of_fp16_goes_on_where_it_was) {
 // ---- weights alone
 
 // Two names of one parameter, a buffer.
+struct HeadImpl : torch::nn::Module {
+  explicit HeadImpl(const at::Tensor& shared) { weight = register_parameter("weight", shared); }
+  at::Tensor weight;
+};
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     embed = register_module("embed", torch::nn::Linear(8, 8));
-    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(8, 8).bias(false)));
-    head->weight = head->register_parameter("weight", embed->weight);
+    head = register_module("head", std::make_shared<HeadImpl>(embed->weight));
     scale = register_buffer("scale", torch::ones({4}));
     out = register_module("out", torch::nn::Linear(8, 4));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
-    const at::Tensor hidden = head(torch::tanh(embed(x.to(embed->weight.dtype()))));
+    const at::Tensor hidden = torch::matmul(torch::tanh(embed(x.to(embed->weight.dtype()))), head->weight.t());
     return torch::mse_loss(out(hidden).to(torch::kFloat) * scale.to(torch::kFloat), y.to(torch::kFloat));
   }
-  torch::nn::Linear embed{nullptr}, head{nullptr}, out{nullptr};
+  torch::nn::Linear embed{nullptr}, out{nullptr};
+  std::shared_ptr<HeadImpl> head;
   at::Tensor scale;
 };
 

@@ -20,7 +20,7 @@ using namespace hand;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 
 // One parameter of four elements, stage 2, one rank. Cases change an entry, or take it away.
-struct Run {
+struct Training {
   std::map<std::string, Text> model = {
       {"module", dict({{"w", tensor()}})},
       {"buffer_names", list({})},
@@ -63,28 +63,28 @@ enum class Wanted { kImported, kRefused };
 struct Case {
   std::string name;
   Wanted wanted = Wanted::kRefused;
-  std::function<void(Run&)> change = [](Run&) {};
+  std::function<void(Training&)> change = [](Training&) {};
   std::function<void(const std::string&)> harm = [](const std::string&) {};  // to the folder
 };
 
 Case model(const std::string& name, const std::string& key, const Text& value, Wanted wanted = Wanted::kRefused) {
-  return {name, wanted, [=](Run& run) { run.model[key] = value; }};
+  return {name, wanted, [=](Training& run) { run.model[key] = value; }};
 }
 Case optimizer(const std::string& name, const std::string& key, const Text& value, Wanted wanted = Wanted::kRefused) {
-  return {name, wanted, [=](Run& run) { run.optimizer[key] = value; }};
+  return {name, wanted, [=](Training& run) { run.optimizer[key] = value; }};
 }
 Case adam(const std::string& name, const std::string& key, const Text& value) {
-  return {name, Wanted::kRefused, [=](Run& run) { run.adam[key] = value; }};
+  return {name, Wanted::kRefused, [=](Training& run) { run.adam[key] = value; }};
 }
 Case group(const std::string& name, const std::string& key, const Text& value) {
-  return {name, Wanted::kRefused, [=](Run& run) { run.group[key] = value; }};
+  return {name, Wanted::kRefused, [=](Training& run) { run.group[key] = value; }};
 }
 Case scaler(const std::string& name, const std::string& key, const Text& value) {
   return optimizer(name, "loss_scaler", dict({{key == "cur_scale" ? "x" : "cur_scale", real(8)}, {key, value}}));
 }
 Case shapes(const std::string& name, const Text& value) { return model(name, "param_shapes", value); }
 Case folder(const std::string& name, std::function<void(const std::string&)> harm, Wanted wanted = Wanted::kRefused) {
-  return {name, wanted, [](Run&) {}, std::move(harm)};
+  return {name, wanted, [](Training&) {}, std::move(harm)};
 }
 // Another thing in the place of one of its entries.
 Case instead(const std::string& name, const std::string& entry, const std::function<void(const std::string&)>& make,
@@ -128,7 +128,7 @@ std::vector<Case> cases() {
       model("steps are infinite", "global_steps", real(kInfinity)),
       model("steps are 1e300", "global_steps", real(1e300)),
       {"more steps were skipped than taken", Wanted::kRefused,
-       [](Run& run) { run.model["skipped_steps"] = num(9), run.model.erase("lr_scheduler"); }},
+       [](Training& run) { run.model["skipped_steps"] = num(9), run.model.erase("lr_scheduler"); }},
       adam("Adam's step is NaN", "step", real(kNan)),
       adam("Adam's step is infinite", "step", real(kInfinity)),
       adam("Adam's step is 1e300", "step", real(1e300)),
@@ -161,7 +161,7 @@ std::vector<Case> cases() {
       model("accumulation of 0", "ds_config", dict({{"gradient_accumulation_steps", num(0)}})),
       model("accumulation of 2^40", "ds_config", dict({{"gradient_accumulation_steps", num(vast)}})),
       {"micro-steps beyond 2^53", Wanted::kRefused,
-       [](Run& run) {
+       [](Training& run) {
          run.model["global_steps"] = num(int64_t{1} << 50);
          run.model["ds_config"] = dict({{"gradient_accumulation_steps", num(1 << 20)}});
        }},
@@ -182,10 +182,10 @@ std::vector<Case> cases() {
       optimizer("complex masters", "single_partition_of_fp32_groups",
                 list({tensor({.type = "ComplexFloatStorage", .storage_numel = 2, .sizes = {2}})})),
       optimizer("a master of one element for 2^40", "single_partition_of_fp32_groups", list({expanded})),
-      {"the optimizer has no groups", Wanted::kRefused, [](Run& run) { run.groups = list({}); }},
-      {"the optimizer's groups are a text", Wanted::kRefused, [](Run& run) { run.groups = str("none"); }},
+      {"the optimizer has no groups", Wanted::kRefused, [](Training& run) { run.groups = list({}); }},
+      {"the optimizer's groups are a text", Wanted::kRefused, [](Training& run) { run.groups = str("none"); }},
       {"a frozen parameter of one element for 2^40", Wanted::kRefused,
-       [=](Run& run) { run.model["module"] = dict({{"w", tensor()}, {"mask", expanded}}); }},
+       [=](Training& run) { run.model["module"] = dict({{"w", tensor()}, {"mask", expanded}}); }},
       model("300 frozen parameters of one element for 2^28", "module", [] {
         Entries entries = {{"w", tensor()}};
         for (int i = 0; i < 300; ++i) entries.push_back({"m" + std::to_string(i), tensor({.sizes = {1 << 28}, .strides = {0}})});
@@ -194,14 +194,14 @@ std::vector<Case> cases() {
       model("client_state has an expanded tensor", "mask", expanded),
       model("client_state has NaN", "loss", real(kNan), Wanted::kImported),
       model("client_state is deep", "deep", deep, Wanted::kImported),
-      {"the module is a list", Wanted::kRefused, [](Run& run) { run.model["module"] = list({}); }},
+      {"the module is a list", Wanted::kRefused, [](Training& run) { run.model["module"] = list({}); }},
       {"a parameter has the name of safetensors' own key", Wanted::kImported,
-       [](Run& run) {
+       [](Training& run) {
          run.model["module"] = dict({{"__metadata__", tensor()}});
          run.model["param_shapes"] = list({dict({{"__metadata__", numbers({4})}})});
        }},
       {"a parameter's name is not UTF-8", Wanted::kRefused,
-       [](Run& run) {
+       [](Training& run) {
          run.model["module"] = dict({{"w\xff", tensor()}});
          run.model["param_shapes"] = list({dict({{"w\xff", numbers({4})}})});
        }},
@@ -260,7 +260,7 @@ TEST_F(OddFolders, are_imported_as_what_can_be_trained_on_or_refused) {
     SCOPED_TRACE(one.name);
     fs::remove_all(root_);
     const std::string dir = file("run"), out = file("out");
-    Run run;
+    Training run;
     one.change(run);
     run.write(dir);
     one.harm(dir);
@@ -288,7 +288,7 @@ TEST_F(OddFolders, are_imported_as_what_can_be_trained_on_or_refused) {
 }
 
 TEST_F(OddFolders, numbers_are_named_with_their_file_and_place) {
-  Run run;
+  Training run;
   run.model["global_samples"] = num(-64);
   run.write(file("run"));
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { import_deepspeed(file("run"), file("out"), {}); }),

@@ -12,9 +12,7 @@ namespace gannet::checkpoint {
 namespace {
 
 // The folder itself, with advice that fits checkpoints.
-std::vector<std::string> entries_of(const std::string& folder) try {
-  return names_in(folder);
-} catch (const Error& error) {
+std::vector<std::string> entries_of(const std::string& folder) try { return names_in(folder); } catch (const Error& error) {
   if (error.code() != ErrorCode::kNotFound) throw;
   if (kind_of(folder).exists) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");

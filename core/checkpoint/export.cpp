@@ -50,7 +50,8 @@ std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) 
     if (!names.insert(item.name).second)
       throw Error(ErrorCode::kArgument, from.path + " has a parameter and a buffer of the name '" + item.name + "'");
     if (options.dtype && c10::isFloatingType(info.dtype)) item.dtype = *options.dtype;
-    if (!shards.back().items.empty() && item.bytes() > options.max_shard_bytes - std::min(shards.back().bytes, options.max_shard_bytes))
+    if (!shards.back().items.empty() &&
+        item.bytes() > options.max_shard_bytes - std::min(shards.back().bytes, options.max_shard_bytes))
       shards.emplace_back();
     shards.back().bytes += item.bytes();
     shards.back().items.push_back(item);
@@ -119,7 +120,8 @@ std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) try {
     for (const ExportItem& item : shard.items) map[item.name] = shard.name;
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
 } catch (const nlohmann::json::exception& error) {
-  throw Error(ErrorCode::kArgument, std::string("the tensors' names cannot be written as JSON: ") + error.what(), "names must be UTF-8");
+  throw Error(ErrorCode::kArgument, std::string("the tensors' names cannot be written as JSON: ") + error.what(),
+              "names must be UTF-8");
 }
 
 void make_folder(const std::string& folder) {
@@ -137,7 +139,8 @@ void check_folder(const std::string& folder, const ExportFormat& format) {
   }
 }
 
-Exported write(const ExportSource& from, const std::string& folder, const ExportOptions& options, const std::vector<Shard>& shards) {
+Exported write(const ExportSource& from, const std::string& folder, const ExportOptions& options,
+               const std::vector<Shard>& shards) {
   Exported result;
   for (const Shard& shard : shards) {
     result.tensors += shard.items.size();

@@ -65,7 +65,7 @@ Descriptor open_file(const std::string& path, int flags) {
 
 std::string read_file(const std::string& path, uint64_t limit) {
   Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a FIFO opens at once
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a regular file");
   if (static_cast<uint64_t>(status.st_size) > limit)
@@ -153,7 +153,7 @@ void replace_file(const std::string& path, const std::function<void(const std::s
 }
 
 Kind kind_of(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
     io_failed("examine", path, errno);

@@ -25,8 +25,8 @@ class Descriptor {
   int number_;
 };
 
-// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR. The advice on
-// a missing permission depends on `what`: reading ("open", "examine", "list", "read") or writing (all others).
+// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR. The advice
+// on a missing permission depends on `what`: reading ("open", "examine", "list", "read") or writing (all others).
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);

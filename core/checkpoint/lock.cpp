@@ -95,7 +95,7 @@ std::set<Place>& places() {
   return held;
 }
 Place place_of(int file) {
-  struct stat status {};
+  struct stat status{};
   return ::fstat(file, &status) == 0 ? Place{::getpid(), status.st_dev, status.st_ino} : Place{};
 }
 bool is_held_here(int file) {
@@ -104,7 +104,7 @@ bool is_held_here(int file) {
 }
 
 timespec modified(int file) {
-  struct stat status {};
+  struct stat status{};
   return ::fstat(file, &status) == 0 ? status.st_mtim : timespec{};
 }
 
@@ -116,8 +116,8 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
            std::to_string(times.watch.count() / 1000) + " s for a sign of life");
   const auto end = std::chrono::steady_clock::now() + times.watch;
   while (std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1),
-                                                                    std::chrono::milliseconds(500)));
+    std::this_thread::sleep_for(
+        std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1), std::chrono::milliseconds(500)));
     // Opened again: a network file system compares times with its server then.
     const Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (again < 0) return false;
@@ -166,7 +166,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
     if (file < 0) {
       is_new = false;
       file = open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
-      struct stat status {};
+      struct stat status{};
       if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         throw Error(ErrorCode::kIo, path_ + " is not a regular file", "remove it");
     }
@@ -186,8 +186,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
     // Another job may have removed the file between our open and our lock: then what we hold is no one's door.
-    struct stat here {
-    }, there{};
+    struct stat here{}, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||
         here.st_dev != there.st_dev)
       continue;
@@ -239,14 +238,13 @@ FolderLock::~FolderLock() {
     const std::lock_guard lock(places_mutex());
     places().erase(place_of(file_));
   }
-  struct stat here {
-  }, there{};
+  struct stat here{}, there{};
   const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
   if (ours) ::unlink(path_.c_str());  // while it is still locked
 }
 
 bool is_locked_here(const std::string& folder) {
-  struct stat status {};
+  struct stat status{};
   if (::stat((folder + "/.gannet.lock").c_str(), &status) != 0) return false;
   const std::lock_guard lock(places_mutex());
   return places().contains({::getpid(), status.st_dev, status.st_ino});

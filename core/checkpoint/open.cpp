@@ -48,14 +48,16 @@ std::string problem_of(const Found& found, const OpenOptions& options) {
 
 bool holds_deepspeed(const std::string& path) {
   try {
-    return kind_of(path + "/mp_rank_00_model_states.pt").exists || kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
+    return kind_of(path + "/mp_rank_00_model_states.pt").exists ||
+           kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
   } catch (const Error&) {
     return false;  // a folder that may not be searched
   }
 }
 
 // Where `latest` names one that can be used: what its reader should know of that choice all the same.
-std::vector<std::string> doubts(const Latest& latest, const Found& named, const std::vector<Found>& all, const OpenOptions& options) {
+std::vector<std::string> doubts(const Latest& latest, const Found& named, const std::vector<Found>& all,
+                                const OpenOptions& options) {
   std::vector<std::string> notes;
   if (!latest.is_checked)
     notes.push_back("`latest` has no checksum, so that it may have been cut, or written by hand; used " + named.tag);
@@ -110,8 +112,7 @@ Opened open(const std::string& folder, const OpenOptions& options) {
 
   const Latest latest = read_latest(folder);
   const Found* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
-  if (named && problem_of(*named, options).empty())
-    return opened(named->path, named->tag, doubts(latest, *named, all, options));
+  if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, doubts(latest, *named, all, options));
   // A newer format is whole: going back to an older state behind its back would lose what was trained since.
   if (named && named->problem && named->problem->code() == ErrorCode::kUnsupported) throw *named->problem;
 

@@ -135,7 +135,8 @@ std::string format_header(const Header& header) try {
   if (!header.metadata.empty()) document[kMetadata] = header.metadata;
   for (const Entry& entry : header.entries) {
     if (entry.name == kMetadata)
-      throw Error(ErrorCode::kArgument, "a tensor named '__metadata__' cannot be in a safetensors file: the name is the format's own",
+      throw Error(ErrorCode::kArgument,
+                  "a tensor named '__metadata__' cannot be in a safetensors file: the name is the format's own",
                   "rename the parameter");
     document[entry.name] = {
         {"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};

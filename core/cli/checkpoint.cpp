@@ -138,7 +138,8 @@ void export_weights(const Arguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
   const std::string by_name = format_of(arguments.out);
   if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
-    throw Error(ErrorCode::kArgument, "--format " + arguments.format + " and the name " + arguments.out + " contradict each other",
+    throw Error(ErrorCode::kArgument,
+                "--format " + arguments.format + " and the name " + arguments.out + " contradict each other",
                 "leave --format out, or change the name");
   const std::string format = by_name.empty() ? arguments.format : by_name;
   checkpoint::ExportOptions options{.format = format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
@@ -172,9 +173,11 @@ void export_weights(const Arguments& arguments) {
 void add_zero_to_fp32(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = app.add_subcommand(
-      "zero_to_fp32", "Write the fp32 weights of a checkpoint, DeepSpeed's or Gannet's: another name of `gannet checkpoint export`");
+      "zero_to_fp32",
+      "Write the fp32 weights of a checkpoint, DeepSpeed's or Gannet's: another name of `gannet checkpoint export`");
   command->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
-  command->add_option("out", arguments->out, "a file, pytorch_model.bin or model.safetensors, or a folder to write into")->required();
+  command->add_option("out", arguments->out, "a file, pytorch_model.bin or model.safetensors, or a folder to write into")
+      ->required();
   command->add_option("-t,--tag", arguments->tag, "of this checkpoint; else what 'latest' names");
   command->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
       ->capture_default_str();
@@ -209,9 +212,9 @@ void add_checkpoint(CLI::App& app) {
   auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
   showing->add_option("tag", arguments->tag, "this one; else the newest");
   showing->add_flag("--json", arguments->json, "everything, as one JSON document");
-  auto* exporting =
-      add("export", "Write the weights, of a checkpoint of DeepSpeed's too: into one file, or a folder as Hugging Face lays it out",
-          export_weights);
+  auto* exporting = add(
+      "export", "Write the weights, of a checkpoint of DeepSpeed's too: into one file, or a folder as Hugging Face lays it out",
+      export_weights);
   exporting->add_option("out", arguments->out, "a file (.bin, .pt, .pth, .safetensors), or the folder to write into")->required();
   exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
   exporting->add_option("--format", arguments->format, "of a folder: safetensors (the default), or pt: pytorch_model.bin")

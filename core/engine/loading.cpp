@@ -42,7 +42,9 @@ class Loading {
     receipt_.notes = found.notes();
     receipt_.module_only = module_only_;
     if (is_weights_ && !options.load_module_only)
-      note("the checkpoint holds weights alone: the optimizer, the schedule, the loss scale and the counters are this engine's own");
+      note(
+          "the checkpoint holds weights alone: the optimizer, the schedule, the loss scale and the counters are this engine's "
+          "own");
   }
 
   LoadReceipt run() {
@@ -115,7 +117,8 @@ class Loading {
                               c10::toString(kept.dtype) + " here");
         continue;
       }
-      if (is_weights_ && saved->dtype != kept.dtype) ++converted[std::string(c10::toString(saved->dtype)) + " to " + c10::toString(kept.dtype)];
+      if (is_weights_ && saved->dtype != kept.dtype)
+        ++converted[std::string(c10::toString(saved->dtype)) + " to " + c10::toString(kept.dtype)];
       wanted_.push_back({kept, saved});
       ++(is_state ? receipt_.states : kept.kind == Kept::Kind::kBuffer ? receipt_.buffers : receipt_.parameters);
     }
@@ -236,7 +239,8 @@ class Loading {
     impl_.scaler.set_state({saved.find("scale")->as_number(), saved.find("iteration")->as_int(),
                             saved.find("last_overflow_iteration")->as_int(), saved.find("hysteresis_left")->as_int()});
     if (const Value* dynamic = saved.find("dynamic"); dynamic && !dynamic->as_bool())
-      note("the loss scale was fixed at " + Value(impl_.scaler.scale()).to_json() + " in the checkpoint: it begins there, and moves");
+      note("the loss scale was fixed at " + Value(impl_.scaler.scale()).to_json() +
+           " in the checkpoint: it begins there, and moves");
   }
 
   void restore() {
@@ -345,7 +349,8 @@ class Loading {
   void restore_program_states() {
     auto states_of = [&](uint32_t rank) -> const Dict& {
       const Value* states = found_.rank_document(rank).find("states");
-      if (!states) throw Error(ErrorCode::kCorrupt, found_.path() + ": rank " + std::to_string(rank) + "'s document has no 'states'");
+      if (!states)
+        throw Error(ErrorCode::kCorrupt, found_.path() + ": rank " + std::to_string(rank) + "'s document has no 'states'");
       return states->as_dict();
     };
     for (auto& state : impl_.program_states) {

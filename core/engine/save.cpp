@@ -348,8 +348,9 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool excl
 bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
   if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
     if (impl_->comm->rank() == 0)
-      log_warning("save_16bit_model wrote nothing: at ZeRO stage 3 the weights are gathered for it only with "
-                  "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
+      log_warning(
+          "save_16bit_model wrote nothing: at ZeRO stage 3 the weights are gathered for it only with "
+          "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
     return false;
   }
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);

@@ -1,5 +1,5 @@
-// Under which name a checkpoint has what an engine wants of it. Its own saves use one name; weights that another program wrote may
-// use another name of a tied tensor, or both, and have buffers among the parameters.
+// Under which name a checkpoint has what an engine wants of it. Its own saves use one name; weights that another program wrote
+// may use another name of a tied tensor, or both, and have buffers among the parameters.
 #pragma once
 
 #include <map>

@@ -92,8 +92,7 @@ Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt&
       receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) +
                               ", last overflow " + std::to_string(last_overflow));
   }
-  if (!is_fp16)
-    receipt.not_taken.push_back("a loss scale: the run was in " + precision + "; in fp16 it begins at the config's");
+  if (!is_fp16) receipt.not_taken.push_back("a loss scale: the run was in " + precision + "; in fp16 it begins at the config's");
   return Dict{{"precision", precision},
               {"scale", scale},
               {"iteration", iteration},
@@ -218,8 +217,9 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
   receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
                           " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
-  const int64_t accumulation_steps =
-      accumulation && accumulation->is(Object::Kind::kInt) ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30) : 1;
+  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt)
+                                         ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30)
+                                         : 1;
   if (steps > checkpoint::kMostCount / accumulation_steps)
     checkpoint::checked_count(INT64_MAX, place_of(model) + "global_steps times gradient_accumulation_steps");
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};

@@ -32,9 +32,9 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
   const auto bytes = std::make_shared<std::map<std::string, std::shared_ptr<StoredBytes>>>();
   checkpoint::ExportSource source{folder.path, {}, {}, [bytes](const std::vector<checkpoint::Target>& targets) {
                                     for (const auto& target : targets)
-                                      bytes->at(target.name)->copy_out(static_cast<uint64_t>(target.begin) * target.into.element_size(),
-                                                                       target.into.nbytes(),
-                                                                       static_cast<char*>(target.into.mutable_data_ptr()));
+                                      bytes->at(target.name)
+                                          ->copy_out(static_cast<uint64_t>(target.begin) * target.into.element_size(),
+                                                     target.into.nbytes(), static_cast<char*>(target.into.mutable_data_ptr()));
                                   }};
   Amount amount;
   const auto add = [&](const std::vector<ImportedTensor>& tensors) {
@@ -51,7 +51,8 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
   amount.check();
   for (const auto& [alias, name] : state.aliases)
     if (bytes->contains(name) && !bytes->contains(alias)) source.aliases.emplace_back(alias, name);
-  if (exclude_frozen && !state.frozen.empty()) notes.push_back(std::to_string(state.frozen.size()) + " frozen parameters: excluded");
+  if (exclude_frozen && !state.frozen.empty())
+    notes.push_back(std::to_string(state.frozen.size()) + " frozen parameters: excluded");
   if (state.frozen_excluded) notes.push_back("frozen parameters: the save left them out");
   return source;
 }

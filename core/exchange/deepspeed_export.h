@@ -11,8 +11,9 @@
 
 namespace gannet::exchange {
 
-// fp32 masters (fp64 ones stay), frozen parameters unless they are excluded, buffers; tied ones under each name. `notes`: what was
-// left out, and why. Reads the files' pickles now, tensors when they are asked for. Throws what open_deepspeed and sort_out do.
+// fp32 masters (fp64 ones stay), frozen parameters unless they are excluded, buffers; tied ones under each name. `notes`: what
+// was left out, and why. Reads the files' pickles now, tensors when they are asked for. Throws what open_deepspeed and sort_out
+// do.
 checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::string& tag, bool exclude_frozen,
                                            std::vector<std::string>& notes);
 

@@ -63,7 +63,8 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
                 "name the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
   if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
-    throw Error(ErrorCode::kArgument, dir.string() + ": " + shown(tag) + (asked.empty() ? " in its 'latest'" : "") + " is not a tag: it " + fault);
+    throw Error(ErrorCode::kArgument,
+                dir.string() + ": " + shown(tag) + (asked.empty() ? " in its 'latest'" : "") + " is not a tag: it " + fault);
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
   if (tag.empty() && holds_files(dir)) return dir;
   const auto tags = tags_in(dir);

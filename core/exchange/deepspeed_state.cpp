@@ -73,7 +73,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   DeepSpeedState state;
   const Node& model = folder.models[0];
-  if (const auto ranks = model.find("dp_world_size")) 
+  if (const auto ranks = model.find("dp_world_size"))
     state.ranks = static_cast<uint32_t>(
         checkpoint::checked_count(ranks->integer(), ranks->file()->path() + ": " + ranks->where(), 1, 1'000'000));
   std::set<std::string> known;

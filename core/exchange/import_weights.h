@@ -1,6 +1,7 @@
-// Imports weights, of torch.save or safetensors, as one of our checkpoints: tensors "parameter/<name>", buffers among them, without
-// an optimizer's states or counters; its document has "contents": "weights". An engine loads it as it loads with load_module_only,
-// gannet::load_weights reads it too. Tensors are read while the checkpoint is written: in memory are the files' pickles.
+// Imports weights, of torch.save or safetensors, as one of our checkpoints: tensors "parameter/<name>", buffers among them,
+// without an optimizer's states or counters; its document has "contents": "weights". An engine loads it as it loads with
+// load_module_only, gannet::load_weights reads it too. Tensors are read while the checkpoint is written: in memory are the files'
+// pickles.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,9 @@ int64_t Node::integer() const {
 double Node::number() const {
   if (is(Kind::kNumber)) return object_->number;
   if (is(Kind::kInt)) return static_cast<double>(object_->integer);
-  const auto is_number = [](c10::ScalarType type) { return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/true); };
+  const auto is_number = [](c10::ScalarType type) {
+    return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/true);
+  };
   if (is_tensor() && tensor().numel() == 1 && is_number(tensor().dtype)) return file_->read(tensor()).item().toDouble();
   refuse("a number");
 }

@@ -21,8 +21,8 @@ struct StateDict {
   };
   std::map<std::string, Tensor> tensors;
   std::vector<std::string> order;  // of their names, as the files have them
-  std::string taken_from;  // "run/model.pt, its entry 'module'": what the names are relative to
-  size_t not_tensors = 0;  // entries beside them that are none
+  std::string taken_from;          // "run/model.pt, its entry 'module'": what the names are relative to
+  size_t not_tensors = 0;          // entries beside them that are none
 };
 
 // .pt, .pth and .bin: by name, what torch.save writes.

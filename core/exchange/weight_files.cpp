@@ -91,8 +91,10 @@ Layout find(const std::string& path) {
   const checkpoint::Kind kind = checkpoint::kind_of(path);
   if (kind.is_folder) {
     if (auto layout = find_in(path)) return std::move(*layout);
-    throw Error(ErrorCode::kArgument, path + " holds no weights that are known: no model.safetensors, no pytorch_model.bin, no "
-                                             "index and no whole set of shards of either",
+    throw Error(ErrorCode::kArgument,
+                path +
+                    " holds no weights that are known: no model.safetensors, no pytorch_model.bin, no "
+                    "index and no whole set of shards of either",
                 "give the file that holds them");
   }
   const size_t slash = path.rfind('/');

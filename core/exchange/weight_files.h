@@ -25,7 +25,7 @@ struct WeightTensor {
 };
 
 struct WeightFiles {
-  std::vector<WeightTensor> tensors;  // in the files' order, each of its own bytes
+  std::vector<WeightTensor> tensors;                         // in the files' order, each of its own bytes
   std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the one that it is listed under
   std::string taken_from;                                    // "gpt2/model.safetensors.index.json"
   size_t not_tensors = 0;                                    // entries of a state dict that are none

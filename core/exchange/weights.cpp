@@ -56,9 +56,9 @@ class StateDictSource : public checkpoint::WeightSource {
 std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
   const auto kind = checkpoint::kind_of(path);
   const auto holds = [&](const char* name) { return checkpoint::kind_of(path + "/" + name).exists; };
-  const bool is_pt = kind.is_folder ? !holds("model.safetensors") && !holds("model.safetensors.index.json") &&
-                                          exchange::is_pt_folder(path)
-                                    : kind.exists && exchange::is_pt_name(path);
+  const bool is_pt = kind.is_folder
+                         ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && exchange::is_pt_folder(path)
+                         : kind.exists && exchange::is_pt_name(path);
   if (!is_pt) return checkpoint::open_weights(path, tag);
   exchange::StateDict weights = exchange::open_state_dict(path);
   log_info("weights of " + weights.taken_from);

@@ -226,7 +226,8 @@ TEST_F(Faults, of_jobs_that_start_at_once_where_flock_lies_one_goes_on) {
     one.kill();
     two.kill();
     const Outcome first = one.wait(), second = two.wait();
-    EXPECT_NE(first.failed_with_error(), second.failed_with_error()) << first.output.substr(0, 300) << second.output.substr(0, 300);
+    EXPECT_NE(first.failed_with_error(), second.failed_with_error())
+        << first.output.substr(0, 300) << second.output.substr(0, 300);
   }
 }
 

@@ -36,7 +36,8 @@ TEST_F(LatestTest, one_that_was_cut_is_told_and_so_is_the_newer_checkpoint_that_
   fs::resize_file(latest(), 12);  // "global_step1", which exists
   const Opened opened = open(folder(), {});
   EXPECT_EQ(opened.tag(), "global_step1");
-  EXPECT_THAT(opened.notes(), ElementsAre(HasSubstr("`latest` has no checksum"), HasSubstr("'global_step10' is newer and complete")));
+  EXPECT_THAT(opened.notes(),
+              ElementsAre(HasSubstr("`latest` has no checksum"), HasSubstr("'global_step10' is newer and complete")));
 }
 
 TEST_F(LatestTest, a_newer_checkpoint_that_it_does_not_name_is_told) {
@@ -194,7 +195,7 @@ TEST_F(LatestTest, an_owner_shows_signs_of_life) {
   fs::create_directories(folder());
   FolderLock lock(folder(), kFast);
   const auto time = [&] {
-    struct stat status {};
+    struct stat status{};
     ::stat((folder() + "/.gannet.lock").c_str(), &status);
     return std::pair(status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
   };

@@ -150,7 +150,8 @@ TEST_F(Resume, weights_of_every_dtype_and_both_formats_are_loaded_as_weights_in_
           const LoadReceipt receipt = engine->load_checkpoint(path("run"));
           EXPECT_TRUE(receipt.module_only);
           EXPECT_THAT(receipt.notes, Contains(HasSubstr("the checkpoint holds weights alone")));
-          if (dtype != at::kFloat) EXPECT_THAT(receipt.notes, Contains(HasSubstr(std::string("converted from ") + c10::toString(dtype))));
+          if (dtype != at::kFloat)
+            EXPECT_THAT(receipt.notes, Contains(HasSubstr(std::string("converted from ") + c10::toString(dtype))));
           EXPECT_EQ(receipt.parameters, 4);
           EXPECT_EQ(receipt.buffers, 1);
           for (const auto& [parameter, value] : engine->fp32_parameters())
@@ -235,8 +236,9 @@ TEST_F(Resume, counters_and_rates_that_cannot_be_are_refused_before_anything_is_
     content.tag = "bad" + std::to_string(++number);
     content.document = changed;
     checkpoint::Saver(path("run"), {}).save(content, {.save_latest = false});
-    EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { engine->load_checkpoint(path("run"), {.tag = content.tag, .lock_folder = false}); }),
-                HasSubstr(text));
+    EXPECT_THAT(
+        error_of(ErrorCode::kCorrupt, [&] { engine->load_checkpoint(path("run"), {.tag = content.tag, .lock_folder = false}); }),
+        HasSubstr(text));
     EXPECT_TRUE(at::equal(flat_parameters(*engine->module()), before));
   }
   engine->load_checkpoint(path("run"), {.tag = "good"});
@@ -245,7 +247,9 @@ TEST_F(Resume, counters_and_rates_that_cannot_be_are_refused_before_anything_is_
 // ---- the folder's lock
 
 TEST_F(Resume, a_run_that_resumes_owns_the_folder_from_the_load_on) {
-  { initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run")); }
+  {
+    initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run"));
+  }
   auto engine = initialize(make_net(), {.config = config_of("fp32")}).engine;
   engine->load_checkpoint(path("run") + "/");
   EXPECT_TRUE(fs::exists(path("run/.gannet.lock")));
@@ -269,7 +273,7 @@ TEST_F(Resume, a_run_that_resumes_owns_the_folder_from_the_load_on) {
   EXPECT_EQ(in_another_process({}), 9);
   EXPECT_EQ(in_another_process({.lock_folder = false}), 0);
   EXPECT_EQ(in_another_process({.load_module_only = true}), 0);
-  engine->save_checkpoint(path("run"));  // under its other spelling
+  engine->save_checkpoint(path("run"));                                                        // under its other spelling
   initialize(make_net(), {.config = config_of("fp32")}).engine->load_checkpoint(path("run"));  // another engine of this process
   engine.reset();
   EXPECT_FALSE(fs::exists(path("run/.gannet.lock")));
@@ -294,7 +298,8 @@ TEST_F(Resume, the_models_file_is_what_its_name_says_and_is_not_written_at_stage
   }
   EXPECT_TRUE(engine->save_16bit_model(path("out")));
   EXPECT_EQ(load_safetensors(path("out/model.safetensors")).at("out.weight").scalar_type(), at::kBFloat16);
-  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { engine->save_16bit_model(path("out"), "model.npz"); }), HasSubstr("*.safetensors"));
+  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { engine->save_16bit_model(path("out"), "model.npz"); }),
+              HasSubstr("*.safetensors"));
 
   auto sharded = initialize(std::make_shared<TiedImpl>(), {.config = config_of("bf16", 3)}).engine;
   EXPECT_FALSE(sharded->save_16bit_model(path("stage3"), "x.bin"));

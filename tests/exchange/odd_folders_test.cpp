@@ -35,12 +35,16 @@ struct Training {
   std::map<std::string, Text> optimizer = {
       {"zero_stage", num(2)},
       {"partition_count", num(1)},
-      {"loss_scaler", dict({{"cur_scale", real(1024)}, {"cur_iter", num(4)}, {"last_overflow_iter", num(-1)}, {"cur_hysteresis", num(2)}})},
+      {"loss_scaler",
+       dict({{"cur_scale", real(1024)}, {"cur_iter", num(4)}, {"last_overflow_iter", num(-1)}, {"cur_hysteresis", num(2)}})},
       {"single_partition_of_fp32_groups", list({tensor()})},
   };
   std::map<std::string, Text> adam = {{"step", real(4)}, {"exp_avg", tensor()}, {"exp_avg_sq", tensor()}};
-  std::map<std::string, Text> group = {{"lr", real(1e-3)}, {"betas", tuple({real(0.9), real(0.999)})}, {"eps", real(1e-8)},
-                                       {"weight_decay", real(0.01)}, {"params", list({num(0)})}};
+  std::map<std::string, Text> group = {{"lr", real(1e-3)},
+                                       {"betas", tuple({real(0.9), real(0.999)})},
+                                       {"eps", real(1e-8)},
+                                       {"weight_decay", real(0.01)},
+                                       {"params", list({num(0)})}};
   std::string groups;  // all of param_groups, where it is not that one
 
   static Text whole(const std::map<std::string, Text>& entries) { return dict({entries.begin(), entries.end()}); }
@@ -291,8 +295,9 @@ TEST_F(OddFolders, numbers_are_named_with_their_file_and_place) {
   Training run;
   run.model["global_samples"] = num(-64);
   run.write(file("run"));
-  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { import_deepspeed(file("run"), file("out"), {}); }),
-              testing::AllOf(testing::HasSubstr("mp_rank_00_model_states.pt: global_samples is -64"), testing::HasSubstr("2^53")));
+  EXPECT_THAT(
+      error_of(ErrorCode::kCorrupt, [&] { import_deepspeed(file("run"), file("out"), {}); }),
+      testing::AllOf(testing::HasSubstr("mp_rank_00_model_states.pt: global_samples is -64"), testing::HasSubstr("2^53")));
 }
 
 }  // namespace

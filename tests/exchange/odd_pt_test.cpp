@@ -32,7 +32,8 @@ std::string repeated(const std::string& text, size_t times) {
 }
 std::string archive(const std::vector<HandEntry>& entries) { return HandZip{entries}.bytes(); }
 std::string legacy(const Text& root) {
-  return "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(X\x0d\0\0\0little_endian\x88u."s + "\x80\x02" + root + ".";
+  return "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(X\x0d\0\0\0little_endian\x88u."s + "\x80\x02" +
+         root + ".";
 }
 
 enum class Wanted { kImported, kRefused, kEither };
@@ -44,7 +45,8 @@ struct Case {
 std::vector<Case> cases() {
   const int64_t vast = int64_t{1} << 40, most = INT64_MAX;
   Entries many_expanded, many_alike, many_names;
-  for (int i = 0; i < 300; ++i) many_expanded.push_back({"t" + std::to_string(i), tensor({.sizes = {100 << 20}, .strides = {0}})});
+  for (int i = 0; i < 300; ++i)
+    many_expanded.push_back({"t" + std::to_string(i), tensor({.sizes = {100 << 20}, .strides = {0}})});
   for (int i = 0; i < 1000; ++i) many_alike.push_back({"t" + std::to_string(i), tensor()});
   for (int i = 0; i < 20'000; ++i) many_names.push_back({"t" + std::to_string(i), num(i)});
   Text deep = num(1), bomb = tensor();
@@ -77,7 +79,8 @@ std::vector<Case> cases() {
       {"a pickle beyond the end", archive({{.name = "a/data.pkl", .content = "\x80\x02}.", .claimed_offset = 0x7fffffff}})},
       {"60,000 entries that are not there", HandZip{{{"a/data.pkl", "\x80\x02}."}}, 60'000}.bytes()},
       {"an entry named ../../x", archive({{"../../x", "y"}, {"a/data.pkl", "\x80\x02}."}})},
-      {"an entry that is another in the directory", archive({{.name = "a/data.pkl", .content = "\x80\x02}.", .local_name = "b/data.pkl"}})},
+      {"an entry that is another in the directory",
+       archive({{.name = "a/data.pkl", .content = "\x80\x02}.", .local_name = "b/data.pkl"}})},
       {"a tar archive", std::string(257, 'x') + "ustar" + std::string(300, '\0')},
       {"a pickle of pickle.dump", "\x80\x02}."s},
       {"the old format, cut after its magic", legacy("}").substr(0, 15)},
@@ -87,7 +90,9 @@ std::vector<Case> cases() {
       {"bytes after the pickle's end", archive({{"a/data.pkl", "\x80\x02}.more"}})},
       {"a pickle of protocol 255", archive({{"a/data.pkl", "\x80\xff}."}})},
       {"an unknown instruction", archive({{"a/data.pkl", "\x80\x02\xfe."}})},
-      {"a stack that is empty", archive({{"a/data.pkl", "\x80\x02""00."}})},
+      {"a stack that is empty", archive({{"a/data.pkl",
+                                          "\x80\x02"
+                                          "00."}})},
       {"a mark that was never set", archive({{"a/data.pkl", "\x80\x02}u."}})},
       {"a memo that was never kept", archive({{"a/data.pkl", "\x80\x02h\x05."}})},
       {"a memo's number of 2^32 - 1", archive({{"a/data.pkl", "\x80\x02}r\xff\xff\xff\xff."}})},
@@ -134,9 +139,13 @@ std::vector<Case> cases() {
       {"300 tensors of 10^8 elements of one", with(dict(many_expanded))},
       {"1000 names of one tensor", with(dict(many_alike)), Wanted::kImported},
       {"elements that overlap", one({.sizes = {3, 2}, .strides = {1, 1}}), Wanted::kImported},
-      {"elements of four types at once", with(dict({{"a", tensor({.type = "LongStorage", .storage_numel = 2, .sizes = {2}})}})), Wanted::kImported},
+      {"elements of four types at once", with(dict({{"a", tensor({.type = "LongStorage", .storage_numel = 2, .sizes = {2}})}})),
+       Wanted::kImported},
       {"complex numbers", one({.type = "ComplexFloatStorage", .storage_numel = 2, .sizes = {2}})},
-      {"8-bit floating-point numbers", with(dict({{"w", "ctorch._utils\n_rebuild_tensor_v3\n((" + str("storage") + "ctorch\nUntypedStorage\n" + str("0") + str("cpu") + num(16) + "tQ" + num(0) + numbers({16}) + numbers({1}) + "\x89}ctorch\nfloat8_e4m3fn\ntR"}}))},
+      {"8-bit floating-point numbers",
+       with(dict(
+           {{"w", "ctorch._utils\n_rebuild_tensor_v3\n((" + str("storage") + "ctorch\nUntypedStorage\n" + str("0") + str("cpu") +
+                      num(16) + "tQ" + num(0) + numbers({16}) + numbers({1}) + "\x89}ctorch\nfloat8_e4m3fn\ntR"}}))},
       {"the name of safetensors' own key", named("__metadata__"), Wanted::kImported},
       {"a name with a line feed", named("a\nb"), Wanted::kImported},
       {"a name with a NUL", named("a\0b"s), Wanted::kImported},
@@ -147,11 +156,14 @@ std::vector<Case> cases() {
       {"a name twice", with(dict({{"w", tensor()}, {"w", tensor({.sizes = {2}})}})), Wanted::kEither},
       {"a number for a name", with("}(" + num(3) + tensor() + str("w") + tensor() + "u"), Wanted::kImported},
       {"a list for a name", with("}(" + list({}) + tensor() + str("w") + tensor() + "u"), Wanted::kEither},
-      {"safetensors by content", le<uint64_t>(58) + R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}    )" + le(1.0f), Wanted::kImported},
+      {"safetensors by content", le<uint64_t>(58) + R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}    )" + le(1.0f),
+       Wanted::kImported},
       {"safetensors that claim a header of 2^63", le<uint64_t>(uint64_t{1} << 63) + "{}"},
-      {"safetensors with a gap", le<uint64_t>(58) + R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}    )" + le(1.0f) + le(1.0f)},
+      {"safetensors with a gap",
+       le<uint64_t>(58) + R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}    )" + le(1.0f) + le(1.0f)},
       {"safetensors whose header is nested deep", le<uint64_t>(200'000) + "{" + repeated("\"a\":{", 39'999).substr(0, 199'999)},
-      {"safetensors with 2^62 elements", le<uint64_t>(74) + R"({"w":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,4]}}  )" + le(1.0f)},
+      {"safetensors with 2^62 elements",
+       le<uint64_t>(74) + R"({"w":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,4]}}  )" + le(1.0f)},
   };
 }
 

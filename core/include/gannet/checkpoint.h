@@ -56,7 +56,7 @@ struct LoadOptions {
 
 /// What a load did.
 struct LoadReceipt {
-  bool loaded = false;  ///< false: nothing was there (with if_present)
+  bool loaded = false;       ///< false: nothing was there (with if_present)
   bool module_only = false;  ///< weights and buffers alone: load_module_only, or the checkpoint holds nothing else
   std::string path, tag;
   int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded

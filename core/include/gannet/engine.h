@@ -67,8 +67,7 @@ using LrFunction = std::function<double(int64_t step)>;
 struct LrSchedule {
   LrSchedule() = default;
   template <class Function>
-    requires std::is_invocable_r_v<double, Function, int64_t>
-  LrSchedule(Function function) : function(std::move(function)) {}
+  requires std::is_invocable_r_v<double, Function, int64_t> LrSchedule(Function function) : function(std::move(function)) {}
 
   LrFunction function;   ///< replaces the config's scheduler
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update

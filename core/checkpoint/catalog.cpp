@@ -1,11 +1,8 @@
 #include "checkpoint/catalog.h"
 
-#include <dirent.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <memory>
 #include <set>
 
 #include "base/text.h"
@@ -14,33 +11,23 @@
 namespace gannet::checkpoint {
 namespace {
 
-std::vector<std::string> names_in(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), &::closedir);
-  if (!directory) {
-    if (errno == ENOENT)
-      throw Error(ErrorCode::kNotFound, "there is no folder " + folder, "check the path; checkpoints lie in <folder>/<tag>/");
-    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
-    io_failed("open the folder", folder, errno);
-  }
-  std::vector<std::string> names;
-  for (;;) {
-    errno = 0;
-    const dirent* entry = ::readdir(directory.get());
-    if (!entry && errno != 0) io_failed("list the folder", folder, errno);
-    if (!entry) break;
-    if (std::string(entry->d_name) != "." && std::string(entry->d_name) != "..") names.emplace_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+// The folder itself, with advice that fits checkpoints.
+std::vector<std::string> entries_of(const std::string& folder) try { return names_in(folder); } catch (const Error& error) {
+  if (error.code() != ErrorCode::kNotFound) throw;
+  if (kind_of(folder).exists) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
+  throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// A folder without a manifest is somebody else's, unless files of ours lie in it.
-bool looks_like_one(const std::string& path) {
+// A folder without a manifest is somebody else's, unless files of ours lie in it. `problem`: why that cannot be told.
+bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!kind_of(path).is_folder) return false;
   if (kind_of(path + "/" + kManifestName).exists) return true;
   for (const std::string& name : names_in(path))
     if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
   return false;
+} catch (const Error& error) {
+  problem = error;
+  return true;
 }
 
 Found examine(const std::string& tag, const std::string& path) {
@@ -117,18 +104,22 @@ Manifest inspect(const std::string& path) {
 
 std::vector<Found> scan(const std::string& folder) {
   std::vector<Found> found;
-  const std::vector<std::string> names = names_in(folder);
+  const std::vector<std::string> names = entries_of(folder);
+  const auto add = [&](const std::string& tag, const std::string& path) {
+    std::optional<Error> problem;
+    if (!looks_like_one(path, problem)) return;
+    found.push_back(problem ? Found{.tag = tag, .path = path, .problem = problem} : examine(tag, path));
+  };
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
     if (name.front() != '.') {
-      if (looks_like_one(path)) found.push_back(examine(name, path));
+      if (name != "lost+found") add(name, path);  // the root's own, at the root of many file systems
       continue;
     }
     // Where folders cannot be exchanged, a save that is interrupted while it replaces a tag leaves the old one like this.
     const size_t old = name.rfind(".old-");
     const std::string tag = old == std::string::npos || old < 2 ? "" : name.substr(1, old - 1);
-    if (!tag.empty() && std::find(names.begin(), names.end(), tag) == names.end() && looks_like_one(path))
-      found.push_back(examine(tag, path));
+    if (!tag.empty() && std::find(names.begin(), names.end(), tag) == names.end()) add(tag, path);
   }
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return std::pair(a.sequence, a.saved_at) > std::pair(b.sequence, b.saved_at);
@@ -138,10 +129,12 @@ std::vector<Found> scan(const std::string& folder) {
 
 Latest read_latest(const std::string& folder) {
   const std::string path = folder + "/" + kLatestName;
-  if (!kind_of(path).exists) return {"", "`latest` is missing"};
   std::string text;
   try {
-    text = read_file(path, 4096);
+    const Kind kind = kind_of(path);
+    if (!kind.exists) return {"", "`latest` is missing"};
+    if (!kind.is_file) return {"", "`latest` is not a regular file"};
+    text = read_file(path, kMaxLatestBytes);
   } catch (const Error& error) {
     return {"", "`latest` cannot be read (" + error.message() + ")"};
   }
@@ -149,9 +142,9 @@ Latest read_latest(const std::string& folder) {
   const std::string tag = text.substr(0, end);
   const std::string rest = end == std::string::npos ? "" : text.substr(end + 1);
   if (!tag_fault(tag).empty()) return {"", "`latest` is damaged: it does not hold a tag"};
-  if (!rest.empty() && rest != latest_checksum(tag) + "\n")
-    return {"", "`latest` is damaged: its checksum is not that of its tag"};
-  return {tag, ""};
+  if (rest.empty()) return {tag, "", /*is_checked=*/false};
+  if (rest != latest_checksum(tag) + "\n") return {"", "`latest` is damaged: its checksum is not that of its tag"};
+  return {tag, "", true};
 }
 
 std::string format_latest(const std::string& tag) { return tag + "\n" + latest_checksum(tag) + "\n"; }

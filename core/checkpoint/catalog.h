@@ -34,11 +34,14 @@ struct Found {
 // Newest first; those whose manifest cannot be read at the end. Throws Error(kNotFound, kIo) about the folder itself.
 std::vector<Found> scan(const std::string& folder);
 
+inline constexpr uint64_t kMaxLatestBytes = 4096;  // of a regular file; anything else is refused
+
 // What stands in <folder>/latest: a line with the tag and a line with its checksum; a file of one line, as people and DeepSpeed
 // write it, is taken too.
 struct Latest {
   std::string tag;
-  std::string problem;  // "`latest` is missing"; then there is no tag
+  std::string problem;      // "`latest` is missing"; then there is no tag
+  bool is_checked = false;  // the checksum is there: a tag without one may be the beginning of another
 };
 Latest read_latest(const std::string& folder);
 std::string format_latest(const std::string& tag);

@@ -154,5 +154,6 @@ struct Listed {
   bool is_latest = false;
 };
 std::vector<Listed> list(const std::string& folder);  // newest first
+bool holds_checkpoints(const std::string& folder);    // whole or not
 
 }  // namespace gannet::checkpoint

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -38,21 +39,30 @@ std::string stripped(const std::string& name) {
   return "";
 }
 
-std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
+std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) {
   std::vector<Shard> shards(1);
   std::set<std::string> names;
-  for (const TensorInfo& tensor : from.tensors()) {
-    ExportItem item{&tensor, stripped(tensor.name), tensor.dtype};
-    if (item.name.empty()) continue;
+  std::map<std::string, std::vector<std::string>> aliases;
+  if (options.format.has_aliases)
+    for (const auto& [alias, name] : from.aliases) aliases[name].push_back(alias);
+  for (const auto& [name, info] : from.tensors) {
+    ExportItem item{&info, name, info.dtype};
     if (!names.insert(item.name).second)
-      throw Error(ErrorCode::kArgument, from.path() + " has a parameter and a buffer of the name '" + item.name + "'");
-    if (options.dtype && c10::isFloatingType(tensor.dtype)) item.dtype = *options.dtype;
-    if (!shards.back().items.empty() && shards.back().bytes + item.bytes() > options.max_shard_bytes) shards.emplace_back();
+      throw Error(ErrorCode::kArgument, from.path + " has a parameter and a buffer of the name '" + item.name + "'");
+    if (options.dtype && c10::isFloatingType(info.dtype)) item.dtype = *options.dtype;
+    if (!shards.back().items.empty() &&
+        item.bytes() > options.max_shard_bytes - std::min(shards.back().bytes, options.max_shard_bytes))
+      shards.emplace_back();
     shards.back().bytes += item.bytes();
-    shards.back().items.push_back(std::move(item));
+    shards.back().items.push_back(item);
+    for (const std::string& alias : aliases[name]) {
+      if (!names.insert(alias).second)
+        throw Error(ErrorCode::kArgument, from.path + " has two tensors of the name '" + alias + "'");
+      shards.back().items.push_back({&info, alias, item.dtype, name});
+    }
   }
   if (names.empty())
-    throw Error(ErrorCode::kArgument, from.path() + " holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'",
+    throw Error(ErrorCode::kArgument, from.path + " holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'",
                 "`gannet checkpoint show` lists what it holds");
   for (size_t i = 0; i < shards.size(); ++i) {
     char number[32] = "";
@@ -67,7 +77,8 @@ std::vector<Shard> plan(const Opened& from, const ExportOptions& options) {
 }
 
 // Reads a shard's tensors in groups and hands each over in its dtype.
-void each_tensor(const Opened& from, const std::vector<ExportItem>& items, const std::function<void(const at::Tensor&)>& use) {
+void each_tensor(const ExportSource& from, std::vector<ExportItem> items, const std::function<void(const at::Tensor&)>& use) {
+  std::erase_if(items, [](const ExportItem& item) { return !item.alias_of.empty(); });
   for (auto item = items.begin(); item != items.end();) {
     std::vector<Target> group;
     uint64_t bytes = 0;
@@ -103,43 +114,42 @@ void write_safetensors(const std::string& path, const std::vector<ExportItem>& i
   file.close(path);
 }
 
-std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) {
+std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) try {
   nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
   for (const Shard& shard : shards)
     for (const ExportItem& item : shard.items) map[item.name] = shard.name;
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
+} catch (const nlohmann::json::exception& error) {
+  throw Error(ErrorCode::kArgument, std::string("the tensors' names cannot be written as JSON: ") + error.what(),
+              "names must be UTF-8");
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code && !kind_of(folder).is_folder) io_failed("make the folder", folder, code.value());
 }
 
 void check_folder(const std::string& folder, const ExportFormat& format) {
-  std::error_code code;
-  fs::create_directories(folder, code);
-  if (code) io_failed("make the folder", folder, code.value());
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
+  make_folder(folder);
+  for (const std::string& name : names_in(folder)) {
     if (name.starts_with(format.stem) && (name.ends_with(format.extension) || name.ends_with(format.extension + ".index.json")))
       throw Error(ErrorCode::kArgument, folder + " holds a model already (" + name + ")",
                   "remove it, or export into another folder");
   }
 }
 
-}  // namespace
-
-uint64_t ExportItem::bytes() const { return source->numel() * c10::elementSize(dtype); }
-
-const ExportFormat& safetensors_format() {
-  static const ExportFormat& format = *new ExportFormat{"model", ".safetensors", write_safetensors};
-  return format;
-}
-
-Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
-  const std::vector<Shard> shards = plan(from, options);
-  check_folder(folder, options.format);
+Exported write(const ExportSource& from, const std::string& folder, const ExportOptions& options,
+               const std::vector<Shard>& shards) {
   Exported result;
   for (const Shard& shard : shards) {
     result.tensors += shard.items.size();
     result.bytes += shard.bytes;
     result.files.push_back(shard.name);
   }
+  if (!options.format.has_aliases)
+    for (const auto& [alias, name] : from.aliases)
+      result.left_out.push_back(alias + ": another name of " + name + ", which a " + options.format.extension + " file has once");
   const uint64_t free = free_bytes(folder);
   if (free < result.bytes)
     throw Error(ErrorCode::kIo, "the model does not fit: it takes " + size_text(result.bytes) + ", in " + folder + " are " +
@@ -158,6 +168,44 @@ Exported export_model(const Opened& from, const std::string& folder, const Expor
   }
   sync_folder(folder);
   return result;
+}
+
+}  // namespace
+
+uint64_t ExportItem::bytes() const { return source->numel() * c10::elementSize(dtype); }
+
+const ExportFormat& safetensors_format() {
+  static const ExportFormat& format = *new ExportFormat{"model", ".safetensors", false, write_safetensors};
+  return format;
+}
+
+ExportSource export_source(const Opened& from) {
+  ExportSource source{from.path(), {}, {}, [&from](const std::vector<Target>& targets) { from.read(targets); }};
+  for (const TensorInfo& tensor : from.tensors())
+    if (std::string name = stripped(tensor.name); !name.empty()) source.tensors.push_back({std::move(name), tensor});
+  return source;
+}
+
+Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
+  return export_model(export_source(from), folder, options);
+}
+
+Exported export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options) {
+  const std::vector<Shard> shards = plan(from, options);
+  check_folder(folder, options.format);
+  return write(from, folder, options, shards);
+}
+
+Exported export_file(const ExportSource& from, const std::string& file, const ExportOptions& options) {
+  if (kind_of(file).exists) throw Error(ErrorCode::kArgument, file + " is there already", "remove it, or choose another name");
+  ExportOptions whole = options;
+  whole.max_shard_bytes = UINT64_MAX;
+  std::vector<Shard> shards = plan(from, whole);
+  const size_t slash = file.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);
+  make_folder(folder);
+  shards[0].name = file.substr(slash + 1);
+  return write(from, folder, whole, shards);
 }
 
 uint64_t parse_size(const std::string& text) {

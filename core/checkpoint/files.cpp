@@ -1,13 +1,17 @@
 #include "checkpoint/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <memory>
 #include <utility>
 
 namespace gannet::checkpoint {
@@ -27,11 +31,23 @@ void Descriptor::close(const std::string& path) {
   if (::close(number) != 0 && errno != EINTR) io_failed("close", path, errno);
 }
 
+namespace {
+
+bool is_reading(const std::string& what) {
+  for (const char* verb : {"open", "read", "examine", "list"})
+    if (what.starts_with(verb)) return true;
+  return false;
+}
+
+}  // namespace
+
 void io_failed(const std::string& what, const std::string& path, int code) {
   const bool missing = code == ENOENT || code == ENOTDIR;
   std::string text = "cannot " + what + " " + path + ": " + std::strerror(code);
   std::string advice;
-  if (code == EACCES || code == EPERM || code == EROFS) advice = "choose a folder that this user may write to";
+  if (code == EACCES || code == EPERM || code == EROFS)
+    advice = is_reading(what) ? "let this user read it: the permissions of the file and of each folder on its path count"
+                              : "choose a folder that this user may write to";
   if (code == ESTALE || code == ENOTCONN || code == ENODEV || code == ENXIO) advice = "is the file system still mounted?";
   if (!missing) {
     const uint64_t free = free_bytes(path);
@@ -43,15 +59,15 @@ void io_failed(const std::string& what, const std::string& path, int code) {
 
 Descriptor open_file(const std::string& path, int flags) {
   Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-  if (file < 0) io_failed(flags & O_CREAT ? "create" : "open", path, errno);
+  if (file < 0) io_failed(flags & O_CREAT ? "create" : (flags & O_ACCMODE) == O_RDONLY ? "open" : "write to", path, errno);
   return file;
 }
 
 std::string read_file(const std::string& path, uint64_t limit) {
-  Descriptor file = open_file(path, O_RDONLY);
-  struct stat status {};
+  Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a FIFO opens at once
+  struct stat status{};
   if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a file");
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a regular file");
   if (static_cast<uint64_t>(status.st_size) > limit)
     throw Error(ErrorCode::kCorrupt, path + " has " + size_text(status.st_size) + ", at most " + size_text(limit) + " are read");
   std::string text(status.st_size, '\0');
@@ -137,12 +153,38 @@ void replace_file(const std::string& path, const std::function<void(const std::s
 }
 
 Kind kind_of(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
     io_failed("examine", path, errno);
   }
   return {true, S_ISDIR(status.st_mode), S_ISREG(status.st_mode), static_cast<uint64_t>(status.st_size)};
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), &::closedir);
+  if (!directory) {
+    if (errno == ENOENT) throw Error(ErrorCode::kNotFound, "there is no folder " + folder, "check the path");
+    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder");
+    io_failed("open the folder", folder, errno);
+  }
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (!entry && errno != 0) io_failed("list the folder", folder, errno);
+    if (!entry) break;
+    if (std::string(entry->d_name) != "." && std::string(entry->d_name) != "..") names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string last_name(const std::string& path) {
+  std::error_code failure;
+  const auto whole = std::filesystem::weakly_canonical(path, failure);
+  const std::filesystem::path named = failure ? std::filesystem::path(path).lexically_normal() : whole;
+  return named.has_filename() ? named.filename().string() : named.parent_path().filename().string();
 }
 
 }  // namespace gannet::checkpoint

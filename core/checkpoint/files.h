@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/machine_memory.h"
 #include "base/text.h"
@@ -24,11 +25,13 @@ class Descriptor {
   int number_;
 };
 
-// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR.
+// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR. The advice
+// on a missing permission depends on `what`: reading ("open", "examine", "list", "read") or writing (all others).
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);
-// Opened for reading, and checked to be a file of at most `limit` bytes.
+// Opened for reading, and checked to be a regular file of at most `limit` bytes: never waits for a FIFO's writer, never reads a
+// device. Else Error(kCorrupt).
 std::string read_file(const std::string& path, uint64_t limit);
 bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // whether all of them were there
 // Direct I/O that a file turns out not to take: from now on through the page cache, whichever thread noticed first.
@@ -45,7 +48,13 @@ struct Kind {
   bool exists = false, is_folder = false, is_file = false;
   uint64_t bytes = 0;
 };
-Kind kind_of(const std::string& path);  // throws where even this cannot be told (a vanished mount)
+// Links are followed; one that leads nowhere, or in a circle, does not exist. Throws where even this cannot be told: a vanished
+// mount, a folder that this user may not search.
+Kind kind_of(const std::string& path);
+// Sorted, without "." and "..". Throws Error(kNotFound) where there is no such folder, Error(kIo) where it cannot be read.
+std::vector<std::string> names_in(const std::string& folder);
+// The last part of a path, also of "run1/" and ".".
+std::string last_name(const std::string& path);
 
 using gannet::free_bytes;
 using gannet::size_text;

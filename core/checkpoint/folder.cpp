@@ -59,16 +59,16 @@ void Folder::tell_of_others() {
 void Folder::clear_stale() {
   static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
   std::smatch parts;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : names_in(path_)) {
+    const std::string entry = path_ + "/" + name;
     if (std::regex_match(name, kStaged)) {
-      remove_tree(entry.path());
+      remove_tree(entry);
     } else if (std::regex_match(name, parts, kReplaced)) {
       const std::string tag = path_ + "/" + parts[1].str();
       if (kind_of(tag).exists)
-        remove_tree(entry.path());
+        remove_tree(entry);
       else
-        rename_file(entry.path(), tag);
+        rename_file(entry, tag);
     }
   }
 }
@@ -83,7 +83,7 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
   if (kind.exists && !kind.is_folder)
     throw Error(ErrorCode::kArgument, target + " is a file: a checkpoint of that tag cannot be saved",
                 "choose another tag or remove it");
-  if (kind.exists && !kind_of(target + "/" + kManifestName).exists && !fs::is_empty(target))
+  if (kind.exists && !kind_of(target + "/" + kManifestName).exists && !names_in(target).empty())
     throw Error(ErrorCode::kArgument, target + " is a folder that is not a checkpoint of Gannet, and would be replaced",
                 "choose another tag or folder, or remove it");
   const uint64_t free = free_bytes(path_);
@@ -132,6 +132,7 @@ void Folder::set_latest(const std::string& tag) {
     rename_file(staged, path_ + "/" + kLatestName);
   } catch (const Error& error) {
     remove_tree(staged);
+    if (!kind_of(path_ + "/" + tag + "/" + kManifestName).exists) throw;  // the folder is gone, and the checkpoint with it
     throw Error(error.code(),
                 "checkpoint '" + tag + "' is written and complete, but `latest` could not be made to name it: " + error.message(),
                 error.next_step());

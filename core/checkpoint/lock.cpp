@@ -2,15 +2,20 @@
 
 #include <fcntl.h>
 #include <gannet/error.h>
+#include <gannet/log.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
+#include <tuple>
 
 #include "checkpoint/saved_at.h"
 #include "checkpoint/value_json.h"
@@ -72,10 +77,70 @@ std::optional<Owner> read_owner(int file) {
   return Owner{string("host"), string("pid_namespace"), string("since"), pid, string("started")};
 }
 
-bool surely_dead(const Owner& owner) {
+bool is_of_this_host(const Owner& owner) {
   const Owner self = this_process();
-  if (owner.host != self.host || owner.pid_namespace != self.pid_namespace || owner.pid <= 0) return false;
-  return start_of(owner.pid) != owner.started;
+  return owner.host == self.host && owner.pid_namespace == self.pid_namespace && owner.pid > 0;
+}
+
+bool surely_dead(const Owner& owner) { return is_of_this_host(owner) && start_of(owner.pid) != owner.started; }
+
+// The lock files that this process holds, by its id (a forked child holds none of its parent's), device and inode.
+using Place = std::tuple<pid_t, dev_t, ino_t>;
+std::mutex& places_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+std::set<Place>& places() {
+  static std::set<Place>& held = *new std::set<Place>;
+  return held;
+}
+Place place_of(int file) {
+  struct stat status{};
+  return ::fstat(file, &status) == 0 ? Place{::getpid(), status.st_dev, status.st_ino} : Place{};
+}
+bool is_held_here(int file) {
+  const std::lock_guard lock(places_mutex());
+  return places().contains(place_of(file));
+}
+
+timespec modified(int file) {
+  struct stat status{};
+  return ::fstat(file, &status) == 0 ? status.st_mtim : timespec{};
+}
+
+// Looks for a heartbeat of an owner whose process cannot be seen from here.
+bool beats(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
+  const timespec before = modified(file);
+  if (std::abs(std::difftime(std::time(nullptr), before.tv_sec)) > static_cast<double>(times.stale.count())) return false;
+  log_info(path + " is of process " + std::to_string(owner.pid) + " on host " + owner.host + ": watching it for " +
+           std::to_string(times.watch.count() / 1000) + " s for a sign of life");
+  const auto end = std::chrono::steady_clock::now() + times.watch;
+  while (std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(
+        std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1), std::chrono::milliseconds(500)));
+    // Opened again: a network file system compares times with its server then.
+    const Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (again < 0) return false;
+    const timespec now = modified(again);
+    if (now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec) return true;
+  }
+  return false;
+}
+
+// What flock says of a lock that it gave us is believed only after the record was read.
+bool is_alive(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
+  if (!is_of_this_host(owner)) return owner.pid > 0 && beats(path, file, owner, times);
+  if (owner.pid == ::getpid()) return is_held_here(file);  // else this process was another program before exec
+  return start_of(owner.pid) == owner.started && !owner.started.empty();
+}
+
+// A record is written right after its file was made. One that is not there yet may be on its way.
+std::optional<Owner> wait_for_owner(int file) {
+  for (int turn = 0; turn < 10; ++turn) {
+    if (auto owner = read_owner(file)) return owner;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return std::nullopt;
 }
 
 [[noreturn]] void held(const std::string& folder, const std::string& path, const std::optional<Owner>& owner) {
@@ -87,14 +152,24 @@ bool surely_dead(const Owner& owner) {
   throw Error(
       ErrorCode::kUnavailable,
       who + " saves checkpoints into " + folder + "; this is process " + std::to_string(::getpid()) + " on host " + host_name(),
-      "give each job a folder of its own; if that job is gone for good, remove " + path);
+      "give each job a folder of its own; a job that only reads it loads with lock_folder = false; if the other job is gone for "
+      "good, remove " +
+          path);
 }
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) : path_(folder + "/.gannet.lock") {
+FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path_(folder + "/.gannet.lock") {
   for (;;) {
-    Descriptor file = open_file(path_, O_RDWR | O_CREAT);
+    bool is_new = true;
+    Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file < 0) {
+      is_new = false;
+      file = open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
+      struct stat status{};
+      if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+        throw Error(ErrorCode::kIo, path_ + " is not a regular file", "remove it");
+    }
     const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
     if (!locked) {
       const int code = errno;
@@ -106,28 +181,73 @@ FolderLock::FolderLock(const std::string& folder) : path_(folder + "/.gannet.loc
         if (::unlink(path_.c_str()) != 0 && errno != ENOENT) io_failed("remove the lock of a dead job", path_, errno);
         continue;
       }
+    } else if (!is_new) {
+      const std::optional<Owner> owner = wait_for_owner(file);
+      if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
     // Another job may have removed the file between our open and our lock: then what we hold is no one's door.
-    struct stat here {
-    }, there{};
+    struct stat here{}, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||
         here.st_dev != there.st_dev)
       continue;
     const std::string text = format(this_process());
     if (::ftruncate(file, 0) != 0) io_failed("write", path_, errno);
     write_at(file, text.data(), text.size(), 0, path_);
+    if (!is_new) {  // two that take a dead job's over at once, where flock lies: the last one's record stays
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const std::optional<Owner> owner = read_owner(file);
+      if (!owner || owner->pid != ::getpid() || owner->host != host_name()) held(folder, path_, owner);
+    }
     file_ = std::move(file);
     process_ = ::getpid();
+    {
+      const std::lock_guard lock(places_mutex());
+      places().insert(place_of(file_));
+    }
+    start_heartbeat(times.heartbeat);
     return;
   }
 }
 
+// A thread of its own, which takes no signals: a step may last longer than a newcomer watches.
+void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  heartbeat_ = std::thread([this, period] {
+    ::pthread_setname_np(::pthread_self(), "gannet-lock");
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, period, [this] { return is_ending_; }))
+      ::futimens(file_, nullptr);  // where it fails, the folder is gone, which the next save says
+  });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 FolderLock::~FolderLock() {
-  struct stat here {
-  }, there{};
-  const bool ours =
-      process_ == ::getpid() && ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
+  if (process_ != ::getpid()) {  // the thread stayed with the parent
+    if (heartbeat_.joinable()) heartbeat_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  ended_.notify_all();
+  if (heartbeat_.joinable()) heartbeat_.join();
+  {
+    const std::lock_guard lock(places_mutex());
+    places().erase(place_of(file_));
+  }
+  struct stat here{}, there{};
+  const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
   if (ours) ::unlink(path_.c_str());  // while it is still locked
+}
+
+bool is_locked_here(const std::string& folder) {
+  struct stat status{};
+  if (::stat((folder + "/.gannet.lock").c_str(), &status) != 0) return false;
+  const std::lock_guard lock(places_mutex());
+  return places().contains({::getpid(), status.st_dev, status.st_ino});
 }
 
 }  // namespace gannet::checkpoint

@@ -1,7 +1,6 @@
 #include <gannet/error.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/text.h"
 #include "checkpoint/catalog.h"
@@ -47,16 +46,39 @@ std::string problem_of(const Found& found, const OpenOptions& options) {
   return found.problem ? found.problem->message() : "";
 }
 
+bool holds_deepspeed(const std::string& path) {
+  try {
+    return kind_of(path + "/mp_rank_00_model_states.pt").exists ||
+           kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
+  } catch (const Error&) {
+    return false;  // a folder that may not be searched
+  }
+}
+
+// Where `latest` names one that can be used: what its reader should know of that choice all the same.
+std::vector<std::string> doubts(const Latest& latest, const Found& named, const std::vector<Found>& all,
+                                const OpenOptions& options) {
+  std::vector<std::string> notes;
+  if (!latest.is_checked)
+    notes.push_back("`latest` has no checksum, so that it may have been cut, or written by hand; used " + named.tag);
+  for (const Found& found : all) {  // newest first
+    if (&found == &named || found.sequence <= named.sequence) break;
+    if (!problem_of(found, options).empty()) continue;
+    notes.push_back("'" + found.tag + "' is newer and complete, and `latest` names another; used " + named.tag);
+    break;
+  }
+  return notes;
+}
+
 [[noreturn]] void no_checkpoint(const std::string& folder) {
   if (kind_of(folder + "/" + kManifestName).exists)
     throw Error(ErrorCode::kNotFound, folder + " is itself a checkpoint, not a folder of checkpoints",
-                "give the folder that it lies in, and '" + std::filesystem::path(folder).filename().string() + "' as the tag");
+                "give the folder that it lies in, and '" + last_name(folder) + "' as the tag");
   std::string also;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";
-    if (entry.is_directory() && std::filesystem::exists(entry.path() / "mp_rank_00_model_states.pt"))
-      also = ", only one of DeepSpeed's (" + name + ")";
+    if (kind_of(folder + "/" + name).is_folder && holds_deepspeed(folder + "/" + name))
+      also = ", only one of DeepSpeed's (" + name + "), which `gannet checkpoint import` reads";
   }
   throw Error(ErrorCode::kNotFound, "there is no checkpoint in " + folder + also,
               "check the path; checkpoints lie in <folder>/<tag>/");
@@ -90,7 +112,7 @@ Opened open(const std::string& folder, const OpenOptions& options) {
 
   const Latest latest = read_latest(folder);
   const Found* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
-  if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, {});
+  if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, doubts(latest, *named, all, options));
   // A newer format is whole: going back to an older state behind its back would lose what was trained since.
   if (named && named->problem && named->problem->code() == ErrorCode::kUnsupported) throw *named->problem;
 
@@ -117,6 +139,8 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   for (std::string& reason : reasons) reason += "; used " + chosen->tag;
   return opened(chosen->path, chosen->tag, std::move(reasons));
 }
+
+bool holds_checkpoints(const std::string& folder) { return kind_of(folder).is_folder && !scan(folder).empty(); }
 
 std::vector<Listed> list(const std::string& folder) {
   const std::vector<Found> all = scan(folder);

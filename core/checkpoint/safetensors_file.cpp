@@ -14,7 +14,7 @@ namespace gannet::safetensors {
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const auto kind = checkpoint::kind_of(path);
   if (kind.exists && !kind.is_file) throw Error(ErrorCode::kIo, "cannot read " + path + ": it is not a file");
-  file_ = checkpoint::open_file(path, O_RDONLY);
+  file_ = checkpoint::open_file(path, O_RDONLY | O_NONBLOCK);
   const std::string advice = "the file is damaged or not in the safetensors format: fetch or save it again";
   uint64_t header_bytes = 0;
   if (kind.bytes < sizeof(header_bytes))
@@ -40,6 +40,12 @@ void SafetensorsFile::read(char* to, uint64_t bytes, uint64_t offset) const {
   if (checkpoint::read_at(file_, to, bytes, offset)) return;
   if (errno != 0) checkpoint::io_failed("read", path_, errno);
   throw Error(ErrorCode::kIo, path_ + " became shorter while it was read");
+}
+
+void SafetensorsFile::read(const Entry& entry, uint64_t begin, uint64_t bytes, char* to) const {
+  if (begin > entry.end - entry.begin || bytes > entry.end - entry.begin - begin)
+    throw Error(ErrorCode::kArgument, path_ + ": bytes beyond the end of tensor '" + entry.name + "' are asked for");
+  read(to, bytes, data_begin_ + entry.begin + begin);
 }
 
 at::Tensor SafetensorsFile::read(const Entry& entry) const {

@@ -19,6 +19,8 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const Header& header() const { return header_; }
   at::Tensor read(const Entry& entry) const;  // on the CPU, in memory of its own
+  // Bytes [begin, begin + bytes) of a tensor. Thread-safe.
+  void read(const Entry& entry, uint64_t begin, uint64_t bytes, char* to) const;
 
  private:
   void read(char* to, uint64_t bytes, uint64_t offset) const;

@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kMetadata = "__metadata__";
+
 constexpr std::pair<const char*, c10::ScalarType> kDtypes[] = {
     {"F64", c10::kDouble}, {"F32", c10::kFloat}, {"F16", c10::kHalf}, {"BF16", c10::kBFloat16}, {"I64", c10::kLong},
     {"I32", c10::kInt},    {"I16", c10::kShort}, {"I8", c10::kChar},  {"U8", c10::kByte},       {"BOOL", c10::kBool},
@@ -101,7 +103,7 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   if (!document.is_object()) corrupt(path, "the header is not a JSON object");
   Header header;
   for (const auto& [name, value] : document.items()) {
-    if (name != "__metadata__") {
+    if (name != kMetadata) {
       header.entries.push_back(parse_entry(name, value, data_bytes, path));
       continue;
     }
@@ -128,15 +130,23 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   return header;
 }
 
-std::string format_header(const Header& header) {
+std::string format_header(const Header& header) try {
   Json document = Json::object();
-  if (!header.metadata.empty()) document["__metadata__"] = header.metadata;
-  for (const Entry& entry : header.entries)
+  if (!header.metadata.empty()) document[kMetadata] = header.metadata;
+  for (const Entry& entry : header.entries) {
+    if (entry.name == kMetadata)
+      throw Error(ErrorCode::kArgument,
+                  "a tensor named '__metadata__' cannot be in a safetensors file: the name is the format's own",
+                  "rename the parameter");
     document[entry.name] = {
         {"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+  }
   std::string text = document.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
+} catch (const Json::exception& error) {
+  throw Error(ErrorCode::kArgument, std::string("the tensors' names cannot be written as JSON: ") + error.what(),
+              "names must be UTF-8");
 }
 
 }  // namespace gannet::safetensors

@@ -41,11 +41,23 @@ class Staging {
 std::string identity(const std::string& path, const std::string& machine) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  struct stat status {};
+  struct stat status{};
   if (code || ::stat(path.c_str(), &status) != 0)
     throw Error(ErrorCode::kIo, "cannot make the folder " + path + ": " + (code ? code.message() : std::strerror(errno)),
                 "choose a folder that this user may write to");
   return machine + " " + std::to_string(status.st_dev) + " " + std::to_string(status.st_ino);
+}
+
+// The folder was there when it was locked. What is missing now was removed, moved or unmounted: the machine's fault, which a
+// restart may mend, and no mistake of the user's.
+Json with_folder(const std::string& path, const std::function<Json()>& part) {
+  try {
+    return part();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    throw Error(ErrorCode::kIo, error.message() + ": " + path + ", or a part of it, vanished while a checkpoint was being saved",
+                "was it removed or moved, or a file system unmounted?");
+  }
 }
 
 Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
@@ -64,8 +76,10 @@ Saver::Saver(std::string folder, Ranks ranks) : state_(std::make_unique<State>(s
   if (state_->path.empty()) throw Error(ErrorCode::kArgument, "the folder for checkpoints has no name");
   state_->neighbours = neighbours_of(state_->ranks, state_->path);
   agree(state_->ranks, "checkpoint: folder", [&] {
-    if (state_->ranks.rank == state_->neighbours.keeper) state_->folder = std::make_unique<Folder>(state_->path);
-    return Json();
+    return with_folder(state_->path, [&] {
+      if (state_->ranks.rank == state_->neighbours.keeper) state_->folder = std::make_unique<Folder>(state_->path);
+      return Json();
+    });
   });
 }
 
@@ -79,8 +93,12 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   const uint32_t keeper = state_->neighbours.keeper;
   Folder* folder = state_->folder.get();
 
+  const auto together = [&](const std::string& what, const std::function<Json()>& part) {
+    return agree(ranks, "checkpoint: " + what, [&] { return with_folder(state_->path, part); });
+  };
+
   std::optional<RankFile> file;
-  const std::vector<Json> parts = agree(ranks, "checkpoint: slices", [&] {
+  const std::vector<Json> parts = together("slices", [&] {
     const std::string fault = tag_fault(content.tag);
     if (!fault.empty()) throw Error(ErrorCode::kArgument, "the tag '" + content.tag + "' " + fault, "give a name like 'step100'");
     file.emplace(content.slices);
@@ -89,7 +107,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
 
   Manifest manifest;  // of a keeper
   Staging staging(folder);
-  const std::vector<Json> staged = agree(ranks, "checkpoint: staging", [&] {
+  const std::vector<Json> staged = together("staging", [&] {
     if (!folder) return Json();
     manifest = merge(parts, keeper);
     if (options.continues) folder->adopt();
@@ -104,13 +122,13 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   for (const Json& one : staged)  // one order of saves on all machines
     if (one.is_object()) manifest.sequence = std::max(manifest.sequence, one.at("sequence").get<int64_t>());
 
-  const std::vector<Json> written = agree(ranks, "checkpoint: files", [&] {
+  const std::vector<Json> written = together("files", [&] {
     const std::string path = state_->path + "/" + name + "/" + rank_file_name(ranks.rank);
     return Json(write_blocks(path, file->bytes(), kBlockBytes,
                              [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); }));
   });
 
-  agree(ranks, "checkpoint: commit", [&] {
+  together("commit", [&] {
     if (!folder) return Json();
     for (size_t rank = 0; rank < written.size(); ++rank) manifest.files[rank].blocks = written[rank].get<std::vector<uint64_t>>();
     folder->commit(staging.path, manifest);
@@ -118,7 +136,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return Json();
   });
   // What `latest` names every machine has.
-  agree(ranks, "checkpoint: latest", [&] {
+  together("latest", [&] {
     if (!folder) return Json();
     if (options.save_latest) folder->set_latest(content.tag);
     folder->retain(options.keep, content.tag);

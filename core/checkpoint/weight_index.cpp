@@ -2,12 +2,18 @@
 
 #include <gannet/error.h>
 
+#include "checkpoint/files.h"
 #include "config/parse.h"
 
 namespace gannet::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxIndexBytes = 64 << 20;
+
+}  // namespace
 
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path) {
-  const config::Tree tree = config::parse_file(path);
+  const config::Tree tree = config::parse_text(read_file(path, kMaxIndexBytes), path);
   const Value* map = tree.root.find("weight_map");
   if (!map || !map->is_dict())
     throw Error(ErrorCode::kCorrupt, path + " has no \"weight_map\"", "it should map each tensor's name to its file");

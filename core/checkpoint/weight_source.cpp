@@ -78,13 +78,13 @@ std::vector<std::string> shards_of(const fs::path& index) {
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
-  if (!fs::exists(path))
+  if (!kind_of(path).exists)
     throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from",
                 "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
-  if (!fs::is_directory(path)) return std::make_unique<SafetensorsSource>(std::vector{path});
+  if (!kind_of(path).is_folder) return std::make_unique<SafetensorsSource>(std::vector{path});
   const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
-  if (fs::exists(whole)) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
-  if (fs::exists(index)) return std::make_unique<SafetensorsSource>(shards_of(index));
+  if (kind_of(whole.string()).exists) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
+  if (kind_of(index.string()).exists) return std::make_unique<SafetensorsSource>(shards_of(index));
   return std::make_unique<CheckpointSource>(path, tag);
 }
 

@@ -8,13 +8,17 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/table.h"
 #include "base/text.h"
 #include "checkpoint/export.h"
 #include "checkpoint/files.h"
 #include "cli/commands.h"
+#include "exchange/deepspeed_export.h"
+#include "exchange/deepspeed_folder.h"
 #include "exchange/export_pt.h"
+#include "exchange/state_dict.h"
 
 namespace gannet::cli {
 namespace {
@@ -24,8 +28,8 @@ using checkpoint::Opened;
 using checkpoint::size_text;
 
 struct Arguments {
-  std::string folder, tag, out, dtype, max_shard_size = "5GB", format = "safetensors";
-  bool json = false;
+  std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
+  bool json = false, exclude_frozen = false, safe_serialization = false;
 };
 
 constexpr int kBroken = 3;  // the exit code where a checkpoint is not whole
@@ -47,7 +51,8 @@ void list(const Arguments& arguments) {
                one.bytes == 0 ? "-" : size_text(one.bytes), state});
   }
   std::cout << table.to_string() << std::flush;
-  if (!all_whole) throw CLI::RuntimeError(kBroken);
+  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would pass one over
+  for (const std::string& note : checkpoint::open(arguments.folder, {}).notes()) std::cerr << "gannet: " << note << '\n';
 }
 
 void verify(const Arguments& arguments) {
@@ -121,18 +126,72 @@ void show(const Arguments& arguments) {
   std::cout << '\n' << table.to_string();
 }
 
+// What a file's name says it is; "" for a folder.
+std::string format_of(const std::string& out) {
+  if (checkpoint::kind_of(out).is_folder) return "";
+  if (out.ends_with(".safetensors")) return "safetensors";
+  return exchange::is_pt_name(out) ? "pt" : "";
+}
+
+// A folder of ours or of DeepSpeed's, into a folder or a file.
 void export_weights(const Arguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-  checkpoint::ExportOptions options{.format =
-                                        arguments.format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
+  const std::string by_name = format_of(arguments.out);
+  if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
+    throw Error(ErrorCode::kArgument,
+                "--format " + arguments.format + " and the name " + arguments.out + " contradict each other",
+                "leave --format out, or change the name");
+  const std::string format = by_name.empty() ? arguments.format : by_name;
+  checkpoint::ExportOptions options{.format = format == "pt" ? exchange::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
   options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
-  const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
-  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
-  const checkpoint::Exported exported = checkpoint::export_model(opened, arguments.out, options);
-  std::cout << exported.tensors << " tensors of " << opened.path() << ", " << size_text(exported.bytes) << ", are in "
-            << arguments.out << ":\n";
-  for (const std::string& file : exported.files) std::cout << "  " << file << '\n';
+
+  std::vector<std::string> notes;
+  std::optional<Opened> opened;
+  checkpoint::ExportSource source;
+  if (!checkpoint::holds_checkpoints(arguments.folder) && exchange::is_deepspeed_folder(arguments.folder)) {
+    source = exchange::deepspeed_weights(arguments.folder, arguments.tag, arguments.exclude_frozen, notes);
+  } else {
+    if (arguments.exclude_frozen)
+      throw Error(ErrorCode::kUnsupported, "which parameters were frozen, a checkpoint of Gannet does not say",
+                  "save with exclude_frozen_parameters");
+    opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
+    source = checkpoint::export_source(*opened);
+    notes = opened->notes();
+  }
+  for (const std::string& note : notes) std::cerr << "gannet: " << note << '\n';
+  const checkpoint::Exported exported = by_name.empty() ? checkpoint::export_model(source, arguments.out, options)
+                                                        : checkpoint::export_file(source, arguments.out, options);
+  std::cout << exported.tensors << " tensors of " << source.path << ", " << size_text(exported.bytes) << ", are in "
+            << arguments.out << (by_name.empty() ? ":\n" : "\n");
+  if (by_name.empty())
+    for (const std::string& file : exported.files) std::cout << "  " << file << '\n';
+  for (const std::string& line : exported.left_out) std::cout << "  left out: " << line << '\n';
+}
+
+// DeepSpeed's script of that name, with its arguments.
+void add_zero_to_fp32(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  auto* command = app.add_subcommand(
+      "zero_to_fp32",
+      "Write the fp32 weights of a checkpoint, DeepSpeed's or Gannet's: another name of `gannet checkpoint export`");
+  command->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
+  command->add_option("out", arguments->out, "a file, pytorch_model.bin or model.safetensors, or a folder to write into")
+      ->required();
+  command->add_option("-t,--tag", arguments->tag, "of this checkpoint; else what 'latest' names");
+  command->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+      ->capture_default_str();
+  command->add_flag("--safe_serialization", arguments->safe_serialization, "safetensors, into a folder");
+  command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen, "of a DeepSpeed checkpoint: without them");
+  command->callback([arguments] {
+    Arguments all = *arguments;
+    all.dtype = "fp32";
+    if (all.safe_serialization)
+      all.format = "safetensors";
+    else if (format_of(all.out).empty())
+      all.format = "pt";
+    export_weights(all);
+  });
 }
 
 }  // namespace
@@ -153,17 +212,19 @@ void add_checkpoint(CLI::App& app) {
   auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
   showing->add_option("tag", arguments->tag, "this one; else the newest");
   showing->add_flag("--json", arguments->json, "everything, as one JSON document");
-  auto* exporting =
-      add("export", "Write the weights as Hugging Face lays them out, in shards where they are large", export_weights);
-  exporting->add_option("out", arguments->out, "the folder to write into")->required();
+  auto* exporting = add(
+      "export", "Write the weights, of a checkpoint of DeepSpeed's too: into one file, or a folder as Hugging Face lays it out",
+      export_weights);
+  exporting->add_option("out", arguments->out, "a file (.bin, .pt, .pth, .safetensors), or the folder to write into")->required();
   exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
-  exporting->add_option("--format", arguments->format, "safetensors, or pt: pytorch_model.bin")
-      ->check(CLI::IsMember({"safetensors", "pt"}))
-      ->capture_default_str();
+  exporting->add_option("--format", arguments->format, "of a folder: safetensors (the default), or pt: pytorch_model.bin")
+      ->check(CLI::IsMember({"safetensors", "pt"}));
   exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  exporting->add_option("--max-shard-size", arguments->max_shard_size, "5GB, 500MB, 2GiB ...")->capture_default_str();
+  exporting->add_option("--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+      ->capture_default_str();
   add_import(*command);
+  add_zero_to_fp32(app);
 }
 
 }  // namespace gannet::cli

@@ -69,6 +69,7 @@ Exit code: 0 when every checkpoint is complete, 3 when one is not.)"},
 Examples:
   gannet checkpoint import ds_run run1
   gannet checkpoint import pytorch_model.bin run1 --rename transformer.=
+  gannet checkpoint import model.safetensors run1
   build/bin/gpt2 --save-checkpoint run1 --resume
 
 Exit code: 0, or that of the error: nothing is written then.)"},
@@ -86,7 +87,17 @@ Exit code: 0, or 2 when there is no such checkpoint.)"},
     {"gannet checkpoint export", R"(Examples:
   gannet checkpoint export run1 out --dtype bf16
   gannet checkpoint export run1 out --format pt
+  gannet checkpoint export run1 weights.safetensors
+  gannet checkpoint export ds_run pytorch_model.bin
   gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
+
+Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
+    {"gannet zero_to_fp32", R"(The arguments of DeepSpeed's script zero_to_fp32.py. Nothing in the files is run.
+
+Examples:
+  gannet zero_to_fp32 ds_run pytorch_model.bin
+  gannet zero_to_fp32 ds_run out --safe_serialization --max_shard_size 2GB
+  gannet zero_to_fp32 run1 out -t global_step100
 
 Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
     {"gannet bench nvme",

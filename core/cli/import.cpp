@@ -1,15 +1,16 @@
-// gannet checkpoint import: a checkpoint that DeepSpeed wrote, or the weights in files of PyTorch's, as one of ours.
+// gannet checkpoint import: a checkpoint that DeepSpeed wrote, or weights in files of PyTorch's or safetensors, as one of ours.
 #include <gannet/error.h>
 
 #include <iostream>
 #include <memory>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "cli/commands.h"
 #include "exchange/deepspeed.h"
 #include "exchange/deepspeed_folder.h"
 #include "exchange/import_weights.h"
-#include "exchange/state_dict.h"
+#include "exchange/weight_files.h"
 
 namespace gannet::cli {
 namespace {
@@ -38,11 +39,14 @@ void import_weights(const Arguments& arguments) {
 }
 
 void import_checkpoint(const Arguments& arguments) {
-  if (checkpoint::kind_of(arguments.from).is_file ||
-      (!exchange::is_deepspeed_folder(arguments.from) && exchange::is_pt_folder(arguments.from)))
-    return import_weights(arguments);
-  if (!exchange::is_deepspeed_folder(arguments.from) && arguments.options.tag.empty())
-    exchange::open_deepspeed(arguments.from, "");  // says why in a sentence
+  const checkpoint::Kind kind = checkpoint::kind_of(arguments.from);
+  if (kind.exists && !kind.is_folder) return import_weights(arguments);
+  if (!exchange::is_deepspeed_folder(arguments.from)) {
+    if (exchange::is_weights_folder(arguments.from)) return import_weights(arguments);
+    if (kind.is_folder && checkpoint::holds_checkpoints(arguments.from))
+      throw Error(ErrorCode::kArgument, arguments.from + " is a folder of Gannet's checkpoints already", "load it as it is");
+    if (arguments.options.tag.empty()) exchange::open_deepspeed(arguments.from, "");  // says why in a sentence
+  }
   exchange::DeepSpeedOptions options = arguments.options;
   for (const auto& rename : arguments.renames) options.renames.push_back(parse_rename(rename));
   std::cout << exchange::import_deepspeed(arguments.from, arguments.out, options).to_string();
@@ -54,11 +58,12 @@ void add_import(CLI::App& checkpoint) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = checkpoint.add_subcommand(
       "import",
-      "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of a PyTorch file's weights");
+      "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of weights in files of PyTorch's "
+      "or in safetensors");
   command
       ->add_option("from", arguments->from,
-                   "the folder given to DeepSpeed's save_checkpoint, a .pt, .pth or .bin file with a state dict, or a folder "
-                   "with pytorch_model.bin")
+                   "the folder given to DeepSpeed's save_checkpoint; or weights: a file with a state dict (.pt, .pth, .bin), a "
+                   "safetensors file, an index of shards, or a folder of them as Hugging Face lays it out")
       ->required();
   command->add_option("out", arguments->out, "the folder of checkpoints to write into")->required();
   command->add_option("--tag", arguments->options.tag,

@@ -298,6 +298,7 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
                    .max_live_parameters = read.at("/zero_optimization/stage3_max_live_parameters").as_int(),
                    .max_reuse_distance = read.at("/zero_optimization/stage3_max_reuse_distance").as_int()};
   attempt(mistakes, [&] { check_zero(settings, document, read); });
+  settings.zero.gather_16bit_on_save = read.at("/zero_optimization/stage3_gather_16bit_weights_on_model_save").as_bool();
   settings.zero.offload_optimizer = offload_to(read, "offload_optimizer", settings.zero.stage > 0);
   settings.zero.offload_optimizer.buffer_count = read.at("/zero_optimization/offload_optimizer/buffer_count").as_int();
   settings.zero.offload_param = offload_to(read, "offload_param", settings.zero.stage == 3);

@@ -48,6 +48,7 @@ struct Zero {
   int64_t model_persistence_threshold = INT64_MAX;  // ... as far as all of them together have no more than this
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
+  bool gather_16bit_on_save = false;  // whether save_16bit_model writes at stage 3
   OffloadTo offload_optimizer, offload_param;
 };
 

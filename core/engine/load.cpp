@@ -5,10 +5,13 @@
 #include <optional>
 
 #include "base/text.h"
+#include "checkpoint/files.h"
+#include "checkpoint/lock.h"
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
 #include "tensor/torch_errors.h"
+#include "engine/saved_names.h"
 
 namespace gannet {
 namespace {
@@ -45,6 +48,23 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
           "start with the ranks on the machines that they were on; to begin anew, remove " + folder + " on all of them");
 }
 
+// A run that resumes from a folder saves into it, hours later perhaps: now is the time to find another job there. Weights that
+// are only read are anybody's. `found`: what rank 0 chose, null where there is none yet.
+bool should_lock(const std::string& folder, const LoadOptions& options, const Opened* found) {
+  if (!options.lock_folder || options.load_module_only || checkpoint::is_locked_here(folder)) return false;
+  return found ? !holds_weights_alone(*found) : options.if_present;
+}
+
+// On all ranks. A folder that cannot be written is read all the same.
+std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
+  if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
+  impl.saving->saver(folder);
+  return "";
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kIo) throw;
+  return "the folder was not locked, and saving into it will fail: " + std::string(error.message());
+}
+
 }  // namespace
 
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
@@ -58,6 +78,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     return ranks.gather ? ranks.gather("load_checkpoint: " + what, text) : std::vector<std::string>{text};
   };
   std::vector<std::string> avoid, passed_over;
+  bool lock_is_settled = false;
   for (;;) {
     // Rank 0 chooses; the others open the same, and all try before anyone believes in it.
     std::optional<Opened> found;
@@ -73,13 +94,21 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
         if (error.code() == ErrorCode::kNotFound && options.if_present && options.tag.empty() && avoid.empty())
           choice = "none " + std::string(error.message());
       }
+      const bool is_choice = found || choice.starts_with("none ");
+      if (is_choice && !lock_is_settled && should_lock(folder, options, found ? &*found : nullptr)) choice = "lock";
     }
     choice = everyone("the checkpoint", choice)[0];
+    if (choice == "lock") {
+      if (std::string problem = lock(impl, folder); !problem.empty()) passed_over.push_back(std::move(problem));
+      lock_is_settled = true;
+      continue;  // another job may have saved until now
+    }
     if (choice.starts_with("none ")) {
       if (impl.settings().checkpoint_on_each_machine)
         refuse_if_others_have_one(folder, everyone("who has one", newest_in(folder)));
       LoadReceipt receipt;
       receipt.notes.push_back(choice.substr(5));
+      receipt.notes.insert(receipt.notes.end(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
       return receipt;
     }
@@ -111,7 +140,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       impl.publish_all();
       impl.torn.clear();
       if (impl.reducer) impl.settle();
-      if (!options.load_module_only) impl.loaded_folders.insert(real_path(folder));
+      if (!receipt.module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
       if (impl.telling) impl.telling->event("resume", impl.global_steps, receipt.to_string());

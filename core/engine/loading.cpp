@@ -16,6 +16,8 @@
 
 #include "base/text.h"
 #include "engine/inventory.h"
+#include "engine/saved_names.h"
+#include "engine/saved_numbers.h"
 
 namespace gannet {
 namespace {
@@ -27,26 +29,36 @@ using checkpoint::TensorInfo;
 class Loading {
  public:
   Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found)
-      : impl_(impl), options_(options), found_(found) {
+      : impl_(impl), options_(options), found_(found), names_(*impl.module, found) {
+    is_weights_ = holds_weights_alone(found);
+    module_only_ = options.load_module_only || is_weights_;
     saved_ranks_ = found.world_size();
     same_ranks_ = saved_ranks_ == impl.comm->size();
-    source_rank_ = same_ranks_ ? impl.comm->rank() : 0;
+    source_rank_ = names_.source_rank = same_ranks_ ? impl.comm->rank() : 0;
     receipt_.loaded = true;
     receipt_.path = found.path();
     receipt_.tag = found.tag();
     receipt_.saved_by_ranks = saved_ranks_;
     receipt_.notes = found.notes();
+    receipt_.module_only = module_only_;
+    if (is_weights_ && !options.load_module_only)
+      note(
+          "the checkpoint holds weights alone: the optimizer, the schedule, the loss scale and the counters are this engine's "
+          "own");
   }
 
   LoadReceipt run() {
     compare();
-    compare_accumulation();
+    if (!module_only_) {
+      compare_accumulation();
+      check_numbers(found_, impl_.is_fp16, wants_states());
+    }
     at::NoGradGuard no_grad;
     impl_.torn = "a load of " + found_.path() + " failed partway";
     read();
     if (options_.custom_load_fn) hand_to_program();
-    if (!options_.load_module_only) restore();
-    receipt_.client_state.document = dict("client_state");
+    if (!module_only_) restore();
+    if (!is_weights_) receipt_.client_state.document = dict("client_state");
     for (size_t g = 0; g < impl_.groups.size(); ++g)
       if (const double* lr = impl_.groups[g].find("lr")) receipt_.lr.push_back(*lr);
     receipt_.global_steps = impl_.global_steps;
@@ -55,7 +67,7 @@ class Loading {
   }
 
  private:
-  bool wants_states() const { return options_.load_optimizer_states && !options_.load_module_only; }
+  bool wants_states() const { return options_.load_optimizer_states && !module_only_; }
   const Value& value(const char* key) const {
     const Value* found = found_.document().find(key);
     if (!found)
@@ -64,20 +76,22 @@ class Loading {
     return *found;
   }
   const Dict& dict(const char* key) const { return value(key).as_dict(); }
+  int64_t count(const char* key) const { return value(key).as_int(); }  // that check_numbers looked at
   void note(std::string text) { receipt_.notes.push_back(std::move(text)); }
 
-  // Fills copies_ with what is to be read, or throws with the first differences.
+  // Fills wanted_ with what is to be read, or throws with the first differences.
   void compare() {
-    const bool frozen_excluded = value("frozen_excluded").as_bool();
+    const bool frozen_excluded = !is_weights_ && value("frozen_excluded").as_bool();
     std::vector<std::string> differences;
     std::set<std::string> expected, missing_parameters;
+    std::map<std::string, int64_t> converted;
     const auto all = inventory(impl_);
     for (const Kept& kept : all) {
       const bool is_state = kept.kind == Kept::Kind::kState;
-      const std::string name = stored_name(kept, source_rank_);
+      const TensorInfo* saved = names_.find(kept);
+      const std::string name = saved ? saved->name : stored_name(kept, source_rank_);
       expected.insert(name);
       if (is_state && !wants_states()) continue;
-      const TensorInfo* saved = found_.find(name);
       if (!saved) {
         if (kept.kind == Kept::Kind::kFrozen && frozen_excluded) {
           note("frozen parameter '" + kept.name + "' was not saved: it stays as it is");
@@ -95,12 +109,16 @@ class Loading {
                               shape_text(kept.shape) + " here");
         continue;
       }
-      const bool may_convert = kept.kind == Kept::Kind::kFrozen || kept.kind == Kept::Kind::kBuffer;
+      const bool are_numbers = c10::isFloatingType(saved->dtype) && c10::isFloatingType(kept.dtype);
+      const bool may_convert =
+          kept.kind == Kept::Kind::kFrozen || kept.kind == Kept::Kind::kBuffer || (is_weights_ && are_numbers);
       if (saved->dtype != kept.dtype && !may_convert) {
         differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " +
                               c10::toString(kept.dtype) + " here");
         continue;
       }
+      if (is_weights_ && saved->dtype != kept.dtype)
+        ++converted[std::string(c10::toString(saved->dtype)) + " to " + c10::toString(kept.dtype)];
       wanted_.push_back({kept, saved});
       ++(is_state ? receipt_.states : kept.kind == Kept::Kind::kBuffer ? receipt_.buffers : receipt_.parameters);
     }
@@ -109,11 +127,15 @@ class Loading {
       const bool counts = saved.name.starts_with("parameter/") || saved.name.starts_with(own_buffers) ||
                           (wants_states() && saved.name.starts_with("state/"));
       if (!counts || expected.count(saved.name)) continue;
-      if (options_.load_module_strict && !options_.custom_load_fn)
+      if (names_.is_copy_of_tied(saved))
+        note(saved.name.substr(saved.name.find('/') + 1) + " is tied to another parameter here, and has the same values there");
+      else if (options_.load_module_strict && !options_.custom_load_fn)
         differences.push_back("unexpected in the checkpoint: " + saved.name);
       else if (!saved.name.starts_with("state/"))
         note("unexpected in the checkpoint, not used: " + saved.name);
     }
+    for (const auto& [dtypes, tensors] : converted)
+      note(std::to_string(tensors) + (tensors == 1 ? " tensor" : " tensors") + " converted from " + dtypes);
     if (wants_states() && (found_.find("optimizer/user") != nullptr) != (impl_.user_optimizer != nullptr))
       differences.push_back(impl_.user_optimizer
                                 ? "the program gave its own optimizer, and the checkpoint has none of that kind"
@@ -160,14 +182,14 @@ class Loading {
     for (const auto& [kept, saved] : wanted_) {
       if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
       if (kept.whole.defined())
-        want(stored_name(kept, source_rank_), kept.whole, saved->dtype);
+        want(saved->name, kept.whole, saved->dtype);
       else if (kept.stored && saved->dtype == kept.dtype)
-        targets.push_back({stored_name(kept, source_rank_), kept.begin, kept.part, kept.stored});
+        targets.push_back({saved->name, kept.begin, kept.part, kept.stored});
       else if (kept.stored)
-        want_part(stored_name(kept, source_rank_), kept.begin,
+        want_part(saved->name, kept.begin,
                   stored_copies.emplace_back(at::empty({kept.part.numel()}, kept.dtype), kept.stored).first, saved->dtype);
       else if (kept.part.defined())
-        want_part(stored_name(kept, source_rank_), kept.begin, kept.part, saved->dtype);
+        want_part(saved->name, kept.begin, kept.part, saved->dtype);
     }
     if (options_.custom_load_fn) {
       for (const TensorInfo& saved : found_.tensors()) {
@@ -176,7 +198,7 @@ class Loading {
           if (saved.name.starts_with(prefix)) for_program_[saved.name.substr(prefix.size())] = bytes(saved.name);
       }
     }
-    if (!options_.load_module_only) {
+    if (!module_only_) {
       const uint32_t rank = impl_.comm->rank();
       if (rank < saved_ranks_)
         for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes("rng/" + std::to_string(rank) + "/" + name);
@@ -204,20 +226,34 @@ class Loading {
     if (impl_.reducer) impl_.audit();
   }
 
+  // A scale belongs to a precision: 1, which fp32 and bf16 have, would lose fp16's small gradients.
+  void restore_loss_scale() {
+    if (!impl_.is_fp16 || !impl_.scaler.is_dynamic()) return;
+    const std::string precision = precision_of(found_);
+    if (precision != "fp16") {
+      impl_.scaler.restart();
+      note("the loss scale begins at the config's " + Value(impl_.scaler.scale()).to_json() + ": the checkpoint was saved in " +
+           (precision.empty() ? "another precision" : precision) + ", which has none");
+      return;
+    }
+    const Dict& saved = dict("loss_scaler");
+    impl_.scaler.set_state({saved.find("scale")->as_number(), saved.find("iteration")->as_int(),
+                            saved.find("last_overflow_iteration")->as_int(), saved.find("hysteresis_left")->as_int()});
+    if (const Value* dynamic = saved.find("dynamic"); dynamic && !dynamic->as_bool())
+      note("the loss scale was fixed at " + Value(impl_.scaler.scale()).to_json() +
+           " in the checkpoint: it begins there, and moves");
+  }
+
   void restore() {
-    impl_.global_steps = value("global_steps").as_int();
-    impl_.skipped_steps = value("skipped_steps").as_int();
-    impl_.consecutive_skips = value("consecutive_skips").as_int();
-    impl_.global_samples = value("global_samples").as_int();
+    impl_.global_steps = count("global_steps");
+    impl_.skipped_steps = count("skipped_steps");
+    impl_.consecutive_skips = count("consecutive_skips");
+    impl_.global_samples = count("global_samples");
     impl_.phase = Phase::kIdle;
     impl_.restart_step();
     impl_.caught_errors = 0;
     restore_accumulation();
-    if (impl_.is_fp16 && impl_.scaler.is_dynamic()) {
-      const Dict& scale = dict("loss_scaler");
-      impl_.scaler.set_state({scale.find("scale")->as_number(), scale.find("iteration")->as_int(),
-                              scale.find("last_overflow_iteration")->as_int(), scale.find("hysteresis_left")->as_int()});
-    }
+    restore_loss_scale();
     bool rates_are_restored = false;
     if (wants_states()) {
       impl_.applied_steps = value("applied_steps").as_int();
@@ -246,7 +282,7 @@ class Loading {
       return std::any_of(found_.tensors().begin(), found_.tensors().end(),
                          [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
     };
-    if (options_.load_module_only || !is_there("gradient/")) return;
+    if (!is_there("gradient/")) return;
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
     holds_sums_ = is_there("gradient/sum/");
     if (!same_ranks_ || accumulation != saved)
@@ -315,7 +351,12 @@ class Loading {
   }
 
   void restore_program_states() {
-    auto states_of = [&](uint32_t rank) -> const Dict& { return found_.rank_document(rank).find("states")->as_dict(); };
+    auto states_of = [&](uint32_t rank) -> const Dict& {
+      const Value* states = found_.rank_document(rank).find("states");
+      if (!states)
+        throw Error(ErrorCode::kCorrupt, found_.path() + ": rank " + std::to_string(rank) + "'s document has no 'states'");
+      return states->as_dict();
+    };
     for (auto& state : impl_.program_states) {
       std::vector<Value> saved;
       for (uint32_t rank = 0; rank < saved_ranks_; ++rank)
@@ -334,6 +375,9 @@ class Loading {
   EngineBase::Impl& impl_;
   const LoadOptions& options_;
   const Opened& found_;
+  SavedNames names_;
+  bool is_weights_ = false;   // an import of weights: no engine saved it
+  bool module_only_ = false;  // that, or the program asked for no more
   uint32_t saved_ranks_ = 1, source_rank_ = 0;
   bool same_ranks_ = true;
   LoadReceipt receipt_;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <gannet/cursor.h>
 #include <gannet/log.h>
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/output-archive.h>
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "base/text.h"
@@ -18,6 +20,8 @@
 #include "engine/impl.h"
 #include "engine/inventory.h"
 #include "tensor/torch_errors.h"
+#include "exchange/pt_writer.h"
+#include "exchange/state_dict.h"
 
 namespace gannet {
 namespace {
@@ -79,7 +83,10 @@ std::string real_path(const std::string& folder) {
 }
 
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
-  Dict scale{{"scale", scaler.state().scale},
+  const char* const precision = is_fp16 ? "fp16" : settings().bf16.enabled ? "bf16" : "fp32";  // a scale is of one of them
+  Dict scale{{"precision", precision},
+             {"dynamic", scaler.is_dynamic()},
+             {"scale", scaler.state().scale},
              {"iteration", scaler.state().iteration},
              {"last_overflow_iteration", scaler.state().last_overflow_iteration},
              {"hysteresis_left", scaler.state().hysteresis_left}};
@@ -283,9 +290,25 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
       tensors.emplace_back(kept.name, kept.whole);
 }
 
+// A tied parameter under its other names too: torch.load's programs look for each, and its files store them once.
+void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
+  std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
+  std::map<const void*, at::Tensor> values;
+  const auto parameters = module.named_parameters();
+  for (const auto& entry : parameters)
+    if (const auto found = known.find(entry.key()); found != known.end())
+      values.emplace(entry.value().unsafeGetTensorImpl(), found->second);
+  for (const auto& entry : parameters)
+    if (const auto found = values.find(entry.value().unsafeGetTensorImpl()); found != values.end() && !known.count(entry.key()))
+      tensors.emplace_back(entry.key(), found->second);
+}
+
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
   impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
+  if (!exchange::is_pt_name(filename) && !filename.ends_with(".safetensors"))
+    throw Error(ErrorCode::kArgument, "the model's file '" + filename + "' does not say what it is by its name",
+                "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call =
       impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
   at::NoGradGuard no_grad;
@@ -303,7 +326,11 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
       if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
-      save_safetensors(folder + "/" + filename, tensors, {{"format", "pt"}});
+      if (exchange::is_pt_name(filename)) add_other_names(*impl.module, tensors);
+      if (exchange::is_pt_name(filename))
+        exchange::save_pt(folder + "/" + filename, tensors);
+      else
+        save_safetensors(folder + "/" + filename, tensors, {{"format", "pt"}});
     } catch (const Error& error) {
       problem = error.what();
       if (impl.comm->size() == 1) throw;
@@ -325,8 +352,16 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool excl
   return tensors;
 }
 
-void EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
+    if (impl_->comm->rank() == 0)
+      log_warning(
+          "save_16bit_model wrote nothing: at ZeRO stage 3 the weights are gathered for it only with "
+          "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
+    return false;
+  }
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
+  return true;
 }
 void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);

@@ -37,7 +37,7 @@ Saving::~Saving() {
 }
 
 checkpoint::Saver& Saving::saver(const std::string& folder) {
-  auto& saver = savers_[folder];
+  auto& saver = savers_[real_path(folder)];
   if (!saver) saver = std::make_unique<checkpoint::Saver>(folder, ranks_);
   return *saver;
 }

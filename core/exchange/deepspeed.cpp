@@ -3,19 +3,18 @@
 #include <ATen/ops/empty.h>
 #include <gannet/error.h>
 
-#include <filesystem>
 #include <set>
 
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
 #include "exchange/deepspeed_document.h"
 #include "exchange/deepspeed_state.h"
 #include "exchange/renaming.h"
+#include "exchange/save_import.h"
 
 namespace gannet::exchange {
 namespace {
-
-namespace fs = std::filesystem;
 
 checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const Pieces& pieces) {
   return {std::move(name), tensor.shape, 0,
@@ -49,6 +48,13 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   for (const auto& tensor : state.frozen) slices.push_back(slice("parameter/" + renamed(tensor), tensor, tensor.pieces));
   for (const auto& tensor : state.buffers) slices.push_back(slice("buffer/0/" + renamed(tensor), tensor, tensor.pieces));
   rename.check(folder.path);
+  Amount amount;
+  for (const auto* tensors : {&state.trained, &state.frozen, &state.buffers})
+    for (const auto& tensor : *tensors) {
+      amount.add(tensor.pieces);
+      for (const auto& [key, pieces] : tensor.states) amount.add(pieces);
+    }
+  amount.check();
 
   receipt.taken.push_back(
       count_text(state.trained.size(), "trained parameter") + ", " + std::to_string(numel) + " elements" +
@@ -69,10 +75,10 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
 }  // namespace
 
 DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options) {
-  const DeepSpeedFolder folder = open_deepspeed(dir, options.tag);
+  const DeepSpeedFolder folder = open_deepspeed(dir, options.tag, options.weights_only);
   DeepSpeedReceipt receipt;
   receipt.source = folder.path;
-  if (fs::exists(fs::path(out) / folder.tag))
+  if (checkpoint::kind_of(out + "/" + folder.tag).exists)
     throw Error(ErrorCode::kArgument, out + " has a '" + folder.tag + "' already", "name a folder that has none");
   const DeepSpeedState state = sort_out(folder, options.weights_only);
   checkpoint::Content content;
@@ -80,7 +86,7 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   content.slices = slices_of(folder, state, options, receipt);
   content.document = document_of(folder, state, receipt, content.slices);
   content.rank_document = Dict{{"states", Dict()}};
-  const checkpoint::SaveResult saved = checkpoint::Saver(out, {}).save(content, {});
+  const checkpoint::SaveResult saved = save_import(out, content);
   receipt.path = saved.path;
   receipt.bytes = saved.bytes;
   return receipt;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "checkpoint/numbers.h"
 #include "exchange/inert.h"
 
 namespace gannet::exchange {
@@ -37,9 +38,11 @@ const std::set<std::string> kEngineKeys = {"module",
 
 std::string number_text(double number) { return Value(number).to_json(); }
 
+std::string place_of(const Node& node) { return node.file()->path() + ": " + node.where(); }
+
 int64_t counter(const Node& model, const char* key) {
   const auto found = model.find(key);
-  return found ? found->integer() : 0;
+  return found ? checkpoint::checked_count(found->integer(), place_of(*found)) : 0;
 }
 
 // A value of the config that the run had, as the file keeps it.
@@ -49,21 +52,37 @@ std::optional<Node> of_config(const Node& model, std::initializer_list<const cha
   return at;
 }
 
+// What the run trained in: the file's config says it; else the parameters' own dtype.
+std::string precision_of(const Node& model) {
+  for (const char* section : {"fp16", "bf16", "bfloat16"})
+    if (const auto enabled = of_config(model, {section, "enabled"});
+        enabled && enabled->is(Object::Kind::kBool) && enabled->boolean())
+      return section == std::string("fp16") ? "fp16" : "bf16";
+  if (model.find("ds_config")) return "fp32";
+  for (const auto& [name, node] : model.at("module").entries())
+    if (node.is_tensor() && c10::isFloatingType(node.tensor().dtype))
+      return node.tensor().dtype == c10::kHalf ? "fp16" : node.tensor().dtype == c10::kBFloat16 ? "bf16" : "fp32";
+  return "fp32";
+}
+
 Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
-  const auto enabled = of_config(model, {"fp16", "enabled"});
-  const bool is_fp16 = enabled && enabled->is(Object::Kind::kBool) && enabled->boolean();
+  const std::string precision = precision_of(model);
+  const bool is_fp16 = precision == "fp16";
   double scale = 1;
   int64_t iteration = 0, last_overflow = -1, hysteresis = 1;
   if (!state.scaler.empty()) {
     const Node& scaler = state.scaler[0];
-    scale = scaler.at("cur_scale").number();
-    if (const auto found = scaler.find("cur_iter")) iteration = found->integer();
-    if (const auto found = scaler.find("last_overflow_iter")) last_overflow = found->integer();
-    if (const auto found = scaler.find("cur_hysteresis")) {
-      hysteresis = found->integer();
-    } else if (is_fp16) {
+    const auto count = [&](const char* key, int64_t& into, int64_t least) {
+      const auto found = scaler.find(key);
+      if (found) into = checkpoint::checked_count(found->integer(), place_of(*found), least);
+      return found.has_value();
+    };
+    scale = checkpoint::checked_loss_scale(scaler.at("cur_scale").number(), place_of(scaler.at("cur_scale")));
+    count("cur_iter", iteration, 0);
+    count("last_overflow_iter", last_overflow, -1);
+    if (!count("cur_hysteresis", hysteresis, 0) && is_fp16) {
       const auto given = of_config(model, {"fp16", "hysteresis"});
-      hysteresis = given ? given->integer() : 2;
+      hysteresis = given ? checkpoint::checked_count(given->integer(), place_of(*given)) : 2;
       if (scaler.find("last_overflow_iter"))
         receipt.not_taken.push_back(
             "overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " +
@@ -73,8 +92,18 @@ Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt&
       receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) +
                               ", last overflow " + std::to_string(last_overflow));
   }
-  return Dict{
-      {"scale", scale}, {"iteration", iteration}, {"last_overflow_iteration", last_overflow}, {"hysteresis_left", hysteresis}};
+  if (!is_fp16) receipt.not_taken.push_back("a loss scale: the run was in " + precision + "; in fp16 it begins at the config's");
+  return Dict{{"precision", precision},
+              {"scale", scale},
+              {"iteration", iteration},
+              {"last_overflow_iteration", last_overflow},
+              {"hysteresis_left", hysteresis}};
+}
+
+// Every step that was not skipped moved the schedule and the optimizer.
+int64_t steps_taken(const Node& model) {
+  const int64_t steps = counter(model, "global_steps"), skipped = counter(model, "skipped_steps");
+  return checkpoint::checked_count(steps - skipped, place_of(model) + "global_steps less skipped_steps");
 }
 
 // DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
@@ -84,15 +113,15 @@ int64_t position_of(const Node& model, DeepSpeedReceipt& receipt) {
   std::optional<int64_t> position;
   if (scheduler->has_entries()) {
     if (const auto last = scheduler->find("last_batch_iteration"))
-      position = last->integer() + 1;
+      position = checkpoint::checked_count(last->integer(), place_of(*last), -1) + 1;
     else if (const auto epoch = scheduler->find("last_epoch"))
-      position = epoch->integer();
+      position = checkpoint::checked_count(epoch->integer(), place_of(*epoch));
   }
-  if (position && *position >= 0) {
+  if (position) {
     receipt.taken.push_back("the schedule's position, " + std::to_string(*position) + "; its parameters are the config's");
     return *position;
   }
-  const int64_t steps = counter(model, "global_steps") - counter(model, "skipped_steps");
+  const int64_t steps = steps_taken(model);
   receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " +
                               std::to_string(steps) + " steps taken");
   return steps;
@@ -110,12 +139,15 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
       const auto is_number = [](const Node& node) {
         return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1);
       };
+      const auto number_of = [&](const Node& node) {
+        return checkpoint::checked_hyperparameter(key, node.number(), place_of(node));
+      };
       if (is_number(value)) {
-        hyper[key] = value.number();
+        hyper[key] = number_of(value);
       } else if (value.is_sequence()) {
         const auto items = value.items();
         for (size_t i = 0; i < items.size(); ++i)
-          if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = items[i].number();
+          if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = number_of(items[i]);
       } else if (key == "name" && value.is(Object::Kind::kString)) {
         name = value.text();
       } else {
@@ -135,7 +167,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
 }
 
 int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
-  if (state.steps.empty()) return counter(model, "global_steps") - counter(model, "skipped_steps");
+  if (state.steps.empty()) return steps_taken(model);
   const double last = *state.steps.rbegin();
   receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
   // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
@@ -150,11 +182,14 @@ int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedR
 Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
   Dict document;
   std::vector<std::string> names;
+  Amount amount;
   for (const auto& [key, value] : model.entries()) {
     if (kEngineKeys.count(key)) continue;
     if (value.is_tensor()) {
       const StoredTensor& tensor = value.tensor();
-      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), stored(whole(value), tensor.dtype)});
+      const Pieces pieces = whole(value);
+      amount.add(pieces);
+      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), stored(pieces, tensor.dtype)});
       client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));
       names.push_back(key);
       continue;
@@ -167,6 +202,7 @@ Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<chec
       receipt.not_taken.push_back("'" + key + "' of client_state: " + fault);
     }
   }
+  amount.check();
   if (!names.empty()) receipt.taken.push_back("client_state: " + join(names, ", "));
   return document;
 }
@@ -177,13 +213,18 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
                  std::vector<checkpoint::Slice>& client) {
   const Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
+  steps_taken(model);  // no more were skipped than there were
   receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
                           " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
-  const int64_t accumulation_steps =
-      accumulation && accumulation->is(Object::Kind::kInt) ? std::max<int64_t>(accumulation->integer(), 1) : 1;
+  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt)
+                                         ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30)
+                                         : 1;
+  if (steps > checkpoint::kMostCount / accumulation_steps)
+    checkpoint::checked_count(INT64_MAX, place_of(model) + "global_steps times gradient_accumulation_steps");
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
-  if (const auto version = model.find("ds_version")) imported["version"] = version->text();
+  if (const auto version = model.find("ds_version"); version && version->is(Object::Kind::kString))
+    imported["version"] = version->text();
   std::string fault;
   if (const auto config = model.find("ds_config"))
     if (auto value = inert(*config, fault)) imported["ds_config"] = std::move(*value);

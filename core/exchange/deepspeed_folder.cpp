@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 
 #include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "checkpoint/files.h"
+#include "exchange/bytes.h"
 
 namespace gannet::exchange {
 namespace {
@@ -20,19 +21,13 @@ const std::regex kOptimizerFile(R"((bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_?opt
 const std::regex kLayerFile(R"(layer_\d+-.*model_states\.pt)");
 const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_rank_.*)");
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::error_code failure;
-  std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
-    names.push_back(at->path().filename().string());
-  if (failure) throw Error(ErrorCode::kIo, "cannot read the folder " + folder.string() + ": " + failure.message());
-  std::sort(names.begin(), names.end());
-  return names;
-}
+bool is_there(const fs::path& path) { return checkpoint::kind_of(path.string()).exists; }
+bool is_folder(const fs::path& path) { return checkpoint::kind_of(path.string()).is_folder; }
+
+std::vector<std::string> names_in(const fs::path& folder) { return checkpoint::names_in(folder.string()); }
 
 bool holds_files(const fs::path& folder) {
-  std::error_code failure;
-  if (!fs::is_directory(folder, failure)) return false;
+  if (!is_folder(folder)) return false;
   const auto names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) ||
@@ -40,32 +35,38 @@ bool holds_files(const fs::path& folder) {
   });
 }
 
+// "" where there is none. A FIFO would be waited for, a device has no end: only a small regular file is read.
 std::string latest(const fs::path& dir) {
-  std::ifstream in(dir / "latest", std::ios::binary);
-  std::string tag(std::istreambuf_iterator<char>(in), {});
+  const fs::path path = dir / "latest";
+  if (!is_there(path)) return "";
+  std::string tag = checkpoint::read_file(path.string(), checkpoint::kMaxLatestBytes);
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) tag.pop_back();
   return tag;
 }
 
 std::vector<std::string> tags_in(const fs::path& dir) {
   std::vector<std::string> tags;
-  for (const auto& name : names_in(dir))
-    if (holds_files(dir / name)) tags.push_back(name);
+  for (const auto& name : names_in(dir)) {
+    try {
+      if (holds_files(dir / name)) tags.push_back(name);
+    } catch (const Error&) {  // a folder that this user may not read
+    }
+  }
   return tags;
 }
 
 // The folder of the tag. What names no tag is not guessed at: a folder without `latest` may be the rest of a save that never
 // ended.
 fs::path choose(const fs::path& dir, const std::string& asked) {
-  std::error_code failure;
-  if (!fs::is_directory(dir, failure))
+  if (!is_folder(dir))
     throw Error(ErrorCode::kNotFound, "there is no folder " + dir.string(),
                 "name the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
-  if (tag.find('/') != tag.npos || tag == "..")
-    throw Error(ErrorCode::kArgument, dir.string() + ": '" + tag + "' is not a tag: it leads out of the folder");
+  if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
+    throw Error(ErrorCode::kArgument,
+                dir.string() + ": " + shown(tag) + (asked.empty() ? " in its 'latest'" : "") + " is not a tag: it " + fault);
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
-  if (tag.empty() && holds_files(dir)) return fs::canonical(dir);
+  if (tag.empty() && holds_files(dir)) return dir;
   const auto tags = tags_in(dir);
   const std::string there = tags.empty() ? "" : "; there are: " + join(tags, ", ");
   if (!tag.empty())
@@ -74,7 +75,7 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
                     (asked.empty() ? ": its 'latest' names '" + tag + "', which" : " has no checkpoint '" + tag + "': it") +
                     " is missing or has none of DeepSpeed's files" + there,
                 tags.empty() ? "was the save interrupted, or the folder copied in part?" : "choose one with --tag");
-  if (fs::exists(dir / "latest_universal"))
+  if (is_there(dir / "latest_universal"))
     throw Error(ErrorCode::kUnsupported, dir.string() + " holds a universal checkpoint only",
                 "import the folder that ds_to_universal.py was given");
   throw Error(
@@ -97,12 +98,12 @@ struct Files {
   ByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 
-Files sort_out(const fs::path& path) {
+Files sort_out(const fs::path& path, bool weights_only) {
   Files files;
   const char* kWhole = "let DeepSpeed write it from one pipeline stage without model parallelism";
-  if (fs::is_directory(path / "zero") && !fs::is_empty(path / "zero"))
+  if (is_folder(path / "zero") && !names_in(path / "zero").empty())
     refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
-  if (fs::is_directory(path / "offloaded_tensors"))
+  if (!weights_only && is_folder(path / "offloaded_tensors"))
     refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
            "save with offload_optimizer on the cpu, or import with --weights-only");
   std::smatch match;
@@ -177,16 +178,15 @@ int64_t partition_count(const Node& optimizer) {
 }  // namespace
 
 bool is_deepspeed_folder(const std::string& dir) {
-  std::error_code failure;
-  if (!fs::is_directory(dir, failure)) return false;
+  if (!is_folder(dir)) return false;
   if (holds_files(dir)) return true;
   const std::string tag = latest(dir);
-  return tag.empty() || tag.find('/') != tag.npos ? !tags_in(dir).empty() : holds_files(fs::path(dir) / tag);
+  return !checkpoint::tag_fault(tag).empty() ? !tags_in(dir).empty() : holds_files(fs::path(dir) / tag);
 }
 
-DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag) {
+DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only) {
   const fs::path path = choose(dir, tag);
-  const Files files = sort_out(path);
+  const Files files = sort_out(path, weights_only);
   if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
     throw Error(ErrorCode::kMismatch,
                 path.string() + ": optimizer files of a bf16 run (" + files.optimizers[1].begin()->second + ") and of another (" +
@@ -197,7 +197,7 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag) {
                 path.string() + ": the model of stage 3 (" + files.models.begin()->second + ") and of another stage (" +
                     files.model + ")",
                 "remove the files that are left from the other run");
-  DeepSpeedFolder folder{path.string(), path.filename().string(), {}, {}};
+  DeepSpeedFolder folder{path.string(), checkpoint::last_name(path.string()), {}, {}};
   folder.models = open_all(path, files.model.empty() ? files.models : ByRank{{0, files.model}});
   if (folder.models.empty())
     throw Error(ErrorCode::kNotFound,

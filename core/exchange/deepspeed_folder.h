@@ -26,6 +26,7 @@ bool is_deepspeed_folder(const std::string& dir);
 // Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is
 // missing, Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for
 // pipelines, experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
-DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag);
+// `weights_only`: states on a drive are then no matter.
+DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
 
 }  // namespace gannet::exchange

@@ -38,8 +38,8 @@ struct Flat {
 
   // `numel`: of the buffer with what padding the states have.
   void add(const Node& master, const std::map<std::string, Node>& tensors, const std::set<std::string>& names, int64_t numel) {
+    dtype = master_dtype(floating(master).dtype);
     masters.add(master);
-    dtype = master_dtype(master.tensor().dtype);
     for (const auto& name : names) {
       const auto found = tensors.find(name);
       if (found == tensors.end())
@@ -107,7 +107,8 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       flat.add(partitions[r][g], tensors[r], names, numel);
     }
     int64_t total = 0;
-    for (const Shape& shape : shapes) total += shape.numel;
+    for (const Shape& shape : shapes)
+      if (__builtin_add_overflow(total, shape.numel, &total)) shape_groups[g].refuse("shapes that fit into memory");
     if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
       differ(partitions[0][g], "the parameters of group " + std::to_string(g) + " have " + std::to_string(total) +
                                    " elements by param_shapes, and the partitions of " + std::to_string(ranks) +

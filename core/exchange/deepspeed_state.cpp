@@ -2,15 +2,10 @@
 
 #include <limits>
 
+#include "checkpoint/numbers.h"
+
 namespace gannet::exchange {
 namespace {
-
-// A place in a file's storages: tied tensors have the same.
-std::string place_of(const StoredTensor& tensor) {
-  std::string place = tensor.storage + "@" + std::to_string(tensor.storage_offset);
-  for (const int64_t size : tensor.sizes) place += "," + std::to_string(size);
-  return place;
-}
 
 void add_buffers(const Node& model, DeepSpeedState& state, std::set<std::string>& known) {
   const auto names = model.find("buffer_names");
@@ -78,7 +73,9 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   DeepSpeedState state;
   const Node& model = folder.models[0];
-  if (const auto ranks = model.find("dp_world_size")) state.ranks = static_cast<uint32_t>(ranks->integer());
+  if (const auto ranks = model.find("dp_world_size"))
+    state.ranks = static_cast<uint32_t>(
+        checkpoint::checked_count(ranks->integer(), ranks->file()->path() + ": " + ranks->where(), 1, 1'000'000));
   std::set<std::string> known;
   add_buffers(model, state, known);
   add_ties(model, state, known);
@@ -105,19 +102,29 @@ int64_t numel_of(const Node& place, const std::vector<int64_t>& shape) {
 
 c10::ScalarType master_dtype(c10::ScalarType saved) { return saved == c10::kDouble ? c10::kDouble : c10::kFloat; }
 
+const StoredTensor& floating(const Node& tensor) {
+  if (!c10::isFloatingType(tensor.tensor().dtype)) tensor.refuse("a tensor of floating-point numbers");
+  return tensor.tensor();
+}
+
 OptimizerStates::OptimizerStates(const Node& state_dict) {
   if (state_dict.is_sequence())
     throw Error(
         ErrorCode::kUnsupported,
         state_dict.file()->path() + ": its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)",
         "save with elastic_checkpoint false");
+  path_ = state_dict.file()->path();
   for (const auto& [index, state] : state_dict.at("state").entries()) states_.emplace(index, state);
   groups_ = state_dict.at("param_groups").items();
 }
 
 std::vector<int64_t> OptimizerStates::indices(size_t group) const {
   std::vector<int64_t> indices;
-  for (const Node& index : groups_.at(group).at("params").items()) indices.push_back(index.integer());
+  if (group >= groups_.size())
+    throw Error(ErrorCode::kMismatch,
+                path_ + ": the optimizer has " + std::to_string(groups_.size()) + " groups, and its masters have more",
+                "are the files of one save, and whole?");
+  for (const Node& index : groups_[group].at("params").items()) indices.push_back(index.integer());
   return indices;
 }
 
@@ -128,8 +135,11 @@ std::map<std::string, Node> OptimizerStates::tensors(int64_t index, int64_t leas
   for (const auto& [name, value] : found->second.entries()) {
     if (value.is_none()) continue;
     if (name == "step") {
-      steps.insert(value.number());
+      const double step = value.number();
+      checkpoint::checked_count(step, value.file()->path() + ": " + value.where());
+      steps.insert(step);
     } else if (value.is_tensor() && value.tensor().numel() >= least && value.tensor().numel() <= most) {
+      floating(value);
       tensors.emplace(name, value);
     } else {
       const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) +

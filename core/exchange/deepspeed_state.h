@@ -48,6 +48,8 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
 int64_t numel_of(const Node& place, const std::vector<int64_t>& shape);
 // fp64 masters and states stay, all others become fp32.
 c10::ScalarType master_dtype(c10::ScalarType saved);
+// A tensor that masters are made of; refuses one that is not of floating-point numbers.
+const StoredTensor& floating(const Node& tensor);
 
 // The states of a torch.optim state_dict: `state` by index, as its param_groups count.
 class OptimizerStates {
@@ -62,6 +64,7 @@ class OptimizerStates {
   std::map<std::string, Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
 
  private:
+  std::string path_;
   std::map<std::string, Node> states_;
   std::vector<Node> groups_;
 };

@@ -115,6 +115,7 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
       for (const auto& [name, tensor] : found.back()) names.insert(name);
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
+      floating(tensors[i]);
       masters[g].add(tensors[i]);
       for (const auto& name : names) {
         const auto at = found[i].find(name);

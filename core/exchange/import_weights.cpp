@@ -2,47 +2,51 @@
 
 #include <ATen/ops/empty.h>
 
-#include <filesystem>
 #include <set>
 
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "exchange/pieces.h"
-#include "exchange/state_dict.h"
+#include "checkpoint/files.h"
+#include "exchange/save_import.h"
+#include "exchange/weight_files.h"
 
 namespace gannet::exchange {
 
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options) {
-  if (std::filesystem::exists(std::filesystem::path(out) / options.tag))
+  if (checkpoint::kind_of(out + "/" + options.tag).exists)
     throw Error(ErrorCode::kArgument, out + " has a '" + options.tag + "' already",
                 "name a folder that has none, or another --tag");
-  const StateDict weights = open_state_dict(from);
+  const WeightFiles weights = open_weight_files(from);
   Renaming rename(options.renames);
   std::set<std::string> names;
   checkpoint::Content content;
   content.tag = options.tag;
-  for (const auto& [name, tensor] : weights.tensors) {
-    const std::string renamed = rename(name);
+  for (const WeightTensor& tensor : weights.tensors) {
+    const std::string renamed = rename(tensor.name);
     if (!names.insert(renamed).second)
       throw Error(ErrorCode::kArgument, from + ": two tensors are named " + renamed + ", one of them by --rename",
                   "choose other names");
-    const int64_t numel = tensor.stored.numel();
-    const auto bytes = stored({{numel, tensor.file, tensor.stored, 0}}, tensor.stored.dtype);
-    content.slices.push_back({"parameter/" + renamed, tensor.stored.sizes, 0,
-                              at::empty({numel}, at::TensorOptions().dtype(tensor.stored.dtype).device(at::kMeta)), bytes});
+    content.slices.push_back({"parameter/" + renamed, tensor.shape, 0,
+                              at::empty({tensor.numel}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)),
+                              tensor.bytes});
   }
   rename.check(from);
-  content.document = Dict{{"imported_from", weights.taken_from}};
-  const checkpoint::SaveResult saved = checkpoint::Saver(out, {}).save(content, {});
-  return {weights.taken_from, saved.path, weights.tensors.size(), weights.not_tensors, saved.bytes};
+  content.document = Dict{{"contents", "weights"}, {"imported_from", weights.taken_from}};
+  content.rank_document = Dict{{"states", Dict()}};
+  const checkpoint::SaveResult saved = save_import(out, content);
+  WeightsReceipt receipt{weights.taken_from, saved.path, weights.tensors.size(), saved.bytes, {}};
+  for (const auto& [alias, name] : weights.aliases)
+    receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
+  if (weights.not_tensors > 0)
+    receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
+                                (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));
+  return receipt;
 }
 
 std::string WeightsReceipt::to_string() const {
   std::string text = "imported " + taken_from + " as " + path + ", " + size_text(bytes) +
                      "\n  taken: " + std::to_string(tensors) + (tensors == 1 ? " tensor\n" : " tensors\n");
-  if (not_tensors > 0)
-    text += "  not taken: " + std::to_string(not_tensors) +
-            (not_tensors == 1 ? " entry that is no tensor\n" : " entries that are no tensors\n");
+  for (const auto& line : not_taken) text += "  not taken: " + line + "\n";
   return text;
 }
 

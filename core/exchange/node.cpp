@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
+
 namespace gannet::exchange {
 
 using Kind = Object::Kind;
@@ -66,14 +68,17 @@ int64_t Node::integer() const {
   if (is(Kind::kBool)) return object_->boolean;
   if (is(Kind::kRecord) && object_->items.size() == 1) return items()[0].integer();
   const double value = is(Kind::kNumber) || is_tensor() ? number() : 0.5;
-  if (value != static_cast<double>(static_cast<int64_t>(value))) refuse("an integer");
+  if (!(value >= -0x1p62 && value <= 0x1p62) || value != std::floor(value)) refuse("an integer");
   return static_cast<int64_t>(value);
 }
 
 double Node::number() const {
   if (is(Kind::kNumber)) return object_->number;
   if (is(Kind::kInt)) return static_cast<double>(object_->integer);
-  if (is_tensor() && tensor().numel() == 1) return file_->read(tensor()).item().toDouble();
+  const auto is_number = [](c10::ScalarType type) {
+    return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/true);
+  };
+  if (is_tensor() && tensor().numel() == 1 && is_number(tensor().dtype)) return file_->read(tensor()).item().toDouble();
   refuse("a number");
 }
 

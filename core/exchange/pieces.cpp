@@ -7,9 +7,12 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "checkpoint/files.h"
 
 namespace gannet::exchange {
 namespace {
+
+using checkpoint::size_text;
 
 constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
 
@@ -74,6 +77,32 @@ int64_t numel_of(const Pieces& pieces) {
   int64_t numel = 0;
   for (const Piece& piece : pieces) numel += piece.numel;
   return numel;
+}
+
+std::string place_of(const StoredTensor& tensor) {
+  std::string place = tensor.storage + "@" + std::to_string(tensor.storage_offset) + " " + c10::toString(tensor.dtype);
+  for (size_t i = 0; i < tensor.sizes.size(); ++i)
+    place += "," + std::to_string(tensor.sizes[i]) + ":" + std::to_string(tensor.strides[i]);
+  return place;
+}
+
+void Amount::add(const Pieces& pieces) {
+  for (const Piece& piece : pieces) {
+    if (!piece.file) continue;
+    Taken& taken = files_[piece.file->path()];
+    taken.file = piece.file;
+    const uint64_t bytes = static_cast<uint64_t>(piece.numel) * c10::elementSize(piece.tensor.dtype);
+    if (__builtin_add_overflow(taken.bytes, bytes, &taken.bytes)) taken.bytes = UINT64_MAX;
+  }
+}
+
+void Amount::check() const {
+  for (const auto& [path, taken] : files_)
+    if (taken.bytes > taken.file->most_bytes())
+      throw Error(ErrorCode::kUnsupported,
+                  path + ": its tensors take " + size_text(taken.bytes) + ", and at most " + size_text(taken.file->most_bytes()) +
+                      " are taken out of a file of " + size_text(taken.file->bytes()),
+                  "elements are stored once for many (expand() makes such tensors): save one copy of what is repeated");
 }
 
 void Concatenated::add(const Node& tensor) {

@@ -2,7 +2,9 @@
 // memory.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exchange/node.h"
@@ -22,6 +24,25 @@ using Pieces = std::vector<Piece>;
 Pieces whole(const Node& tensor);
 Pieces zeros(int64_t numel);
 int64_t numel_of(const Pieces& pieces);
+
+// A place in a file's storages, and how it is read: tied tensors have the same.
+std::string place_of(const StoredTensor& tensor);
+
+// How much is taken out of files in all. A stored element may stand for any number of a tensor's (expand() makes such tensors),
+// and storages may be shared: a file of some hundred bytes can name terabytes. At most as much is taken out of a file as may be
+// read of it: twice its size, or 256 MiB where that is more.
+class Amount {
+ public:
+  void add(const Pieces& pieces);
+  void check() const;  // Error(kUnsupported) naming the file
+
+ private:
+  struct Taken {
+    std::shared_ptr<const PtFile> file;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string, Taken> files_;
+};
 
 // Tensors laid end to end, as ZeRO's flat buffers are over ranks or sub-groups.
 class Concatenated {

@@ -70,7 +70,8 @@ PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes) {
   if (std::memcmp(head, "PK\3\4", 4) == 0) return read_zip(bytes, memory_bytes);
   if (std::memcmp(head + 257, "ustar", 5) == 0)
     not_ours(bytes.path(), "is a tar archive, as PyTorch before 0.1.10 wrote it", "load the file in PyTorch and save it again");
-  if (head[8] == '{') not_ours(bytes.path(), "looks like a safetensors file", "name it *.safetensors, and it is read as one");
+  if (head[8] == '{')
+    not_ours(bytes.path(), "looks like a safetensors file", "name it *.safetensors, and load_weights reads it as one");
   if (head[0] != '\x80')
     corrupt(bytes.path(), 0,
             bytes.size() == 0 ? "the file is empty"

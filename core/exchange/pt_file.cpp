@@ -26,10 +26,13 @@ PtFile PtFile::open(const std::string& path) {
 const std::string& PtFile::path() const { return state_->bytes->path(); }
 const Object& PtFile::root() const { return *state_->contents.pickle.root; }
 
+uint64_t PtFile::bytes() const { return state_->bytes->size(); }
+uint64_t PtFile::most_bytes() const { return pickle_memory(bytes()); }
+
 at::Tensor PtFile::read(const StoredTensor& tensor) const {
   // One stored element may stand for any number of them.
   const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * c10::elementSize(tensor.dtype);
-  if (bytes > pickle_memory(state_->bytes->size()))
+  if (bytes > most_bytes())
     throw Error(ErrorCode::kUnsupported,
                 path() + ": a tensor of shape " + shape_text(tensor.sizes) + " takes " + size_text(bytes) +
                     " of memory, more than twice the file",

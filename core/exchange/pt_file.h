@@ -27,6 +27,10 @@ class PtFile {
   const Object& root() const;  // its objects live as long as this PtFile or a copy of it; nothing in it contains itself, nothing
                                // lies deeper than 500
 
+  uint64_t bytes() const;  // of the file
+  uint64_t most_bytes()
+      const;  // that are taken out of it, for a tensor or for all: twice the file, or 256 MiB where that is more
+
   at::Tensor read(const StoredTensor& tensor) const;
   // Elements [begin, begin + into.numel()) of a tensor flattened in its logical order, into contiguous CPU memory of its dtype.
   // Reads no more than those of a contiguous one. Thread-safe.

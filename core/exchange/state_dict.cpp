@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "checkpoint/files.h"
 #include "checkpoint/weight_index.h"
 #include "exchange/bytes.h"
 
@@ -48,7 +49,9 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
       "`gannet checkpoint show " + path + "` lists what is in it; save model.state_dict() with torch.save");
 }
 
-void add_file(const std::string& path, StateDict& all) {
+}  // namespace
+
+void add_state_dict(const std::string& path, StateDict& all) {
   auto file = std::make_shared<const PtFile>(PtFile::open(path));
   const Object& weights = weights_in(file->root(), path, all.taken_from);
   for (const auto& [key, value] : weights.entries) {
@@ -57,26 +60,28 @@ void add_file(const std::string& path, StateDict& all) {
     else if (!all.tensors.emplace(key->text, StateDict::Tensor{file, value->tensor}).second)
       throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(key->text) + ", which another shard has too",
                   "fetch the folder again");
+    else
+      all.order.push_back(key->text);
   }
 }
 
-}  // namespace
-
 bool is_pt_name(const std::string& path) { return path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin"); }
 
-bool is_pt_folder(const std::string& path) { return fs::exists(fs::path(path) / kFile) || fs::exists(fs::path(path) / kIndex); }
+bool is_pt_folder(const std::string& path) {
+  return checkpoint::kind_of(path + "/" + kFile).exists || checkpoint::kind_of(path + "/" + kIndex).exists;
+}
 
 StateDict open_state_dict(const std::string& path) {
   StateDict all;
-  if (!fs::is_directory(path)) {
-    add_file(path, all);
-  } else if (fs::exists(fs::path(path) / kFile)) {
-    add_file((fs::path(path) / kFile).string(), all);
+  if (!checkpoint::kind_of(path).is_folder) {
+    add_state_dict(path, all);
+  } else if (checkpoint::kind_of(path + "/" + kFile).exists) {
+    add_state_dict((fs::path(path) / kFile).string(), all);
   } else {
     const std::string index = (fs::path(path) / kIndex).string();
     const auto files = checkpoint::files_of_index(index);
     for (const auto& [file, names] : files) {
-      add_file((fs::path(path) / file).string(), all);
+      add_state_dict((fs::path(path) / file).string(), all);
       for (const std::string& name : names)
         if (!all.tensors.count(name))
           throw Error(ErrorCode::kCorrupt, index + " says that '" + name + "' is in " + file + ", where it is not",

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exchange/pt_file.h"
 
@@ -19,8 +20,9 @@ struct StateDict {
     StoredTensor stored;
   };
   std::map<std::string, Tensor> tensors;
-  std::string taken_from;  // "run/model.pt, its entry 'module'": what the names are relative to
-  size_t not_tensors = 0;  // entries beside them that are none
+  std::vector<std::string> order;  // of their names, as the files have them
+  std::string taken_from;          // "run/model.pt, its entry 'module'": what the names are relative to
+  size_t not_tensors = 0;          // entries beside them that are none
 };
 
 // .pt, .pth and .bin: by name, what torch.save writes.
@@ -31,5 +33,7 @@ bool is_pt_folder(const std::string& path);
 // The root of the file where that is a dict of tensors; else its entry "module", "model", "state_dict" or "model_state_dict", the
 // first that is one. Throws Error(kArgument) with the keys that were found where none is, and what PtFile and the index throw.
 StateDict open_state_dict(const std::string& path);
+// One file's, beside what `all` has.
+void add_state_dict(const std::string& file, StateDict& all);
 
 }  // namespace gannet::exchange

@@ -6,19 +6,17 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <unordered_set>
 
 #include "base/text.h"
+#include "checkpoint/files.h"
 #include "checkpoint/weight_source.h"
 #include "exchange/state_dict.h"
 #include "tensor/vector_math.h"
 
 namespace gannet {
 namespace {
-
-namespace fs = std::filesystem;
 
 // What tied tensors share, whether or not their bytes are here.
 const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -56,11 +54,11 @@ class StateDictSource : public checkpoint::WeightSource {
 
 // What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
 std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
-  const fs::path folder(path);
-  const bool is_pt = fs::is_directory(folder)
-                         ? !fs::exists(folder / "model.safetensors") && !fs::exists(folder / "model.safetensors.index.json") &&
-                               exchange::is_pt_folder(path)
-                         : fs::exists(folder) && exchange::is_pt_name(path);
+  const auto kind = checkpoint::kind_of(path);
+  const auto holds = [&](const char* name) { return checkpoint::kind_of(path + "/" + name).exists; };
+  const bool is_pt = kind.is_folder
+                         ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && exchange::is_pt_folder(path)
+                         : kind.exists && exchange::is_pt_name(path);
   if (!is_pt) return checkpoint::open_weights(path, tag);
   exchange::StateDict weights = exchange::open_state_dict(path);
   log_info("weights of " + weights.taken_from);

@@ -45,6 +45,10 @@ class LossScaler {
 
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
+  /// A dynamic scale begins as its options say; a static one stays.
+  void restart() {
+    if (dynamic_) *this = LossScaler(options_);
+  }
   bool operator==(const LossScaler&) const = default;
 
  private:

@@ -172,7 +172,8 @@ int run(const Options& options) {
               << options.sequence_length << " tokens a step" << std::endl;
   }
 
-  if (!options.load_checkpoint.empty()) engine->load_checkpoint(options.load_checkpoint);
+  if (!options.load_checkpoint.empty())
+    engine->load_checkpoint(options.load_checkpoint, {.lock_folder = options.load_checkpoint == options.save_checkpoint});
   if (options.resume) engine->load_checkpoint(options.save_checkpoint, {.if_present = true});
   if (!train(*engine, training, options)) return gannet::kStoppedExitCode;
 

@@ -204,6 +204,33 @@ TEST_F(Faults, twenty_kills_at_random_moments_lose_nothing) {
   }
 }
 
+TEST_F(Faults, where_flock_lies_the_record_of_a_living_owner_is_respected) {
+  for (int round = 0; round < 4; ++round) {
+    Child first({folder(), "step%", "1", "1000000", "1000"}, "flock lies 1", ".gannet.lock");
+    ASSERT_TRUE(first.read_line_with("saved 1"));
+    const Outcome second = child("other%", 1, 3, "flock lies 1", ".gannet.lock", 1000);
+    EXPECT_TRUE(second.failed_with_error()) << second.output;
+    EXPECT_THAT(second.output, AllOf(HasSubstr("error unavailable"), HasSubstr("saves checkpoints into")));
+    first.kill();
+    EXPECT_TRUE(first.wait().was_killed());
+    EXPECT_TRUE(child("third%", 1, 1, "flock lies 1", ".gannet.lock", 1000).succeeded()) << "a dead owner's is taken over";
+  }
+}
+
+TEST_F(Faults, of_jobs_that_start_at_once_where_flock_lies_one_goes_on) {
+  for (int round = 0; round < 4; ++round) {
+    fs::remove_all(folder());
+    const auto start = [&] { return Child({folder(), "step%", "1", "1000000", "1000"}, "flock lies 1", ".gannet.lock"); };
+    Child one = start(), two = start();
+    ::usleep(1'500'000);
+    one.kill();
+    two.kill();
+    const Outcome first = one.wait(), second = two.wait();
+    EXPECT_NE(first.failed_with_error(), second.failed_with_error())
+        << first.output.substr(0, 300) << second.output.substr(0, 300);
+  }
+}
+
 TEST_F(Faults, a_read_that_fails_is_an_error_and_not_a_wrong_value) {
   // The library of faults is not in this process; a folder in a file's place is what fails here.
   Saver(folder(), {}).save(small_content("t"), {});

@@ -4,6 +4,7 @@
 //   "pwrite short 1"    every pwrite does half of what was asked for, from the first on
 //   "fsync kill 3"      the process is killed before its third fsync
 //   "rename killed 1"   ... right after its first rename
+//   "flock lies 1"      every flock succeeds, whoever holds the file: each machine has its own locks
 //   "aio_write EIO 9"   the ninth asynchronous write (of libaio) and all after it fail; aio_read likewise
 //
 // Only calls on files whose path contains GANNET_FAULT_PATH count, of all processes or of the one whose RANK is
@@ -11,6 +12,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <libaio.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -126,6 +128,11 @@ ssize_t pwrite64(int file, const void* from, size_t bytes, off_t offset) { retur
 int fsync(int file) {
   static auto* const call = real<int(int)>("fsync");
   return pass<int>("fsync", path_of(file), [&] { return call(file); });
+}
+
+int flock(int file, int operation) noexcept {
+  static auto* const call = real<int(int, int)>("flock");
+  return strikes("flock", path_of(file)) ? 0 : call(file, operation);
 }
 
 int fallocate(int file, int mode, off_t offset, off_t bytes) {

@@ -39,22 +39,57 @@ struct TinyImpl : torch::nn::Module {
   at::Tensor scale;
 };
 
-class DeepSpeedResume : public FolderTest {};
-
-TEST_F(DeepSpeedResume, TakesUpMastersMomentsRateAndStepAtAnotherStageAndDtype) {
-  const std::string fixture = std::string(GANNET_SOURCE_DIR) + "/tests/exchange/deepspeed/s3-bf16-r2";
-  import_deepspeed(fixture, file("out"), {.renames = {{"first.", "start."}}});
-  auto model = std::make_shared<TinyImpl>();
+std::shared_ptr<Engine<TinyImpl>> engine_of(const std::shared_ptr<TinyImpl>& model, const std::string& precision) {
   Dict config{{"train_micro_batch_size_per_gpu", 4},
               {"accelerator", Dict{{"type", "cpu"}}},
               {"zero_optimization", Dict{{"stage", 1}}},
               {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
               {"scheduler", Dict{{"type", "WarmupLR"},
                                  {"params", Dict{{"warmup_min_lr", 0}, {"warmup_max_lr", 1e-2}, {"warmup_num_steps", 8}}}}}};
+  if (precision == "bf16") config["bf16"] = Dict{{"enabled", true}};
+  if (precision == "fp16") config["fp16"] = Dict{{"enabled", true}, {"initial_scale_power", 10}};
   ParameterGroup matrices{.name = "matrices"}, vectors{.overrides = Dict{{"weight_decay", 0}}, .name = "vectors"};
   for (const auto& parameter : model->parameters())
     if (parameter.requires_grad()) (parameter.dim() > 1 ? matrices : vectors).parameters.push_back(parameter);
-  auto engine = initialize(model, {.config = config, .model_parameters = {matrices, vectors}}).engine;
+  return initialize(model, {.config = config, .model_parameters = {matrices, vectors}}).engine;
+}
+
+class DeepSpeedResume : public FolderTest {};
+
+TEST_F(DeepSpeedResume, EveryPairOfPrecisionsContinuesWithAScaleOfItsOwn) {
+  for (const auto& [fixture, saved] : {std::pair("s2-fp32-r2", "fp32"), std::pair("s1-bf16-r2", "bf16"),
+                                       std::pair("s0-bf16-r1", "bf16"), std::pair("s1-fp16-r1", "fp16")})
+    for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+      SCOPED_TRACE(std::string(fixture) + " to " + precision);
+      fs::remove_all(root_);
+      const std::string from = std::string(GANNET_SOURCE_DIR) + "/tests/exchange/deepspeed/" + fixture;
+      const std::string imported = import_deepspeed(from, file("out"), {.renames = {{"first.", "start."}}}).to_string();
+      auto model = std::make_shared<TinyImpl>();
+      auto engine = engine_of(model, precision);
+      const LoadReceipt receipt = engine->load_checkpoint(file("out"));
+      const double scale = nlohmann::json::parse(read_text(from + "/expected.json"))["scale"];
+      const bool was_fp16 = std::string(saved) == "fp16";
+      EXPECT_EQ(engine->loss_scale(), precision != "fp16" ? 1 : was_fp16 ? scale : 1024);
+      const auto told = testing::HasSubstr("the loss scale begins at the config's 1024");
+      if (precision == "fp16" && !was_fp16)
+        EXPECT_THAT(receipt.notes, testing::Contains(told));
+      else
+        EXPECT_THAT(receipt.notes, testing::Not(testing::Contains(told)));
+      EXPECT_EQ(imported.find("not taken: a loss scale") == std::string::npos, was_fp16) << imported;
+      for (int step = 0; step < 3; ++step) {
+        const at::Tensor loss = engine->forward(at::randint(7, {4, 3}, at::kLong));
+        engine->backward(loss);
+        engine->step();
+      }
+      EXPECT_EQ(engine->global_steps(), receipt.global_steps + 3);
+    }
+}
+
+TEST_F(DeepSpeedResume, TakesUpMastersMomentsRateAndStepAtAnotherStageAndDtype) {
+  const std::string fixture = std::string(GANNET_SOURCE_DIR) + "/tests/exchange/deepspeed/s3-bf16-r2";
+  import_deepspeed(fixture, file("out"), {.renames = {{"first.", "start."}}});
+  auto model = std::make_shared<TinyImpl>();
+  auto engine = engine_of(model, "fp32");
   const LoadReceipt receipt = engine->load_checkpoint(file("out"));
   EXPECT_EQ(receipt.parameters, 9);
   EXPECT_EQ(receipt.buffers, 1);

@@ -105,6 +105,97 @@ TEST_F(Weights, an_imported_file_is_a_checkpoint_with_its_weights) {
   EXPECT_THAT(listing, HasSubstr("parameter/c.b"));
 }
 
+TEST_F(Weights, one_import_takes_every_layout_of_weights) {
+  const NamedTensors tensors = {{"a", a_}, {"b", b_}}, first = {{"a", a_}}, second = {{"b", b_}};
+  fs::create_directories(root_ / "whole");
+  save_safetensors(file("whole/model.safetensors"), tensors, {});
+  save_safetensors(file("named.bin"), tensors, {});  // what it is, its content says
+  for (const std::string folder : {"shards", "indexed", "bins"}) fs::create_directories(root_ / folder);
+  for (const std::string folder : {"shards", "indexed"}) {
+    save_safetensors(file(folder + "/model-00001-of-00002.safetensors"), first, {});
+    save_safetensors(file(folder + "/model-00002-of-00002.safetensors"), second, {});
+  }
+  write_text(file("indexed/model.safetensors.index.json"),
+             R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
+  save_pt(file("bins/pytorch_model-00001-of-00002.bin"), first);
+  save_pt(file("bins/pytorch_model-00002-of-00002.bin"), second);
+  write_text(file("bins/pytorch_model.bin.index.json"),
+             R"({"weight_map": {"a": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}})");
+  for (const std::string from : {"whole", "whole/model.safetensors", "named.bin", "shards", "indexed",
+                                 "indexed/model.safetensors.index.json", "bins", "bins/pytorch_model.bin.index.json"}) {
+    SCOPED_TRACE(from);
+    fs::remove_all(root_ / "out");
+    const auto [code, text] = gannet("import " + file(from) + " " + file("out"));
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_THAT(text, HasSubstr("taken: 2 tensors"));
+    expect_loaded(file("out"));
+  }
+  const auto [one, of_two] = gannet("import " + file("shards/model-00001-of-00002.safetensors") + " " + file("out2"));
+  EXPECT_EQ(one, 2);
+  EXPECT_THAT(of_two, HasSubstr("is one of 2 shards of a model"));
+  fs::remove(file("shards/model-00002-of-00002.safetensors"));
+  const auto [missing, names] = gannet("import " + file("shards") + " " + file("out2"));
+  EXPECT_EQ(missing, 2);
+  EXPECT_THAT(names, HasSubstr("model-00002-of-00002.safetensors is missing, one of 2 shards"));
+  write_text(file("indexed/model.safetensors.index.json"), R"({"weight_map": {"c": "model-00001-of-00002.safetensors"}})");
+  const auto [wrong, index] = gannet("import " + file("indexed") + " " + file("out2"));
+  EXPECT_EQ(wrong, 3);
+  EXPECT_THAT(index, HasSubstr("says that 'c' is in"));
+  EXPECT_FALSE(fs::exists(root_ / "out2"));
+}
+
+TEST_F(Weights, an_export_to_a_files_name_is_that_file) {
+  checkpoint::Content content{.tag = "step7"};
+  content.slices = {{"parameter/a", {2, 3}, 0, a_}, {"buffer/0/b", {4}, 0, b_}};
+  checkpoint::Saver(file("run"), {}).save(content, {});
+  for (const std::string name : {"B.bin", "B.safetensors", "made/B.pt"}) {
+    const auto [code, text] = gannet("export --max-shard-size 30 " + file("run") + " " + file(name));
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_EQ(text, "2 tensors of " + file("run") + "/step7, 40 bytes, are in " + file(name) + "\n");
+    EXPECT_TRUE(fs::is_regular_file(file(name)));
+    expect_loaded(file(name));
+    const auto [again, there] = gannet("export " + file("run") + " " + file(name));
+    EXPECT_EQ(again, 2);
+    EXPECT_THAT(there, HasSubstr("is there already"));
+  }
+  const auto [code, text] = gannet("export --format safetensors " + file("run") + " " + file("C.bin"));
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(text, HasSubstr("contradict each other"));
+}
+
+TEST_F(Weights, deepspeeds_folder_is_exported_in_one_command) {
+  const std::string run = std::string(GANNET_SOURCE_DIR) + "/tests/exchange/deepspeed/s2-fp32-r2";
+  const auto [code, text] = gannet("export " + run + " " + file("x.bin"));
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_THAT(text, HasSubstr("11 tensors of " + run + "/step4"));
+  const PtFile exported = PtFile::open(file("x.bin"));
+  const Object *head = exported.root().find("head.weight"), *embed = exported.root().find("embed.weight");
+  ASSERT_TRUE(head && embed);
+  EXPECT_EQ(head->tensor.storage, embed->tensor.storage) << "tied ones are stored once, under both names";
+  const auto command = [&](const std::string& arguments) {
+    const std::string line = std::string(GANNET_BINARY_DIR) + "/bin/gannet zero_to_fp32 " + arguments + " 2>&1";
+    FILE* pipe = ::popen(line.c_str(), "r");
+    std::string output(4096, '\0');
+    output.resize(std::fread(output.data(), 1, output.size(), pipe));
+    return std::pair(WEXITSTATUS(::pclose(pipe)), output);
+  };
+  EXPECT_EQ(command(run + " " + file("pytorch_model.bin")).first, 0);
+  EXPECT_EQ(read_text(file("pytorch_model.bin")), read_text(file("x.bin")));
+  const auto [folder, files] = command(run + " " + file("hf") + " --exclude_frozen_parameters -t step4");
+  EXPECT_EQ(folder, 0) << files;
+  EXPECT_THAT(files, AllOf(HasSubstr("9 tensors"), HasSubstr("  pytorch_model.bin"), HasSubstr("2 frozen parameters: excluded")));
+  const auto [safe, left_out] = command(run + " " + file("safe") + " --safe_serialization");
+  EXPECT_EQ(safe, 0) << left_out;
+  EXPECT_THAT(left_out, AllOf(HasSubstr("model.safetensors"), HasSubstr("left out: head.weight: another name of embed.weight")));
+  checkpoint::Content content{.tag = "t"};  // and Gannet's own
+  content.slices = {{"parameter/a", {2, 3}, 0, a_.to(at::kBFloat16)}, {"parameter/b", {4}, 0, b_}};
+  checkpoint::Saver(file("own"), {}).save(content, {});
+  EXPECT_EQ(command(file("own") + " " + file("own.bin")).first, 0);
+  const PtFile own = PtFile::open(file("own.bin"));
+  EXPECT_EQ(own.root().find("a")->tensor.dtype, at::kFloat);
+  EXPECT_EQ(command(file("nowhere") + " " + file("n.bin")).first, 2);
+}
+
 TEST_F(Weights, an_export_in_shards_is_what_load_weights_reads) {
   checkpoint::Content content{.tag = "step7"};
   content.slices = {{"parameter/a", {2, 3}, 0, a_}, {"buffer/0/b", {4}, 0, b_}, {"state/exp_avg/a", {2, 3}, 0, a_}};

@@ -47,13 +47,17 @@ struct LoadOptions {
   bool load_lr_scheduler_states = true;
   bool load_module_only = false;  ///< weights and buffers only; counters start at 0
   bool if_present = false;        ///< no checkpoint there is a fresh start, told by the receipt; else an error
+  /// A run that resumes owns the folder from the load on: another living job that resumes from it, or saves into it, is an error.
+  /// false: this engine only reads, and another job may save there. load_module_only never locks.
+  bool lock_folder = true;
   /// Puts the weights into the module instead: given every parameter (fp32, or fp64) and buffer by name.
   std::function<void(const std::map<std::string, at::Tensor>& source, torch::nn::Module& destination)> custom_load_fn = {};
 };
 
 /// What a load did.
 struct LoadReceipt {
-  bool loaded = false;  ///< false: nothing was there (with if_present)
+  bool loaded = false;       ///< false: nothing was there (with if_present)
+  bool module_only = false;  ///< weights and buffers alone: load_module_only, or the checkpoint holds nothing else
   std::string path, tag;
   int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded
   int64_t global_steps = 0, global_samples = 0;

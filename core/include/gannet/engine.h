@@ -254,9 +254,11 @@ class EngineBase {
   /// The place in `loader`'s data is kept by checkpoints under this name; initialize adds its own as "training_data". Not kept
   /// alive.
   void add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader);
-  /// The weights alone, by rank 0, as `folder`/`filename` (safetensors): in the training dtype, or as fp32 masters. Every rank
-  /// calls it.
-  void save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors",
+  /// The weights alone, by rank 0, as `folder`/`filename`: in the training dtype, or as fp32 masters. The name says the format:
+  /// .safetensors, or .bin, .pt and .pth for torch.load; another is Error(kArgument). Every rank calls it. Whether it wrote:
+  /// save_16bit_model writes nothing at ZeRO stage 3 unless the config's stage3_gather_16bit_weights_on_model_save is true, as
+  /// DeepSpeed's, and then logs why.
+  bool save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors",
                         bool exclude_frozen_parameters = false);
   void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors",
                        bool exclude_frozen_parameters = false);

@@ -1,0 +1,52 @@
+#include "engine/saved_names.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <torch/nn/module.h>
+
+namespace gannet {
+
+using checkpoint::TensorInfo;
+
+bool holds_weights_alone(const checkpoint::Opened& found) {
+  const Value* contents = found.document().find("contents");
+  return contents && contents->is_string() && contents->as_string() == "weights";
+}
+
+SavedNames::SavedNames(const torch::nn::Module& module, const checkpoint::Opened& found)
+    : found_(found), is_weights_(holds_weights_alone(found)) {
+  std::map<const void*, std::vector<std::string>> names;
+  for (const auto& entry : module.named_parameters()) names[entry.value().unsafeGetTensorImpl()].push_back(entry.key());
+  for (const auto& [tensor, all] : names)
+    for (const auto& name : all)
+      for (const auto& other : all)
+        if (other != name) tied_[name].push_back(other);
+}
+
+const TensorInfo* SavedNames::find(const Kept& kept) const {
+  const std::string name = stored_name(kept, source_rank);
+  if (const TensorInfo* saved = found_.find(name)) return saved;
+  if (kept.kind == Kept::Kind::kBuffer) return is_weights_ ? found_.find("parameter/" + kept.name) : nullptr;
+  const std::string own = kept.kind == Kept::Kind::kState ? kept.name.substr(kept.name.find('/') + 1) : kept.name;
+  const auto others = tied_.find(own);
+  if (others == tied_.end()) return nullptr;
+  for (const std::string& other : others->second)
+    if (const TensorInfo* saved = found_.find(name.substr(0, name.size() - own.size()) + other)) return saved;
+  return nullptr;
+}
+
+bool SavedNames::is_copy_of_tied(const TensorInfo& saved) const {
+  if (!is_weights_ || !saved.name.starts_with("parameter/")) return false;
+  const auto others = tied_.find(saved.name.substr(saved.name.find('/') + 1));
+  if (others == tied_.end()) return false;
+  for (const std::string& other : others->second) {
+    const TensorInfo* twin = found_.find("parameter/" + other);
+    if (!twin || twin->shape != saved.shape || twin->dtype != saved.dtype) continue;
+    const at::Tensor one = at::empty({saved.numel()}, saved.dtype), two = at::empty({saved.numel()}, saved.dtype);
+    found_.read({{saved.name, 0, one}, {twin->name, 0, two}});
+    if (one.equal(two)) return true;
+  }
+  return false;
+}
+
+}  // namespace gannet

@@ -1,0 +1,16 @@
+// The numbers of a checkpoint that a load takes at its word, looked at before anything is written.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+
+namespace gannet {
+
+// Counters from 0 to 2^53, hyperparameters finite and in range, a loss scale above 0; else Error(kCorrupt).
+void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_states);
+
+// What it was trained in: "fp32", "bf16", "fp16"; "" where that cannot be told.
+std::string precision_of(const checkpoint::Opened& found);
+
+}  // namespace gannet

@@ -1,0 +1,186 @@
+// Ranks that were told different numbers: each ends in an error that names the rank and the value, within one step.
+#include <gannet/gannet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <thread>
+
+#include "comm/ranks.h"
+#include "zero/support.h"
+
+namespace {
+
+using namespace gannet::test;
+using gannet::Dict;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::shared_ptr<gannet::Engine<NetImpl>> make_engine(const Dict& more = {}, int64_t stage = 0) {
+  Dict config = config_with({{"zero_optimization", Dict{{"stage", stage}}}, {"gradient_clipping", 0.0}});
+  for (const auto& [key, value] : more.entries()) config[key] = value;
+  return gannet::initialize(make_net(), {.config = config}).engine;
+}
+
+void step(gannet::Engine<NetImpl>& engine, int64_t index) {
+  auto [x, y] = make_batch(index * 2 + engine.rank(), 4);
+  engine.backward(engine.forward(x, y));
+  engine.step();
+}
+
+// What rank 1 alone does.
+std::map<std::string, std::function<void(gannet::Engine<NetImpl>&)>> deeds() {
+  using Net = gannet::Engine<NetImpl>;
+  return {
+      {"rate", [](Net& e) { e.set_lr(5e-3); }},
+      {"decay", [](Net& e) { e.optimizer_handle()->group(0).set("weight_decay", 0.5); }},
+      {"batch", [](Net& e) { e.set_train_batch_size(e.train_batch_size() / 2); }},
+      {"boundary", [](Net& e) { e.set_gradient_accumulation_boundary(true); }},
+      {"write", [](Net& e) { torch::NoGradGuard no_grad; e.module()->first->bias.fill_(1); }},
+      {"load", [](Net& e) { e.module()->first->bias.set_data(at::ones({16})); }},
+      {"freeze", [](Net& e) { e.module()->first->bias.requires_grad_(false); }},
+      {"nan", [](Net& e) {
+         auto [x, y] = make_batch(9, 4);
+         message_of([&, x = x, y = y] { e.backward(e.forward(x, y) * std::nan("")); });
+       }},
+      {"bit", [](Net& e) {
+         auto* bits = static_cast<uint32_t*>(e.module()->second->weight.mutable_data_ptr());
+         bits[5] ^= 1;
+       }},
+  };
+}
+
+RANK_BODY(one_rank_differs) {
+  auto world = gannet::test::world();
+  const std::string deed = variable("DEED");
+  auto engine = make_engine({{"gradient_accumulation_steps", deed == "batch" || deed == "boundary" ? 4 : 1},
+                             {"gannet", Dict{{"fingerprint_every", 1}}}},
+                            std::stoll(variable("STAGE")));
+  const auto train = [&](int64_t first) {
+    for (int64_t micro = 0; micro < engine->gradient_accumulation_steps(); ++micro) step(*engine, first * 4 + micro);
+  };
+  train(0);
+  if (world->rank() == 1) deeds().at(deed)(*engine);
+  std::string told = message_of([&] {
+    train(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a verdict is on its way
+    auto [x, y] = make_batch(70, 4);
+    engine->backward(engine->forward(x, y));
+  });
+  std::cout << "told: " << told << std::endl;
+  ranks::expect(!told.empty(), "rank " + std::to_string(world->rank()) + " was told within one step");
+}
+
+void expect_told(const std::string& deed, const std::vector<std::string>& stages, const testing::Matcher<std::string>& matcher) {
+  for (const auto& stage : stages) {
+    const auto outcomes = ranks::run_ranks("one_rank_differs", 2, {.environment = {{"DEED", deed}, {"STAGE", stage}}});
+    ranks::expect_all_succeed(outcomes);
+    for (const auto& outcome : outcomes) EXPECT_THAT(outcome.output, matcher) << deed << " at stage " << stage;
+  }
+}
+
+TEST(RanksDiffer, InALearningRate) {
+  expect_told("rate", {"0", "2"}, AllOf(HasSubstr("lr of group 0 is "), HasSubstr("0.005 on rank 1"), HasSubstr("0.01 on rank 0")));
+}
+TEST(RanksDiffer, InAHyperparameter) { expect_told("decay", {"0"}, AllOf(HasSubstr("weight_decay of group 0"), HasSubstr("0.5 on rank 1"))); }
+TEST(RanksDiffer, InTheAccumulation) { expect_told("batch", {"0"}, AllOf(HasSubstr("gradient_accumulation_steps is"), HasSubstr("rank 1"))); }
+TEST(RanksDiffer, InTheBoundary) { expect_told("boundary", {"0", "3"}, HasSubstr("is_gradient_accumulation_boundary")); }
+TEST(RanksDiffer, InWhatTheProgramWrote) {
+  expect_told("write", {"0", "1", "3"}, HasSubstr("what the program wrote into parameters"));
+  expect_told("load", {"0"}, HasSubstr("what the program wrote into parameters"));
+}
+TEST(RanksDiffer, InWhatIsFrozen) { expect_told("freeze", {"0"}, HasSubstr("which parameters require a gradient")); }
+TEST(RanksDiffer, InTheErrorsThatTheyCaught) { expect_told("nan", {"0"}, HasSubstr("the number of errors that were caught is")); }
+TEST(RanksDiffer, InOneBit) {
+  expect_told("bit", {"0", "2"}, AllOf(HasSubstr("different values of 'second.weight'"), HasSubstr("rank 1")));
+}
+
+RANK_BODY(stale_config) {
+  auto world = gannet::test::world();
+  Dict config = config_with({});
+  if (world->rank() == 1) config["optimizer"] = adamw(2e-2);
+  const std::string told = message_of([&] { gannet::initialize(make_net(), {.config = config}); });
+  std::cout << told << std::endl;
+  contains(told, "the ranks differ in the config");
+  contains(told, "lr");
+  contains(told, "0.02");
+}
+TEST(RanksDiffer, InTheirConfigs) { ranks::expect_all_succeed(ranks::run_ranks("stale_config", 2)); }
+
+RANK_BODY(engines_in_another_order) {
+  auto world = gannet::test::world();
+  auto a = make_engine(), b = make_engine();
+  const std::string told = message_of([&] {
+    step(world->rank() == 0 ? *a : *b, 0);
+    step(world->rank() == 0 ? *b : *a, 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    step(*a, 1);
+  });
+  contains(told, "the ranks call different engines");
+}
+TEST(RanksDiffer, InTheOrderOfTheirEngines) { ranks::expect_all_succeed(ranks::run_ranks("engines_in_another_order", 2)); }
+
+RANK_BODY(thawed_on_one_rank) {
+  auto world = gannet::test::world();
+  auto net = make_net();
+  net->first->bias.requires_grad_(false);
+  auto engine = gannet::initialize(net, {.config = config_with({})}).engine;
+  step(*engine, 0);
+  if (world->rank() == 1) net->first->bias.requires_grad_(true);
+  contains(message_of([&] {
+             step(*engine, 1);
+             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+             step(*engine, 2);
+           }),
+           "the joining of new parameters() of step 2 with tag 'first.bias'");
+}
+TEST(RanksDiffer, InWhatTheyThaw) { ranks::expect_all_succeed(ranks::run_ranks("thawed_on_one_rank", 2)); }
+
+// Each rank's scaled gradient fits fp16, and so does their mean; their sum does not.
+RANK_BODY(a_sum_of_halves) {
+  auto world = gannet::test::world();
+  for (const int64_t stage : {0, 1, 2, 3}) {
+    Dict config = config_with({{"fp16", Dict{{"enabled", true}, {"loss_scale", 1024}}},
+                               {"gradient_clipping", 0.0},
+                               {"zero_optimization", Dict{{"stage", stage}}},
+                               {"optimizer", Dict{{"type", "SGD"}, {"params", Dict{{"lr", 1e-3}}}}}});
+    struct OneImpl : torch::nn::Module {
+      OneImpl() { w = register_parameter("w", torch::zeros({64})); }
+      at::Tensor forward(const at::Tensor& x) { return (w.to(torch::kFloat) * x).sum(); }
+      at::Tensor w;
+    };
+    auto one = std::make_shared<OneImpl>();
+    auto engine = gannet::initialize(one, {.config = config}).engine;
+    engine->backward(engine->forward(torch::full({64}, 39.0)));  // 39,936 in fp16; four of them are beyond 65,504
+    const auto done = engine->step();
+    ranks::expect(done.applied, "stage " + std::to_string(stage) + ": " + done.reason);
+    const double norm = *engine->get_global_grad_norm();
+    ranks::expect(std::abs(norm - 39.0 * 8) < 0.2, "the norm is " + std::to_string(norm));
+  }
+}
+TEST(Sums, OfHalvesDoNotOverflowWhereTheirMeanDoesNot) {
+  ranks::expect_all_succeed(ranks::run_ranks("a_sum_of_halves", 4));
+  ranks::expect_all_succeed(ranks::run_ranks("a_sum_of_halves", 3));
+}
+
+// Random gradients, summed in fp16 in the order of a ring: the error of the mean against fp64, ours beside dividing by W first.
+TEST(Sums, OfHalvesAreNoWorseThanDividingFirst) {
+  for (const int64_t ranks : {2, 3, 4, 7, 8}) {
+    torch::manual_seed(ranks);
+    const at::Tensor gradients = torch::randn({ranks, 100'000}).mul(8).to(at::kHalf);
+    const at::Tensor exact = gradients.to(at::kDouble).mean(0);
+    const auto summed = [&](double before, double after) {
+      at::Tensor sum = gradients[0].to(at::kFloat).mul(before).to(at::kHalf);
+      for (int64_t rank = 1; rank < ranks; ++rank)
+        sum = (sum.to(at::kFloat) + gradients[rank].to(at::kFloat).mul(before).to(at::kHalf).to(at::kFloat)).to(at::kHalf);
+      return ((sum.to(at::kDouble) * after - exact).norm() / exact.norm()).item<double>();
+    };
+    const double power = std::exp2(std::ceil(std::log2(static_cast<double>(ranks))));
+    const double ours = summed(1 / power, power / static_cast<double>(ranks)), theirs = summed(1.0 / static_cast<double>(ranks), 1);
+    std::cout << ranks << " ranks: " << ours << " beside " << theirs << std::endl;
+    EXPECT_LE(ours, theirs * 1.02);
+  }
+}
+
+}  // namespace

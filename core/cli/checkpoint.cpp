@@ -52,7 +52,8 @@ void list(const Arguments& arguments) {
   }
   std::cout << table.to_string() << std::flush;
   if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would pass one over
-  for (const std::string& note : checkpoint::open(arguments.folder, {}).notes()) std::cerr << "gannet: " << note << '\n';
+  const Opened opened = checkpoint::open(arguments.folder, {});
+  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
 }
 
 void verify(const Arguments& arguments) {

@@ -49,6 +49,18 @@ TEST_F(LatestTest, a_newer_checkpoint_that_it_does_not_name_is_told) {
   EXPECT_THAT(open(folder(), {.tag = "a"}).notes(), IsEmpty()) << "it was asked for by name";
 }
 
+TEST_F(LatestTest, the_command_that_lists_tells_it_too) {
+  save("global_step1", 1);
+  save("global_step10", 10);
+  fs::resize_file(latest(), 12);
+  FILE* pipe = ::popen((std::string(GANNET_BINARY_DIR) + "/bin/gannet checkpoint list " + folder() + " 2>&1").c_str(), "r");
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe));
+  EXPECT_EQ(WEXITSTATUS(::pclose(pipe)), 0);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("gannet: `latest` has no checksum"), HasSubstr("gannet: 'global_step10' is newer and complete")));
+}
+
 // In a child: what is read without an end, or waited for, must not take the tests along.
 TEST_F(LatestTest, what_is_not_a_small_regular_file_is_not_read) {
   save("a", 1);

@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cmath>
 #include <cstdio>
 
 namespace gannet::control {
@@ -20,7 +21,9 @@ std::string Facts::changes() {
     row.sent = values_[i];
     text += row.name + "=";
     if (row.kind == Kind::kNumber) {
-      text += Value(std::bit_cast<double>(values_[i])).to_json();
+      const double number = std::bit_cast<double>(values_[i]);
+      const bool is_whole = number == std::floor(number) && std::abs(number) < 1e15;
+      text += is_whole ? std::to_string(static_cast<int64_t>(number)) : Value(number).to_json();
     } else {
       char digits[20];
       std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(values_[i]));

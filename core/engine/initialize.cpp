@@ -77,8 +77,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     impl.refuse_shared_memory();
   if (!options.inference) impl.open_optimizer(document, options);
   if (impl.is_trained()) {
-    impl.ownership = std::make_unique<Ownership>(impl.engine_id);
-    impl.ownership->check(impl.owned());
+    impl.ownership = std::make_unique<Ownership>(
+        impl.engine_id, [&impl] { return impl.torn.empty() && (impl.micro_in_step > 0 || impl.phase == Phase::kBackwarded); });
+    impl.ownership->check(impl.owned(), impl.module->parameters());
   }
   impl.check_fit();
   impl.agree_on_model();

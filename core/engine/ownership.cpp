@@ -13,6 +13,7 @@ struct Ownership::Record {
   uint32_t engine;
   std::unordered_set<const void*> parameters;
   std::string lost;
+  std::function<bool()> holds_gradients;
 };
 
 namespace {
@@ -31,17 +32,21 @@ std::string name_of(uint32_t engine) { return "engine " + std::to_string(engine)
 
 }  // namespace
 
-Ownership::Ownership(uint32_t engine) : record_(std::make_shared<Record>()) { record_->engine = engine; }
+Ownership::Ownership(uint32_t engine, std::function<bool()> holds_gradients) : record_(std::make_shared<Record>()) {
+  record_->engine = engine;
+  record_->holds_gradients = std::move(holds_gradients);
+}
 
 Ownership::~Ownership() {
   const std::lock_guard lock(table().mutex);
   for (const void* parameter : record_->parameters) table().owners.erase(parameter);
 }
 
-void Ownership::check(const Named& parameters) const {
+void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of_module) const {
   const std::lock_guard lock(table().mutex);
   std::unordered_set<const void*> mine;
   for (const auto& [name, tensor] : parameters) mine.insert(tensor.unsafeGetTensorImpl());
+  for (const auto& tensor : of_module) mine.insert(tensor.unsafeGetTensorImpl());
   for (const auto& [name, tensor] : parameters) {
     const auto found = table().owners.find(tensor.unsafeGetTensorImpl());
     if (found == table().owners.end()) continue;
@@ -53,6 +58,11 @@ void Ownership::check(const Named& parameters) const {
                   "parameter '" + name + "' is trained by " + name_of(other.engine) + ", which trains others as well",
                   "a parameter has one engine: call requires_grad_(false) on it for this one, or end the other engine first "
                   "(engine.reset())");
+    if (&other != record_.get() && other.holds_gradients())
+      throw Error(ErrorCode::kOrder,
+                  "parameter '" + name + "' is trained by " + name_of(other.engine) +
+                      ", which holds gradients of a step that has begun: they would be lost",
+                  "end that step (step()) or give it up (zero_grad()) before initialize()");
   }
 }
 

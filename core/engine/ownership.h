@@ -1,7 +1,7 @@
 // Which engine of this process trains a parameter: one at most.
 //
-//   Ownership mine(engine_id);
-//   mine.check(parameters);   // Error(kOrder) names a parameter that another engine trains beside others of its own
+//   Ownership mine(engine_id, [] { return false; });
+//   mine.check(parameters, of_module);   // Error(kOrder) names a parameter that another engine trains beside others of its own
 //   mine.claim(parameters);   // an engine whose parameters are all among them loses its module to this one
 //   mine.lost();              // "" while the parameters are this engine's
 //
@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,11 +24,13 @@ class Ownership {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-  explicit Ownership(uint32_t engine);
+  // `holds_gradients`: whether a step has begun, whose gradients would be lost.
+  Ownership(uint32_t engine, std::function<bool()> holds_gradients);
   ~Ownership();
   Ownership(const Ownership&) = delete;
 
-  void check(const Named& parameters) const;
+  // `of_module`: all of the module, frozen ones too.
+  void check(const Named& parameters, const std::vector<at::Tensor>& of_module) const;
   void claim(const Named& parameters);
   // Why the parameters are this engine's no more; "" while they are.
   std::string lost() const;

@@ -91,11 +91,15 @@ StepResult EngineBase::step() {
         "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
   std::optional<control::Watch::Call> call;
   bool is_updating = false;
+  const int64_t steps = impl.global_steps;
   try {
     return impl.take_step(call, is_updating);
   } catch (...) {
     if (call) call->fail();
     const std::string what = message_of_current_exception();
+    if (impl.global_steps > steps && impl.torn.empty())  // the report of it failed
+      throw Error(ErrorCode::kIo, "step " + std::to_string(impl.global_steps) + " was taken, and after it: " + what,
+                  "the parameters are whole, those of the next step's beginning");
     if (is_updating)
       impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
     if (impl.telling) impl.telling->error(impl.global_steps + 1, what);

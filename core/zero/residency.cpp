@@ -30,6 +30,7 @@ size_t Residency::add(const std::string& name, const at::Tensor& parameter, cons
   resident.bytes = source_.numel_to_gather(residents_.size()) * static_cast<int64_t>(parameter.element_size());
   take_bytes(*resident.tensor.storage().unsafeGetStorageImpl(), resident.message);
   numels_.push_back(resident.numel);
+  for (Trace* trace : {&forward_, &backward_, &evaluation_}) trace->forget();
   residents_.push_back(std::move(resident));
   return residents_.size() - 1;
 }

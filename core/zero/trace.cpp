@@ -8,6 +8,15 @@ void Trace::end() {
   is_known_ = true;
 }
 
+void Trace::forget() {
+  uses_.clear();
+  first_.clear();
+  last_.clear();
+  total_ = 0;
+  place_ = 0;
+  is_known_ = false;
+}
+
 void Trace::begin() {
   end();
   place_ = 0;

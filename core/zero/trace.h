@@ -23,6 +23,7 @@ class Trace {
   // The stretch that comes after this one: what it uses first is what comes after this one's end. Null: nothing does.
   void set_following(Trace* following) { following_ = following; }
 
+  void forget();  // the parameters are others by now: the order is recorded again
   void begin();  // the stretch begins anew
   void end();    // what was recorded is the order from now on
   // The next use. False where the recorded order had another one here, or had ended: it is recorded anew from here on.

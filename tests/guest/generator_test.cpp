@@ -123,6 +123,7 @@ const Move kMoves[] = {
     {"evaluate", [](Play& p, int64_t) { torch::NoGradGuard no_grad; p.t->forward(70); }},
     {"new trainer", [](Play& p, int64_t i) {
        auto old = p.t;
+       old->zero_grad();
        p.t = p.side.trainer(p.model, {.accumulation = i + 1, .lr = 0.02});
        p.t->next = old->next;
        p.side.drop(old);

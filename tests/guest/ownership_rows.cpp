@@ -21,6 +21,26 @@ ROW(second_engine_on_the_module, "") {
   b->train(3);
 }
 
+ROW(second_engine_within_a_step_of_the_first, "which holds gradients of a step that has begun") {
+  auto model = make<Net>(1);
+  auto a = side.trainer(model, {.accumulation = 2});
+  a->micro_batch();
+  auto b = side.trainer(model);
+  b->train(1);
+}
+
+ROW(second_engine_while_a_part_is_frozen, "") {
+  auto model = make<Net>(1);
+  auto a = side.trainer(model);
+  a->train(2);
+  freeze(model->second->weight);
+  auto b = side.trainer(model, {.momentum = 0});
+  side.drop(a);
+  b->train(2);
+  freeze(model->second->weight, false);
+  b->train(2);
+}
+
 ROW(first_engine_ended_before_the_second, "") {
   auto model = make<Net>(1);
   auto a = side.trainer(model);

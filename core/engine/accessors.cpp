@@ -112,6 +112,7 @@ std::vector<std::string> EngineBase::optimizer_states() const {
 at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
+  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
   const auto call = enter(*impl_, "full_fp32_parameter", name);
   const auto part = part_of(found);
   return gather(*impl_, found, part, own_master(found, part));
@@ -137,6 +138,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
+  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype);
   Range& range = *found.range;

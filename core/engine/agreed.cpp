@@ -46,9 +46,10 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   facts->set(fact_rows.errors, static_cast<double>(caught_errors));
   uint64_t frozen_hash = 0, place = 0;
   for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) {
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
       ++place;
-      if (!parameter.tensor.requires_grad()) frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u;
+      if (range.parameters[p].tensor.requires_grad()) continue;
+      frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u + (is_skipped(range, p) ? 1 : 2);
     }
   facts->set_hash(fact_rows.frozen, frozen_hash);
   facts->set_hash(fact_rows.written, written_hash);

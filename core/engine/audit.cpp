@@ -60,22 +60,28 @@ bool is_where_it_was_left(const TrainedParameter& parameter) {
 
 // torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be read as
 // pairs of numbers. It does so by set_(), which advances the version, and the storage is all of the tensor.
-at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
-  const at::Tensor value = parameter.tensor.detach();
+at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor) {
+  const at::Tensor value = tensor.detach();
   const auto bytes = static_cast<int64_t>(value.storage().nbytes());
-  const bool is_set = version_of(parameter.tensor) != parameter.left.version && value.storage_offset() == 0 && value.is_contiguous();
-  if (!is_set || !value.is_floating_point() || value.numel() == 0 || bytes == static_cast<int64_t>(value.nbytes())) return value;
+  if (value.storage_offset() != 0 || !value.is_contiguous() || !value.is_floating_point() || value.numel() == 0 ||
+      bytes == static_cast<int64_t>(value.nbytes()))
+    return tensor;
   const auto dtype = bytes == value.numel() * 8   ? at::kDouble
                      : bytes == value.numel() * 4 ? at::kFloat
                                                   : at::ScalarType::Undefined;
   if (dtype == at::ScalarType::Undefined)
     throw Error(ErrorCode::kArgument,
-                "parameter '" + parameter.name + "' was given memory of " + std::to_string(bytes) + " bytes for " +
+                "parameter '" + name + "' was given memory of " + std::to_string(bytes) + " bytes for " +
                     std::to_string(value.numel()) + " elements of " + c10::toString(value.scalar_type()) +
                     " (by set_, or torch::load of a file in another dtype)",
                 "load weights with engine->load_checkpoint() or gannet::load_weights(), or copy_() them");
   const at::Tensor flat = at::empty({0}, value.options().dtype(dtype)).set_(value.storage(), 0, {value.numel()}, {1});
   return flat.view(value.sizes());
+}
+
+at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
+  const bool is_set = version_of(parameter.tensor) != parameter.left.version;
+  return is_set ? as_a_file_has_it(parameter.name, parameter.tensor).detach() : parameter.tensor.detach();
 }
 
 }  // namespace
@@ -95,6 +101,11 @@ void EngineBase::Impl::settle() {
       left.version = version_of(parameter.tensor);
       if (is_copy(range, parameter)) left.sample = sample_of(parameter.tensor);
     }
+  know_module();
+}
+
+// The module's parameters in their order, so that a look says whether they are the same.
+void EngineBase::Impl::know_module() {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
@@ -108,7 +119,8 @@ void EngineBase::Impl::settle() {
   known_parameters.clear();
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
     const void* identity = tensor.unsafeGetTensorImpl();
-    known_parameters.push_back({identity, trained.contains(identity) || declined.contains(identity) || tensor.numel() == 0});
+    known_parameters.push_back({identity, trained.contains(identity) || declined.contains(identity) || tensor.numel() == 0,
+                                tensor.has_storage() ? tensor.storage().nbytes() : 0});
   });
 }
 
@@ -151,6 +163,8 @@ void EngineBase::Impl::audit() {
   if (!added.empty()) join_parameters(added);
   settle();
 }
+
+bool EngineBase::Impl::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
 
 // The parameter in use, and this rank's part of its master, from what the program put into the module.
 void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
@@ -212,7 +226,8 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
   bool is_same = true;
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
     is_same = is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl() &&
-              (known_parameters[count].is_trained || !tensor.requires_grad());
+              (known_parameters[count].is_trained ||
+               (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_parameters[count].bytes)));
     ++count;
   });
   if (is_same && count == known_parameters.size()) return {};
@@ -224,8 +239,8 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
       trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
       by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
     }
-  std::unordered_set<const void*> known;
-  for (const auto& one : known_parameters) known.insert(one.identity);
+  std::unordered_map<const void*, size_t> known;  // to the bytes of its storage
+  for (const auto& one : known_parameters) known.emplace(one.identity, one.bytes);
   std::vector<std::pair<std::string, at::Tensor>> found;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module->named_parameters()) {
@@ -237,7 +252,13 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
                       "' is another tensor than the one that this engine trains under that name (replace_module, register_parameter)",
                   "make a new engine with initialize()");
     if (trained.contains(identity) || declined.contains(identity) || !seen.insert(identity).second) continue;
-    if (!entry.value().requires_grad() && known.contains(identity)) continue;
+    if (!entry.value().requires_grad() && known.contains(identity)) {
+      at::Tensor frozen = entry.value();
+      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity] ? as_a_file_has_it(entry.key(), frozen)
+                                                                                                    : frozen;
+      if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));
+      continue;
+    }
     if (entry.value().requires_grad() && groups_are_given && !given_group.contains(identity)) {
       declined.insert(identity);
       say_once("parameter '" + entry.key() +
@@ -248,7 +269,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
   }
   if (found.empty()) {
     known_parameters.clear();
-    settle();
+    know_module();
   }
   return found;
 }

@@ -25,8 +25,7 @@ void EngineBase::begin_forward() {
   Impl& impl = *impl_;
   impl.require_usable("forward");
   const bool trains = impl.reducer && impl.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
-  if (impl.running) impl.restart_step();  // a backward of the program's own, through scale(), ended in an exception
-  impl.scale_scope.reset();
+  if (impl.running && impl.running->has_begun) impl.restart_step();  // the program's backward, through scale(), threw
   if (trains) impl.audit();
   if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_in_step);
   if (impl.telling) impl.telling->begin_forward(trains);
@@ -151,9 +150,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   Impl& impl = *impl_;
   if (impl.profiling) impl.profiling->pause();
   impl.check_loss(loss, "backward");
-  if (impl.running)
-    throw Error(ErrorCode::kOrder, "backward() was called between scale() and the backward of what it returned",
-                "call the backward of the scaled loss first, or zero_grad() to give it up");
+  if (impl.running && impl.running->has_begun) impl.restart_step();
+  impl.running.reset();  // of a scaled loss that was given up
   impl.scale_scope.reset();
   try {
     Timers::Scope timed(impl.timers, Timed::kBackward);
@@ -200,7 +198,7 @@ void EngineBase::zero_grad() {
   if (impl.telling) impl.telling->forget_step();
   impl.running.reset();
   impl.scale_scope.reset();
-  impl.phase = Phase::kIdle;
+  if (impl.phase != Phase::kIdle) impl.phase = Phase::kForwarded;  // the loss of a forward before it may have its backward yet
   impl.micro_in_step = 0;
   if (impl.residency) impl.residency->end();
   impl.disarm();
@@ -215,6 +213,8 @@ void EngineBase::train(bool on) {
 std::vector<double> EngineBase::get_lr() const { return impl_->rates(); }
 
 void EngineBase::set_lr(double lr) {
+  if (!std::isfinite(lr))
+    throw Error(ErrorCode::kArgument, "set_lr(" + std::to_string(lr) + "): a learning rate is a finite number");
   for (auto& group : impl_->groups)
     if (double* current = group.find("lr")) *current = lr;
 }

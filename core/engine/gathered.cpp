@@ -16,6 +16,8 @@
 namespace gannet {
 
 EngineBase::Impl::~Impl() {
+  self.reset();  // handles and guards know from here on
+  return_user_optimizer();
   if (residency) zero::unwatch(residency.get());
 }
 
@@ -88,6 +90,7 @@ struct GatheredParameters::State {
     at::Tensor tensor;
   };
   EngineBase::Impl* impl;
+  std::weak_ptr<void> engine;  // of which `impl` is a part
   std::optional<uint32_t> write_from;
   std::vector<Chosen> chosen;
   std::vector<size_t> residents;
@@ -149,6 +152,7 @@ void GatheredParameters::State::publish(const Chosen& one) {
   const at::Tensor whole = one.tensor.detach();
   impl->broadcast(whole, *write_from);
   if (!one.range) return;
+  if (impl->reducer && impl->is_replaced(one.range->parameters[one.parameter])) return impl->take_in(*one.range, one.parameter, true);
   Range& range = *one.range;
   for (const Part& part : range.parts) {
     if (part.tensor != one.parameter) continue;
@@ -160,6 +164,10 @@ void GatheredParameters::State::publish(const Chosen& one) {
 }
 
 void GatheredParameters::State::end() {
+  if (engine.expired()) {
+    is_over = true;
+    return;
+  }
   for (const size_t resident : residents) impl->residency->set_writable(resident, false);
   if (!residents.empty()) impl->residency->release(residents);
   is_over = true;
@@ -168,7 +176,9 @@ void GatheredParameters::State::end() {
 GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options)
     : state_(std::make_unique<State>()) {
   state_->impl = &engine.impl();
+  state_->engine = state_->impl->self;
   state_->write_from = options.write_from;
+  if (state_->impl->reducer && state_->impl->torn.empty()) state_->impl->audit();
   state_->find(parameters);
   auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters",
                                                           state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
@@ -181,12 +191,20 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
 
 void GatheredParameters::publish() {
   if (state_->is_over) return;
+  if (state_->engine.expired()) {
+    state_->is_over = true;
+    throw Error(ErrorCode::kOrder, "a zero::GatheredParameters guard ended after its engine: what was written under it is lost",
+                "end the guard first");
+  }
   at::NoGradGuard no_grad;
   if (state_->write_from) {
     auto call = state_->impl->process_group->world()->enter(
         *state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
-    if (state_->impl->reducer) state_->impl->settle();
+    if (state_->impl->reducer) {
+      state_->impl->reclaim();
+      state_->impl->settle();
+    }
   }
   state_->end();
 }

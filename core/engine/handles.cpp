@@ -1,6 +1,8 @@
 // The optimizer and the schedule as the program holds them: weakly, so that a handle that outlives its engine says so.
 #include <gannet/engine.h>
 
+#include <cmath>
+
 #include "engine/impl.h"
 
 namespace gannet {
@@ -35,6 +37,8 @@ std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { retur
 const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return Locked(engine_)->groups[index_].parameters; }
 double OptimizerHandle::Group::get(const std::string& name) const { return hyperparameter(Locked(engine_)->groups[index_], name); }
 void OptimizerHandle::Group::set(const std::string& name, double value) {
+  if (!std::isfinite(value))
+    throw Error(ErrorCode::kArgument, "'" + name + "' was set to " + std::to_string(value) + ": it is a finite number");
   hyperparameter(Locked(engine_)->groups[index_], name) = value;
 }
 

@@ -114,6 +114,7 @@ struct EngineBase::Impl {
   struct KnownParameter {
     const void* identity;
     bool is_trained;
+    size_t bytes;  // of its storage: torch::load puts another one under it
   };
   std::vector<KnownParameter> known_parameters;            // of the module, in its order, tied ones as often as they are registered
   std::unordered_map<const void*, size_t> given_group;     // of each parameter that initialize was given, trained or frozen
@@ -199,13 +200,15 @@ struct EngineBase::Impl {
 
   // ---- audit.cpp, join.cpp: what the program did to the parameters since the engine left them
   void audit();   // takes in what can be, throws what was done otherwise; every rank calls it
+  void know_module();
   void settle();  // the engine leaves the parameters as they are now
   void take_in(Range& range, size_t parameter, bool is_replaced);
   void reclaim();
+  bool is_replaced(const TrainedParameter& parameter) const;  // its memory
   std::vector<std::pair<std::string, at::Tensor>> newcomers();
   void join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added);
   bool is_skipped(const Range& range, size_t parameter) const;  // frozen by the program, and without a gradient in this step
-  std::vector<bool> skipped_of(const Range& range) const;
+  std::vector<int64_t> lags_of(const Range& range) const;
   Ownership::Named owned() const;
   void say_once(const std::string& what);
 
@@ -289,6 +292,7 @@ struct EngineBase::Impl {
 
   // ---- user_optimizer.cpp
   void adopt_user_optimizer();
+  void return_user_optimizer() noexcept;  // its tensors are the module's again
   void update_with_user_optimizer(double grad_scale);
 };
 

@@ -81,15 +81,16 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
         impl.engine_id, [&impl] { return impl.torn.empty() && (impl.micro_in_step > 0 || impl.phase == Phase::kBackwarded); });
     impl.ownership->check(impl.owned(), impl.module->parameters());
   }
+  impl.create_scheduler(document, options);
   impl.check_fit();
   impl.agree_on_model();
+  impl.agree_on_plugins();  // from here on the module is changed: what can be refused has been
   impl.place_module();
   if (!options.inference) impl.create_states();
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
 #endif
-  impl.create_scheduler(document, options);
-  impl.agree_on_plugins();
+  if (impl.reducer) impl.apply_schedule();
   if (impl.ownership) impl.ownership->claim(impl.owned());
   if (impl.reducer) {
     impl.start_agreeing();
@@ -334,7 +335,7 @@ void EngineBase::Impl::create_states(Range& range) {
 void EngineBase::Impl::create_scheduler(const config::Document& document, const EngineOptions& options) {
   user_schedule = options.lr_scheduler;
   schedule_is_by_hand = options.lr_scheduler.by_hand;
-  if (!user_schedule.function && !settings().scheduler.type.empty() && reducer) {
+  if (!user_schedule.function && !settings().scheduler.type.empty() && is_trained()) {
     const plugin::Plugin& plugin =
         require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->plugin_device(), document, "scheduler");
     scheduler = std::make_unique<Scheduler>(
@@ -345,7 +346,6 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
       log_warning("scheduler '" + settings().scheduler.type +
                   "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
   }
-  if (reducer) apply_schedule();
 }
 
 // The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
@@ -379,7 +379,7 @@ void EngineBase::Impl::agree_on_model() {
       model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
                std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
     }
-  process_group->world()->agree("the config or the model's parameters", model);
+  process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
 }
 
 void EngineBase::Impl::agree_on_plugins() {

@@ -37,7 +37,8 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
       broadcast(tensor.detach());
       continue;
     }
-    const TrainedParameter parameter = admit(name, tensor);
+    TrainedParameter parameter = admit(name, tensor);
+    parameter.lag = applied_steps;
     const auto given = given_group.find(tensor.unsafeGetTensorImpl());
     const size_t group = given == given_group.end() ? 0 : given->second;
     Range& range = range_for(group, parameter, first, off_the_drive);

@@ -70,6 +70,7 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   wait_for_checkpoint();
+  if (impl.reducer && impl.torn.empty()) impl.audit();  // parameters that were thawed are part of the checkpoint
   if (impl.reducer) impl.reclaim();
   auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);

@@ -257,6 +257,12 @@ class Loading {
     bool rates_are_restored = false;
     if (wants_states()) {
       impl_.applied_steps = value("applied_steps").as_int();
+      const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
+      for (auto& range : impl_.ranges)
+        for (auto& parameter : range.parameters) {
+          const Value* const lag = lags ? lags->as_dict().find(parameter.name) : nullptr;
+          parameter.lag = lag ? lag->as_int() : 0;
+        }
       rates_are_restored = restore_hyperparameters();
       if (user_optimizer_.defined()) {
         std::istringstream stream(

@@ -188,9 +188,9 @@ void EngineBase::Impl::refuse_shared_memory() const {
         throw Error(ErrorCode::kArgument,
                     "the memory of parameter '" + parameter.name + "' is also that of " +
                         (buffer != buffers.end() ? "buffer '" + buffer->second + "'" : std::string("another tensor")) +
-                        ", a view or a detach() made before initialize(): it would keep the values of today while the parameter "
-                        "trains elsewhere",
-                    "make views in forward (weight.t()), and clone() what is to be kept");
+                        " (a view or a detach() made before initialize(), or a loss that still holds its graph): it would keep the values of "
+                        "today while the parameter trains elsewhere",
+                    "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go");
     }
 }
 

@@ -59,20 +59,22 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
   return cut;
 }
 
-std::vector<Piece> without(std::vector<Piece> pieces, const Range& range, const std::vector<bool>& skipped) {
+std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, const std::vector<int64_t>& lags) {
   std::vector<Piece> kept;
   for (Piece& piece : pieces) {
     const at::Tensor flat = piece.grad.view({-1});
     for (size_t s = 0; s < piece.segment_count; ++s) {
-      if (skipped[piece.segments[s].tensor_id]) continue;
+      const int64_t lag = lags[piece.segments[s].tensor_id];
+      if (lag == kSkipped) continue;
       size_t last = s;
-      while (last + 1 < piece.segment_count && !skipped[piece.segments[last + 1].tensor_id]) ++last;
+      while (last + 1 < piece.segment_count && lags[piece.segments[last + 1].tensor_id] == lag) ++last;
       const int64_t begin = static_cast<int64_t>(piece.segments[s].offset),
                     numel = static_cast<int64_t>(piece.segments[last].offset + piece.segments[last].numel) - begin;
       const int64_t own = piece.place.own + begin;
       Piece& part = kept.emplace_back(Piece{flat.narrow(0, begin, numel), {piece.place.offset + begin, own, numel}, piece.stretch,
                                             piece.segments[s].tensor_id, nullptr, 0, segments_in(range, own, numel)});
       part.segment_count = part.own_segments.size();
+      part.lag = lag;
       s = last;
     }
   }

@@ -19,12 +19,15 @@ struct Piece {
   const gannet_segment* segments;
   size_t segment_count;
   std::vector<gannet_segment> own_segments;  // behind `segments`, where they are no one's else
+  int64_t lag = 0;                           // of all its tensors (TrainedParameter)
 };
 
 // In the order of their places. No piece goes past the end of a page of `page_numel` elements of this rank's arrays.
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
-// The same without the tensors that are skipped: [parameters of the range].
-std::vector<Piece> without(std::vector<Piece> pieces, const Range& range, const std::vector<bool>& skipped);
+// The same, cut where two tensors have different numbers of updates behind them; without those that do not move in this one.
+// `lags`: [parameters of the range], kSkipped for those.
+inline constexpr int64_t kSkipped = -1;
+std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, const std::vector<int64_t>& lags);
 
 }  // namespace gannet

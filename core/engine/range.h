@@ -29,6 +29,7 @@ struct TrainedParameter {
   // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
   bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
+  int64_t lag = 0;          // updates that were applied without it: before it joined, or while it was frozen
   bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
   // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
   struct Left {

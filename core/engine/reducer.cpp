@@ -51,7 +51,13 @@ Reducer::Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Opt
 
 void Reducer::add_range(size_t range) {
   const size_t first = buckets_.size();
+  const int64_t largest = largest_bucket_;
   add_buckets(range);
+  if (largest_bucket_ > largest) {  // each spare buffer has room for the largest bucket
+    if (!finished_) finish_works();
+    if (options_.host) options_.host->wait();
+    spare_.clear();
+  }
   for (size_t b = first; b < buckets_.size(); ++b) add_slots(b);
   has_learned_ = false;
 }

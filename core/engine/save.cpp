@@ -96,6 +96,10 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
     for (size_t h = 0; h < group.hyper.size(); ++h) hyper[group.hyper_names[h]] = group.hyper[h];
     group_list.push_back(Dict{{"name", group.name}, {"hyper", std::move(hyper)}});
   }
+  Dict lags;  // of parameters that joined late or were frozen for a while
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters)
+      if (parameter.lag != 0) lags[parameter.name] = parameter.lag;
   Dict config;
   for (const auto& entry : resolved.effective) config[entry.path] = entry.value;
   return Dict{
@@ -105,6 +109,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"consecutive_skips", consecutive_skips},
       {"micro_steps", micro_steps},
       {"micro_in_step", micro_in_step},
+      {"missed_updates", std::move(lags)},
       {"global_samples", global_samples},
       {"accumulation_steps", settings().accumulation_steps},
       {"loss_scaler", std::move(scale)},

@@ -63,15 +63,16 @@ StepResult EngineBase::step() {
   if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
     throw Error(ErrorCode::kOrder, "step() was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
-  if (impl.running) {
-    impl.restart_step();
+  if (impl.running && (impl.running->has_begun || impl.phase != Phase::kBackwarded)) {
+    if (impl.running->has_begun) impl.restart_step();
     throw Error(ErrorCode::kOrder, "step() was called after scale(), but the backward of what it returned has not ended",
                 "call its backward before step()");
   }
+  impl.running.reset();  // of a scaled loss that was given up
   if (impl.phase != Phase::kBackwarded)
     throw Error(ErrorCode::kOrder,
                 std::string("step() was called ") +
-                    (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward()"),
+                    (impl.phase == Phase::kIdle ? "before forward() and backward()" : "before backward(), or after zero_grad()"),
                 "the order of a micro-batch is forward, backward, step");
   impl.scale_scope.reset();
   if (!impl.is_boundary()) {
@@ -119,6 +120,10 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
                 "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
   call.emplace(process_group->world()->watch(), *comm, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
                &agreed(/*is_boundary=*/true));
+  if (const std::string held = residency ? residency->held() : ""; !held.empty())
+    throw Error(ErrorCode::kOrder,
+                "step() was called while a zero::GatheredParameters guard holds '" + held + "': the guard would keep its old value",
+                "end the guard before step()");
   phase = Phase::kIdle;
   disarm();
   StepResult result{true, true, ""};
@@ -139,6 +144,14 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
     is_updating = true;
     update(factor);
     is_updating = false;
+    for (auto& range : ranges)
+      for (size_t p = 0; p < range.parameters.size(); ++p) {
+        auto& parameter = range.parameters[p];
+        if (is_skipped(range, p))
+          ++parameter.lag;
+        else if (!parameter.tensor.is_inference())  // a graph that saved the old values says so in backward, as torch.optim's does
+          parameter.tensor.unsafeGetTensorImpl()->bump_version();
+      }
     ++applied_steps;
     consecutive_skips = 0;
     if (!schedule_is_by_hand) {
@@ -305,6 +318,9 @@ std::vector<Scheduler::Value> EngineBase::Impl::schedule_at(int64_t position) {
       value.lr = user_schedule.function(position);
     else
       value = scheduler->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base_lr);
+    if (value.lr && !std::isfinite(*value.lr))
+      throw Error(ErrorCode::kArgument, "the schedule's learning rate at position " + std::to_string(position) + " is " + std::to_string(*value.lr),
+                  "a learning rate is a finite number");
   }
   return values;
 }

@@ -82,15 +82,16 @@ std::vector<zero::Shard> EngineBase::Impl::in_parts(const zero::Shard& shard) co
   return parts;
 }
 
-// [parameters] those that do not move in this step; empty when all do.
-std::vector<bool> EngineBase::Impl::skipped_of(const Range& range) const {
-  std::vector<bool> skipped;
-  for (size_t p = 0; p < range.parameters.size(); ++p)
-    if (is_skipped(range, p)) {
-      skipped.resize(range.parameters.size());
-      skipped[p] = true;
-    }
-  return skipped;
+// [parameters] how many updates each has missed, kSkipped where it misses this one; empty when none ever did.
+std::vector<int64_t> EngineBase::Impl::lags_of(const Range& range) const {
+  std::vector<int64_t> lags;
+  bool is_needed = false;
+  lags.reserve(range.parameters.size());
+  for (size_t p = 0; p < range.parameters.size(); ++p) {
+    lags.push_back(is_skipped(range, p) ? kSkipped : range.parameters[p].lag);
+    is_needed = is_needed || lags.back() != 0;
+  }
+  return is_needed ? lags : std::vector<int64_t>();
 }
 
 void EngineBase::Impl::refresh_masters() {
@@ -131,7 +132,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   Optimizer& optimizer = *group.optimizer;
   const Arrays arrays(range, optimizer);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
-  if (std::vector<bool> skipped = skipped_of(range); !skipped.empty()) pieces = without(std::move(pieces), range, skipped);
+  if (const auto lags = lags_of(range); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
   HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = range.home == Home::kDevice;
   const auto fetch = [&](size_t i) {
@@ -160,7 +161,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.states = states.data();
     args.state_count = states.size();
     args.grad_scale = grad_scale;
-    args.step = static_cast<uint64_t>(applied_steps) + 1;
+    args.step = static_cast<uint64_t>(applied_steps - piece.lag) + 1;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
     args.segments = piece.segments;

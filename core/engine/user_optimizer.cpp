@@ -38,6 +38,28 @@ void EngineBase::Impl::adopt_user_optimizer() {
   }
 }
 
+// With the states that it has by now: LibTorch keeps them by the tensor's address.
+void EngineBase::Impl::return_user_optimizer() noexcept try {
+  if (!user_optimizer) return;
+  std::unordered_map<const void*, at::Tensor> parameter_of;
+  for (const auto& range : ranges)
+    if (range.has_master_copy())
+      for (const auto& parameter : range.parameters) parameter_of.emplace(range.whole_master(parameter).data_ptr(), parameter.tensor);
+  auto& states = user_optimizer->state();
+  for (auto& group : user_optimizer->param_groups())
+    for (auto& tensor : group.params()) {
+      const auto found = parameter_of.find(tensor.data_ptr());
+      if (found == parameter_of.end()) continue;
+      if (const auto state = states.find(tensor.unsafeGetTensorImpl()); state != states.end()) {
+        auto kept = std::move(state->second);
+        states.erase(state);
+        states[found->second.unsafeGetTensorImpl()] = std::move(kept);
+      }
+      tensor = found->second;
+    }
+} catch (const std::exception&) {  // an optimizer without its states begins again
+}
+
 void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
   // A schedule or the program may have changed the rate here, or the program on its own object: ours wins where it changed.
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -52,6 +74,7 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
       if (is_skipped(range, p)) continue;
       if (grad_scale != 1.0) parameter.held.mul_(grad_scale);
       at::Tensor gradient = parameter.held.to(range.master_dtype);
+      if (parameter.is_complex) gradient = Range::shaped(gradient.flatten(), parameter);
       gradient_of.emplace(range.whole_master(parameter).data_ptr(), gradient);
     }
   }

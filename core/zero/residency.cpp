@@ -113,6 +113,12 @@ void Residency::release(const std::vector<size_t>& parameters) {
   }
 }
 
+std::string Residency::held() const {
+  for (const Resident& resident : residents_)
+    if (resident.users > 0) return resident.name;
+  return "";
+}
+
 void Residency::store(size_t parameter) {
   std::lock_guard lock(mutex_);
   source_.keep(parameter, residents_[parameter].tensor);

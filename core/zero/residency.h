@@ -64,6 +64,7 @@ class Residency {
   void hold(const std::vector<size_t>& parameters);     // a guard's
   void release(const std::vector<size_t>& parameters);
   // Writing is legal under a guard that says so; an operator that would write otherwise gets an error that names the parameter.
+  std::string held() const;  // the first that a guard holds, while no operator runs; "": none
   void set_writable(size_t parameter, bool on) { residents_[parameter].writable = on; }
   bool is_writable(size_t parameter) const { return residents_[parameter].writable; }
   void store(size_t parameter);  // that is here: what was written into it goes to the source

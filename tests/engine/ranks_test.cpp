@@ -83,7 +83,7 @@ TEST(Ranks, AStepWithoutAveragingIsAnError) {
 TEST(Ranks, DifferentModelsAreToldBeforeTheFirstStep) {
   const Outcome outcome = run(2, 1, 1, "other_model");
   EXPECT_NE(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.output, testing::HasSubstr("the model's parameters and the batch sizes"));
+  EXPECT_THAT(outcome.output, testing::HasSubstr("the model's parameters or the batch sizes"));
 }
 
 // What two ranks saved, one, two and four go on with: the same samples, and on two the same bits.

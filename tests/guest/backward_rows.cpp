@@ -201,6 +201,35 @@ ROW(several_roots, "") {
   }
 }
 
+ROW(two_scaled_losses_with_a_forward_between, "") {
+  auto t = side.trainer(nullptr, {.accumulation = 2});
+  for (int step = 0; step < 3; ++step) {
+    t->micro_batch();
+    const at::Tensor a = t->scale(t->forward(t->next++)), b = t->scale(t->forward(t->next++));
+    torch::autograd::backward({a, b}, {});
+    t->step();
+  }
+}
+
+ROW(a_scaled_loss_that_is_given_up, "") {
+  auto t = side.trainer(nullptr, {.accumulation = 2});
+  for (int step = 0; step < 3; ++step) {
+    t->micro_batch();
+    t->scale(t->forward(60));
+    t->micro_batch();
+  }
+}
+
+ROW(gradients_cleared_between_forward_and_backward, "") {
+  auto t = side.trainer();
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor loss = t->forward(t->next++);
+    t->zero_grad();
+    t->backward(loss);
+    t->step();
+  }
+}
+
 ROW(a_scaled_loss_without_its_backward, "called after scale()") {
   auto t = side.trainer();
   t->train(1);

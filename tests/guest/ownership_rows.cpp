@@ -101,6 +101,26 @@ ROW(thawed_between_micro_batches, "") {
   t->train(2);
 }
 
+// Behind a parameter that is larger than every bucket before it.
+ROW(a_large_layer_thawed, "") {
+  struct Wide : Net {
+    Wide() {
+      wide = register_module("wide", torch::nn::Linear(torch::nn::LinearOptions(16, 20'000).bias(false)));
+      wide->weight.requires_grad_(false);
+    }
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+      const at::Tensor h = features(x);
+      return torch::mse_loss((second(h) + wide(h).mean(1, true)).to(y.scalar_type()), y);
+    }
+    torch::nn::Linear wide{nullptr};
+  };
+  auto model = make<Wide>(1);
+  auto t = side.trainer(model);
+  t->train(3);
+  freeze(model->wide->weight, false);
+  t->train(3);
+}
+
 ROW(frozen_while_training, "") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

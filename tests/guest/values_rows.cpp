@@ -1,4 +1,6 @@
 // Rows: what the program writes into parameters.
+#include <gannet/zero.h>
+
 #include <sstream>
 
 #include "guest/trainer.h"
@@ -201,6 +203,45 @@ ROW(transposed_in_place, "") {
   t->train(1);
   auto p = t->model->parameters()[0];
   p.set_data(p.detach().flip(0).contiguous());
+  t->train(2);
+}
+
+// Between two calls: what the first took in must not be lost to what the second settles.
+ROW(set_data_before_a_value_set_by_name, "") {
+  auto t = side.trainer();
+  t->train(1);
+  for (auto& p : t->model->parameters()) p.set_data(at::full_like(p, 0.05));
+  const at::Tensor zeros = at::zeros({4});
+  if (t->engine)
+    t->engine->set_full_fp32_parameter("second.bias", zeros);
+  else
+    t->model->parameters()[3].set_data(at::zeros_like(t->model->parameters()[3]));
+  t->train(2);
+}
+
+ROW(set_data_before_a_guard_that_writes, "") {
+  auto t = side.trainer();
+  t->train(1);
+  auto p = t->model->parameters()[0];
+  for (auto& q : t->model->parameters()) q.set_data(at::full_like(q, 0.05));
+  {
+    std::optional<gannet::zero::GatheredParameters> guard;
+    if (t->engine) guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
+    torch::NoGradGuard no_grad;
+    p.fill_(0.125);
+  }
+  t->train(2);
+}
+
+ROW(set_data_under_a_guard, "") {
+  auto t = side.trainer();
+  t->train(1);
+  auto p = t->model->parameters()[0];
+  {
+    std::optional<gannet::zero::GatheredParameters> guard;
+    if (t->engine) guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
+    p.set_data(at::full_like(p, 0.125));
+  }
   t->train(2);
 }
 

@@ -48,7 +48,7 @@ struct StepResult {
 
 struct BackwardOptions {
   bool retain_graph = false;
-  bool create_graph = false;        ///< keep the graph of the gradients: `.grad` of the parameters is left to the caller too
+  bool create_graph = false;        ///< keep the graph of the gradients: `.grad` is left to the caller too, to read; the step uses the engine's copy
   bool allreduce_gradients = true;  ///< false: ranks are not averaged until the caller's allreduce_gradients()
   bool scale_wrt_gas = true;        ///< false: the loss is not divided by gradient_accumulation_steps
 };

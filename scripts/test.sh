@@ -2,10 +2,14 @@
 # Sets up, builds and runs every test: scripts/test.sh [preset] [ctest arguments...]
 #   scripts/test.sh                  the release build, all tests
 #   scripts/test.sh asan -L unit     the unit tests under AddressSanitizer
+#   scripts/test.sh full -R guest    with every combination, program and fault of the tests that run a part of them otherwise
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=default
-case "${1:-}" in default|debug|asan|tsan) preset=$1; shift ;; esac
+case "${1:-}" in
+  default|debug|asan|tsan) preset=$1; shift ;;
+  full) export GANNET_TEST_FULL=1; shift ;;
+esac
 scripts/setup.sh --tests
 scripts/build.sh "$preset"
 python3 scripts/check_rooms.py

@@ -42,6 +42,16 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
+// The step is over, what came after it failed: its report, a look at the other ranks.
+[[noreturn]] void rethrow_after_step(int64_t step) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                error.message() + " (after step " + std::to_string(step) + " had been taken: the parameters are whole)", error.next_step());
+  }
+}
+
 std::string message_of_current_exception() {
   try {
     throw;
@@ -98,9 +108,7 @@ StepResult EngineBase::step() {
   } catch (...) {
     if (call) call->fail();
     const std::string what = message_of_current_exception();
-    if (impl.global_steps > steps && impl.torn.empty())  // the report of it failed
-      throw Error(ErrorCode::kIo, "step " + std::to_string(impl.global_steps) + " was taken, and after it: " + what,
-                  "the parameters are whole, those of the next step's beginning");
+    if (impl.global_steps > steps && impl.torn.empty()) rethrow_after_step(impl.global_steps);
     if (is_updating)
       impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
     if (impl.telling) impl.telling->error(impl.global_steps + 1, what);

@@ -135,7 +135,7 @@ RANK_BODY(every_call_fails_once) {
       } catch (const gannet::Error& error) {
         has_failed = true;
         contains(error.what(), "the fault of call");
-        if (std::string(error.what()).find(" was taken, and after it") != std::string::npos)
+        if (std::string(error.what()).find(" had been taken: the parameters are whole") != std::string::npos)
           before = after.at(static_cast<size_t>(engine->global_steps() - 2));
       }
     }

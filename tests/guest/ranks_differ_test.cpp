@@ -85,7 +85,12 @@ TEST(RanksDiffer, InALearningRate) {
 }
 TEST(RanksDiffer, InAHyperparameter) { expect_told("decay", {"0"}, AllOf(HasSubstr("weight_decay of group 0"), HasSubstr("0.5 on rank 1"))); }
 TEST(RanksDiffer, InTheAccumulation) { expect_told("batch", {"0"}, AllOf(HasSubstr("gradient_accumulation_steps is"), HasSubstr("rank 1"))); }
-TEST(RanksDiffer, InTheBoundary) { expect_told("boundary", {"0", "3"}, HasSubstr("is_gradient_accumulation_boundary")); }
+TEST(RanksDiffer, InTheBoundary) {
+  // Without a call of the other rank to meet, below stage 2, it is the next boundary that differs.
+  expect_told("boundary", {"0"}, testing::AnyOf(HasSubstr("the micro-batch of the step is 1 on rank 1 and 4 on rank 0"),
+                                                HasSubstr("the micro-batch of the step is 4 on rank 0 and 1 on rank 1")));
+  expect_told("boundary", {"3"}, HasSubstr("is_gradient_accumulation_boundary is "));
+}
 TEST(RanksDiffer, InWhatTheProgramWrote) {
   expect_told("write", {"0", "1", "3"}, HasSubstr("what the program wrote into parameters"));
   expect_told("load", {"0"}, HasSubstr("what the program wrote into parameters"));

@@ -91,8 +91,9 @@ Verdict Referee::disagreement(const Entry& entry, uint32_t rank, const CallSite&
             "ranks make, or for a rank whose data ended before the others'"};
   if (entry.call.set != call.set)
     return {ErrorCode::kMismatch,
-            "the ranks call different engines: " + mine + " called " + call.text() + " of its engine " + std::to_string(call.set) +
-                " where " + theirs + " called that of its engine " + std::to_string(entry.call.set) + failed,
+            "the ranks call different engines: " + mine + " called " + call.text() + " of its engine " +
+                std::to_string(call.set) + " where " + theirs + " called that of its engine " + std::to_string(entry.call.set) +
+                failed,
             "make the same calls of the same engines in the same order on every rank"};
   std::vector<std::string> parts;
   const auto own = facts_of(rank, call);

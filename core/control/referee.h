@@ -32,8 +32,8 @@ struct CallSite {
   std::string name;       // "step"
   int64_t step = -1;      // of the engine; -1: the call belongs to no step
   std::string tag;
-  int64_t set = -1;    // whose facts, as "engine 0"; -1: none
-  uint64_t facts = 0;  // their hash
+  int64_t set = -1;          // whose facts, as "engine 0"; -1: none
+  uint64_t facts = 0;        // their hash
   std::string text() const;  // "step() of step 12"
   bool is_same_call(const CallSite& other) const { return name == other.name && step == other.step && tag == other.tag; }
   bool is_same_as(const CallSite& other) const { return is_same_call(other) && set == other.set && facts == other.facts; }
@@ -106,9 +106,9 @@ class Referee {
   };
   using Numbers = std::map<std::string, std::string>;
   struct Rank {
-    std::map<std::string, Visit> visits;  // by group
+    std::map<std::string, Visit> visits;                                              // by group
     std::map<std::pair<std::string, int64_t>, std::shared_ptr<const Numbers>> facts;  // by group and set
-    std::string failed_in;                // the latest call that ended in an exception
+    std::string failed_in;  // the latest call that ended in an exception
     std::string last_group;
     Instant beat{};
     enum { kRuns, kGone, kDied } life = kRuns;

@@ -161,7 +161,8 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
   const auto& range = *found.range;
-  const at::Tensor flat = agreed_value(*impl_, found, value, range.master_dtype).mul(impl_->scaler.scale() / impl_->reducer->mean_factor());
+  const at::Tensor flat =
+      agreed_value(*impl_, found, value, range.master_dtype).mul(impl_->scaler.scale() / impl_->reducer->mean_factor());
   const auto part = part_of(found);
   if (range.is_sharded()) {
     if (part.numel > 0) range.grad_of(place_of(part)).copy_(flat.narrow(0, part.begin, part.numel));

@@ -1,8 +1,13 @@
-// What all ranks must agree on in every step: the watch compares it beside the call itself (control/facts.h).
+// What all ranks must agree on: at construction the config, the model and the plugins; in every step what the watch compares
+// beside the call itself (control/facts.h).
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
 
+#include "base/text.h"
+#include "control/world.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -58,6 +63,47 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
     for (size_t h = 0; h < std::min(groups[g].hyper.size(), fact_rows.hyper[g].size()); ++h)
       facts->set(fact_rows.hyper[g][h], groups[g].hyper[h]);
   return *facts;
+}
+
+// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
+bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
+
+namespace {
+
+// Paths, ports, devices and what a rank prints.
+bool may_differ(const std::string& path) {
+  static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
+                                      "port", "interface", "log_level",   "level"};
+  const std::string last = path.substr(path.rfind('/') + 1);
+  return path.starts_with("/accelerator") || path.starts_with("/comm/") || path.starts_with("/plugins") ||
+         path.starts_with("/dump_state") ||
+         std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
+}
+
+}  // namespace
+
+// What must be the same on every rank for their sums to mean anything.
+void EngineBase::Impl::agree_on_model() {
+  if (!is_whole_world()) return;
+  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " +
+                      std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " +
+                      std::to_string(settings().micro_batch_size) + ", accumulation " +
+                      std::to_string(settings().accumulation_steps) + (monitor::is_wanted(settings()) ? ", with a monitor" : "") +
+                      "\n";
+  // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
+  for (const auto& entry : resolved.effective)
+    if (!may_differ(entry.path)) model += entry.path + " = " + entry.value.to_json() + "\n";
+  for (const auto& range : ranges)
+    for (const auto& parameter : range.parameters) {
+      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
+               std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
+    }
+  process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
+}
+
+void EngineBase::Impl::agree_on_plugins() {
+  if (!is_whole_world()) return;
+  process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
 }
 
 }  // namespace gannet

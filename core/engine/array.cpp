@@ -113,8 +113,7 @@ Array Array::on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarTyp
   region->alignment = std::max<uint64_t>(region->tier->alignment_bytes(), 1);
   region->handle = region->tier->allocate(std::max(rounded_up(array.bytes(), region->alignment), region->alignment), name);
   if (void* address = region->tier->address(region->handle)) {
-    array.here_ = at::from_blob(
-        address, {numel}, [region](void*) {}, at::TensorOptions().dtype(dtype));
+    array.here_ = at::from_blob(address, {numel}, [region](void*) {}, at::TensorOptions().dtype(dtype));
     return array;
   }
   array.region_ = std::move(region);

@@ -1,12 +1,14 @@
 // What the program did to the parameters since the engine left them.
 //
-// At the beginning of every training forward, of every step and of every save the engine looks at each parameter: is its storage the
-// one that it was given, has something been written in place (the version counter), is the hook still ours? And at the module: does
-// it have parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each, no allocation.
+// At the beginning of every training forward, of every step and of every save the engine looks at each parameter: is its storage
+// the one that it was given, has something been written in place (the version counter), is the hook still ours? And at the
+// module: does it have parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each,
+// no allocation.
 //
-// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its master,
-// on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's name.
-// Writes through .data() advance no version: where masters are apart from the parameters some elements are compared (Left::sample).
+// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its
+// master, on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's
+// name. Writes through .data() advance no version: where masters are apart from the parameters some elements are compared
+// (Left::sample).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
@@ -58,8 +60,8 @@ bool is_where_it_was_left(const TrainedParameter& parameter) {
          tensor->strides() == at::IntArrayRef(left.strides);
 }
 
-// torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be read as
-// pairs of numbers. It does so by set_(), which advances the version, and the storage is all of the tensor.
+// torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be
+// read as pairs of numbers. It does so by set_(), which advances the version, and the storage is all of the tensor.
 at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor) {
   const at::Tensor value = tensor.detach();
   const auto bytes = static_cast<int64_t>(value.storage().nbytes());
@@ -140,9 +142,10 @@ void EngineBase::Impl::audit() {
         changes.push_back({&range, p, is_replaced});
     }
   if (const std::string name = reducer->restore_hooks(); !name.empty())
-    throw Error(ErrorCode::kOrder,
-                "parameter '" + name + "' has another post-accumulate-gradient hook than this engine's: its gradients go there",
-                "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
+    throw Error(
+        ErrorCode::kOrder,
+        "parameter '" + name + "' has another post-accumulate-gradient hook than this engine's: its gradients go there",
+        "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
   const auto added = newcomers();
   if (changes.empty() && added.empty()) return;
 
@@ -151,14 +154,15 @@ void EngineBase::Impl::audit() {
   for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
   reclaim();
   if (!changes.empty()) {
-    const bool any_replaced = std::any_of(changes.begin(), changes.end(), [](const Change& change) { return change.is_replaced; });
+    const bool any_replaced =
+        std::any_of(changes.begin(), changes.end(), [](const Change& change) { return change.is_replaced; });
     const Change& first = changes.front();
     const std::string more = changes.size() > 1 ? " and " + std::to_string(changes.size() - 1) + " others" : "";
     say_once(any_replaced ? "took in new memory of parameters (torch::load, set_data or to): '" +
                                 first.range->parameters[first.parameter].name + "'" + more +
                                 " train from those values, in the engine's memory and dtype"
-                          : "took in values that the program wrote in place: '" +
-                                first.range->parameters[first.parameter].name + "'" + more);
+                          : "took in values that the program wrote in place: '" + first.range->parameters[first.parameter].name +
+                                "'" + more);
   }
   if (!added.empty()) join_parameters(added);
   settle();
@@ -216,7 +220,8 @@ void EngineBase::Impl::reclaim() {
         parameter.tensor.set_data(residency->tensor(*parameter.resident));
       else
         parameter.tensor.set_data(Range::shaped(
-            parameter.staying.defined() ? parameter.staying : range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
+            parameter.staying.defined() ? parameter.staying : range.param.here().narrow(0, parameter.offset, parameter.numel),
+            parameter));
     }
 }
 
@@ -225,9 +230,10 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
-    is_same = is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl() &&
-              (known_parameters[count].is_trained ||
-               (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_parameters[count].bytes)));
+    is_same =
+        is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl() &&
+        (known_parameters[count].is_trained ||
+         (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_parameters[count].bytes)));
     ++count;
   });
   if (is_same && count == known_parameters.size()) return {};
@@ -245,17 +251,18 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
   std::unordered_set<const void*> seen;
   for (const auto& entry : module->named_parameters()) {
     const void* identity = entry.value().unsafeGetTensorImpl();
-    if (const auto same_name = by_name.find(entry.key()); same_name != by_name.end() && same_name->second != identity &&
-                                                          !trained.contains(identity))
-      throw Error(ErrorCode::kOrder,
-                  "the module's parameter '" + entry.key() +
-                      "' is another tensor than the one that this engine trains under that name (replace_module, register_parameter)",
-                  "make a new engine with initialize()");
+    if (const auto same_name = by_name.find(entry.key());
+        same_name != by_name.end() && same_name->second != identity && !trained.contains(identity))
+      throw Error(
+          ErrorCode::kOrder,
+          "the module's parameter '" + entry.key() +
+              "' is another tensor than the one that this engine trains under that name (replace_module, register_parameter)",
+          "make a new engine with initialize()");
     if (trained.contains(identity) || declined.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
-      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity] ? as_a_file_has_it(entry.key(), frozen)
-                                                                                                    : frozen;
+      const at::Tensor meant =
+          frozen.has_storage() && frozen.storage().nbytes() != known[identity] ? as_a_file_has_it(entry.key(), frozen) : frozen;
       if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));
       continue;
     }

@@ -25,8 +25,9 @@ void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root)
     const at::Tensor indices = part(tensor._indices()), values = part(tensor._values());
     whole = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse), coalesced != 0);
   } else if (tensor.layout() == at::kMkldnn || tensor.layout() == at::kJagged) {
-    throw Error(ErrorCode::kUnsupported, std::string("a buffer of layout ") + c10::str(tensor.layout()) +
-                                             " cannot be sent to other ranks", "keep it dense or sparse (COO, CSR, CSC, BSR, BSC)");
+    throw Error(ErrorCode::kUnsupported,
+                std::string("a buffer of layout ") + c10::str(tensor.layout()) + " cannot be sent to other ranks",
+                "keep it dense or sparse (COO, CSR, CSC, BSR, BSC)");
   } else {
     const bool by_rows = tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr;
     const at::Tensor compressed = part(by_rows ? tensor.crow_indices() : tensor.ccol_indices()),

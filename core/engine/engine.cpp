@@ -65,8 +65,9 @@ void EngineBase::Impl::check_loss(const at::Tensor& loss, const char* call) cons
     throw Error(ErrorCode::kOrder, name + " was called, but there is no optimizer",
                 "add an \"optimizer\" block to the config, or pass one to initialize");
   if (phase == Phase::kIdle)
-    throw Error(ErrorCode::kOrder, training ? name + " was called before forward()" : name + " was called in evaluation mode",
-                training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
+    throw Error(
+        ErrorCode::kOrder, training ? name + " was called before forward()" : name + " was called in evaluation mode",
+        training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
   if (!loss.defined() || loss.numel() != 1)
     throw Error(ErrorCode::kArgument,
                 name + " takes a loss of one element, found " +
@@ -85,10 +86,10 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
   if (device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
     loss_was_finite = std::isfinite(loss.item<double>());
     if (!loss_was_finite && !skips_non_finite) {
-      const std::string what = "the loss of step " + std::to_string(global_steps + 1) + " is " + std::to_string(loss.item<double>());
+      const std::string what =
+          "the loss of step " + std::to_string(global_steps + 1) + " is " + std::to_string(loss.item<double>());
       if (telling) telling->error(global_steps + 1, what);
-      throw Error(ErrorCode::kNonFinite,
-                  what + "; no parameter was changed, and the next micro-batch is the first of its step",
+      throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed, and the next micro-batch is the first of its step",
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
@@ -173,8 +174,8 @@ void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call =
-      impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1, impl.agreed(impl.is_boundary()));
+  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1,
+                                                 impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false, false});
   impl.reducer->end_backward();
@@ -188,7 +189,8 @@ void EngineBase::zero_grad() {
   if (impl.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
     impl.say_once("zero_grad() dropped " + std::to_string(impl.micro_in_step) + " of " +
                   std::to_string(impl.settings().accumulation_steps) + " micro-batches of step " +
-                  std::to_string(impl.global_steps + 1) + ": the next one is the first of its step (the engine clears gradients "
+                  std::to_string(impl.global_steps + 1) +
+                  ": the next one is the first of its step (the engine clears gradients "
                   "itself after each step)");
   if (impl.reducer) {
     impl.forget_gradients();

@@ -1,6 +1,6 @@
-// Whether what every rank has whole is the same on all of them: a hash of each parameter, exchanged every gannet.fingerprint_every
-// steps and at each save. A cosmic ray, a library that writes past its memory, a program that told one rank something else: the first
-// parameter that differs is named.
+// Whether what every rank has whole is the same on all of them: a hash of each parameter, exchanged every
+// gannet.fingerprint_every steps and at each save. A cosmic ray, a library that writes past its memory, a program that told one
+// rank something else: the first parameter that differs is named.
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <torch/nn/module.h>
@@ -56,11 +56,12 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
         first = names[i];
         ranks.push_back(rank);
       }
-  torn = "the ranks have different values of '" + first + "': " + control::name_ranks(ranks) + " and rank 0 (found " + where + ", step " +
-         std::to_string(global_steps) + ")";
-  throw Error(ErrorCode::kMismatch, torn,
-              "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
-              "memory is sound; load_checkpoint() makes them equal again");
+  torn = "the ranks have different values of '" + first + "': " + control::name_ranks(ranks) + " and rank 0 (found " + where +
+         ", step " + std::to_string(global_steps) + ")";
+  throw Error(
+      ErrorCode::kMismatch, torn,
+      "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
+      "memory is sound; load_checkpoint() makes them equal again");
 }
 
 }  // namespace gannet

@@ -108,7 +108,8 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
   for (auto* ranges : {&impl->ranges, &impl->frozen})
     for (Range& range : *ranges)
       for (size_t p = 0; p < range.parameters.size(); ++p)
-        if (!range.parameters[p].is_moved) known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
+        if (!range.parameters[p].is_moved)
+          known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
   for (auto& parameter : impl->module->parameters())
     known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
   for (const at::Tensor& parameter : parameters) {
@@ -152,7 +153,8 @@ void GatheredParameters::State::publish(const Chosen& one) {
   const at::Tensor whole = one.tensor.detach();
   impl->broadcast(whole, *write_from);
   if (!one.range) return;
-  if (impl->reducer && impl->is_replaced(one.range->parameters[one.parameter])) return impl->take_in(*one.range, one.parameter, true);
+  if (impl->reducer && impl->is_replaced(one.range->parameters[one.parameter]))
+    return impl->take_in(*one.range, one.parameter, true);
   Range& range = *one.range;
   for (const Part& part : range.parts) {
     if (part.tensor != one.parameter) continue;

@@ -35,7 +35,9 @@ double& hyperparameter(Group& group, const std::string& name) {
 const std::string& OptimizerHandle::Group::name() const { return Locked(engine_)->groups[index_].name; }
 std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { return Locked(engine_)->groups[index_].hyper_names; }
 const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return Locked(engine_)->groups[index_].parameters; }
-double OptimizerHandle::Group::get(const std::string& name) const { return hyperparameter(Locked(engine_)->groups[index_], name); }
+double OptimizerHandle::Group::get(const std::string& name) const {
+  return hyperparameter(Locked(engine_)->groups[index_], name);
+}
 void OptimizerHandle::Group::set(const std::string& name, double value) {
   if (!std::isfinite(value))
     throw Error(ErrorCode::kArgument, "'" + name + "' was set to " + std::to_string(value) + ": it is a finite number");

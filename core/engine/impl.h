@@ -79,7 +79,7 @@ struct EngineBase::Impl {
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
-  std::deque<Range> ranges;  // parameters that join later have ranges of their own: the others stay where they are
+  std::deque<Range> ranges;            // parameters that join later have ranges of their own: the others stay where they are
   std::deque<Range> frozen;            // parameters that are not trained and are sharded all the same: no masters, no gradients
   std::unique_ptr<Gatherer> gatherer;  // ZeRO stage 3 on several ranks, with residency
   std::unique_ptr<zero::Residency> residency;
@@ -116,12 +116,12 @@ struct EngineBase::Impl {
     bool is_trained;
     size_t bytes;  // of its storage: torch::load puts another one under it
   };
-  std::vector<KnownParameter> known_parameters;            // of the module, in its order, tied ones as often as they are registered
-  std::unordered_map<const void*, size_t> given_group;     // of each parameter that initialize was given, trained or frozen
-  bool groups_are_given = false;                           // by the program: a new parameter is in none of them
-  std::unordered_set<const void*> declined;                // require a gradient and are in no group: said, and left alone
-  uint64_t written_hash = 0;                               // of the values that were taken in since the last step
-  std::set<std::string> said;                              // what is said once
+  std::vector<KnownParameter> known_parameters;         // of the module, in its order, tied ones as often as they are registered
+  std::unordered_map<const void*, size_t> given_group;  // of each parameter that initialize was given, trained or frozen
+  bool groups_are_given = false;                        // by the program: a new parameter is in none of them
+  std::unordered_set<const void*> declined;             // require a gradient and are in no group: said, and left alone
+  uint64_t written_hash = 0;                            // of the values that were taken in since the last step
+  std::set<std::string> said;                           // what is said once
 
   // ---- what all ranks must agree on in every step (agreed.cpp)
   std::unique_ptr<control::Facts> facts;
@@ -131,7 +131,7 @@ struct EngineBase::Impl {
   } fact_rows{};
   int64_t caught_errors = 0;  // steps that began again because forward, backward or step threw
 
-  int64_t micro_in_step = 0;          // micro-batches that ended since the last boundary
+  int64_t micro_in_step = 0;           // micro-batches that ended since the last boundary
   int64_t accumulation_from_next = 0;  // gradient_accumulation_steps of the next step; 0: as now
   int64_t micro_steps = 0;
   int64_t global_steps = 0;
@@ -199,7 +199,7 @@ struct EngineBase::Impl {
   void agree_on_plugins();
 
   // ---- audit.cpp, join.cpp: what the program did to the parameters since the engine left them
-  void audit();   // takes in what can be, throws what was done otherwise; every rank calls it
+  void audit();  // takes in what can be, throws what was done otherwise; every rank calls it
   void know_module();
   void settle();  // the engine leaves the parameters as they are now
   void take_in(Range& range, size_t parameter, bool is_replaced);

@@ -253,10 +253,12 @@ void EngineBase::Impl::refuse_trained_elsewhere() const {
   for (const auto& entry : module->named_parameters()) {
     const std::string owner = Ownership::owner_of(entry.value());
     if (owner.empty() || (settings().zero.stage < 3 && (!dtype || *dtype == entry.value().scalar_type()))) continue;
-    throw Error(ErrorCode::kOrder,
-                "parameter '" + entry.key() + "' is trained by " + owner + ", and an engine for inference in another dtype or at ZeRO "
-                "stage 3 would take it over",
-                "evaluate with the engine that trains (engine->eval()), give the same precision at a stage below 3, or end that engine");
+    throw Error(
+        ErrorCode::kOrder,
+        "parameter '" + entry.key() + "' is trained by " + owner +
+            ", and an engine for inference in another dtype or at ZeRO "
+            "stage 3 would take it over",
+        "evaluate with the engine that trains (engine->eval()), give the same precision at a stage below 3, or end that engine");
   }
 }
 
@@ -278,10 +280,10 @@ void EngineBase::Impl::create_states() {
   else if (settings().bf16.enabled)
     reduction.communication_dtype = at::kBFloat16;
   const double world = comm->size();
-  const bool is_fp16_wire = reduction.communication_dtype ? *reduction.communication_dtype == at::kHalf
-                                                          : std::any_of(ranges.begin(), ranges.end(), [](const Range& range) {
-                                                              return range.grad_dtype == at::kHalf;
-                                                            });
+  const bool is_fp16_wire =
+      reduction.communication_dtype
+          ? *reduction.communication_dtype == at::kHalf
+          : std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.grad_dtype == at::kHalf; });
   if (settings().gradient_sum) {
     reduction.post_factor = 1.0;
   } else if (settings().prescale_gradients) {
@@ -346,45 +348,6 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
       log_warning("scheduler '" + settings().scheduler.type +
                   "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
   }
-}
-
-// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
-bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
-
-namespace {
-
-// Paths, ports, devices and what a rank prints.
-bool may_differ(const std::string& path) {
-  static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file", "port", "interface", "log_level", "level"};
-  const std::string last = path.substr(path.rfind('/') + 1);
-  return path.starts_with("/accelerator") || path.starts_with("/comm/") || path.starts_with("/plugins") ||
-         path.starts_with("/dump_state") || std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
-}
-
-}  // namespace
-
-// What must be the same on every rank for their sums to mean anything.
-void EngineBase::Impl::agree_on_model() {
-  if (!is_whole_world()) return;
-  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " +
-                      std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " +
-                      std::to_string(settings().micro_batch_size) + ", accumulation " +
-                      std::to_string(settings().accumulation_steps) + (monitor::is_wanted(settings()) ? ", with a monitor" : "") +
-                      "\n";
-  // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
-  for (const auto& entry : resolved.effective)
-    if (!may_differ(entry.path)) model += entry.path + " = " + entry.value.to_json() + "\n";
-  for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) {
-      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
-               std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
-    }
-  process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
-}
-
-void EngineBase::Impl::agree_on_plugins() {
-  if (!is_whole_world()) return;
-  process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
 }
 
 std::string EngineBase::plugin_table() const {

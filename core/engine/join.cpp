@@ -1,5 +1,5 @@
-// Parameters that were frozen or did not exist when the engine was made, and train from now on: each joins a range of its own, behind
-// the others, whose memory, states and gradients stay as they are.
+// Parameters that were frozen or did not exist when the engine was made, and train from now on: each joins a range of its own,
+// behind the others, whose memory, states and gradients stay as they are.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
@@ -32,7 +32,8 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   int64_t off_the_drive = 0;
   std::vector<std::string> joined;
   for (const auto& [name, tensor] : added) {
-    if (!tensor.requires_grad() || declined.contains(tensor.unsafeGetTensorImpl())) {  // a new layer's, frozen: placed and no more
+    if (!tensor.requires_grad() ||
+        declined.contains(tensor.unsafeGetTensorImpl())) {  // a new layer's, frozen: placed and no more
       place_untrained(tensor);
       broadcast(tensor.detach());
       continue;
@@ -59,8 +60,8 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   ownership->claim(owned());
   if (!joined.empty()) {
     if (comm->rank() == 0)
-      log_info("training from step " + std::to_string(global_steps + 1) + " on, as they require a gradient by now: " +
-               some_of(joined));
+      log_info("training from step " + std::to_string(global_steps + 1) +
+               " on, as they require a gradient by now: " + some_of(joined));
   }
 }
 

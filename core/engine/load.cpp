@@ -10,8 +10,8 @@
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
-#include "tensor/torch_errors.h"
 #include "engine/saved_names.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {

@@ -5,8 +5,8 @@
 //   mine.claim(parameters);   // an engine whose parameters are all among them loses its module to this one
 //   mine.lost();              // "" while the parameters are this engine's
 //
-// Two engines may share parameters that only one of them trains. An engine that lost its module says so in its next call, and takes
-// nothing away from its successor when it ends.
+// Two engines may share parameters that only one of them trains. An engine that lost its module says so in its next call, and
+// takes nothing away from its successor when it ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -48,9 +48,7 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
 }
 
 // What flat buffers hold of it.
-at::Tensor real_view(const at::Tensor& tensor) {
-  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-}
+at::Tensor real_view(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor; }
 
 std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
   if (options.optimizer) {  // the program's own optimizer says which parameters it steps
@@ -109,8 +107,8 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
 }
 
 TrainedParameter EngineBase::Impl::admit(const std::string& name, const at::Tensor& tensor) const {
-  const bool can_be_trained = tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat ||
-                              tensor.scalar_type() == at::kComplexDouble;
+  const bool can_be_trained =
+      tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
   if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)
     throw Error(ErrorCode::kArgument,
                 "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
@@ -135,63 +133,6 @@ Range& EngineBase::Impl::range_for(size_t group, const TrainedParameter& paramet
   // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
   if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
   return range;
-}
-
-// Two parameters in one memory would part when each gets a place of its own in the flat buffers.
-void EngineBase::Impl::refuse_shared_memory() const {
-  struct Extent {
-    const char *begin, *end;
-    const std::string* name;
-  };
-  std::vector<Extent> extents;
-  for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) {
-      const at::Tensor& tensor = parameter.tensor;
-      const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-      if (zero::is_watched(storage) || storage->data() == nullptr) continue;
-      int64_t last = 0;
-      for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-      const auto* const begin = static_cast<const char*>(storage->data()) + tensor.storage_offset() * tensor.element_size();
-      extents.push_back({begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size()), &parameter.name});
-    }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
-  for (size_t i = 1; i < extents.size(); ++i)
-    if (extents[i].begin < extents[i - 1].end)
-      throw Error(ErrorCode::kArgument,
-                  "parameters '" + *extents[i - 1].name + "' and '" + *extents[i].name +
-                      "' share memory (one is a view of the other), and an update of each alone would part them",
-                  "register one tensor under both names (tied), or register one and make the view in forward");
-
-  // Who else holds the memory would see the values of today for ever: the parameter moves into the flat buffers.
-  std::unordered_map<const c10::StorageImpl*, size_t> holders;
-  std::unordered_map<const c10::StorageImpl*, std::string> buffers;
-  std::unordered_set<const void*> seen;
-  const auto count = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.has_storage() && seen.insert(tensor.unsafeGetTensorImpl()).second)
-      ++holders[tensor.storage().unsafeGetStorageImpl()];
-  };
-  for (const auto& tensor : module->parameters()) count(tensor);
-  for (const auto& entry : module->named_buffers()) {
-    count(entry.value());
-    if (entry.value().defined() && entry.value().has_storage())
-      buffers.emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
-  }
-  for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) count(parameter.tensor);
-  for (const auto& range : ranges)
-    for (const auto& parameter : range.parameters) {
-      const c10::StorageImpl* const storage = parameter.tensor.storage().unsafeGetStorageImpl();
-      if (zero::is_watched(storage) || !Ownership::owner_of(parameter.tensor).empty()) continue;
-      const auto buffer = buffers.find(storage);
-      const bool is_held = static_cast<size_t>(parameter.tensor.storage().use_count()) > holders[storage];
-      if (buffer != buffers.end() || is_held)
-        throw Error(ErrorCode::kArgument,
-                    "the memory of parameter '" + parameter.name + "' is also that of " +
-                        (buffer != buffers.end() ? "buffer '" + buffer->second + "'" : std::string("another tensor")) +
-                        " (a view or a detach() made before initialize(), or a loss that still holds its graph): it would keep the values of "
-                        "today while the parameter trains elsewhere",
-                    "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go");
-    }
 }
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
@@ -368,8 +309,8 @@ void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& 
 void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = settings().zero;
-  const bool is_small = parameter.numel <= zero.param_persistence_threshold &&
-                        staying_numel + parameter.numel <= zero.model_persistence_threshold;
+  const bool is_small =
+      parameter.numel <= zero.param_persistence_threshold && staying_numel + parameter.numel <= zero.model_persistence_threshold;
   if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
     staying_numel += parameter.numel;
     parameter.staying = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);

@@ -71,8 +71,13 @@ std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, con
       const int64_t begin = static_cast<int64_t>(piece.segments[s].offset),
                     numel = static_cast<int64_t>(piece.segments[last].offset + piece.segments[last].numel) - begin;
       const int64_t own = piece.place.own + begin;
-      Piece& part = kept.emplace_back(Piece{flat.narrow(0, begin, numel), {piece.place.offset + begin, own, numel}, piece.stretch,
-                                            piece.segments[s].tensor_id, nullptr, 0, segments_in(range, own, numel)});
+      Piece& part = kept.emplace_back(Piece{flat.narrow(0, begin, numel),
+                                            {piece.place.offset + begin, own, numel},
+                                            piece.stretch,
+                                            piece.segments[s].tensor_id,
+                                            nullptr,
+                                            0,
+                                            segments_in(range, own, numel)});
       part.segment_count = part.own_segments.size();
       part.lag = lag;
       s = last;

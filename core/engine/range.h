@@ -34,10 +34,10 @@ struct TrainedParameter {
   // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
   struct Left {
     const c10::StorageImpl* storage = nullptr;
-    int64_t offset = 0;             // in it, elements
-    std::vector<int64_t> strides;   // of `tensor`
-    uint32_t version = 0;           // advanced by every write in place but those through .data()
-    uint64_t sample = 0;            // of some elements, where the program's values are not the masters themselves
+    int64_t offset = 0;            // in it, elements
+    std::vector<int64_t> strides;  // of `tensor`
+    uint32_t version = 0;          // advanced by every write in place but those through .data()
+    uint64_t sample = 0;           // of some elements, where the program's values are not the masters themselves
   } left;
   // Where parameters are sharded: it comes and goes under this number (zero/residency.h), or is small and stays, padded, here.
   std::optional<size_t> resident;

@@ -197,7 +197,8 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     ++place.arrivals;
     is_late = current_.reduce && place.bucket < next_bucket_;
     const Range& range = ranges_[place.range];
-    if (!is_late && range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+    if (!is_late && range.shards_gradients() && !bucket.gathered.defined())
+      bucket.gathered = take_buffer(bucket, range.grad_dtype);
   }
   {
     std::optional<at::NoGradGuard> no_grad;

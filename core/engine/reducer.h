@@ -12,8 +12,8 @@
 // Gradients kept in host memory go there from where they are made: from the bucket, or on one rank from autograd's tensor.
 //
 // A gradient belongs to the backward that made it. begin_backward() marks the calling thread's state, which LibTorch carries into
-// the threads and the nested (re-entrant) passes of that backward; a hook that fires without the mark leaves `.grad` where autograd
-// put it, and leftover() names it.
+// the threads and the nested (re-entrant) passes of that backward; a hook that fires without the mark leaves `.grad` where
+// autograd put it, and leftover() names it.
 //
 // Re-entrant checkpointing delivers several gradients of one parameter in one backward. How many is learned in the first one that
 // is reduced: where the whole gradient has memory anyway its buckets are sent at its end. A gradient that still comes behind its
@@ -57,7 +57,8 @@ class Reducer {
 
   // A range that was added behind the others: its parameters have joined. Legal between two backwards, gradients held or not.
   void add_range(size_t range);
-  // Every parameter that has no hook, or this engine's, has this engine's when it returns. The first that has another's: its name.
+  // Every parameter that has no hook, or this engine's, has this engine's when it returns. The first that has another's: its
+  // name.
   std::string restore_hooks();
 
   // What a thread carries while this engine's backward runs on it. The scope of EngineBase::scale() outlives the call.
@@ -89,7 +90,8 @@ class Reducer {
   void forget();  // the next gradient of each parameter is the first
 
   // The first parameter whose `.grad` holds values that are not this engine's; "" when there is none. A gradient of zeros, as
-  // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph backward.
+  // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph
+  // backward.
   std::string leftover(bool kept);
   // Whether the parameter received a gradient in this step, on this rank.
   bool has_come(const Range& range, size_t parameter) const;
@@ -103,11 +105,11 @@ class Reducer {
   struct Slot {  // where the gradient of one parameter goes
     size_t range, parameter, bucket;
     std::vector<Place> places;
-    bool has_arrived = false;  // sharded gradients: it lies in the bucket
-    bool has_come = false;     // in this step
-    bool is_foreign = false;   // another backward's gradient was added to `.grad`
-    uint32_t arrivals = 0;     // in this backward
-    uint32_t expected = 1;     // the most that one backward has brought
+    bool has_arrived = false;                                 // sharded gradients: it lies in the bucket
+    bool has_come = false;                                    // in this step
+    bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
+    uint32_t arrivals = 0;                                    // in this backward
+    uint32_t expected = 1;                                    // the most that one backward has brought
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
   };
   struct Bucket {
@@ -117,12 +119,12 @@ class Reducer {
     int64_t offset = 0, numel = 0;                  // elements of the flat buffer
     zero::Shard shard;                              // this rank's
     std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
-    size_t awaited = 0;   // gradients that this backward has still to bring
-    size_t expected = 0;  // the sum over its slots
-    at::Tensor gathered;   // sharded gradients: [>= numel] of the running backward
-    at::Tensor cast;       // [>= numel] communication dtype, where it differs
-    at::Tensor arriving;   // [shard] of what comes, where that is not its last place
-    bool has_sum = false;  // sharded gradients: this rank's shard holds an earlier backward's sum
+    size_t awaited = 0;                             // gradients that this backward has still to bring
+    size_t expected = 0;                            // the sum over its slots
+    at::Tensor gathered;                            // sharded gradients: [>= numel] of the running backward
+    at::Tensor cast;                                // [>= numel] communication dtype, where it differs
+    at::Tensor arriving;                            // [shard] of what comes, where that is not its last place
+    bool has_sum = false;                           // sharded gradients: this rank's shard holds an earlier backward's sum
     Work work;
     Timers::Clock::time_point sent{};  // while it is traced
   };
@@ -171,11 +173,11 @@ class Reducer {
   int64_t largest_bucket_ = 0;
   std::mutex mutex_;  // devices' autograd threads call hooks side by side
   std::shared_ptr<Mark> mark_ = std::make_shared<Mark>();
-  std::optional<c10::DebugInfoGuard> marked_;                  // from begin_backward to end_backward, on the calling thread
-  std::vector<std::pair<size_t, at::Tensor>> leftovers_;       // [slot] `.grad` of others, while a backward of ours runs
-  std::map<size_t, at::Tensor> late_;                          // [bucket] its gradients that came behind it, [numel] grad_dtype
+  std::optional<c10::DebugInfoGuard> marked_;             // from begin_backward to end_backward, on the calling thread
+  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] `.grad` of others, while a backward of ours runs
+  std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype
   uint64_t late_buckets_ = 0;
-  bool holds_buckets_ = false;                                 // this backward's are sent at its end
+  bool holds_buckets_ = false;  // this backward's are sent at its end
   bool has_learned_ = false;
 };
 

@@ -19,9 +19,9 @@
 #include "control/world.h"
 #include "engine/impl.h"
 #include "engine/inventory.h"
-#include "tensor/torch_errors.h"
 #include "exchange/pt_writer.h"
 #include "exchange/state_dict.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {

@@ -1,8 +1,8 @@
 // EngineBase::scale(): a backward that the program calls itself, and that is the engine's all the same.
 //
-// What scale() returns has a node of ours as its root. It is the first of its graph to run: it begins the engine's backward, and a
-// callback of that graph ends it. The mark that makes gradients the engine's (reducer.h) is on the thread from scale() to that end,
-// for LibTorch takes a thread's state along when a backward begins, before any node runs.
+// What scale() returns has a node of ours as its root. It is the first of its graph to run: it begins the engine's backward, and
+// a callback of that graph ends it. The mark that makes gradients the engine's (reducer.h) is on the thread from scale() to that
+// end, for LibTorch takes a thread's state along when a backward begins, before any node runs.
 #include <gannet/engine.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -40,7 +40,8 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
     const auto held = ticket->engine.lock();
     EngineBase::Impl& impl = alive(held);
     if (!impl.running)
-      throw Error(ErrorCode::kOrder, "the loss that scale() returned has been given up: step() or zero_grad() came before its backward",
+      throw Error(ErrorCode::kOrder,
+                  "the loss that scale() returned has been given up: step() or zero_grad() came before its backward",
                   "call scale() again in the micro-batch whose backward it is");
     if (!impl.running->has_begun) {
       impl.begin_backward(ticket->loss, ticket->options, /*is_marked=*/true);

@@ -48,7 +48,8 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
     throw;
   } catch (const Error& error) {
     throw Error(error.code(),
-                error.message() + " (after step " + std::to_string(step) + " had been taken: the parameters are whole)", error.next_step());
+                error.message() + " (after step " + std::to_string(step) + " had been taken: the parameters are whole)",
+                error.next_step());
   }
 }
 
@@ -109,29 +110,31 @@ StepResult EngineBase::step() {
     if (call) call->fail();
     const std::string what = message_of_current_exception();
     if (impl.global_steps > steps && impl.torn.empty()) rethrow_after_step(impl.global_steps);
-    if (is_updating)
-      impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
+    if (is_updating) impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
     if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
     impl.restart_step();
     rethrow_as_ours("step");
   }
 }
 
-// A step is a transaction: an exception before the update leaves the parameters as they were, one inside it leaves them undefined.
+// A step is a transaction: an exception before the update leaves the parameters as they were, one inside it leaves them
+// undefined.
 StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call, bool& is_updating) {
   audit();
   if (const std::string name = reducer->leftover(keeps_user_grads); !name.empty())
-    throw Error(ErrorCode::kOrder,
-                "step() found a gradient in `.grad` of '" + name +
-                    "' that this engine's backward did not make: of a loss.backward(), of another engine's backward, or set by hand",
-                "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
-                "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
+    throw Error(
+        ErrorCode::kOrder,
+        "step() found a gradient in `.grad` of '" + name +
+            "' that this engine's backward did not make: of a loss.backward(), of another engine's backward, or set by hand",
+        "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
+        "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
   call.emplace(process_group->world()->watch(), *comm, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
                &agreed(/*is_boundary=*/true));
   if (const std::string held = residency ? residency->held() : ""; !held.empty())
-    throw Error(ErrorCode::kOrder,
-                "step() was called while a zero::GatheredParameters guard holds '" + held + "': the guard would keep its old value",
-                "end the guard before step()");
+    throw Error(
+        ErrorCode::kOrder,
+        "step() was called while a zero::GatheredParameters guard holds '" + held + "': the guard would keep its old value",
+        "end the guard before step()");
   phase = Phase::kIdle;
   disarm();
   StepResult result{true, true, ""};
@@ -157,7 +160,8 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
         auto& parameter = range.parameters[p];
         if (is_skipped(range, p))
           ++parameter.lag;
-        else if (!parameter.tensor.is_inference())  // a graph that saved the old values says so in backward, as torch.optim's does
+        else if (!parameter.tensor
+                      .is_inference())  // a graph that saved the old values says so in backward, as torch.optim's does
           parameter.tensor.unsafeGetTensorImpl()->bump_version();
       }
     ++applied_steps;
@@ -181,8 +185,7 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
   global_samples += settings().train_batch_size;
   start_next_step();
   timed.reset();
-  if (settings().fingerprint_every > 0 && global_steps % settings().fingerprint_every == 0)
-    compare_fingerprints("after a step");
+  if (settings().fingerprint_every > 0 && global_steps % settings().fingerprint_every == 0) compare_fingerprints("after a step");
   if (profiling && profiling->tell()) profiling.reset();
   tell(result, used);
   return result;
@@ -223,8 +226,8 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   return {std::sqrt(squares) * scale, finite};
 }
 
-// Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here, since
-// they have the same sum of squares.
+// Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
+// since they have the same sum of squares.
 double EngineBase::Impl::norm_of_large() {
   const auto over_ranks = [this](double value, gannet_reduce_op op) {
     if (ranges[0].is_sharded()) comm->all_reduce(&value, 1, GANNET_FLOAT64, op).wait();
@@ -327,7 +330,8 @@ std::vector<Scheduler::Value> EngineBase::Impl::schedule_at(int64_t position) {
     else
       value = scheduler->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base_lr);
     if (value.lr && !std::isfinite(*value.lr))
-      throw Error(ErrorCode::kArgument, "the schedule's learning rate at position " + std::to_string(position) + " is " + std::to_string(*value.lr),
+      throw Error(ErrorCode::kArgument,
+                  "the schedule's learning rate at position " + std::to_string(position) + " is " + std::to_string(*value.lr),
                   "a learning rate is a finite number");
   }
   return values;

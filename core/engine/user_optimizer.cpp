@@ -44,7 +44,8 @@ void EngineBase::Impl::return_user_optimizer() noexcept try {
   std::unordered_map<const void*, at::Tensor> parameter_of;
   for (const auto& range : ranges)
     if (range.has_master_copy())
-      for (const auto& parameter : range.parameters) parameter_of.emplace(range.whole_master(parameter).data_ptr(), parameter.tensor);
+      for (const auto& parameter : range.parameters)
+        parameter_of.emplace(range.whole_master(parameter).data_ptr(), parameter.tensor);
   auto& states = user_optimizer->state();
   for (auto& group : user_optimizer->param_groups())
     for (auto& tensor : group.params()) {

@@ -2,8 +2,8 @@
 //
 //   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied ones as often as they are registered
 //
-// LibTorch's own accessors build a dictionary of copies and names for each call. Its members are private, and stable since 1.5: an
-// explicit instantiation may name them (the C++ standard, [temp.spec]/6).
+// LibTorch's own accessors build a dictionary of copies and names for each call. Its members are private, and stable since 1.5:
+// an explicit instantiation may name them (the C++ standard, [temp.spec]/6).
 #pragma once
 
 #include <torch/nn/module.h>

@@ -24,8 +24,8 @@ class Trace {
   void set_following(Trace* following) { following_ = following; }
 
   void forget();  // the parameters are others by now: the order is recorded again
-  void begin();  // the stretch begins anew
-  void end();    // what was recorded is the order from now on
+  void begin();   // the stretch begins anew
+  void end();     // what was recorded is the order from now on
   // The next use. False where the recorded order had another one here, or had ended: it is recorded anew from here on.
   bool use(size_t parameter);
   // Elements that are used before the parameter is used again; kNever where it is not, or nobody knows.

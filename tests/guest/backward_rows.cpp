@@ -93,7 +93,8 @@ ROW(an_auxiliary_backward_between, "found a gradient in `.grad` of 'first.weight
   const at::Tensor loss = t->forward(t->next++);
   const at::Tensor aux = model->features(Trainer::batch(90, 0, 1).first).to(at::kFloat).pow(2).mean();
   t->backward(loss);
-  if (side.setting.is_sharded && !side.is_plain) throw gannet::Error(gannet::ErrorCode::kOrder, "parameter '': found a gradient in `.grad` of 'first.weight'");
+  if (side.setting.is_sharded && !side.is_plain)
+    throw gannet::Error(gannet::ErrorCode::kOrder, "parameter '': found a gradient in `.grad` of 'first.weight'");
   aux.backward();
   t->step();
 }
@@ -250,7 +251,9 @@ ROW(noise_on_gradients, "") {
   auto t = side.trainer();
   for (int step = 0; step < 3; ++step) {
     t->backward(t->forward(t->next++));
-    t->each_gradient([](at::Tensor& gradient) { gradient.add_(at::arange(gradient.numel()).view(gradient.sizes()).to(gradient.scalar_type()), 1e-3); });
+    t->each_gradient([](at::Tensor& gradient) {
+      gradient.add_(at::arange(gradient.numel()).view(gradient.sizes()).to(gradient.scalar_type()), 1e-3);
+    });
     t->step();
   }
 }
@@ -260,7 +263,9 @@ ROW(masked_gradients, "") {
   for (int step = 0; step < 3; ++step) {
     t->micro_batch();
     t->backward(t->forward(t->next++));
-    t->each_gradient([](at::Tensor& gradient) { gradient.mul_((at::arange(gradient.numel()).view(gradient.sizes()) % 3 != 0).to(gradient.scalar_type())); });
+    t->each_gradient([](at::Tensor& gradient) {
+      gradient.mul_((at::arange(gradient.numel()).view(gradient.sizes()) % 3 != 0).to(gradient.scalar_type()));
+    });
     t->step();
   }
 }
@@ -296,12 +301,14 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
     static thread_local std::function<at::Tensor(const at::Tensor&)> one;
     return one;
   }
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& body) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const std::function<at::Tensor(const at::Tensor&)>& body) {
     context->save_for_backward({x});
     block() = body;
     return body(x);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     torch::AutoGradMode grad(true);
     const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
     const at::Tensor out = block()(x);
@@ -316,7 +323,8 @@ struct Repeats : Net {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
     at::Tensor h = features(x);
     for (int i = 0; i < uses; ++i)
-      h = Reentrant::apply(h, std::function<at::Tensor(const at::Tensor&)>([this](const at::Tensor& in) { return torch::tanh(block(in)); }));
+      h = Reentrant::apply(
+          h, std::function<at::Tensor(const at::Tensor&)>([this](const at::Tensor& in) { return torch::tanh(block(in)); }));
     return torch::mse_loss(second(h).to(y.scalar_type()), y);
   }
   int uses = kUses;

@@ -1,5 +1,5 @@
-// A plugin that fails at its n-th call, for every n: the engine is at a step's beginning or says that it is torn, and a load of the
-// checkpoint resumes bitwise. The faults are put into the tables of the real plugins, in memory.
+// A plugin that fails at its n-th call, for every n: the engine is at a step's beginning or says that it is torn, and a load of
+// the checkpoint resumes bitwise. The faults are put into the tables of the real plugins, in memory.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,7 +73,8 @@ void put_faults(const std::string& kind, gannet::EngineBase::Impl& impl) {
     table.read = [](void* self, void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work, gannet_error* error) {
       return faults.now() ? faults.failed(error) : offload.read(self, region, offset, buffer, bytes, work, error);
     };
-    table.write = [](void* self, void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work, gannet_error* error) {
+    table.write = [](void* self, void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work,
+                     gannet_error* error) {
       return faults.now() ? faults.failed(error) : offload.write(self, region, offset, buffer, bytes, work, error);
     };
     table.work_wait = [](void* self, void* work, gannet_error* error) {
@@ -153,14 +154,16 @@ RANK_BODY(every_call_fails_once) {
       contains(message_of([&, x = x, y = y] { engine->forward(x, y); }), "load_checkpoint()");
       ++torn;
     } else {
-      expect(torch::equal(parameters_of(*engine), before), "call " + std::to_string(n) + ": the parameters are those of the step's beginning");
+      expect(torch::equal(parameters_of(*engine), before),
+             "call " + std::to_string(n) + ": the parameters are those of the step's beginning");
       ++begun;
     }
     engine->load_checkpoint(folder + "/checkpoint");
     for (int64_t index = 2; index < 8; ++index) micro_batch(index);
     expect(torch::equal(parameters_of(*engine), expected), "call " + std::to_string(n) + ": resumed bitwise");
   }
-  std::cout << kind << " stage " << stage << ": " << calls << " calls, torn " << torn << ", at a beginning " << begun << std::endl;
+  std::cout << kind << " stage " << stage << ": " << calls << " calls, torn " << torn << ", at a beginning " << begun
+            << std::endl;
 }
 
 void play(const std::string& kind, int count, const std::vector<int>& stages) {

@@ -1,5 +1,5 @@
-// Programs made of habits that meet one another: 3 to 8 moves under a seed, run by both sides. What fails is shrunk to the shortest
-// program that still does.
+// Programs made of habits that meet one another: 3 to 8 moves under a seed, run by both sides. What fails is shrunk to the
+// shortest program that still does.
 //
 // PROGRAMS, FIRST_SEED and STAGES in the environment choose; a failure prints the moves and the command that repeats them.
 #include <gmock/gmock.h>
@@ -60,11 +60,20 @@ void ignoring_non_finite(const Body& body) {
 const Move kMoves[] = {
     {"train", [](Play& p, int64_t) { p.t->train(1); }},
     {"micro-batch", [](Play& p, int64_t) { p.t->micro_batch(); }},
-    {"clamp", [](Play& p, int64_t i) { torch::NoGradGuard no_grad; p.parameter(i).clamp_(-0.2, 0.2); }},
+    {"clamp",
+     [](Play& p, int64_t i) {
+       torch::NoGradGuard no_grad;
+       p.parameter(i).clamp_(-0.2, 0.2);
+     }},
     {"clamp through data", [](Play& p, int64_t i) { p.parameter(i).data().clamp_(-0.1, 0.1); }},
-    {"scale all", [](Play& p, int64_t) { torch::NoGradGuard no_grad; for (auto& q : p.model->parameters()) q.mul_(0.9); }},
+    {"scale all",
+     [](Play& p, int64_t) {
+       torch::NoGradGuard no_grad;
+       for (auto& q : p.model->parameters()) q.mul_(0.9);
+     }},
     {"set_data", [](Play& p, int64_t i) { p.parameter(i).set_data(at::full_like(p.parameter(i), 0.05)); }},
-    {"torch::load", [](Play& p, int64_t) {
+    {"torch::load",
+     [](Play& p, int64_t) {
        auto other = make<Net>(7);
        std::ostringstream out;
        torch::serialize::OutputArchive archive;
@@ -73,18 +82,30 @@ const Move kMoves[] = {
        std::istringstream in(out.str());
        torch::load(p.model, in);
      }},
-    {"to double and back", [](Play& p, int64_t) { p.model->to(at::kDouble); p.model->to(at::kFloat); }},
-    {"freeze", [](Play& p, int64_t i) { if (i != 3) p.parameter(i).requires_grad_(false); }},
-    {"thaw all", [](Play& p, int64_t) { for (auto& q : p.model->parameters()) q.requires_grad_(true); }},
+    {"to double and back",
+     [](Play& p, int64_t) {
+       p.model->to(at::kDouble);
+       p.model->to(at::kFloat);
+     }},
+    {"freeze",
+     [](Play& p, int64_t i) {
+       if (i != 3) p.parameter(i).requires_grad_(false);
+     }},
+    {"thaw all",
+     [](Play& p, int64_t) {
+       for (auto& q : p.model->parameters()) q.requires_grad_(true);
+     }},
     {"engine zero_grad", [](Play& p, int64_t) { p.t->zero_grad(); }},
     {"batch size", [](Play& p, int64_t i) { p.t->set_accumulation(i + 1); }},
     {"rate", [](Play& p, int64_t i) { p.t->set_lr(0.01 * static_cast<double>(i + 1)); }},
-    {"nan", [](Play& p, int64_t) {
+    {"nan",
+     [](Play& p, int64_t) {
        p.model->is_poisoned = true;
        ignoring_non_finite([&] { p.t->micro_batch(); });
        p.model->is_poisoned = false;
      }},
-    {"exception in backward", [](Play& p, int64_t) {
+    {"exception in backward",
+     [](Play& p, int64_t) {
        if (!p.parameter(2).requires_grad()) return;
        *p.fails = true;
        try {
@@ -94,45 +115,68 @@ const Move kMoves[] = {
        }
        *p.fails = false;
      }},
-    {"scale", [](Play& p, int64_t) { p.t->scale(p.t->forward(p.t->next++)).backward(); p.t->step(); }},
-    {"several roots", [](Play& p, int64_t) {
+    {"scale",
+     [](Play& p, int64_t) {
+       p.t->scale(p.t->forward(p.t->next++)).backward();
+       p.t->step();
+     }},
+    {"several roots",
+     [](Play& p, int64_t) {
        const at::Tensor a = p.t->forward(p.t->next++), b = p.t->forward(p.t->next++);
        torch::autograd::backward({p.t->scale(a), p.t->scale(b)}, {});
        p.t->step();
      }},
-    {"two backwards", [](Play& p, int64_t) { p.t->backward(p.t->forward(p.t->next++)); p.t->backward(p.t->forward(p.t->next++)); p.t->step(); }},
-    {"write before step", [](Play& p, int64_t i) {
+    {"two backwards",
+     [](Play& p, int64_t) {
        p.t->backward(p.t->forward(p.t->next++));
-       { torch::NoGradGuard no_grad; p.parameter(i).mul_(0.5); }
+       p.t->backward(p.t->forward(p.t->next++));
        p.t->step();
      }},
-    {"clip by hand", [](Play& p, int64_t) {
+    {"write before step",
+     [](Play& p, int64_t i) {
+       p.t->backward(p.t->forward(p.t->next++));
+       {
+         torch::NoGradGuard no_grad;
+         p.parameter(i).mul_(0.5);
+       }
+       p.t->step();
+     }},
+    {"clip by hand",
+     [](Play& p, int64_t) {
        p.t->set_boundary(true);
        p.t->backward(p.t->forward(p.t->next++));
        p.t->each_gradient([](at::Tensor& gradient) { gradient.clamp_(-0.05, 0.05); });
        p.t->step();
        p.t->set_boundary(std::nullopt);
      }},
-    {"auxiliary backward, cleared", [](Play& p, int64_t) {
+    {"auxiliary backward, cleared",
+     [](Play& p, int64_t) {
        if (p.side.setting.stage > 3) return;
        const bool is_at_start = p.t->step_is_empty();
        if (!is_at_start || !(p.parameter(0).requires_grad() || p.parameter(1).requires_grad())) return;
        p.aux().backward();
        p.model->zero_grad();
      }},
-    {"evaluate", [](Play& p, int64_t) { torch::NoGradGuard no_grad; p.t->forward(70); }},
-    {"new trainer", [](Play& p, int64_t i) {
+    {"evaluate",
+     [](Play& p, int64_t) {
+       torch::NoGradGuard no_grad;
+       p.t->forward(70);
+     }},
+    {"new trainer",
+     [](Play& p, int64_t i) {
        auto old = p.t;
        old->zero_grad();
        p.t = p.side.trainer(p.model, {.accumulation = i + 1, .lr = 0.02});
        p.t->next = old->next;
        p.side.drop(old);
      }},
-    {"gradient by hand", [](Play& p, int64_t) {
+    {"gradient by hand",
+     [](Play& p, int64_t) {
        p.parameter(3).mutable_grad() = at::ones_like(p.parameter(3)).detach();
        p.t->train(1);
        for (int64_t micro = 0; micro < 4; ++micro) p.t->micro_batch();
-     }, "found a gradient in `.grad`"},
+     },
+     "found a gradient in `.grad`"},
 };
 
 struct Program {

@@ -55,9 +55,10 @@ RANK_BODY(rows) {
 }
 
 void expect_no_third(int count, const std::string& stages, const std::string& dtypes) {
-  const auto outcomes = ranks::run_ranks("rows", count,
-                                         {.environment = {{"STAGES", stages}, {"DTYPES", dtypes}, {"ROWS", gannet::test::variable("ROWS")}},
-                                          .limit = std::chrono::seconds(1500)});
+  const auto outcomes =
+      ranks::run_ranks("rows", count,
+                       {.environment = {{"STAGES", stages}, {"DTYPES", dtypes}, {"ROWS", gannet::test::variable("ROWS")}},
+                        .limit = std::chrono::seconds(1500)});
   ranks::expect_all_succeed(outcomes);
   std::cout << outcomes[0].output.substr(outcomes[0].output.rfind("combinations"));
 }
@@ -68,7 +69,9 @@ TEST(Guest, HasAtLeastSixtyHabits) { EXPECT_GE(guest::rows().size(), 60u); }
 
 TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "fp32"); }
 
-TEST(Guest, EveryHabitOnOneRank) { expect_no_third(1, is_full() ? "0 1 2 3 0o 2o 3o" : "0", is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16"); }
+TEST(Guest, EveryHabitOnOneRank) {
+  expect_no_third(1, is_full() ? "0 1 2 3 0o 2o 3o" : "0", is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16");
+}
 
 TEST(Guest, EveryHabitOnTwoRanksEverywhere) {
   if (!is_full()) GTEST_SKIP() << "scripts/test.sh full";

@@ -44,7 +44,9 @@ struct OddBuffers : Net {
   }
   at::Tensor phases, small, counts, graph, rows, none;
 };
-ROW_WHERE(buffers_of_every_kind, "", [](const Setting& s) { return s.dtype != "fp64"; }) { side.trainer(std::static_pointer_cast<Model>(make<OddBuffers>(1)))->train(3); }
+ROW_WHERE(buffers_of_every_kind, "", [](const Setting& s) { return s.dtype != "fp64"; }) {
+  side.trainer(std::static_pointer_cast<Model>(make<OddBuffers>(1)))->train(3);
+}
 
 struct OddParameters : Net {
   OddParameters() {

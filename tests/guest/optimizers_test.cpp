@@ -16,8 +16,8 @@ using gannet::Dict;
 
 Dict adam_config(int64_t stage) {
   Dict config = config_with({{"gradient_clipping", 0.0}, {"zero_optimization", Dict{{"stage", stage}}}});
-  config["optimizer"] = Dict{{"type", "Adam"},
-                             {"params", Dict{{"lr", 0.01}, {"eps", 1e-6}, {"weight_decay", 0.0}, {"adam_w_mode", false}}}};
+  config["optimizer"] =
+      Dict{{"type", "Adam"}, {"params", Dict{{"lr", 0.01}, {"eps", 1e-6}, {"weight_decay", 0.0}, {"adam_w_mode", false}}}};
   return config;
 }
 
@@ -77,7 +77,8 @@ RANK_BODY(late_parameters) {
     for (const auto& [name, value] : engine->fp32_parameters()) {
       const at::Tensor other = plain.net->named_parameters()[name].detach();
       const double apart = (value - other).norm().item<double>() / other.norm().item<double>();
-      ranks::expect(apart < 2e-5, "stage " + std::to_string(stage) + ": '" + name + "' is " + std::to_string(apart * 1e6) + "e-6 apart");
+      ranks::expect(apart < 2e-5,
+                    "stage " + std::to_string(stage) + ": '" + name + "' is " + std::to_string(apart * 1e6) + "e-6 apart");
     }
   }
 }
@@ -107,7 +108,9 @@ RANK_BODY(own_optimizer_after_its_engine) {
   own->step();
   ranks::expect(!torch::equal(flat_parameters(*net), before), "the optimizer moves the module again");
 }
-TEST(OwnOptimizer, HasTheModulesTensorsAgainAfterItsEngine) { ranks::expect_all_succeed(ranks::run_ranks("own_optimizer_after_its_engine", 1)); }
+TEST(OwnOptimizer, HasTheModulesTensorsAgainAfterItsEngine) {
+  ranks::expect_all_succeed(ranks::run_ranks("own_optimizer_after_its_engine", 1));
+}
 
 RANK_BODY(a_guard_over_a_step) {
   auto world = gannet::test::world();
@@ -125,7 +128,9 @@ RANK_BODY(a_guard_over_a_step) {
   engine.reset();
   contains(message_of([&] { guard->publish(); }), "ended after its engine");
 }
-TEST(Guards, AreOverBeforeAStepAndBeforeTheirEngineEnds) { ranks::expect_all_succeed(ranks::run_ranks("a_guard_over_a_step", 2)); }
+TEST(Guards, AreOverBeforeAStepAndBeforeTheirEngineEnds) {
+  ranks::expect_all_succeed(ranks::run_ranks("a_guard_over_a_step", 2));
+}
 
 RANK_BODY(a_second_engine_that_fails) {
   auto world = gannet::test::world();

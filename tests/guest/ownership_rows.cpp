@@ -8,7 +8,9 @@ namespace {
 
 using namespace guest;
 
-bool not_fp64(const Setting& setting) { return setting.dtype != "fp64"; }  // whose rows convert the model first: nothing is shared then
+bool not_fp64(const Setting& setting) {
+  return setting.dtype != "fp64";
+}  // whose rows convert the model first: nothing is shared then
 
 void freeze(const at::Tensor& parameter, bool on = true) { at::Tensor(parameter).requires_grad_(!on); }
 
@@ -188,7 +190,9 @@ struct Shares : Net {
   Shares() { also = register_parameter("also", first->weight.detach().t()); }
   at::Tensor also;
 };
-ROW_WHERE(two_parameters_in_one_memory, "share memory", not_fp64) { side.trainer(std::static_pointer_cast<Model>(make<Shares>(1)))->train(1); }
+ROW_WHERE(two_parameters_in_one_memory, "share memory", not_fp64) {
+  side.trainer(std::static_pointer_cast<Model>(make<Shares>(1)))->train(1);
+}
 
 struct BufferShares : Net {
   BufferShares() { also = register_buffer("also", first->weight.detach().t()); }

@@ -37,14 +37,20 @@ std::map<std::string, std::function<void(gannet::Engine<NetImpl>&)>> deeds() {
       {"decay", [](Net& e) { e.optimizer_handle()->group(0).set("weight_decay", 0.5); }},
       {"batch", [](Net& e) { e.set_train_batch_size(e.train_batch_size() / 2); }},
       {"boundary", [](Net& e) { e.set_gradient_accumulation_boundary(true); }},
-      {"write", [](Net& e) { torch::NoGradGuard no_grad; e.module()->first->bias.fill_(1); }},
+      {"write",
+       [](Net& e) {
+         torch::NoGradGuard no_grad;
+         e.module()->first->bias.fill_(1);
+       }},
       {"load", [](Net& e) { e.module()->first->bias.set_data(at::ones({16})); }},
       {"freeze", [](Net& e) { e.module()->first->bias.requires_grad_(false); }},
-      {"nan", [](Net& e) {
+      {"nan",
+       [](Net& e) {
          auto [x, y] = make_batch(9, 4);
          message_of([&, x = x, y = y] { e.backward(e.forward(x, y) * std::nan("")); });
        }},
-      {"bit", [](Net& e) {
+      {"bit",
+       [](Net& e) {
          auto* bits = static_cast<uint32_t*>(e.module()->second->weight.mutable_data_ptr());
          bits[5] ^= 1 << 20;
        }},
@@ -81,14 +87,20 @@ void expect_told(const std::string& deed, const std::vector<std::string>& stages
 }
 
 TEST(RanksDiffer, InALearningRate) {
-  expect_told("rate", {"0", "2"}, AllOf(HasSubstr("lr of group 0 is "), HasSubstr("0.005 on rank 1"), HasSubstr("0.01 on rank 0")));
+  expect_told("rate", {"0", "2"},
+              AllOf(HasSubstr("lr of group 0 is "), HasSubstr("0.005 on rank 1"), HasSubstr("0.01 on rank 0")));
 }
-TEST(RanksDiffer, InAHyperparameter) { expect_told("decay", {"0"}, AllOf(HasSubstr("weight_decay of group 0"), HasSubstr("0.5 on rank 1"))); }
-TEST(RanksDiffer, InTheAccumulation) { expect_told("batch", {"0"}, AllOf(HasSubstr("gradient_accumulation_steps is"), HasSubstr("rank 1"))); }
+TEST(RanksDiffer, InAHyperparameter) {
+  expect_told("decay", {"0"}, AllOf(HasSubstr("weight_decay of group 0"), HasSubstr("0.5 on rank 1")));
+}
+TEST(RanksDiffer, InTheAccumulation) {
+  expect_told("batch", {"0"}, AllOf(HasSubstr("gradient_accumulation_steps is"), HasSubstr("rank 1")));
+}
 TEST(RanksDiffer, InTheBoundary) {
   // Without a call of the other rank to meet, below stage 2, it is the next boundary that differs.
-  expect_told("boundary", {"0"}, testing::AnyOf(HasSubstr("the micro-batch of the step is 1 on rank 1 and 4 on rank 0"),
-                                                HasSubstr("the micro-batch of the step is 4 on rank 0 and 1 on rank 1")));
+  expect_told("boundary", {"0"},
+              testing::AnyOf(HasSubstr("the micro-batch of the step is 1 on rank 1 and 4 on rank 0"),
+                             HasSubstr("the micro-batch of the step is 4 on rank 0 and 1 on rank 1")));
   expect_told("boundary", {"3"}, HasSubstr("is_gradient_accumulation_boundary is "));
 }
 TEST(RanksDiffer, InWhatTheProgramWrote) {
@@ -193,7 +205,8 @@ TEST(Sums, OfHalvesAreNoWorseThanDividingFirst) {
       return ((sum.to(at::kDouble) * after - exact).norm() / exact.norm()).item<double>();
     };
     const double power = std::exp2(std::ceil(std::log2(static_cast<double>(ranks))));
-    const double ours = summed(1 / power, power / static_cast<double>(ranks)), theirs = summed(1.0 / static_cast<double>(ranks), 1);
+    const double ours = summed(1 / power, power / static_cast<double>(ranks)),
+                 theirs = summed(1.0 / static_cast<double>(ranks), 1);
     std::cout << ranks << " ranks: " << ours << " beside " << theirs << std::endl;
     EXPECT_LE(ours, theirs * 1.02);
   }

@@ -1,6 +1,7 @@
 // Rows: steps that are not taken as a whole, and numbers that change between them.
-#include <filesystem>
 #include <unistd.h>
+
+#include <filesystem>
 
 #include "guest/trainer.h"
 

@@ -62,7 +62,9 @@ class Plain : public Trainer {
     std::set<const void*> seen;  // tied ones once
     for (const auto& entry : model->named_parameters()) {
       at::Tensor parameter = entry.value();
-      if (!seen.insert(parameter.unsafeGetTensorImpl()).second || !is_listed(parameter) || (!parameter.requires_grad() && !parameter.grad().defined())) continue;
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second || !is_listed(parameter) ||
+          (!parameter.requires_grad() && !parameter.grad().defined()))
+        continue;
       at::Tensor gradient = parameter.grad().defined() ? parameter.grad().detach() : at::zeros_like(parameter);
       if (gradient.is_sparse()) gradient = gradient.to_dense();
       gradient = gradient.to(master_of(entry.key(), parameter).scalar_type()) / (setting_.dtype == "fp16" ? kFp16Scale : 1.0);
@@ -195,9 +197,7 @@ class Ours : public Trainer {
     made_.engine->set_train_batch_size(micro_batches * setting_.world * 4);
     accumulation = made_.engine->gradient_accumulation_steps();
   }
-  void set_boundary(std::optional<bool> is_boundary) override {
-    made_.engine->set_gradient_accumulation_boundary(is_boundary);
-  }
+  void set_boundary(std::optional<bool> is_boundary) override { made_.engine->set_gradient_accumulation_boundary(is_boundary); }
   void set_lr(double lr) override { made_.engine->set_lr(lr); }
   bool step_is_empty() const override { return micro_ == 0; }
   void each_gradient(const std::function<void(at::Tensor&)>& body) override {
@@ -247,14 +247,15 @@ void Trainer::train(int64_t steps) {
 }
 
 gannet::Dict Side::config(const Options& options) const {
-  gannet::Dict config{{"train_micro_batch_size_per_gpu", 4},
-                      {"gradient_accumulation_steps", options.accumulation},
-                      {"gradient_clipping", options.clipping},
-                      {"accelerator", gannet::Dict{{"type", "cpu"}}},
-                      {"optimizer", gannet::Dict{{"type", "SGD"},
-                                                 {"params", gannet::Dict{{"lr", options.lr},
-                                                                         {"momentum", options.momentum},
-                                                                         {"weight_decay", options.weight_decay}}}}}};
+  gannet::Dict config{
+      {"train_micro_batch_size_per_gpu", 4},
+      {"gradient_accumulation_steps", options.accumulation},
+      {"gradient_clipping", options.clipping},
+      {"accelerator", gannet::Dict{{"type", "cpu"}}},
+      {"optimizer",
+       gannet::Dict{{"type", "SGD"},
+                    {"params",
+                     gannet::Dict{{"lr", options.lr}, {"momentum", options.momentum}, {"weight_decay", options.weight_decay}}}}}};
   gannet::Dict zero{{"stage", setting.stage}};
   if (setting.is_sharded) {
     zero["stage3_param_persistence_threshold"] = 0;
@@ -321,7 +322,8 @@ Outcome run(const Row& row, const Setting& setting) {
       if (value.numel() == 0) continue;
       const double apart = (value - found->second).norm().item<double>() / std::max(found->second.norm().item<double>(), 1e-3);
       if (!(apart <= bound))
-        return {Outcome::kThird, "'" + name + "' is " + std::to_string(apart * 1e6) + "e-6 apart, bound " + std::to_string(bound * 1e6) + "e-6"};
+        return {Outcome::kThird,
+                "'" + name + "' is " + std::to_string(apart * 1e6) + "e-6 apart, bound " + std::to_string(bound * 1e6) + "e-6"};
     }
   }
   return {Outcome::kEqual, ""};

@@ -53,8 +53,8 @@ std::shared_ptr<M> make(int64_t seed, Arguments... arguments) {
 struct Options {
   int64_t accumulation = 1;
   double clipping = 0, lr = 0.05, momentum = 0.9, weight_decay = 0.01;
-  gannet::Dict config = {};                              // further members of the config
-  std::vector<gannet::ParameterGroup> groups = {};       // plain: only these are trained
+  gannet::Dict config = {};                         // further members of the config
+  std::vector<gannet::ParameterGroup> groups = {};  // plain: only these are trained
 };
 
 class Trainer {
@@ -73,10 +73,13 @@ class Trainer {
   virtual void each_gradient(const std::function<void(at::Tensor&)>& body) = 0;  // averaged, unscaled; written back
   // What the program seeds LibTorch's own backward with.
   virtual at::Tensor scale(const at::Tensor& loss) = 0;
-  virtual bool step_is_empty() const = 0;  // no micro-batch of the next step has ended
+  virtual bool step_is_empty() const = 0;                  // no micro-batch of the next step has ended
   virtual std::map<std::string, at::Tensor> values() = 0;  // of trained parameters, fp64
 
-  void micro_batch() { backward(forward(next++)); step(); }
+  void micro_batch() {
+    backward(forward(next++));
+    step();
+  }
   void train(int64_t steps);  // whole steps
   int64_t accumulation = 1;
   gannet::EngineBase* engine = nullptr;  // null: plain
@@ -100,7 +103,7 @@ struct Row {
   std::string name;
   std::string told;  // "": equal to plain LibTorch
   std::function<void(Side&)> program;
-  std::function<bool(const Setting&)> applies;      // null: everywhere
+  std::function<bool(const Setting&)> applies;            // null: everywhere
   std::function<std::string(const Setting&)> told_where;  // null: `told` everywhere
 };
 std::vector<Row>& rows();
@@ -118,11 +121,11 @@ Outcome run(const Row& row, const Setting& setting);
 
 }  // namespace guest
 
-#define ROW(name, told)                                                                      \
-  static void name##_row(guest::Side& side);                                                 \
+#define ROW(name, told)                                                                          \
+  static void name##_row(guest::Side& side);                                                     \
   static const guest::Adder name##_added(guest::Row{#name, told, name##_row, nullptr, nullptr}); \
   static void name##_row([[maybe_unused]] guest::Side& side)
-#define ROW_WHERE(name, told, applies)                                                       \
-  static void name##_row(guest::Side& side);                                                 \
+#define ROW_WHERE(name, told, applies)                                                           \
+  static void name##_row(guest::Side& side);                                                     \
   static const guest::Adder name##_added(guest::Row{#name, told, name##_row, applies, nullptr}); \
   static void name##_row([[maybe_unused]] guest::Side& side)

@@ -226,7 +226,8 @@ ROW(set_data_before_a_guard_that_writes, "") {
   for (auto& q : t->model->parameters()) q.set_data(at::full_like(q, 0.05));
   {
     std::optional<gannet::zero::GatheredParameters> guard;
-    if (t->engine) guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
+    if (t->engine)
+      guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
     torch::NoGradGuard no_grad;
     p.fill_(0.125);
   }
@@ -239,7 +240,8 @@ ROW(set_data_under_a_guard, "") {
   auto p = t->model->parameters()[0];
   {
     std::optional<gannet::zero::GatheredParameters> guard;
-    if (t->engine) guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
+    if (t->engine)
+      guard.emplace(*t->engine, std::vector<at::Tensor>{p}, gannet::zero::GatheredParameters::Options{.write_from = 0});
     p.set_data(at::full_like(p, 0.125));
   }
   t->train(2);

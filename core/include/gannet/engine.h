@@ -48,7 +48,8 @@ struct StepResult {
 
 struct BackwardOptions {
   bool retain_graph = false;
-  bool create_graph = false;        ///< keep the graph of the gradients: `.grad` is left to the caller too, to read; the step uses the engine's copy
+  bool create_graph =
+      false;  ///< keep the graph of the gradients: `.grad` is left to the caller too, to read; the step uses the engine's copy
   bool allreduce_gradients = true;  ///< false: ranks are not averaged until the caller's allreduce_gradients()
   bool scale_wrt_gas = true;        ///< false: the loss is not divided by gradient_accumulation_steps
 };
@@ -67,7 +68,8 @@ using LrFunction = std::function<double(int64_t step)>;
 struct LrSchedule {
   LrSchedule() = default;
   template <class Function>
-  requires std::is_invocable_r_v<double, Function, int64_t> LrSchedule(Function function) : function(std::move(function)) {}
+    requires std::is_invocable_r_v<double, Function, int64_t>
+  LrSchedule(Function function) : function(std::move(function)) {}
 
   LrFunction function;   ///< replaces the config's scheduler
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
@@ -134,9 +136,9 @@ class EngineBase {
   /// times before step(). Throws Error(kOrder) without a forward before, Error(kNonFinite) on a NaN loss where no loss scale
   /// could mend it.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
-  /// `loss` times the loss scale, divided by gradient_accumulation_steps: for a program that calls LibTorch's backward itself, as it
-  /// must with several roots. The backward through what is returned is this engine's, as backward(loss) is; it is called on the
-  /// thread that called scale(). Errors as backward().
+  /// `loss` times the loss scale, divided by gradient_accumulation_steps: for a program that calls LibTorch's backward itself, as
+  /// it must with several roots. The backward through what is returned is this engine's, as backward(loss) is; it is called on
+  /// the thread that called scale(). Errors as backward().
   ///   torch::autograd::backward({engine->scale(loss), engine->scale(penalty)}, {});
   ///   engine->step();
   ///
@@ -173,8 +175,8 @@ class EngineBase {
   int64_t train_batch_size() const;
   int64_t train_micro_batch_size_per_gpu() const;
   int64_t gradient_accumulation_steps() const;
-  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times ranks. Between two micro-batches of
-  /// one step it takes effect with the next step.
+  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times ranks. Between two micro-batches
+  /// of one step it takes effect with the next step.
   void set_train_batch_size(int64_t samples);
   void set_train_micro_batch_size(int64_t samples);
 
@@ -212,11 +214,11 @@ class EngineBase {
   at::Tensor full_fp32_parameter(const std::string& name);
   at::Tensor full_gradient(const std::string& name);
   at::Tensor full_optimizer_state(const std::string& name, const std::string& state);
-  /// Replace a value on all ranks by rank 0's `value`. A gradient is given averaged and unscaled, as full_gradient returns it, in the
-  /// last micro-batch of a step, between backward() and step(): for clipping by hand, noise, masks.
+  /// Replace a value on all ranks by rank 0's `value`. A gradient is given averaged and unscaled, as full_gradient returns it, in
+  /// the last micro-batch of a step, between backward() and step(): for clipping by hand, noise, masks.
   void set_full_gradient(const std::string& name, const at::Tensor& value);
-  /// Calls `body` with each trained parameter's name and whole gradient, in the order of parameter_names(). What `body` writes into
-  /// the tensor on rank 0 replaces the gradient on all ranks.
+  /// Calls `body` with each trained parameter's name and whole gradient, in the order of parameter_names(). What `body` writes
+  /// into the tensor on rank 0 replaces the gradient on all ranks.
   ///   engine->for_each_gradient([](const std::string&, at::Tensor& gradient) { gradient.clamp_(-1, 1); });
   void for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body);
   void set_full_fp32_parameter(const std::string& name, const at::Tensor& value);  ///< the parameter in use too
@@ -233,8 +235,8 @@ class EngineBase {
   /// At ZeRO stage 3, between forward and step: what a thread of the program's own needs to use parameters while the answer
   /// lives. The thread that calls forward and autograd's own threads need none. Null where parameters are whole anyway.
   std::shared_ptr<void> guard();
-  /// Takes in now what the program has written into the module's parameters, masters included: in place, by torch::load, set_data or
-  /// to(). The next training forward, step or save does so by itself. Every rank writes the same values.
+  /// Takes in now what the program has written into the module's parameters, masters included: in place, by torch::load, set_data
+  /// or to(). The next training forward, step or save does so by itself. Every rank writes the same values.
   void refresh_masters();
 
   /// Saves everything that a resume needs under `folder`/<tag>; every rank calls it, with the same arguments. With the config's

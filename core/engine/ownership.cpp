@@ -32,6 +32,11 @@ std::string name_of(uint32_t engine) { return "engine " + std::to_string(engine)
 
 }  // namespace
 
+void Ownership::forget(Record& record) {
+  for (const void* parameter : record.parameters) table().owners.erase(parameter);
+  record.parameters.clear();
+}
+
 Ownership::Ownership(uint32_t engine, std::function<bool()> holds_gradients) : record_(std::make_shared<Record>()) {
   record_->engine = engine;
   record_->holds_gradients = std::move(holds_gradients);
@@ -39,7 +44,7 @@ Ownership::Ownership(uint32_t engine, std::function<bool()> holds_gradients) : r
 
 Ownership::~Ownership() {
   const std::lock_guard lock(table().mutex);
-  for (const void* parameter : record_->parameters) table().owners.erase(parameter);
+  forget(*record_);
 }
 
 void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of_module) const {
@@ -69,12 +74,14 @@ void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of
 void Ownership::claim(const Named& parameters) {
   const std::lock_guard lock(table().mutex);
   for (const auto& [name, tensor] : parameters) {
-    auto& owner = table().owners[tensor.unsafeGetTensorImpl()];
-    if (auto* const other = static_cast<Record*>(owner.get()); other && other != record_.get()) {
-      other->lost = "its module was given to " + name_of(record_->engine) + " by a later initialize()";
-      other->parameters.clear();
-    }
-    owner = record_;
+    const auto found = table().owners.find(tensor.unsafeGetTensorImpl());
+    if (found == table().owners.end() || found->second == record_) continue;
+    auto& other = *static_cast<Record*>(found->second.get());
+    other.lost = "its module was given to " + name_of(record_->engine) + " by a later initialize()";
+    forget(other);  // of all its parameters, those that are frozen by now too: an address may be another tensor's one day
+  }
+  for (const auto& [name, tensor] : parameters) {
+    table().owners[tensor.unsafeGetTensorImpl()] = record_;
     record_->parameters.insert(tensor.unsafeGetTensorImpl());
   }
 }

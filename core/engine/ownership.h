@@ -39,6 +39,7 @@ class Ownership {
 
  private:
   struct Record;
+  static void forget(Record& record);  // holding the table's lock
   std::shared_ptr<Record> record_;
 };
 

@@ -218,6 +218,7 @@ RANK_BODY(programs) {
   const auto is_third = [&](const Program& program, const Setting& setting, std::string* why) {
     const Outcome outcome = play(program, setting);
     *why = outcome.text;
+    if (outcome.kind == Outcome::kThird) std::cout << "here: " << program.text() << ": " << outcome.text << std::endl;
     if (setting.world == 1) return outcome.kind == Outcome::kThird;
     const auto all = world->world()->gather("outcome", outcome.kind == Outcome::kThird ? outcome.text : "");
     return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });

@@ -78,7 +78,9 @@ std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder
 
 std::string real_path(const std::string& folder) {
   std::error_code failure;
-  const auto path = std::filesystem::weakly_canonical(folder, failure);
+  // Absolute first: of a relative name that nothing exists under, the canonical one would be relative, and another one later.
+  const auto absolute = std::filesystem::absolute(folder, failure);
+  const auto path = failure ? absolute : std::filesystem::weakly_canonical(absolute, failure);
   return failure ? folder : path.string();
 }
 

@@ -55,14 +55,15 @@ void report(int channel, int kind, int code, const std::string& what, const std:
 // Until the launcher has ended. Signals are relayed, whoever sent them.
 int wait_for(pid_t launcher, int channel, Signals& signals, Failure& failure) {
   for (;;) {
-    int status = 0;
-    const pid_t ended = waitpid(launcher, &status, WNOHANG);
+    // Signals first: the SIGCHLD of an end that waitpid has not seen stays in the descriptor, and wakes the poll.
     Signal signal;
     while (signals.next(signal)) send(channel, &signal, sizeof signal, MSG_NOSIGNAL);
+    int status = 0;
+    const pid_t ended = waitpid(launcher, &status, WNOHANG);
     if (recv(channel, &failure, sizeof failure, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof failure) && ended != launcher) {
       std::vector<pollfd> waiting;
       signals.add_to(waiting);
-      poll(waiting.data(), waiting.size(), -1);
+      poll(waiting.data(), waiting.size(), 1'000);
     }
     if (ended == launcher || (ended < 0 && errno == ECHILD)) return status;
   }

@@ -4,7 +4,7 @@
 //   hook_bench [--stage 2] [--dtype fp32] [--numel 16] [--rounds 15]
 //   gannet run --num_procs 2 hook_bench
 //   instructions in the hooks:
-//   valgrind --tool=callgrind --toggle-collect='gannet::Reducer::on_gradient*' hook_bench --rounds 3 --only 1000
+//   valgrind --tool=callgrind --toggle-collect='*Reducer::Hook::operator*' hook_bench --rounds 3 --only 1000
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <gannet/gannet.h>

@@ -185,21 +185,18 @@ void Reducer::unreduce() {
   reduced_ = false;
 }
 
+// One lock for the whole arrival: hooks of one device come one after another anyway.
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Slot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
+  const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
-  bool is_late = false;
-  {
-    std::lock_guard lock(mutex_);
-    place.has_come = true;
-    ++place.arrivals;
-    is_late = current_.reduce && place.bucket < next_bucket_;
-    const Range& range = ranges_[place.range];
-    if (!is_late && range.shards_gradients() && !bucket.gathered.defined())
-      bucket.gathered = take_buffer(bucket, range.grad_dtype);
-  }
+  place.has_come = true;
+  ++place.arrivals;
+  const bool is_late = current_.reduce && place.bucket < next_bucket_;
+  const Range& range = ranges_[place.range];
+  if (!is_late && range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
   {
     std::optional<at::NoGradGuard> no_grad;
     if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
@@ -208,18 +205,9 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     is_late ? add_late(slot, gradient) : hold(bucket, place, gradient);
   }
   if (!current_.keep_grads) grad.reset();
-  if (!current_.reduce || is_late) return;
-  std::lock_guard lock(mutex_);
-  if (place.arrivals > place.expected) return;
+  if (!current_.reduce || is_late || place.arrivals > place.expected) return;
   --bucket.awaited;
   if (!holds_buckets_) send_ready_buckets();
-}
-
-// Devices' autograd threads may both be the first to need it.
-at::Tensor Reducer::flat_grad(Range& range, const TrainedParameter& parameter) {
-  static std::mutex first;
-  const std::lock_guard lock(first);
-  return range.flat_grad(parameter);
 }
 
 void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
@@ -241,7 +229,7 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
   if (options_.host) {
     const bool adds = parameter.held.defined();
-    if (!adds) parameter.held = flat_grad(ranges_[bucket.range], parameter);
+    if (!adds) parameter.held = ranges_[bucket.range].flat_grad(parameter);
     const HostSums::Ticket ticket = options_.host->take(parameter.held, gradient, adds);
     if (current_.keep_grads) options_.host->wait(ticket);  // the program may write to it
     return;
@@ -253,7 +241,7 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   if (can_take_over) {
     parameter.held = gradient;
   } else {
-    parameter.held = flat_grad(ranges_[bucket.range], parameter);
+    parameter.held = ranges_[bucket.range].flat_grad(parameter);
     add_or_copy(parameter.held, gradient, /*adds=*/false);
   }
 }

@@ -144,7 +144,6 @@ class Reducer {
   void add_buckets(size_t range);
   void add_slots(size_t bucket);
   void hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
-  static at::Tensor flat_grad(Range& range, const TrainedParameter& parameter);
   void put(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);

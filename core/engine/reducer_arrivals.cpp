@@ -69,9 +69,8 @@ void Reducer::learn_arrivals() {
   if (current_.reduce) has_learned_ = true;
 }
 
-// The bucket is on its way: its memory is the Comm's until it has arrived.
+// Holding mutex_. The bucket is on its way: its memory is the Comm's until it has arrived.
 void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
-  std::lock_guard lock(mutex_);
   const Slot& place = slots_[slot];
   const Bucket& bucket = buckets_[place.bucket];
   const Range& range = ranges_[place.range];

@@ -103,7 +103,7 @@ void Reducer::send(Bucket& bucket) {
 void Reducer::zero_missing(Range& range, size_t first, size_t last) {
   for (size_t p = first; p < last; ++p) {
     auto& parameter = range.parameters[p];
-    if (!parameter.held.defined()) parameter.held = flat_grad(range, parameter).zero_();
+    if (!parameter.held.defined()) parameter.held = range.flat_grad(parameter).zero_();
   }
 }
 

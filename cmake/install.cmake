@@ -8,12 +8,13 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
 set_target_properties(gannet_core PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
-file(RELATIVE_PATH _bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-set_target_properties(gannet PROPERTIES INSTALL_RPATH "$ORIGIN/${_bin_to_lib};${LibTorch_ROOT}/lib")
+file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
 install(TARGETS gannet_core EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
 install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+install(TARGETS gannet-tools RUNTIME DESTINATION libexec/gannet COMPONENT runtime)
 # What shells and man(1) read, as the program itself prints it.
 install(CODE "
   set(_gannet \"$<TARGET_FILE:gannet>\")

@@ -14,9 +14,9 @@
 #include <cstring>
 
 #include "common/rounds.h"
+#include "grads/grad_norm.h"
 #include "interfaces/optimizer.h"
 #include "model.h"
-#include "precision/grad_norm.h"
 
 namespace {
 

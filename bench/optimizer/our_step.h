@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "grads/grad_norm.h"
 #include "interfaces/optimizer.h"
-#include "precision/grad_norm.h"
 #include "tensor/flat_buffer.h"
 
 namespace gannet::bench {

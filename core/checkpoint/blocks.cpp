@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/files.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -73,9 +73,9 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
 }
 
 // Direct where the file system takes it, else through the page cache.
-Descriptor open_direct(const std::string& path, int flags) {
-  Descriptor file(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666));
-  return file >= 0 ? std::move(file) : open_file(path, flags);
+files::Descriptor open_direct(const std::string& path, int flags) {
+  files::Descriptor file(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666));
+  return file >= 0 ? std::move(file) : files::open_file(path, flags);
 }
 
 [[noreturn]] void ends_early(const std::string& path, uint64_t at) {
@@ -92,7 +92,7 @@ class Source {
     // Only to ask which pages the cache holds; without an answer everything comes from the disk.
     void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
     if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);
-    if (mapping_) cached_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (mapping_) cached_ = files::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   }
   ~Source() {
     if (mapping_) ::munmap(mapping_, bytes_);
@@ -129,7 +129,7 @@ class Source {
       const ssize_t count = ::pread(direct_, to + done, rounded_up(size - done), static_cast<off_t>(begin + done));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EINVAL) {
-        if (std::exchange(is_direct, false) && give_up_direct_io(direct_)) continue;
+        if (std::exchange(is_direct, false) && files::give_up_direct_io(direct_)) continue;
         errno = EINVAL;
       }
       if (count < 0) read_failed(path_, begin + done);
@@ -142,18 +142,18 @@ class Source {
  private:
   std::string path_;
   uint64_t bytes_;
-  Descriptor direct_, cached_;
+  files::Descriptor direct_, cached_;
   char* mapping_ = nullptr;
 };
 
 }  // namespace
 
 std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill) {
-  Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
+  files::Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
   // Room for all of it first: a full disk is known before the first byte, and the blocks need not extend the file one by one.
   if (bytes > 0 && ::fallocate(file, 0, 0, static_cast<off_t>(rounded_up(bytes))) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-    io_failed("reserve " + size_text(bytes) + " for", path, errno);
+    files::io_failed("reserve " + size_text(bytes) + " for", path, errno);
 
   std::vector<uint64_t> checksums(block_count(bytes, block_bytes));
   on_threads(checksums.size(), std::min(rounded_up(bytes), block_bytes), [&](uint64_t block, char* buffer) {
@@ -161,10 +161,10 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
     fill(begin, size, buffer);
     std::memset(buffer + size, 0, rounded_up(size) - size);
     checksums[block] = XXH3_64bits(buffer, size);
-    write_at(file, buffer, rounded_up(size), begin, path);
+    files::write_at(file, buffer, rounded_up(size), begin, path);
   });
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) io_failed("cut to its length", path, errno);
-  sync(file, path);
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) files::io_failed("cut to its length", path, errno);
+  files::sync(file, path);
   file.close(path);
   return checksums;
 }

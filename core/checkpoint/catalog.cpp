@@ -6,23 +6,25 @@
 #include <set>
 
 #include "base/text.h"
-#include "checkpoint/files.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 namespace {
 
 // The folder itself, with advice that fits checkpoints.
-std::vector<std::string> entries_of(const std::string& folder) try { return names_in(folder); } catch (const Error& error) {
+std::vector<std::string> entries_of(const std::string& folder) try {
+  return files::names_in(folder);
+} catch (const Error& error) {
   if (error.code() != ErrorCode::kNotFound) throw;
-  if (kind_of(folder).exists) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
+  if (files::kind_of(folder).exists) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
 // A folder without a manifest is somebody else's, unless files of ours lie in it. `problem`: why that cannot be told.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
-  if (!kind_of(path).is_folder) return false;
-  if (kind_of(path + "/" + kManifestName).exists) return true;
-  for (const std::string& name : names_in(path))
+  if (!files::kind_of(path).is_folder) return false;
+  if (files::kind_of(path + "/" + kManifestName).exists) return true;
+  for (const std::string& name : files::names_in(path))
     if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
   return false;
 } catch (const Error& error) {
@@ -36,8 +38,8 @@ Found examine(const std::string& tag, const std::string& path) {
   found.path = path;
   try {
     const std::string file = path + "/" + kManifestName;
-    if (!kind_of(file).exists) throw Error(ErrorCode::kCorrupt, std::string(kManifestName) + " is missing");
-    const Manifest manifest = parse_manifest(read_file(file, kMaxManifestBytes), kManifestName);
+    if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, std::string(kManifestName) + " is missing");
+    const Manifest manifest = parse_manifest(files::read_file(file, kMaxManifestBytes), kManifestName);
     found.sequence = manifest.sequence;
     found.saved_at = manifest.saved_at;
     found.bytes = manifest.bytes();
@@ -69,7 +71,7 @@ std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& pa
   std::vector<bool> elsewhere(manifest.files.size(), false);
   if (keepers.size() < 2) return elsewhere;
   for (const FileEntry& file : manifest.files)
-    if (kind_of(path + "/" + file.name).exists) here.insert(file.keeper);
+    if (files::kind_of(path + "/" + file.name).exists) here.insert(file.keeper);
   if (here.empty()) return elsewhere;
   for (size_t i = 0; i < elsewhere.size(); ++i) elsewhere[i] = !here.contains(manifest.files[i].keeper);
   return elsewhere;
@@ -80,7 +82,7 @@ void check_sizes(const Manifest& manifest, const std::string& path) {
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     if (elsewhere[i]) continue;
     const FileEntry& file = manifest.files[i];
-    const Kind kind = kind_of(path + "/" + file.name);
+    const files::Kind kind = files::kind_of(path + "/" + file.name);
     if (!kind.exists) throw Error(ErrorCode::kCorrupt, file.name + " is missing");
     if (!kind.is_file) throw Error(ErrorCode::kCorrupt, file.name + " is not a file");
     if (kind.bytes != file.bytes)
@@ -92,8 +94,8 @@ void check_sizes(const Manifest& manifest, const std::string& path) {
 
 Manifest inspect(const std::string& path) {
   const std::string file = path + "/" + kManifestName;
-  if (!kind_of(file).exists) throw Error(ErrorCode::kCorrupt, path + ": " + kManifestName + " is missing");
-  Manifest manifest = parse_manifest(read_file(file, kMaxManifestBytes), file);
+  if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, path + ": " + kManifestName + " is missing");
+  Manifest manifest = parse_manifest(files::read_file(file, kMaxManifestBytes), file);
   try {
     check_sizes(manifest, path);
   } catch (const Error& error) {
@@ -131,10 +133,10 @@ Latest read_latest(const std::string& folder) {
   const std::string path = folder + "/" + kLatestName;
   std::string text;
   try {
-    const Kind kind = kind_of(path);
+    const files::Kind kind = files::kind_of(path);
     if (!kind.exists) return {"", "`latest` is missing"};
     if (!kind.is_file) return {"", "`latest` is not a regular file"};
-    text = read_file(path, kMaxLatestBytes);
+    text = files::read_file(path, kMaxLatestBytes);
   } catch (const Error& error) {
     return {"", "`latest` cannot be read (" + error.message() + ")"};
   }

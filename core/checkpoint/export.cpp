@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "base/text.h"
-#include "checkpoint/files.h"
-#include "checkpoint/safetensors_header.h"
 #include "checkpoint/value_json.h"
+#include "files/io.h"
+#include "files/safetensors_header.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -102,15 +102,15 @@ void write_safetensors(const std::string& path, const std::vector<ExportItem>& i
   }
   const std::string json = safetensors::format_header(header);
   const uint64_t length = json.size();
-  Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  write_at(file, reinterpret_cast<const char*>(&length), sizeof(length), 0, path);
-  write_at(file, json.data(), json.size(), sizeof(length), path);
+  files::Descriptor file = files::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  files::write_at(file, reinterpret_cast<const char*>(&length), sizeof(length), 0, path);
+  files::write_at(file, json.data(), json.size(), sizeof(length), path);
   uint64_t offset = sizeof(length) + json.size();
   each([&](const at::Tensor& tensor) {
-    write_at(file, static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes(), offset, path);
+    files::write_at(file, static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes(), offset, path);
     offset += tensor.nbytes();
   });
-  sync(file, path);
+  files::sync(file, path);
   file.close(path);
 }
 
@@ -127,12 +127,12 @@ std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) try {
 void make_folder(const std::string& folder) {
   std::error_code code;
   fs::create_directories(folder, code);
-  if (code && !kind_of(folder).is_folder) io_failed("make the folder", folder, code.value());
+  if (code && !files::kind_of(folder).is_folder) files::io_failed("make the folder", folder, code.value());
 }
 
 void check_folder(const std::string& folder, const ExportFormat& format) {
   make_folder(folder);
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : files::names_in(folder)) {
     if (name.starts_with(format.stem) && (name.ends_with(format.extension) || name.ends_with(format.extension + ".index.json")))
       throw Error(ErrorCode::kArgument, folder + " holds a model already (" + name + ")",
                   "remove it, or export into another folder");
@@ -160,13 +160,13 @@ Exported write(const ExportSource& from, const std::string& folder, const Export
   try {
     for (const Shard& shard : shards)
       options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });
-    if (shards.size() > 1) write_synced(staged(result.files.back()), index_of(shards, result.bytes));
-    for (const std::string& name : result.files) rename_file(staged(name), folder + "/" + name);
+    if (shards.size() > 1) files::write_synced(staged(result.files.back()), index_of(shards, result.bytes));
+    for (const std::string& name : result.files) files::rename_file(staged(name), folder + "/" + name);
   } catch (...) {
     for (const std::string& name : result.files) ::unlink(staged(name).c_str());
     throw;
   }
-  sync_folder(folder);
+  files::sync_folder(folder);
   return result;
 }
 
@@ -197,7 +197,8 @@ Exported export_model(const ExportSource& from, const std::string& folder, const
 }
 
 Exported export_file(const ExportSource& from, const std::string& file, const ExportOptions& options) {
-  if (kind_of(file).exists) throw Error(ErrorCode::kArgument, file + " is there already", "remove it, or choose another name");
+  if (files::kind_of(file).exists)
+    throw Error(ErrorCode::kArgument, file + " is there already", "remove it, or choose another name");
   ExportOptions whole = options;
   whole.max_shard_bytes = UINT64_MAX;
   std::vector<Shard> shards = plan(from, whole);

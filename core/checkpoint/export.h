@@ -1,5 +1,5 @@
 // A checkpoint's weights as Hugging Face lays them out: model.safetensors, or shards model-00001-of-0000N.safetensors with
-// model.safetensors.index.json; or the same in another format (exchange/export_pt.h). One tensor is in memory at a time (small
+// model.safetensors.index.json; or the same in another format (import/export_pt.h). One tensor is in memory at a time (small
 // ones together, up to 64 MiB).
 #pragma once
 

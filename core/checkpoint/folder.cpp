@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "checkpoint/catalog.h"
-#include "checkpoint/files.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -31,8 +31,8 @@ void remove_tree(const std::string& path) noexcept {
 Folder::Folder(std::string path) : path_(std::move(path)) {
   std::error_code code;
   fs::create_directories(path_, code);
-  if (code || !kind_of(path_).is_folder) {
-    const Kind kind = kind_of(path_);
+  if (code || !files::kind_of(path_).is_folder) {
+    const files::Kind kind = files::kind_of(path_);
     if (kind.exists && !kind.is_folder)
       throw Error(ErrorCode::kIo, "checkpoints cannot be saved into " + path_ + ": it is a file, not a folder");
     throw Error(ErrorCode::kIo, "cannot make the folder " + path_ + ": " + code.message(),
@@ -59,16 +59,16 @@ void Folder::tell_of_others() {
 void Folder::clear_stale() {
   static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
   std::smatch parts;
-  for (const std::string& name : names_in(path_)) {
+  for (const std::string& name : files::names_in(path_)) {
     const std::string entry = path_ + "/" + name;
     if (std::regex_match(name, kStaged)) {
       remove_tree(entry);
     } else if (std::regex_match(name, parts, kReplaced)) {
       const std::string tag = path_ + "/" + parts[1].str();
-      if (kind_of(tag).exists)
+      if (files::kind_of(tag).exists)
         remove_tree(entry);
       else
-        rename_file(entry, tag);
+        files::rename_file(entry, tag);
     }
   }
 }
@@ -79,11 +79,11 @@ std::string Folder::temporary(const std::string& name) {
 
 std::string Folder::stage(const std::string& tag, uint64_t bytes) {
   const std::string target = path_ + "/" + tag;
-  const Kind kind = kind_of(target);
+  const files::Kind kind = files::kind_of(target);
   if (kind.exists && !kind.is_folder)
     throw Error(ErrorCode::kArgument, target + " is a file: a checkpoint of that tag cannot be saved",
                 "choose another tag or remove it");
-  if (kind.exists && !kind_of(target + "/" + kManifestName).exists && !names_in(target).empty())
+  if (kind.exists && !files::kind_of(target + "/" + kManifestName).exists && !files::names_in(target).empty())
     throw Error(ErrorCode::kArgument, target + " is a folder that is not a checkpoint of Gannet, and would be replaced",
                 "choose another tag or folder, or remove it");
   const uint64_t free = free_bytes(path_);
@@ -95,49 +95,50 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
   const std::string staging = temporary(tag);
   std::error_code code;
   fs::create_directory(staging, code);
-  if (code) io_failed("make the folder", staging, code.value());
+  if (code) files::io_failed("make the folder", staging, code.value());
   return staging;
 }
 
 void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
 
 void Folder::commit(const std::string& staging, const Manifest& manifest) {
-  write_synced(staging + "/" + kManifestName, format_manifest(manifest));
-  sync_folder(staging);
+  files::write_synced(staging + "/" + kManifestName, format_manifest(manifest));
+  files::sync_folder(staging);
   replace(staging, manifest.tag);
-  sync_folder(path_);
+  files::sync_folder(path_);
   next_sequence_ = manifest.sequence + 1;
 }
 
 void Folder::replace(const std::string& staging, const std::string& tag) {
   const std::string target = path_ + "/" + tag;
-  if (!kind_of(target).exists) return rename_file(staging, target);
+  if (!files::kind_of(target).exists) return files::rename_file(staging, target);
   // Both names at once; then the old one lies where the new one was, as something stale.
   if (::renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) io_failed("exchange " + staging + " for", target, errno);
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+      files::io_failed("exchange " + staging + " for", target, errno);
     const std::string old = path_ + "/." + tag + ".old-" + std::to_string(::getpid()) + "-" + std::to_string(++count_);
-    rename_file(target, old);  // from here to the next line the old one is found under this name
-    rename_file(staging, target);
-    sync_folder(path_);
+    files::rename_file(target, old);  // from here to the next line the old one is found under this name
+    files::rename_file(staging, target);
+    files::sync_folder(path_);
     return remove_tree(old);
   }
-  sync_folder(path_);
+  files::sync_folder(path_);
   remove_tree(staging);
 }
 
 void Folder::set_latest(const std::string& tag) {
   const std::string staged = temporary(kLatestName);
   try {
-    write_synced(staged, format_latest(tag));
-    rename_file(staged, path_ + "/" + kLatestName);
+    files::write_synced(staged, format_latest(tag));
+    files::rename_file(staged, path_ + "/" + kLatestName);
   } catch (const Error& error) {
     remove_tree(staged);
-    if (!kind_of(path_ + "/" + tag + "/" + kManifestName).exists) throw;  // the folder is gone, and the checkpoint with it
+    if (!files::kind_of(path_ + "/" + tag + "/" + kManifestName).exists) throw;  // the folder is gone, and the checkpoint with it
     throw Error(error.code(),
                 "checkpoint '" + tag + "' is written and complete, but `latest` could not be made to name it: " + error.message(),
                 error.next_step());
   }
-  sync_folder(path_);
+  files::sync_folder(path_);
 }
 
 void Folder::retain(int64_t keep, const std::string& tag) {

@@ -119,7 +119,7 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
     std::this_thread::sleep_for(
         std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1), std::chrono::milliseconds(500)));
     // Opened again: a network file system compares times with its server then.
-    const Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const files::Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (again < 0) return false;
     const timespec now = modified(again);
     if (now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec) return true;
@@ -162,10 +162,10 @@ std::optional<Owner> wait_for_owner(int file) {
 FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path_(folder + "/.gannet.lock") {
   for (;;) {
     bool is_new = true;
-    Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    files::Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file < 0) {
       is_new = false;
-      file = open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
+      file = files::open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
       struct stat status{};
       if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         throw Error(ErrorCode::kIo, path_ + " is not a regular file", "remove it");
@@ -178,7 +178,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const bool works = code == EWOULDBLOCK;
       if (works ? !owner || !surely_dead(*owner) : owner && !surely_dead(*owner)) held(folder, path_, owner);
       if (works) {  // by a child of the dead job: this file stays with it, the folder gets a new one
-        if (::unlink(path_.c_str()) != 0 && errno != ENOENT) io_failed("remove the lock of a dead job", path_, errno);
+        if (::unlink(path_.c_str()) != 0 && errno != ENOENT) files::io_failed("remove the lock of a dead job", path_, errno);
         continue;
       }
     } else if (!is_new) {
@@ -191,8 +191,8 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
         here.st_dev != there.st_dev)
       continue;
     const std::string text = format(this_process());
-    if (::ftruncate(file, 0) != 0) io_failed("write", path_, errno);
-    write_at(file, text.data(), text.size(), 0, path_);
+    if (::ftruncate(file, 0) != 0) files::io_failed("write", path_, errno);
+    files::write_at(file, text.data(), text.size(), 0, path_);
     if (!is_new) {  // two that take a dead job's over at once, where flock lies: the last one's record stays
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const std::optional<Owner> owner = read_owner(file);

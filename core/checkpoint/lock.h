@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "checkpoint/files.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 
@@ -33,7 +33,7 @@ class FolderLock {
   void start_heartbeat(std::chrono::milliseconds period);
 
   std::string path_;
-  Descriptor file_;
+  files::Descriptor file_;
   int process_ = 0;  // a forked child must not remove what its parent holds
   std::thread heartbeat_;
   std::mutex mutex_;

@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 #include "checkpoint/catalog.h"
-#include "checkpoint/files.h"
 #include "checkpoint/opened_state.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -48,8 +48,8 @@ std::string problem_of(const Found& found, const OpenOptions& options) {
 
 bool holds_deepspeed(const std::string& path) {
   try {
-    return kind_of(path + "/mp_rank_00_model_states.pt").exists ||
-           kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
+    return files::kind_of(path + "/mp_rank_00_model_states.pt").exists ||
+           files::kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
   } catch (const Error&) {
     return false;  // a folder that may not be searched
   }
@@ -71,13 +71,13 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
 }
 
 [[noreturn]] void no_checkpoint(const std::string& folder) {
-  if (kind_of(folder + "/" + kManifestName).exists)
+  if (files::kind_of(folder + "/" + kManifestName).exists)
     throw Error(ErrorCode::kNotFound, folder + " is itself a checkpoint, not a folder of checkpoints",
-                "give the folder that it lies in, and '" + last_name(folder) + "' as the tag");
+                "give the folder that it lies in, and '" + files::last_name(folder) + "' as the tag");
   std::string also;
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : files::names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";
-    if (kind_of(folder + "/" + name).is_folder && holds_deepspeed(folder + "/" + name))
+    if (files::kind_of(folder + "/" + name).is_folder && holds_deepspeed(folder + "/" + name))
       also = ", only one of DeepSpeed's (" + name + "), which `gannet checkpoint import` reads";
   }
   throw Error(ErrorCode::kNotFound, "there is no checkpoint in " + folder + also,
@@ -88,7 +88,7 @@ Opened open_tag(const std::string& folder, const OpenOptions& options, const std
   const Found* found = find(all, options.tag);
   if (!found) {
     const std::string place = folder + "/" + options.tag;
-    if (tag_fault(options.tag).empty() && kind_of(place).is_folder)
+    if (tag_fault(options.tag).empty() && files::kind_of(place).is_folder)
       throw Error(ErrorCode::kCorrupt, place + " is not a checkpoint of Gannet: " + kManifestName + " is missing", kListAdvice);
     std::vector<std::string> near = nearest(options.tag, tags_of(all), 3);
     const std::string what = near.empty() ? "the newest are " : "the nearest are ";
@@ -140,7 +140,7 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   return opened(chosen->path, chosen->tag, std::move(reasons));
 }
 
-bool holds_checkpoints(const std::string& folder) { return kind_of(folder).is_folder && !scan(folder).empty(); }
+bool holds_checkpoints(const std::string& folder) { return files::kind_of(folder).is_folder && !scan(folder).empty(); }
 
 std::vector<Listed> list(const std::string& folder) {
   const std::vector<Found> all = scan(folder);

@@ -10,10 +10,10 @@
 #include "checkpoint/blocks.h"
 #include "checkpoint/bytes_of.h"
 #include "checkpoint/catalog.h"
-#include "checkpoint/files.h"
 #include "checkpoint/opened_state.h"
 #include "checkpoint/rank_file.h"
-#include "checkpoint/safetensors_header.h"
+#include "files/io.h"
+#include "files/safetensors_header.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -67,14 +67,14 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
 std::string header_fault(const Opened::State& state, size_t index) try {
   const FileEntry& file = state.manifest.files[index];
   const std::string path = state.path + "/" + file.name;
-  Descriptor descriptor = open_file(path, O_RDONLY);
+  files::Descriptor descriptor = files::open_file(path, O_RDONLY);
   uint64_t length = 0;
   std::string json;
-  if (file.bytes < 8 || !read_at(descriptor, reinterpret_cast<char*>(&length), 8, 0) || length > file.bytes - 8 ||
+  if (file.bytes < 8 || !files::read_at(descriptor, reinterpret_cast<char*>(&length), 8, 0) || length > file.bytes - 8 ||
       length > safetensors::kMaxHeaderBytes)
     return file.name + " has no safetensors header";
   json.resize(length);
-  if (!read_at(descriptor, json.data(), length, 8)) return file.name + " has no whole header";
+  if (!files::read_at(descriptor, json.data(), length, 8)) return file.name + " has no whole header";
   std::map<std::string, safetensors::Entry> entries;
   for (safetensors::Entry& entry : safetensors::parse_header(json, file.bytes - 8 - length, file.name).entries)
     entries.emplace(entry.name, entry);

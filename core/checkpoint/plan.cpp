@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <map>
 
-#include "checkpoint/safetensors_header.h"
 #include "checkpoint/saved_at.h"
+#include "files/safetensors_header.h"
 
 namespace gannet::checkpoint {
 namespace {

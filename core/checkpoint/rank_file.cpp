@@ -8,8 +8,8 @@
 #include <set>
 
 #include "checkpoint/manifest.h"
-#include "checkpoint/safetensors_header.h"
 #include "checkpoint/value_json.h"
+#include "files/safetensors_header.h"
 
 namespace gannet::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors_file.h"
-#include "checkpoint/weight_index.h"
+#include "files/safetensors_file.h"
+#include "files/weight_index.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -71,20 +71,20 @@ class CheckpointSource : public WeightSource {
 // The files that Hugging Face's index names.
 std::vector<std::string> shards_of(const fs::path& index) {
   std::vector<std::string> paths;
-  for (const auto& [file, names] : files_of_index(index.string())) paths.push_back((index.parent_path() / file).string());
+  for (const auto& [file, names] : files::files_of_index(index.string())) paths.push_back((index.parent_path() / file).string());
   return paths;
 }
 
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
-  if (!kind_of(path).exists)
+  if (!files::kind_of(path).exists)
     throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from",
                 "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
-  if (!kind_of(path).is_folder) return std::make_unique<SafetensorsSource>(std::vector{path});
+  if (!files::kind_of(path).is_folder) return std::make_unique<SafetensorsSource>(std::vector{path});
   const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
-  if (kind_of(whole.string()).exists) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
-  if (kind_of(index.string()).exists) return std::make_unique<SafetensorsSource>(shards_of(index));
+  if (files::kind_of(whole.string()).exists) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
+  if (files::kind_of(index.string()).exists) return std::make_unique<SafetensorsSource>(shards_of(index));
   return std::make_unique<CheckpointSource>(path, tag);
 }
 

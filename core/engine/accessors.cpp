@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
-#include "engine/inventory.h"
+#include "engine/state_entries.h"
 #include "tensor/dtype.h"
 
 namespace gannet {
@@ -145,14 +145,15 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
   const auto part = part_of(found);
   if (part.numel > 0) {
     range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
-    if (range.comes_and_goes && range.has_master_copy()) range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
+    if (range.is_gathered_on_demand && range.has_master_copy())
+      range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
   }
   if (impl_->residency) impl_->residency->forget();
-  if (range.comes_and_goes)
-    impl_->publish_staying(range);
+  if (range.is_gathered_on_demand)
+    impl_->all_gather_persistent(range);
   else
     range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
-  if (impl_->reducer) impl_->settle();
+  if (impl_->reducer) impl_->record_parameters();
 }
 
 void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {

@@ -88,7 +88,7 @@ void EngineBase::Impl::agree_on_model() {
   std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " +
                       std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " +
                       std::to_string(settings().micro_batch_size) + ", accumulation " +
-                      std::to_string(settings().accumulation_steps) + (monitor::is_wanted(settings()) ? ", with a monitor" : "") +
+                      std::to_string(settings().accumulation_steps) + (observe::is_wanted(settings()) ? ", with a monitor" : "") +
                       "\n";
   // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
   for (const auto& entry : resolved.effective)

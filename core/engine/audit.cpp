@@ -46,7 +46,7 @@ uint64_t sample_of(const at::Tensor& tensor) {
 
 // The values in use are a copy of others, which an update would bring back.
 bool is_copy(const Range& range, const TrainedParameter& parameter) {
-  return parameter.staying.defined() || (range.has_master_copy() && !parameter.resident);
+  return parameter.persistent.defined() || (range.has_master_copy() && !parameter.resident);
 }
 
 uint32_t version_of(const at::Tensor& tensor) {
@@ -92,7 +92,7 @@ void EngineBase::Impl::say_once(const std::string& what) {
   if (said.insert(what.substr(0, 40)).second && comm->rank() == 0) log_info(what);
 }
 
-void EngineBase::Impl::settle() {
+void EngineBase::Impl::record_parameters() {
   for (auto& range : ranges)
     for (auto& parameter : range.parameters) {
       auto& left = parameter.left;
@@ -103,11 +103,11 @@ void EngineBase::Impl::settle() {
       left.version = version_of(parameter.tensor);
       if (is_copy(range, parameter)) left.sample = sample_of(parameter.tensor);
     }
-  know_module();
+  record_module();
 }
 
 // The module's parameters in their order, so that a look says whether they are the same.
-void EngineBase::Impl::know_module() {
+void EngineBase::Impl::record_module() {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
@@ -146,7 +146,7 @@ void EngineBase::Impl::audit() {
         ErrorCode::kOrder,
         "parameter '" + name + "' has another post-accumulate-gradient hook than this engine's: its gradients go there",
         "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
-  const auto added = newcomers();
+  const auto added = new_parameters();
   if (changes.empty() && added.empty()) return;
 
   const at::NoGradGuard no_grad;
@@ -165,7 +165,7 @@ void EngineBase::Impl::audit() {
                                 "'" + more);
   }
   if (!added.empty()) join_parameters(added);
-  settle();
+  record_parameters();
 }
 
 bool EngineBase::Impl::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
@@ -202,10 +202,10 @@ void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
       if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
       range.set_master(place, mine);
     }
-    if (range.comes_and_goes) range.set_param(place, mine.to(range.dtype));
+    if (range.is_gathered_on_demand) range.set_param(place, mine.to(range.dtype));
   }
-  if (parameter.staying.defined()) {
-    parameter.staying.narrow(0, 0, parameter.numel).copy_(whole);
+  if (parameter.persistent.defined()) {
+    parameter.persistent.narrow(0, 0, parameter.numel).copy_(whole);
   } else if (!parameter.resident && (is_replaced || range.has_master_copy())) {
     range.param.here().narrow(0, parameter.offset, parameter.numel).copy_(whole);
   }
@@ -219,14 +219,15 @@ void EngineBase::Impl::reclaim() {
       if (parameter.resident)
         parameter.tensor.set_data(residency->tensor(*parameter.resident));
       else
-        parameter.tensor.set_data(Range::shaped(
-            parameter.staying.defined() ? parameter.staying : range.param.here().narrow(0, parameter.offset, parameter.numel),
-            parameter));
+        parameter.tensor.set_data(Range::shaped(parameter.persistent.defined()
+                                                    ? parameter.persistent
+                                                    : range.param.here().narrow(0, parameter.offset, parameter.numel),
+                                                parameter));
     }
 }
 
 // Parameters of the module that require a gradient and that this engine does not train.
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters() {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(*module, [&](const at::Tensor& tensor) {
@@ -276,7 +277,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::newcomers() {
   }
   if (found.empty()) {
     known_parameters.clear();
-    know_module();
+    record_module();
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// Will the run fit? From the engine's parameters and config to a plan (zero/estimate.h), against what the machine has.
+// Will the run fit? From the engine's parameters and config to a plan (params/estimate.h), against what the machine has.
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include "base/machine_memory.h"
 #include "control/environment.h"
 #include "engine/impl.h"
+#include "params/fit.h"
 #include "tensor/dtype.h"
-#include "zero/fit.h"
 
 namespace gannet {
 

@@ -34,7 +34,7 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
 
   void add(const at::Tensor& parameter);
   void keep(size_t index, const at::Tensor& whole) override;
-  void gone(size_t index) override;
+  void released(size_t index) override;
 
  private:
   at::Tensor broadcast(const Range& range, const at::Tensor& parameter) const;
@@ -65,7 +65,7 @@ void Shards::add(const at::Tensor& parameter) {
   range.dtype = range.master_dtype = parameter.scalar_type();
   range.grad_dtype = at::ScalarType::Undefined;
   range.sharding = Sharding::kParameters;
-  range.comes_and_goes = true;
+  range.is_gathered_on_demand = true;
   range.layout = zero::lay_out({parameter.numel()}, 0, comm_->size());
   range.shards = zero::shards_of(range.layout, comm_->rank(), comm_->size());
   TrainedParameter one;
@@ -89,7 +89,7 @@ void Shards::keep(size_t index, const at::Tensor& parameter) {
   if (!whole.is_alias_of(parameter)) parameter.view({-1}).copy_(whole.narrow(0, 0, parameter.numel()));
 }
 
-void Shards::gone(size_t index) {
+void Shards::released(size_t index) {
   ranges_[index].param = Array();
   if (--alive_ > 0) return;
   const auto last = std::move(self_);  // this may be the end of this object

@@ -28,7 +28,7 @@ void EngineBase::begin_forward() {
   if (impl.running && impl.running->has_begun) impl.restart_step();  // the program's backward, through scale(), threw
   if (trains) impl.audit();
   if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_in_step);
-  if (impl.telling) impl.telling->begin_forward(trains);
+  if (impl.reporter) impl.reporter->begin_forward(trains);
   impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
   impl.begin_forward();
   if (impl.profiling) impl.profiling->begin_forward();
@@ -88,12 +88,12 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
     if (!loss_was_finite && !skips_non_finite) {
       const std::string what =
           "the loss of step " + std::to_string(global_steps + 1) + " is " + std::to_string(loss.item<double>());
-      if (telling) telling->error(global_steps + 1, what);
+      if (reporter) reporter->error(global_steps + 1, what);
       throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed, and the next micro-batch is the first of its step",
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
-  if (telling) telling->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(settings().accumulation_steps));
+  if (reporter) reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(settings().accumulation_steps));
   if (keeps_user_grads)
     for (auto& range : ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
@@ -110,7 +110,7 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
                           &agreed(boundary));
   if (residency && (!interception || !interception->is_of_this_thread())) running->armed = std::make_unique<zero::Interception>();
   reducer->begin_backward({reduce, options.create_graph, is_marked});
-  if (residency) residency->begin(zero::Residency::Stretch::kBackward);
+  if (residency) residency->begin(zero::Residency::Pass::kBackward);
   running->has_begun = true;
 }
 
@@ -143,7 +143,7 @@ void EngineBase::Impl::restart_step() noexcept {
   phase = Phase::kIdle;
   micro_in_step = 0;
   ++caught_errors;
-  if (telling) telling->forget_step();
+  if (reporter) reporter->forget_step();
   start_next_step();
 }
 
@@ -197,7 +197,7 @@ void EngineBase::zero_grad() {
     for (auto& range : impl.ranges)
       for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
   }
-  if (impl.telling) impl.telling->forget_step();
+  if (impl.reporter) impl.reporter->forget_step();
   impl.running.reset();
   impl.scale_scope.reset();
   if (impl.phase != Phase::kIdle) impl.phase = Phase::kForwarded;  // the loss of a forward before it may have its backward yet

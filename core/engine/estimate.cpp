@@ -15,12 +15,12 @@
 #include "config/document.h"
 #include "config/settings.h"
 #include "control/environment.h"
+#include "device/accelerator.h"
 #include "engine/named_plugins.h"
-#include "interfaces/accelerator.h"
 #include "interfaces/optimizer.h"
 #include "interfaces/preference.h"
+#include "params/fit.h"
 #include "tensor/dtype.h"
-#include "zero/fit.h"
 
 namespace gannet {
 namespace {

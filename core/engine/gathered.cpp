@@ -26,8 +26,8 @@ void EngineBase::Impl::begin_forward() {
   if (!forward_call)
     forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
   if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
-  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Stretch::kForward
-                                                                     : zero::Residency::Stretch::kEvaluation);
+  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Pass::kForward
+                                                                     : zero::Residency::Pass::kEvaluation);
 }
 
 void EngineBase::Impl::end_forward() {
@@ -40,13 +40,13 @@ void EngineBase::Impl::end_forward() {
 
 void EngineBase::Impl::disarm() { interception.reset(); }
 
-void EngineBase::Impl::publish_staying(Range& range) {
+void EngineBase::Impl::all_gather_persistent(Range& range) {
   std::vector<size_t> staying;
   int64_t numel = 0;
   const int64_t ranks = comm->size();
   const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
   for (size_t p = 0; p < range.parameters.size(); ++p)
-    if (range.parameters[p].staying.defined()) {
+    if (range.parameters[p].persistent.defined()) {
       staying.push_back(p);
       numel += part(p);
     }
@@ -66,7 +66,7 @@ void EngineBase::Impl::publish_staying(Range& range) {
     comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
   at = 0;
   for (const size_t p : staying) {
-    range.parameters[p].staying.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
+    range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
     at += part(p);
   }
 }
@@ -160,7 +160,7 @@ void GatheredParameters::State::publish(const Chosen& one) {
     if (part.tensor != one.parameter) continue;
     const at::Tensor mine = whole.flatten().narrow(0, part.begin, part.numel);
     const Shard place{part.offset, part.own, part.numel};
-    if (range.comes_and_goes) range.set_param(place, mine);
+    if (range.is_gathered_on_demand) range.set_param(place, mine);
     if (range.has_master_copy()) range.set_master(place, mine);
   }
 }
@@ -205,7 +205,7 @@ void GatheredParameters::publish() {
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
       state_->impl->reclaim();
-      state_->impl->settle();
+      state_->impl->record_parameters();
     }
   }
   state_->end();

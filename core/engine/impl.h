@@ -18,24 +18,24 @@
 #include "config/resolve.h"
 #include "control/facts.h"
 #include "control/watch.h"
-#include "engine/gatherer.h"
-#include "engine/host_sums.h"
-#include "engine/host_update.h"
+#include "device/accelerator.h"
 #include "engine/ownership.h"
 #include "engine/profiling.h"
-#include "engine/range.h"
-#include "engine/reducer.h"
-#include "engine/saving.h"
-#include "engine/telling.h"
-#include "engine/timers.h"
-#include "interfaces/accelerator.h"
+#include "engine/step_reporter.h"
+#include "grads/host_gradients.h"
+#include "grads/loss_scaler.h"
+#include "grads/reducer.h"
 #include "interfaces/comm.h"
 #include "interfaces/host.h"
 #include "interfaces/scheduler.h"
-#include "monitor/trace.h"
+#include "observe/timers.h"
+#include "observe/trace.h"
+#include "params/gatherer.h"
+#include "params/interception.h"
+#include "params/range.h"
 #include "plugin/plugin.h"
-#include "precision/loss_scaler.h"
-#include "zero/interception.h"
+#include "state/checkpoint_writer.h"
+#include "update/host_update.h"
 
 namespace gannet {
 
@@ -67,7 +67,7 @@ struct EngineBase::Impl {
   CommGroup* comm = nullptr;  // process_group's
   at::Device device{at::kCPU};
 
-  std::unique_ptr<monitor::Trace> trace;  // null: none
+  std::unique_ptr<observe::Trace> trace;  // null: none
   Timers timers;                          // what follows keeps its address
   std::optional<Timers::Scope> forward_timed;
   Timers::Times micro_batch_before, step_before;  // wall_clock_breakdown's
@@ -75,7 +75,7 @@ struct EngineBase::Impl {
   std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
   bool param_tier_is_drive = false;
   bool memory_is_apart = false;                           // the device's from the host's
-  std::unique_ptr<HostSums> host_sums;                    // null: gradients stay in the device's memory
+  std::unique_ptr<HostGradients> host_gradients;          // null: gradients stay in the device's memory
   std::vector<std::unique_ptr<HostUpdate>> host_updates;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages;
   std::vector<Group> groups;
@@ -85,7 +85,7 @@ struct EngineBase::Impl {
   std::unique_ptr<zero::Residency> residency;
   std::unique_ptr<zero::Interception> interception;  // from forward to step
   std::optional<control::Watch::Call> forward_call;
-  int64_t staying_numel = 0;  // of parameters too small to be shared out
+  int64_t persistent_numel = 0;  // of parameters too small to be shared out
   std::unique_ptr<Reducer> reducer;
   std::vector<Work> publishing;
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
@@ -141,8 +141,8 @@ struct EngineBase::Impl {
   int64_t global_samples = 0;
   bool last_step_applied = false;
   std::optional<double> grad_norm;
-  std::unique_ptr<Telling> telling;      // null: no monitor
-  std::unique_ptr<Profiling> profiling;  // of a step that is to come, or runs; null: none
+  std::unique_ptr<StepReporter> reporter;  // null: no monitor
+  std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
 
   // What the program keeps in checkpoints beside the engine's own.
   struct ProgramState {
@@ -151,9 +151,9 @@ struct EngineBase::Impl {
     std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
   };
   std::vector<ProgramState> program_states;
-  uint32_t engine_id = 0;                // of this process, counted; the same on every rank
-  std::set<std::string> loaded_folders;  // that this run went on from
-  std::unique_ptr<Saving> saving;        // the last member: it dies first, and waits for its write
+  uint32_t engine_id = 0;                               // of this process, counted; the same on every rank
+  std::set<std::string> loaded_folders;                 // that this run went on from
+  std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
 
   ~Impl();
   bool shards_gradients() const { return !ranges.empty() && ranges[0].shards_gradients(); }
@@ -172,21 +172,21 @@ struct EngineBase::Impl {
   bool is_trained() const;
   void make_residency();
   void place_untrained(const at::Tensor& parameter) const;  // to the device, in the training dtype
-  void place_module();  // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
+  void move_module();  // to the device; parameters to the training dtype and into flat buffers; rank 0's values everywhere
   void collect_frozen(const std::unordered_map<const void*, size_t>& trained, int64_t& off_the_drive);
   int64_t bucket_numel() const;
   void cut_range(Range& range);
   void place_range(Range& range);
   // `off_the_drive`: how many of a rank's elements may still be kept off it (max_in_cpu): first come, first served.
-  Home home_for(const at::Tensor& parameter, int64_t& off_the_drive) const;
-  bool comes_and_goes(Home home) const;
-  bool parameters_come_and_go() const;  // any of them
+  Placement placement_for(const at::Tensor& parameter, int64_t& off_the_drive) const;
+  bool is_gathered_on_demand(Placement placement) const;
+  bool gathers_on_demand() const;  // any of them
   Array make_param(const Range& range) const;
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
-  void share_out(Range& range, size_t parameter, const at::Tensor& whole);
+  void shard_parameter(Range& range, size_t parameter, const at::Tensor& whole);
   void broadcast(const at::Tensor& tensor, uint32_t root = 0);
   void broadcast_sparse(const at::Tensor& tensor, uint32_t root);
   void open_optimizer(const config::Document& document, const EngineOptions& options);
@@ -200,12 +200,12 @@ struct EngineBase::Impl {
 
   // ---- audit.cpp, join.cpp: what the program did to the parameters since the engine left them
   void audit();  // takes in what can be, throws what was done otherwise; every rank calls it
-  void know_module();
-  void settle();  // the engine leaves the parameters as they are now
+  void record_module();
+  void record_parameters();  // the engine leaves the parameters as they are now
   void take_in(Range& range, size_t parameter, bool is_replaced);
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;  // its memory
-  std::vector<std::pair<std::string, at::Tensor>> newcomers();
+  std::vector<std::pair<std::string, at::Tensor>> new_parameters();
   void join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added);
   bool is_skipped(const Range& range, size_t parameter) const;  // frozen by the program, and without a gradient in this step
   std::vector<int64_t> lags_of(const Range& range) const;
@@ -262,7 +262,7 @@ struct EngineBase::Impl {
   HostUpdate& host_update(const Range& range);
   int64_t page_numel() const;
   std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
-  void publish_staying(Range& range);        // the small parameters that every rank has whole, where the others are shared out
+  void all_gather_persistent(Range& range);  // the small parameters that every rank has whole, where the others are shared out
   void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
   void publish_all();            // parameters from their masters, on every rank
@@ -273,15 +273,15 @@ struct EngineBase::Impl {
   std::string first_non_finite();
   void forget_gradients();
 
-  // ---- tell.cpp
-  void start_telling();
-  struct Used {  // what a step was taken with, before its schedule and scaler went on
+  // ---- report.cpp
+  void start_reporting();
+  struct StepInputs {  // what a step was taken with, before its schedule and scaler went on
     std::vector<double> lr;
     double loss_scale = 1;
   };
   std::vector<double> rates() const;
-  void tell(const StepResult& result, const Used& used);
-  void tell_times(bool is_boundary);
+  void report(const StepResult& result, const StepInputs& inputs);
+  void report_times(bool is_boundary);
   std::string sentence_of(const SaveReceipt& receipt) const;  // "saved run1/global_step40, 1.2 GB in 0.8 s"
 
   // ---- save.cpp, load.cpp

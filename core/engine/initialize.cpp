@@ -85,7 +85,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   impl.check_fit();
   impl.agree_on_model();
   impl.agree_on_plugins();  // from here on the module is changed: what can be refused has been
-  impl.place_module();
+  impl.move_module();
   if (!options.inference) impl.create_states();
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
@@ -94,9 +94,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.ownership) impl.ownership->claim(impl.owned());
   if (impl.reducer) {
     impl.start_agreeing();
-    impl.settle();
+    impl.record_parameters();
   }
-  impl.start_telling();
+  impl.start_reporting();
   if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
   if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
 } catch (...) {
@@ -299,7 +299,7 @@ void EngineBase::Impl::create_states() {
     reduction.post_factor = settings().gradient_predivide_factor / world;
   }
   reduction.bucket_numel = bucket_numel();
-  reduction.host = host_sums.get();
+  reduction.host = host_gradients.get();
   reducer = std::make_unique<Reducer>(ranges, comm, timers, reduction);
 }
 
@@ -315,7 +315,7 @@ void EngineBase::Impl::create_states(Range& range) {
                       " updates shard by shard",
                   "set zero_optimization.stage to 0, or choose another optimizer");
     const auto has_its_rest_elsewhere = [&](const Range& other) {
-      return other.group == range.group && other.dtype == range.dtype && other.home != range.home;
+      return other.group == range.group && other.dtype == range.dtype && other.placement != range.placement;
     };
     if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges.begin(), ranges.end(), has_its_rest_elsewhere))
       throw Error(ErrorCode::kUnsupported,

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
-#include "zero/interception.h"
+#include "params/interception.h"
 
 namespace gannet {
 namespace {
@@ -50,7 +50,7 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
         if (one.tensor.is_same(tensor)) one.is_moved = true;
     joined.push_back(name);
   }
-  if (parameters_come_and_go() && !residency) make_residency();
+  if (gathers_on_demand() && !residency) make_residency();
   for (size_t r = first; r < ranges.size(); ++r) {
     place_range(ranges[r]);
     if (groups[ranges[r].group].optimizer) create_states(ranges[r]);

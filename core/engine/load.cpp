@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "base/text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/lock.h"
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
 #include "engine/saved_names.h"
+#include "files/io.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -57,8 +57,8 @@ bool should_lock(const std::string& folder, const LoadOptions& options, const Op
 
 // On all ranks. A folder that cannot be written is read all the same.
 std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
-  if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
-  impl.saving->saver(folder);
+  if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
+  impl.checkpoint_writer->saver(folder);
   return "";
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kIo) throw;
@@ -140,11 +140,11 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       at::NoGradGuard no_grad;
       impl.publish_all();
       impl.torn.clear();
-      if (impl.reducer) impl.settle();
+      if (impl.reducer) impl.record_parameters();
       if (!receipt.module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
-      if (impl.telling) impl.telling->event("resume", impl.global_steps, receipt.to_string());
+      if (impl.reporter) impl.reporter->event("resume", impl.global_steps, receipt.to_string());
       return receipt;
     }
     passed_over.push_back("passed over " + tag + ": " + *first);

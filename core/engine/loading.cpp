@@ -15,9 +15,9 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "engine/inventory.h"
 #include "engine/saved_names.h"
-#include "engine/saved_numbers.h"
+#include "engine/state_entries.h"
+#include "state/saved_numbers.h"
 
 namespace gannet {
 namespace {
@@ -85,15 +85,15 @@ class Loading {
     std::vector<std::string> differences;
     std::set<std::string> expected, missing_parameters;
     std::map<std::string, int64_t> converted;
-    const auto all = inventory(impl_);
-    for (const Kept& kept : all) {
-      const bool is_state = kept.kind == Kept::Kind::kState;
+    const auto all = state_entries(impl_);
+    for (const StateEntry& kept : all) {
+      const bool is_state = kept.kind == StateEntry::Kind::kState;
       const TensorInfo* saved = names_.find(kept);
       const std::string name = saved ? saved->name : stored_name(kept, source_rank_);
       expected.insert(name);
       if (is_state && !wants_states()) continue;
       if (!saved) {
-        if (kept.kind == Kept::Kind::kFrozen && frozen_excluded) {
+        if (kept.kind == StateEntry::Kind::kFrozen && frozen_excluded) {
           note("frozen parameter '" + kept.name + "' was not saved: it stays as it is");
         } else if (options_.load_module_strict ||
                    (is_state && !missing_parameters.count(kept.name.substr(kept.name.find('/') + 1)))) {
@@ -111,7 +111,7 @@ class Loading {
       }
       const bool are_numbers = c10::isFloatingType(saved->dtype) && c10::isFloatingType(kept.dtype);
       const bool may_convert =
-          kept.kind == Kept::Kind::kFrozen || kept.kind == Kept::Kind::kBuffer || (is_weights_ && are_numbers);
+          kept.kind == StateEntry::Kind::kFrozen || kept.kind == StateEntry::Kind::kBuffer || (is_weights_ && are_numbers);
       if (saved->dtype != kept.dtype && !may_convert) {
         differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " +
                               c10::toString(kept.dtype) + " here");
@@ -120,7 +120,7 @@ class Loading {
       if (is_weights_ && saved->dtype != kept.dtype)
         ++converted[std::string(c10::toString(saved->dtype)) + " to " + c10::toString(kept.dtype)];
       wanted_.push_back({kept, saved});
-      ++(is_state ? receipt_.states : kept.kind == Kept::Kind::kBuffer ? receipt_.buffers : receipt_.parameters);
+      ++(is_state ? receipt_.states : kept.kind == StateEntry::Kind::kBuffer ? receipt_.buffers : receipt_.parameters);
     }
     const std::string own_buffers = "buffer/" + std::to_string(source_rank_) + "/";
     for (const TensorInfo& saved : found_.tensors()) {
@@ -180,7 +180,7 @@ class Loading {
     };
 
     for (const auto& [kept, saved] : wanted_) {
-      if (options_.custom_load_fn && kept.kind != Kept::Kind::kState) continue;
+      if (options_.custom_load_fn && kept.kind != StateEntry::Kind::kState) continue;
       if (kept.whole.defined())
         want(saved->name, kept.whole, saved->dtype);
       else if (kept.stored && saved->dtype == kept.dtype)
@@ -387,7 +387,7 @@ class Loading {
   uint32_t saved_ranks_ = 1, source_rank_ = 0;
   bool same_ranks_ = true;
   LoadReceipt receipt_;
-  std::vector<std::pair<Kept, const TensorInfo*>> wanted_;
+  std::vector<std::pair<StateEntry, const TensorInfo*>> wanted_;
   std::map<std::string, at::Tensor> for_program_, random_;
   std::vector<std::tuple<Range*, TrainedParameter*, at::Tensor>> gradients_;
   bool holds_sums_ = false;  // of gradients over ranks

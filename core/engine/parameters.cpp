@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "engine/impl.h"
+#include "params/interception.h"
 #include "tensor/dtype.h"
-#include "zero/interception.h"
 
 namespace gannet {
 namespace {
@@ -116,17 +116,17 @@ TrainedParameter EngineBase::Impl::admit(const std::string& name, const at::Tens
   return parameter_of(name, tensor);
 }
 
-// The one of ranges[first ...] that a parameter of this group, dtype and home belongs to.
+// The one of ranges[first ...] that a parameter of this group, dtype and placement belongs to.
 Range& EngineBase::Impl::range_for(size_t group, const TrainedParameter& parameter, size_t first, int64_t& off_the_drive) {
   const at::Tensor& tensor = parameter.tensor;
   const at::ScalarType dtype = parameter.is_complex ? c10::toRealValueType(tensor.scalar_type())
                                                     : training_dtype(settings()).value_or(tensor.scalar_type());
-  const Home home = home_for(tensor, off_the_drive);
+  const Placement placement = placement_for(tensor, off_the_drive);
   for (size_t r = first; r < ranges.size(); ++r)
-    if (ranges[r].group == group && ranges[r].dtype == dtype && ranges[r].home == home) return ranges[r];
+    if (ranges[r].group == group && ranges[r].dtype == dtype && ranges[r].placement == placement) return ranges[r];
   Range& range = ranges.emplace_back();
   range.group = group;
-  range.home = home;
+  range.placement = placement;
   range.dtype = dtype;
   range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
   range.grad_dtype = settings().grad_accum_dtype ? scalar_type(*settings().grad_accum_dtype) : dtype;
@@ -137,7 +137,7 @@ Range& EngineBase::Impl::range_for(size_t group, const TrainedParameter& paramet
 
 // Large parameters that are not trained are shared out too: a base model under adapters is most of its memory.
 void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size_t>& trained, int64_t& off_the_drive) {
-  std::map<std::pair<at::ScalarType, Home>, size_t> range_of;
+  std::map<std::pair<at::ScalarType, Placement>, size_t> range_of;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module->named_parameters()) {
     const at::Tensor& tensor = entry.value();
@@ -145,13 +145,13 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
     if (trained.contains(identity) || !tensor.is_floating_point() ||
         tensor.numel() <= settings().zero.param_persistence_threshold || tensor.numel() == 0 || !seen.insert(identity).second)
       continue;
-    const Home home = home_for(tensor, off_the_drive);
-    if (!comes_and_goes(home)) continue;
+    const Placement placement = placement_for(tensor, off_the_drive);
+    if (!is_gathered_on_demand(placement)) continue;
     const at::ScalarType dtype = training_dtype(settings()).value_or(tensor.scalar_type());
-    const auto [slot, is_new] = range_of.emplace(std::pair(dtype, home), frozen.size());
+    const auto [slot, is_new] = range_of.emplace(std::pair(dtype, placement), frozen.size());
     if (is_new) {
       Range& range = frozen.emplace_back();
-      range.home = home;
+      range.placement = placement;
       range.dtype = range.master_dtype = dtype;
       range.grad_dtype = at::ScalarType::Undefined;
     }
@@ -159,28 +159,28 @@ void EngineBase::Impl::collect_frozen(const std::unordered_map<const void*, size
   }
 }
 
-Home EngineBase::Impl::home_for(const at::Tensor& parameter, int64_t& off_the_drive) const {
-  if (!param_tier) return Home::kDevice;
+Placement EngineBase::Impl::placement_for(const at::Tensor& parameter, int64_t& off_the_drive) const {
+  if (!param_tier) return Placement::kDevice;
   const int64_t share = (parameter.numel() + comm->size() - 1) / comm->size();
-  if (param_tier_is_drive && share > off_the_drive) return Home::kDrive;
+  if (param_tier_is_drive && share > off_the_drive) return Placement::kDrive;
   if (param_tier_is_drive) off_the_drive -= share;
-  return memory_is_apart ? Home::kHost : Home::kDevice;
+  return memory_is_apart ? Placement::kHost : Placement::kDevice;
 }
 
 // Parameters are shared out among several ranks, or kept away from the device.
-bool EngineBase::Impl::comes_and_goes(Home home) const {
-  return settings().zero.stage == 3 && (comm->size() > 1 || home != Home::kDevice);
+bool EngineBase::Impl::is_gathered_on_demand(Placement placement) const {
+  return settings().zero.stage == 3 && (comm->size() > 1 || placement != Placement::kDevice);
 }
 
-bool EngineBase::Impl::parameters_come_and_go() const {
-  const auto does = [&](const Range& range) { return comes_and_goes(range.home); };
+bool EngineBase::Impl::gathers_on_demand() const {
+  const auto does = [&](const Range& range) { return is_gathered_on_demand(range.placement); };
   return std::any_of(ranges.begin(), ranges.end(), does) || std::any_of(frozen.begin(), frozen.end(), does);
 }
 
 Array EngineBase::Impl::make_param(const Range& range) const {
-  const int64_t numel = range.comes_and_goes ? range.own_numel : range.numel;
-  const bool is_on_tier = range.home == Home::kDrive || !param_tier_is_drive;
-  if (range.home == Home::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
+  const int64_t numel = range.is_gathered_on_demand ? range.own_numel : range.numel;
+  const bool is_on_tier = range.placement == Placement::kDrive || !param_tier_is_drive;
+  if (range.placement == Placement::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
   return make_array(is_on_tier ? param_tier : nullptr, numel, range.dtype, "parameters");
 }
 
@@ -195,10 +195,10 @@ void EngineBase::Impl::cut_range(Range& range) {
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(settings().zero.stage);
-  range.comes_and_goes = comes_and_goes(range.home);
+  range.is_gathered_on_demand = is_gathered_on_demand(range.placement);
   // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
-  range.layout = zero::lay_out(numels, range.comes_and_goes ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
-                               range.home == Home::kDrive ? kDriveAlignment : zero::kAlignment);
+  range.layout = zero::lay_out(numels, range.is_gathered_on_demand ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
+                               range.placement == Placement::kDrive ? kDriveAlignment : zero::kAlignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -214,14 +214,14 @@ void EngineBase::Impl::cut_range(Range& range) {
 
   for (const auto& shard : range.shards) {
     const bool joins =
-        range.shards_parameters() && !range.stretches.empty() &&
-        range.stretches.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, zero::kOverlapNumel);
+        range.shards_parameters() && !range.sub_groups.empty() &&
+        range.sub_groups.back().numel + shard.numel <= std::min(settings().zero.sub_group_size, zero::kOverlapNumel);
     if (joins)
-      range.stretches.back().numel += shard.numel;
+      range.sub_groups.back().numel += shard.numel;
     else
-      range.stretches.push_back(shard);
+      range.sub_groups.push_back(shard);
   }
-  for (const auto& stretch : range.stretches) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
+  for (const auto& stretch : range.sub_groups) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
   for (const auto& part : range.parts)
     if (!range.is_sharded()) range.own_segments.push_back(segments_in(range, part.own, part.numel).front());
 }
@@ -264,15 +264,15 @@ void EngineBase::Impl::place_range(Range& range) {
   range.param = make_param(range);
   if (range.has_master_copy()) range.master = make_array(state_tier, range.own_numel, range.master_dtype, "masters");
   const int64_t grad_numel = range.shards_gradients() ? range.own_numel : range.numel;
-  if (is_trained && host_sums)
-    range.grad = host_sums->allocate(grad_numel, range.grad_dtype);
+  if (is_trained && host_gradients)
+    range.grad = host_gradients->allocate(grad_numel, range.grad_dtype);
   else if (is_trained && range.is_sharded())
     range.grad = allocate_flat(grad_numel, range.grad_dtype, device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
     const Array& masters = range.has_master_copy() ? range.master : range.param;
-    const bool is_direct = !range.comes_and_goes && masters.is_here() && masters.here().device() == device &&
+    const bool is_direct = !range.is_gathered_on_demand && masters.is_here() && masters.here().device() == device &&
                            (!range.is_sharded() || !range.has_master_copy());
     at::Tensor whole = is_direct ? masters.get(bucket.offset, bucket.numel)
                                  : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(device));
@@ -280,14 +280,14 @@ void EngineBase::Impl::place_range(Range& range) {
       auto& parameter = range.parameters[p];
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
       parameter.tensor.mutable_grad().reset();
-      zero::let_go(parameter.tensor.storage().unsafeGetStorageImpl());
-      if (!range.comes_and_goes)
+      zero::release_ownership(parameter.tensor.storage().unsafeGetStorageImpl());
+      if (!range.is_gathered_on_demand)
         parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
     broadcast(whole);
-    if (range.comes_and_goes) {
+    if (range.is_gathered_on_demand) {
       keep_part(range, b, whole);
-      share_out(range, b, whole);
+      shard_parameter(range, b, whole);
       continue;
     }
     if (range.has_master_copy()) range.param.set(bucket.offset, whole);
@@ -301,20 +301,20 @@ void EngineBase::Impl::keep_part(Range& range, size_t bucket, const at::Tensor& 
   const zero::Shard part =
       range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
   const at::Tensor mine = whole.narrow(0, part.offset - begin, part.numel);
-  if (range.comes_and_goes) range.set_param(part, mine);
+  if (range.is_gathered_on_demand) range.set_param(part, mine);
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 
 // The module's parameter, which is bucket `p`, gives up its bytes; a small one stays whole on every rank.
-void EngineBase::Impl::share_out(Range& range, size_t p, const at::Tensor& whole) {
+void EngineBase::Impl::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = settings().zero;
-  const bool is_small =
-      parameter.numel <= zero.param_persistence_threshold && staying_numel + parameter.numel <= zero.model_persistence_threshold;
+  const bool is_small = parameter.numel <= zero.param_persistence_threshold &&
+                        persistent_numel + parameter.numel <= zero.model_persistence_threshold;
   if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
-    staying_numel += parameter.numel;
-    parameter.staying = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
-    parameter.tensor.set_data(Range::shaped(parameter.staying, parameter));
+    persistent_numel += parameter.numel;
+    parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
+    parameter.tensor.set_data(Range::shaped(parameter.persistent, parameter));
     return;
   }
   parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(device)));
@@ -345,20 +345,20 @@ void EngineBase::Impl::place_untrained(const at::Tensor& tensor) const {
   if (const auto* storage = parameter.has_storage() ? parameter.storage().unsafeGetStorageImpl() : nullptr;
       storage && zero::is_watched(storage)) {
     const at::Tensor own = parameter.clone();
-    zero::let_go(storage);
+    zero::release_ownership(storage);
     parameter.set_data(own);
   }
   const bool is_cast = dtype && parameter.is_floating_point() && c10::elementSize(parameter.scalar_type()) > 1;
   parameter.set_data(parameter.to(device, is_cast ? *dtype : parameter.scalar_type()));
 }
 
-void EngineBase::Impl::place_module() {
+void EngineBase::Impl::move_module() {
   at::NoGradGuard no_grad;
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
   if (updates_on_host() && settings().zero.stage >= 2 && !settings().optimizer.type.empty())
-    host_sums = std::make_unique<HostSums>(*accelerator, device_index(), 2 * bucket_numel() * int64_t{sizeof(float)},
-                                           [this] { return current_stream(); });
-  if (parameters_come_and_go()) make_residency();
+    host_gradients = std::make_unique<HostGradients>(*accelerator, device_index(), 2 * bucket_numel() * int64_t{sizeof(float)},
+                                                     [this] { return current_stream(); });
+  if (gathers_on_demand()) make_residency();
   std::unordered_set<const void*> placed;
   for (auto* each : {&ranges, &frozen})
     for (auto& range : *each) {
@@ -371,7 +371,7 @@ void EngineBase::Impl::place_module() {
     for (const auto* each : {&ranges, &frozen})
       for (const auto& range : *each) {
         all += range.own_numel;
-        if (range.home != Home::kDrive) kept += range.own_numel;
+        if (range.placement != Placement::kDrive) kept += range.own_numel;
       }
     if (kept == all) param_tier.reset();  // nothing is on the drive
     if (kept > 0 && comm->rank() == 0)

@@ -124,7 +124,7 @@ void Profiling::end_backward() {
   is_done_ = true;
 }
 
-bool Profiling::tell() {
+bool Profiling::report() {
   const auto& settings = impl_.settings();
   if (!is_done_)
     return impl_.global_steps > settings.flops_profiler.profile_step;  // it was passed by: a checkpoint went on behind it

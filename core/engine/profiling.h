@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/timers.h"
+#include "observe/timers.h"
 
 namespace gannet {
 
@@ -32,7 +32,7 @@ class Profiling {
   void begin_backward();
   void end_backward();
   // At a boundary: writes the report where its step was the profiled one. True: all is done.
-  bool tell();
+  bool report();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -18,9 +18,9 @@
 #include "control/network.h"
 #include "control/world.h"
 #include "engine/impl.h"
-#include "engine/inventory.h"
-#include "exchange/pt_writer.h"
-#include "exchange/state_dict.h"
+#include "engine/state_entries.h"
+#include "files/pt_writer.h"
+#include "files/state_dict.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -132,9 +132,9 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     content.slices.push_back(std::move(slice));
   };
   std::vector<std::pair<std::string, at::Tensor>> shared;
-  for (const Kept& kept : inventory(*this)) {
-    if (kept.kind == Kept::Kind::kFrozen && options.exclude_frozen_parameters) continue;
-    if (kept.kind == Kept::Kind::kBuffer)
+  for (const StateEntry& kept : state_entries(*this)) {
+    if (kept.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
+    if (kept.kind == StateEntry::Kind::kBuffer)
       content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
     else if (kept.whole.defined())
       shared.emplace_back(stored_name(kept, rank), kept.whole);
@@ -203,8 +203,8 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (impl.phase == Phase::kBackwarded)
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();
-  if (!impl.saving) impl.saving = std::make_unique<Saving>(impl.checkpoint_ranks());
-  Saving& saving = *impl.saving;
+  if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
+  CheckpointWriter& writer = *impl.checkpoint_writer;
   const bool is_async = impl.settings().checkpoint_async;
   if (is_async && impl.comm->size() > 1 && !impl.is_whole_world())
     throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
@@ -214,13 +214,13 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   const std::string tag =
-      agreed_tag(saving.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
+      agreed_tag(writer.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
                  impl.settings().tag_validation);
   if (impl.reducer) {
     impl.audit();
     if (impl.settings().fingerprint_every > 0) impl.compare_fingerprints("at a save");
   }
-  checkpoint::Saver& saver = saving.saver(folder);
+  checkpoint::Saver& saver = writer.saver(folder);
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;
   const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
@@ -228,20 +228,20 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   SaveReceipt receipt;
   receipt.path = folder + "/" + content.tag;
   if (is_async) {
-    saving.take_copy(content.slices);
-    saving.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
+    writer.snapshot(content.slices);
+    writer.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
   } else {
     receipt.bytes = saver.save(content, how).bytes;
   }
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (impl.telling) impl.telling->event("checkpoint", impl.global_steps, impl.sentence_of(receipt));
+  if (impl.reporter) impl.reporter->event("checkpoint", impl.global_steps, impl.sentence_of(receipt));
   return receipt;
 } catch (...) {
   rethrow_as_ours("save_checkpoint");
 }
 
 void EngineBase::wait_for_checkpoint() {
-  if (impl_->saving) impl_->saving->wait();
+  if (impl_->checkpoint_writer) impl_->checkpoint_writer->wait();
 }
 
 void EngineBase::Impl::add_state(ProgramState added) {
@@ -292,8 +292,9 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
     for (const auto& range : impl.frozen)
       for (const auto& parameter : range.parameters)
         if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
-  for (const Kept& kept : inventory(impl))
-    if (kept.kind == Kept::Kind::kBuffer || (kept.kind == Kept::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
+  for (const StateEntry& kept : state_entries(impl))
+    if (kept.kind == StateEntry::Kind::kBuffer ||
+        (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
       tensors.emplace_back(kept.name, kept.whole);
 }
 
@@ -313,7 +314,7 @@ void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
   impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
-  if (!exchange::is_pt_name(filename) && !filename.ends_with(".safetensors"))
+  if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
     throw Error(ErrorCode::kArgument, "the model's file '" + filename + "' does not say what it is by its name",
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call =
@@ -333,9 +334,9 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
       if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
-      if (exchange::is_pt_name(filename)) add_other_names(*impl.module, tensors);
-      if (exchange::is_pt_name(filename))
-        exchange::save_pt(folder + "/" + filename, tensors);
+      if (files::is_pt_name(filename)) add_other_names(*impl.module, tensors);
+      if (files::is_pt_name(filename))
+        files::save_pt(folder + "/" + filename, tensors);
       else
         save_safetensors(folder + "/" + filename, tensors, {{"format", "pt"}});
     } catch (const Error& error) {

@@ -23,11 +23,11 @@ SavedNames::SavedNames(const torch::nn::Module& module, const checkpoint::Opened
         if (other != name) tied_[name].push_back(other);
 }
 
-const TensorInfo* SavedNames::find(const Kept& kept) const {
+const TensorInfo* SavedNames::find(const StateEntry& kept) const {
   const std::string name = stored_name(kept, source_rank);
   if (const TensorInfo* saved = found_.find(name)) return saved;
-  if (kept.kind == Kept::Kind::kBuffer) return is_weights_ ? found_.find("parameter/" + kept.name) : nullptr;
-  const std::string own = kept.kind == Kept::Kind::kState ? kept.name.substr(kept.name.find('/') + 1) : kept.name;
+  if (kept.kind == StateEntry::Kind::kBuffer) return is_weights_ ? found_.find("parameter/" + kept.name) : nullptr;
+  const std::string own = kept.kind == StateEntry::Kind::kState ? kept.name.substr(kept.name.find('/') + 1) : kept.name;
   const auto others = tied_.find(own);
   if (others == tied_.end()) return nullptr;
   for (const std::string& other : others->second)

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/inventory.h"
+#include "engine/state_entries.h"
 
 namespace gannet {
 
@@ -17,7 +17,7 @@ class SavedNames {
  public:
   SavedNames(const torch::nn::Module& module, const checkpoint::Opened& found);
 
-  const checkpoint::TensorInfo* find(const Kept& kept) const;  // null: the checkpoint has none of it
+  const checkpoint::TensorInfo* find(const StateEntry& kept) const;  // null: the checkpoint has none of it
   // Of weights: another name of a tied parameter, with the values that the checkpoint has under the other.
   bool is_copy_of_tied(const checkpoint::TensorInfo& saved) const;
 

@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "control/world.h"
 #include "engine/impl.h"
-#include "engine/pieces.h"
-#include "precision/grad_norm.h"
+#include "grads/grad_norm.h"
+#include "params/pieces.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 
@@ -90,8 +90,8 @@ StepResult EngineBase::step() {
     impl.phase = Phase::kIdle;
     ++impl.micro_steps;
     ++impl.micro_in_step;
-    if (impl.telling) impl.telling->end_micro_batch();
-    if (impl.settings().wall_clock_breakdown) impl.tell_times(false);
+    if (impl.reporter) impl.reporter->end_micro_batch();
+    if (impl.settings().wall_clock_breakdown) impl.report_times(false);
     return {false, false,
             "accumulating gradients: micro-batch " + std::to_string(impl.micro_in_step) + " of " +
                 std::to_string(gradient_accumulation_steps())};
@@ -111,7 +111,7 @@ StepResult EngineBase::step() {
     const std::string what = message_of_current_exception();
     if (impl.global_steps > steps && impl.torn.empty()) rethrow_after_step(impl.global_steps);
     if (is_updating) impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
-    if (impl.telling) impl.telling->error(impl.global_steps + 1, what);
+    if (impl.reporter) impl.reporter->error(impl.global_steps + 1, what);
     impl.restart_step();
     rethrow_as_ours("step");
   }
@@ -138,7 +138,7 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
   phase = Phase::kIdle;
   disarm();
   StepResult result{true, true, ""};
-  const Used used{telling ? rates() : std::vector<double>(), scaler.scale()};
+  const StepInputs inputs{reporter ? rates() : std::vector<double>(), scaler.scale()};
   const at::NoGradGuard no_grad;
   std::optional<Timers::Scope> timed(std::in_place, timers, Timed::kStep);
   {
@@ -146,7 +146,7 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
     reducer->wait();
   }
   const Check check = this->check();
-  if (telling) telling->fetch_loss();
+  if (reporter) reporter->fetch_loss();
   if (check.finite) {
     // Asked for now: a schedule that fails does so before anything has changed.
     const auto next = schedule_is_by_hand ? std::vector<Scheduler::Value>() : schedule_at(schedule_position + 1);
@@ -177,7 +177,7 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
   if (is_fp16) scaler.update(!check.finite);
   last_step_applied = result.applied;
   forget_gradients();
-  settle();
+  record_parameters();
   ++micro_steps;
   ++global_steps;
   micro_in_step = 0;
@@ -186,8 +186,8 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
   start_next_step();
   timed.reset();
   if (settings().fingerprint_every > 0 && global_steps % settings().fingerprint_every == 0) compare_fingerprints("after a step");
-  if (profiling && profiling->tell()) profiling.reset();
-  tell(result, used);
+  if (profiling && profiling->report()) profiling.reset();
+  report(result, inputs);
   return result;
 }
 

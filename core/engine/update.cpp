@@ -6,9 +6,9 @@
 #include <functional>
 
 #include "engine/impl.h"
-#include "engine/pages.h"
-#include "engine/pieces.h"
+#include "params/pieces.h"
 #include "tensor/dtype.h"
+#include "update/pages.h"
 
 namespace gannet {
 namespace {
@@ -108,7 +108,7 @@ void EngineBase::Impl::update(double grad_scale) {
   if (residency) residency->forget();
   for (auto& range : ranges) {
     update(range, grad_scale);
-    if (range.comes_and_goes) publish_staying(range);
+    if (range.is_gathered_on_demand) all_gather_persistent(range);
   }
   finish_publishing();
 }
@@ -120,7 +120,7 @@ HostUpdate& EngineBase::Impl::host_update(const Range& range) {
   if (!one)
     one = std::make_unique<HostUpdate>(
         *accelerator, HostUpdate::Options{.numel = std::min(page_numel(), range.own_numel),
-                                          .grad_dtype = host_sums ? std::nullopt : std::optional(range.grad_dtype),
+                                          .grad_dtype = host_gradients ? std::nullopt : std::optional(range.grad_dtype),
                                           .param_dtype = range.dtype,
                                           .reads_param = !range.has_master_copy(),
                                           .device = device_index()});
@@ -134,11 +134,11 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
   if (const auto lags = lags_of(range); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
   HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
-  const bool param_on_device = range.home == Home::kDevice;
+  const bool param_on_device = range.placement == Placement::kDevice;
   const auto fetch = [&](size_t i) {
     if (host && i < pieces.size())
-      host->fetch(i, host_sums ? at::Tensor() : pieces[i].grad, param_on_device ? range.param_of(pieces[i].place) : at::Tensor(),
-                  current_stream());
+      host->fetch(i, host_gradients ? at::Tensor() : pieces[i].grad,
+                  param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
   };
   std::vector<void*> states;
   const auto arguments = [&](const Pages& pages, size_t i) {
@@ -154,7 +154,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.out = arrays.out(pages, piece);
     if (host) {
       host->wait(i);
-      if (!host_sums) args.grad = host->grad(i);
+      if (!host_gradients) args.grad = host->grad(i);
       if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
     }
     arrays.states(pages, piece, states);
@@ -174,7 +174,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   std::function<void(size_t)> send;
   size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
   const auto publish_to = [&](size_t end) {
-    if (range.is_sharded() && !range.comes_and_goes)
+    if (range.is_sharded() && !range.is_gathered_on_demand)
       for (; published < end; ++published) publish(range, published);
   };
   // Each piece while its page is here.
@@ -203,8 +203,8 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   // A shard goes out while the next one is updated; from a host, when all are on the device.
   send = [&](size_t i) {
     if (host && !host_is_done) return;
-    const bool is_last = i + 1 == pieces.size() || pieces[i + 1].stretch != pieces[i].stretch;
-    if (is_last) publish_to(pieces[i].stretch + 1);
+    const bool is_last = i + 1 == pieces.size() || pieces[i + 1].sub_group != pieces[i].sub_group;
+    if (is_last) publish_to(pieces[i].sub_group + 1);
   };
 
   if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
@@ -256,9 +256,9 @@ void EngineBase::Impl::publish_all() {
     for (size_t s = 0; s < range.shards.size(); ++s) {
       if (range.has_master_copy())
         for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
-      if (range.is_sharded() && !range.comes_and_goes) publish(range, s);
+      if (range.is_sharded() && !range.is_gathered_on_demand) publish(range, s);
     }
-    if (range.comes_and_goes) publish_staying(range);
+    if (range.is_gathered_on_demand) all_gather_persistent(range);
   }
   finish_publishing();
 }

@@ -15,9 +15,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "params/observer.h"
 #include "profiler/modules.h"
 #include "profiler/rules.h"
-#include "zero/observer.h"
 
 namespace gannet::profiler {
 

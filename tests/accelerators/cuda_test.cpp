@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "interfaces/accelerator.h"
+#include "device/accelerator.h"
 #include "plugin/plugin.h"
 
 namespace gannet::test {

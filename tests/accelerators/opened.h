@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "interfaces/queue.h"
+#include "device/queue.h"
 
 namespace gannet::test {
 

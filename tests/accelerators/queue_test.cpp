@@ -1,6 +1,6 @@
 // What every accelerator's queues must do, on each one whose hardware is here: with queues of its own (fake, cuda), and without
 // (cpu), where the same calls copy at once.
-#include "interfaces/queue.h"
+#include "device/queue.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

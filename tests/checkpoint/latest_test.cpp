@@ -9,9 +9,9 @@
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/export.h"
-#include "checkpoint/files.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/support.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 namespace {

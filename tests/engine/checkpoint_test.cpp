@@ -1,4 +1,4 @@
-// Saving and resuming an engine, in one process.
+// CheckpointWriter and resuming an engine, in one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -262,11 +262,8 @@ TEST_F(Checkpoint, TheProgramMayPutTheWeightsIntoTheModuleItself) {
 TEST_F(Checkpoint, WhatTheProgramAddsIsGivenBack) {
   int64_t position = 42;
   Training run(busy_config("fp32"));
-  run.engine->add_state(
-      "replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
-  EXPECT_THROW(run.engine->add_state(
-                   "replay", [] { return Value(); }, [](const Value&) {}),
-               Error);
+  run.engine->add_state("replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
+  EXPECT_THROW(run.engine->add_state("replay", [] { return Value(); }, [](const Value&) {}), Error);
   run.engine->save_checkpoint(folder(), {.tag = "here"});
   position = 0;
   const LoadReceipt receipt = run.engine->load_checkpoint(folder());

@@ -7,9 +7,9 @@
 
 #include "base/support.h"
 #include "checkpoint/checkpoint.h"
-#include "exchange/import_weights.h"
-#include "exchange/pt_file.h"
-#include "exchange/pt_writer.h"
+#include "convert/import_weights.h"
+#include "files/pt_file.h"
+#include "files/pt_writer.h"
 #include "models.h"
 
 namespace gannet::test {
@@ -135,10 +135,10 @@ TEST_F(Resume, weights_of_every_dtype_and_both_formats_are_loaded_as_weights_in_
       fs::remove_all(path("run"));
       NamedTensors tensors = weights_of(other, dtype);
       if (name == "model.bin")
-        exchange::save_pt(path(name), tensors);
+        files::save_pt(path(name), tensors);
       else
         save_safetensors(path(name), tensors, {});
-      const auto imported = exchange::import_weights(path(name), path("run"), {});
+      const auto imported = convert::import_weights(path(name), path("run"), {});
       if (name == "model.bin")
         EXPECT_THAT(imported.to_string(), HasSubstr("not taken: head.weight: another name of embed.weight, which is kept once"));
       for (const std::string precision : {"fp32", "bf16", "fp16"})
@@ -171,10 +171,10 @@ TEST_F(Resume, weights_under_the_other_name_of_a_tied_parameter_are_found_and_ot
   NamedTensors tensors = weights_of(other, at::kFloat);
   tensors.erase(tensors.begin());  // head.weight alone
   save_safetensors(path("one.safetensors"), tensors, {});
-  exchange::import_weights(path("one.safetensors"), path("run"), {.tag = "one"});
+  convert::import_weights(path("one.safetensors"), path("run"), {.tag = "one"});
   tensors.emplace_back("embed.weight", tensors[1].second + 1);  // two that differ
   save_safetensors(path("two.safetensors"), tensors, {});
-  exchange::import_weights(path("two.safetensors"), path("run"), {.tag = "two"});
+  convert::import_weights(path("two.safetensors"), path("run"), {.tag = "two"});
   auto model = std::make_shared<TiedImpl>();
   auto engine = initialize(model, {.config = config_of("fp32")}).engine;
   engine->load_checkpoint(path("run"), {.tag = "one"});
@@ -290,9 +290,9 @@ TEST_F(Resume, the_models_file_is_what_its_name_says_and_is_not_written_at_stage
   auto model = std::make_shared<TiedImpl>();
   auto engine = initialize(model, {.config = config_of("bf16", 2)}).engine;
   EXPECT_TRUE(engine->save_16bit_model(path("out"), "x.bin"));
-  const exchange::PtFile file = exchange::PtFile::open(path("out/x.bin"));
+  const files::PtFile file = files::PtFile::open(path("out/x.bin"));
   for (const char* name : {"embed.weight", "head.weight"}) {
-    const exchange::Object* found = file.root().find(name);
+    const files::Object* found = file.root().find(name);
     ASSERT_TRUE(found) << name;
     EXPECT_TRUE(at::equal(file.read(found->tensor), model->embed->weight));
   }
@@ -313,7 +313,7 @@ TEST_F(Resume, the_models_file_is_what_its_name_says_and_is_not_written_at_stage
     EXPECT_TRUE(fs::exists(path(key) + "/x.bin"));
   }
   sharded->save_fp32_model(path("stage3"), "y.pt");
-  EXPECT_TRUE(exchange::PtFile::open(path("stage3/y.pt")).root().find("head.weight"));
+  EXPECT_TRUE(files::PtFile::open(path("stage3/y.pt")).root().find("head.weight"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "exchange/pickle.h"
+#include "files/pickle.h"
 #include "fuzz/counted_memory.h"
 #include "fuzz/walk_objects.h"
 
@@ -12,9 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMemory = 1 << 20, kMessages = 256 << 10;
   fuzz::count_memory();
   try {
-    const exchange::MemoryBytes bytes({reinterpret_cast<const char*>(data), size}, "fuzzed.pt");
-    exchange::Cursor cursor(bytes, 0, size);
-    fuzz::walk(exchange::unpickle(cursor, {.memory_bytes = kMemory}));
+    const files::MemoryBytes bytes({reinterpret_cast<const char*>(data), size}, "fuzzed.pt");
+    files::Cursor cursor(bytes, 0, size);
+    fuzz::walk(files::unpickle(cursor, {.memory_bytes = kMemory}));
   } catch (const Error&) {
   }
   fuzz::expect_at_most(kMemory + 4 * size + kMessages);

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "checkpoint/safetensors_header.h"
+#include "files/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gannet::safetensors;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "exchange/pt_contents.h"
+#include "files/pt_contents.h"
 #include "fuzz/counted_memory.h"
 #include "fuzz/walk_objects.h"
 
@@ -12,11 +12,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMemory = 1 << 20, kMessages = 256 << 10;
   fuzz::count_memory();
   try {
-    const exchange::MemoryBytes bytes({reinterpret_cast<const char*>(data), size}, "fuzzed.pt");
-    const exchange::PtContents contents = exchange::read_contents(bytes, kMemory);
+    const files::MemoryBytes bytes({reinterpret_cast<const char*>(data), size}, "fuzzed.pt");
+    const files::PtContents contents = files::read_contents(bytes, kMemory);
     fuzz::walk(contents.pickle);
     for (const auto& [key, storage] : contents.pickle.storages) {
-      const exchange::StoragePlace& place = contents.places.at(key);
+      const files::StoragePlace& place = contents.places.at(key);
       fuzz::check(place.offset <= size && place.bytes <= size - place.offset &&
                   place.bytes == static_cast<uint64_t>(storage.bytes()));
     }

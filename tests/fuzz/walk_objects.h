@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "exchange/pickle.h"
+#include "files/pickle.h"
 
 namespace gannet::fuzz {
 
@@ -13,7 +13,7 @@ inline void check(bool holds) {
   if (!holds) std::abort();
 }
 
-inline void check_tensor(const exchange::StoredTensor& tensor, const exchange::Pickle& pickle) {
+inline void check_tensor(const files::StoredTensor& tensor, const files::Pickle& pickle) {
   const auto storage = pickle.storages.find(tensor.storage);
   check(storage != pickle.storages.end() && tensor.sizes.size() == tensor.strides.size() && tensor.storage_offset >= 0);
   __int128 last = tensor.storage_offset;
@@ -27,10 +27,10 @@ inline void check_tensor(const exchange::StoredTensor& tensor, const exchange::P
 }
 
 // By recursion, as those who read a checkpoint do. `left`: shared branches may be met many times.
-inline void walk(const exchange::Object& object, const exchange::Pickle& pickle, int depth, int& left) {
-  check(depth <= exchange::kMaxDepth);
+inline void walk(const files::Object& object, const files::Pickle& pickle, int depth, int& left) {
+  check(depth <= files::kMaxDepth);
   if (--left < 0) return;
-  if (object.kind == exchange::Object::Kind::kTensor) check_tensor(object.tensor, pickle);
+  if (object.kind == files::Object::Kind::kTensor) check_tensor(object.tensor, pickle);
   for (const auto& item : object.items) {
     check(item != nullptr);
     walk(*item, pickle, depth + 1, left);
@@ -42,7 +42,7 @@ inline void walk(const exchange::Object& object, const exchange::Pickle& pickle,
   }
 }
 
-inline void walk(const exchange::Pickle& pickle) {
+inline void walk(const files::Pickle& pickle) {
   int left = 100'000;
   walk(*pickle.root, pickle, 0, left);
 }

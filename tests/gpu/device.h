@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "interfaces/accelerator.h"
+#include "device/accelerator.h"
 #include "plugin/plugin.h"
 
 namespace gannet::test {

@@ -1,5 +1,5 @@
 // What every accelerator must do, on each one whose hardware is here.
-#include "interfaces/accelerator.h"
+#include "device/accelerator.h"
 
 #include <gmock/gmock.h>
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "params/observer.h"
 #include "profiler/net.h"
-#include "zero/observer.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "comm/ranks.h"
+#include "params/observer.h"
 #include "profiler/net.h"
-#include "zero/observer.h"
 
 namespace {
 

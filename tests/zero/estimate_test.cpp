@@ -3,9 +3,9 @@
 
 #include <cstdio>
 
+#include "params/fit.h"
+#include "params/layout.h"
 #include "plugin/support.h"
-#include "zero/fit.h"
-#include "zero/layout.h"
 
 namespace gannet::zero {
 namespace {

@@ -1,4 +1,4 @@
-#include "zero/layout.h"
+#include "params/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -151,7 +151,7 @@ RANK_BODY(gradients_agree) {
     for (const Dict& more : kMore) {
       const auto stays = run_of(one, "none", more), goes = run_of(one, one.states, more);
       const std::string what = "stage " + std::to_string(one.stage) + ", states on " + one.states;
-      expect(!stays->impl().host_sums && goes->impl().host_sums, what + ": who keeps gradients on the host");
+      expect(!stays->impl().host_gradients && goes->impl().host_gradients, what + ": who keeps gradients on the host");
       for (int64_t micro_batch = 0; micro_batch < 6; ++micro_batch) {
         auto [x, y] = make_batch(micro_batch * stays->world_size() + stays->rank(), 4);
         for (auto* engine : {stays.get(), goes.get()})

@@ -1,5 +1,5 @@
 // The recorded order of uses, on numbers.
-#include "zero/trace.h"
+#include "params/trace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,129 @@
+// load_weights and save_weights: a plain module, without an engine.
+#include <ATen/core/grad_mode.h>
+#include <gannet/checkpoint.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+#include "base/text.h"
+#include "checkpoint/weight_source.h"
+#include "files/io.h"
+#include "files/state_dict.h"
+#include "tensor/vector_math.h"
+
+namespace gannet {
+namespace {
+
+// What tied tensors share, whether or not their bytes are here.
+const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// Parameters and buffers by name, tied ones under each of their names.
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& entry : module.named_parameters()) tensors.emplace_back(entry.key(), entry.value().detach());
+  for (const auto& entry : module.named_buffers())
+    if (entry.value().defined()) tensors.emplace_back(entry.key(), entry.value().detach());
+  return tensors;
+}
+
+// Small tensors are read together: a block of a checkpoint holds many.
+constexpr size_t kTogether = 8 << 20;
+
+class StateDictSource : public checkpoint::WeightSource {
+ public:
+  explicit StateDictSource(files::StateDict weights) : weights_(std::move(weights)) {
+    for (const auto& [name, tensor] : weights_.tensors)
+      tensors_.insert_or_assign(name, Info{tensor.stored.sizes, tensor.stored.dtype});
+  }
+  std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
+    std::vector<at::Tensor> values;
+    for (const std::string& name : names) {
+      const auto& tensor = weights_.tensors.at(name);
+      values.push_back(tensor.file->read(tensor.stored));
+    }
+    return values;
+  }
+
+ private:
+  files::StateDict weights_;
+};
+
+// What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
+std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
+  const auto kind = files::kind_of(path);
+  const auto holds = [&](const char* name) { return files::kind_of(path + "/" + name).exists; };
+  const bool is_pt = kind.is_folder
+                         ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && files::is_pt_folder(path)
+                         : kind.exists && files::is_pt_name(path);
+  if (!is_pt) return checkpoint::open_weights(path, tag);
+  files::StateDict weights = files::open_state_dict(path);
+  log_info("weights of " + weights.taken_from);
+  return std::make_unique<StateDictSource>(std::move(weights));
+}
+
+}  // namespace
+
+int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options) {
+  settle_vector_math();
+  const auto opened = open_weights(path, options.tag);
+  const auto& source = opened->tensors();
+  const NamedTensors wanted = tensors_of(module);
+  // A tied tensor may have been saved under one of its names only.
+  std::unordered_set<const void*> filled;
+  for (const auto& [name, tensor] : wanted)
+    if (source.count(name)) filled.insert(identity(tensor));
+  std::vector<std::string> differences;
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : wanted) {
+    known.insert(name);
+    const auto found = source.find(name);
+    if (found == source.end()) {
+      if (options.strict && !filled.count(identity(tensor))) differences.push_back("missing in it: " + name);
+    } else if (found->second.shape != tensor.sizes()) {
+      differences.push_back("shape of " + name + ": " + shape_text(found->second.shape) + " there, " +
+                            shape_text(tensor.sizes()) + " in the module");
+    }
+  }
+  for (const auto& [name, info] : source)
+    if (options.strict && !known.count(name)) differences.push_back("unexpected in it: " + name);
+  if (!differences.empty()) {
+    std::string text;
+    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
+    if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
+    throw Error(ErrorCode::kMismatch, "the weights of '" + path + "' do not fit the module:" + text,
+                "build the module that was saved, or pass strict = false where only names are missing");
+  }
+  at::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  NamedTensors to_fill;
+  size_t bytes = 0;
+  const auto fill = [&] {
+    auto values = opened->read(names);
+    for (size_t i = 0; i < names.size(); ++i) {
+      to_fill[i].second.copy_(values[i]);
+      values[i].reset();
+    }
+    names.clear(), to_fill.clear(), bytes = 0;
+  };
+  int64_t count = 0;
+  for (const auto& [name, tensor] : wanted) {
+    const auto found = source.find(name);
+    if (found == source.end()) continue;
+    const size_t size = static_cast<size_t>(tensor.numel()) * c10::elementSize(found->second.dtype);
+    if (!names.empty() && bytes + size > kTogether) fill();
+    names.push_back(name), to_fill.emplace_back(name, tensor), bytes += size;
+    ++count;
+  }
+  fill();
+  return count;
+}
+
+void save_weights(const torch::nn::Module& module, const std::string& path) {
+  save_safetensors(path, tensors_of(module), {{"format", "pt"}});
+}
+
+}  // namespace gannet

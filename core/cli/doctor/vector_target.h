@@ -1,8 +1,0 @@
-// The instruction set that the loops of optimizers and norms run with here: what Highway picks at run time.
-#pragma once
-
-namespace gannet::cli {
-
-const char* vector_target();  // "AVX3_ZEN4", "AVX2", "NEON"
-
-}  // namespace gannet::cli

@@ -1,0 +1,83 @@
+#include <gannet/engine.h>
+#include <gannet/error.h>
+#include <gannet/stop.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "control/world.h"
+
+namespace gannet {
+namespace {
+
+std::atomic<bool> exists{false};
+std::atomic<int> received{0};
+static_assert(std::atomic<int>::is_always_lock_free, "the handler may only touch what needs no lock");
+
+extern "C" void gannet_note_stop(int number) { received.store(number, std::memory_order_relaxed); }
+
+}  // namespace
+
+struct StopSignals::Former {
+  int number;
+  struct sigaction action;
+};
+
+StopSignals::StopSignals() : StopSignals({SIGTERM, SIGUSR1}) {}
+
+StopSignals::StopSignals(std::initializer_list<int> signals) {
+  if (exists.exchange(true))
+    throw Error(ErrorCode::kOrder, "there is a StopSignals already: a process has one set of signal handlers",
+                "make one, early in main, and pass it on");
+  received.store(0);
+  try {
+    install(signals);
+  } catch (...) {
+    restore();
+    throw;
+  }
+}
+
+StopSignals::~StopSignals() { restore(); }
+
+void StopSignals::install(const std::vector<int>& signals) {
+  if (signals.empty()) throw Error(ErrorCode::kArgument, "StopSignals was given no signal", "StopSignals({SIGTERM, SIGUSR1})");
+  struct sigaction ours{};
+  ours.sa_handler = gannet_note_stop;
+  ours.sa_flags = SA_RESTART;  // reads and writes of the program go on as if nothing had come
+  sigemptyset(&ours.sa_mask);
+  former_.reserve(signals.size());
+  for (const int number : signals) {
+    Former former{number, {}};
+    if (sigaction(number, &ours, &former.action) != 0)
+      throw Error(ErrorCode::kArgument,
+                  "StopSignals cannot handle signal " + std::to_string(number) + ": " + std::strerror(errno),
+                  "SIGKILL and SIGSTOP are the kernel's own; take SIGTERM, SIGUSR1, SIGUSR2, SIGINT or SIGHUP");
+    former_.push_back(former);
+  }
+}
+
+void StopSignals::restore() noexcept {
+  // In reverse, so that a signal named twice ends with its first handling.
+  for (auto former = former_.rbegin(); former != former_.rend(); ++former) {
+    struct sigaction now{};
+    const bool still_ours = sigaction(former->number, nullptr, &now) == 0 && now.sa_handler == gannet_note_stop;
+    if (still_ours) sigaction(former->number, &former->action, nullptr);
+  }
+  former_.clear();
+  exists.store(false);
+}
+
+int StopSignals::signal() const noexcept { return received.load(std::memory_order_relaxed); }
+
+bool StopSignals::requested_on_any(EngineBase& engine) const { return engine.mean(requested() ? 1.0 : 0.0) > 0; }
+
+bool StopSignals::requested_on_any(ProcessGroup& group) const {
+  double asked = requested() ? 1.0 : 0.0;
+  if (group.size() > 1) static_cast<CommGroup*>(group.comm_group())->all_reduce(&asked, 1, GANNET_FLOAT64).wait();
+  return asked > 0;
+}
+
+}  // namespace gannet

@@ -1,0 +1,62 @@
+// A device family, as the engine sees it: what it can do, which devices there are. Memory and the compute streams come from
+// LibTorch's own dispatch on torch_device_type; copies that overlap compute run on queues (device/queue.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "interfaces/host.h"
+#include "plugin/plugin.h"
+
+namespace gannet {
+
+class Pin;
+class Queue;
+
+class Accelerator {
+ public:
+  struct Device {
+    std::string name;
+    int torch_device_type = 0;  // c10::DeviceType
+    uint64_t memory_bytes = 0, free_bytes = 0;
+    uint32_t compute_major = 0, compute_minor = 0;
+  };
+
+  // Opening joins the vendor's half of LibTorch; Error(kUnavailable) with the reason where there is no driver.
+  Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
+  ~Accelerator();
+  Accelerator(const Accelerator&) = delete;
+
+  const plugin::Plugin& plugin() const { return plugin_; }
+  std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
+  bool has(gannet_accelerator_capability capability) const;
+  uint32_t device_count() const;
+  // The device of a process, by its number among those of its machine. Where only one is visible it is that one, whatever the
+  // number: a scheduler that gives each task a device of its own hides the others (CUDA_VISIBLE_DEVICES). Throws
+  // Error(kUnavailable) where there are several, and fewer than processes.
+  uint32_t device_of(uint32_t local_rank) const;
+  Device device(uint32_t index) const;
+  void set_device(uint32_t index);
+  void synchronize(uint32_t index);
+  // Of a c10::Stream, by its id. Null for CUDA's default stream, and on a device without streams.
+  void* native_stream(uint32_t index, int64_t stream_id) const;
+  std::string default_comm() const;
+  // The device whose optimizer and comm plugins work on this one's memory: name(), but for a device made of another's memory.
+  std::string plugin_device() const;
+
+  // The name is for messages.
+  Queue make_queue(const std::string& name, uint32_t index = 0);
+  // Page-locks host memory for copies beside the host; where there are no queues there is nothing to do.
+  Pin pin(void* address, uint64_t bytes);
+
+  const gannet_accelerator_api* api() const { return api_; }
+  void* self() const { return self_; }
+
+ private:
+  const plugin::Plugin& plugin_;
+  plugin::ParamSet params_;
+  const gannet_accelerator_api* api_;
+  void* self_ = nullptr;
+};
+
+}  // namespace gannet

@@ -1,0 +1,123 @@
+#include "engine/state_entries.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include <unordered_set>
+
+namespace gannet {
+
+namespace {
+
+StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Tensor& tensor) {
+  return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
+}
+
+// Elements of an array, from `place` on, that are a part of a tensor.
+StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
+                   int64_t place, const zero::Part& part) {
+  StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin, nullptr};
+  if (part.numel == 0) return kept;
+  if (array.is_here()) {
+    kept.part = array.get(place, part.numel);
+  } else {
+    kept.part = at::empty({part.numel}, at::TensorOptions().dtype(array.dtype()).device(at::kMeta));
+    kept.stored = array.stored(place);
+  }
+  return kept;
+}
+
+// Of each parameter the part that lies on this rank, and an empty one where none does.
+std::vector<zero::Part> part_of_each(const Range& range) {
+  std::vector<zero::Part> parts(range.parameters.size());
+  for (const auto& part : range.parts) parts[part.tensor] = part;
+  return parts;
+}
+
+}  // namespace
+
+std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
+  std::vector<StateEntry> all;
+  std::unordered_set<const void*> seen;
+  const auto add = [&](const Range& range, StateEntry::Kind kind) {
+    const auto parts = part_of_each(range);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const auto& parameter = range.parameters[p];
+      if (parameter.is_moved) continue;
+      seen.insert(parameter.tensor.unsafeGetTensorImpl());
+      const Array& masters = range.has_master_copy() ? range.master : range.param;
+      if (!range.is_sharded() && masters.is_here()) {
+        all.push_back(whole_of(kind, parameter.name, range.whole_master(parameter)));
+        continue;
+      }
+      const zero::Shard place{parts[p].offset, parts[p].own, parts[p].numel};
+      all.push_back(part_of(kind, parameter.name, parameter, masters,
+                            range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
+    }
+  };
+  for (const auto& range : impl.ranges) add(range, StateEntry::Kind::kTrained);
+  for (const auto& range : impl.frozen) add(range, StateEntry::Kind::kFrozen);
+  for (const auto& entry : impl.module->named_parameters())
+    if (seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      all.push_back(whole_of(StateEntry::Kind::kFrozen, entry.key(), entry.value().detach()));
+  for (const auto& entry : impl.module->named_buffers())
+    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      all.push_back(whole_of(StateEntry::Kind::kBuffer, entry.key(), entry.value().detach()));
+  for (const auto& range : impl.ranges) {
+    const Group& group = impl.groups[range.group];
+    if (!group.optimizer) continue;
+    const auto parts = part_of_each(range);
+    const auto& specs = group.optimizer->states();
+    for (size_t s = 0; s < specs.size(); ++s) {
+      const std::string state = std::string(specs[s].name) + "/";
+      const Array& values = range.states[s];
+      if (specs[s].extent == GANNET_STATE_SCALAR) {
+        all.push_back(whole_of(StateEntry::Kind::kState,
+                               state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype),
+                               values.here().view({})));
+        continue;
+      }
+      for (size_t p = 0; p < range.parameters.size(); ++p) {
+        const auto& parameter = range.parameters[p];
+        const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
+        if (!range.is_sharded() && values.is_here()) {
+          all.push_back(
+              whole_of(StateEntry::Kind::kState, state + parameter.name,
+                       is_per_tensor ? values.here().select(0, static_cast<int64_t>(p)) : range.slice(values.here(), parameter)));
+          continue;
+        }
+        StateEntry kept = part_of(StateEntry::Kind::kState, state + parameter.name, parameter, values, parts[p].own,
+                                  is_per_tensor ? zero::Part() : parts[p]);
+        if (is_per_tensor) {  // on every rank; right on those that updated a part of the tensor
+          kept.shape = {};
+          kept.begin = 0;
+          kept.part = values.here().narrow(0, static_cast<int64_t>(p), 1);
+          kept.is_given_here = parts[p].numel > 0 && parts[p].begin == 0;
+        }
+        all.push_back(std::move(kept));
+      }
+    }
+  }
+  return all;
+}
+
+std::string stored_name(const StateEntry& kept, uint32_t rank) {
+  switch (kept.kind) {
+    case StateEntry::Kind::kBuffer:
+      return "buffer/" + std::to_string(rank) + "/" + kept.name;
+    case StateEntry::Kind::kState:
+      return "state/" + kept.name;
+    default:
+      return "parameter/" + kept.name;
+  }
+}
+
+std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl) {
+  std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", at::detail::getDefaultCPUGenerator()}};
+  if (!impl.device.is_cpu()) all.emplace_back("device", at::globalContext().defaultGenerator(impl.device));
+  return all;
+}
+
+}  // namespace gannet

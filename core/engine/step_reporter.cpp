@@ -1,0 +1,152 @@
+#include "engine/step_reporter.h"
+
+#include <ATen/TensorOperators.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "state/checkpoint_writer.h"
+
+namespace gannet {
+
+void StepReporter::begin_forward(bool trains) {
+  if (monitor_) monitor_->flush_if_due();
+  if (boundary_ || !trains) return;
+  boundary_ = Timers::Clock::now();
+  before_ = timers_.now();
+}
+
+void StepReporter::add_loss(const at::Tensor& loss, double weight) {
+  has_loss_ = true;
+  const at::Tensor value = loss.detach().reshape({}).to(at::kDouble);
+  if (value.is_cpu()) {
+    loss_ += weight * value.item<double>();
+    return;
+  }
+  const at::Tensor part = value * weight;
+  device_loss_ = device_loss_.defined() ? device_loss_ + part : part;
+}
+
+void StepReporter::fetch_loss() {
+  if (!device_loss_.defined()) return;
+  loss_ += device_loss_.item<double>();
+  device_loss_.reset();
+}
+
+void StepReporter::count(std::string_view name, int64_t number) {
+  const auto found = std::find_if(counts_.begin(), counts_.end(), [&](const Count& one) { return one.name == name; });
+  if (found != counts_.end())
+    found->number += number;
+  else
+    counts_.push_back({std::string(name), number});
+}
+
+void StepReporter::record(std::string_view name, double value) {
+  const auto found = std::find_if(values_.begin(), values_.end(), [&](const auto& one) { return one.first == name; });
+  if (found != values_.end())
+    found->second = value;
+  else
+    values_.emplace_back(std::string(name), value);
+}
+
+// The names that some rank counts for the first time, rank 0's first, then what others add; every rank has the same list after
+// it.
+void StepReporter::agree_on_names() {
+  std::string mine;
+  for (size_t c = known_; c < counts_.size(); ++c) mine += counts_[c].name + '\0';
+  for (const std::string& texts : gather_texts(comm_, mine))
+    for (size_t at = 0; at < texts.size();) {
+      const std::string name = texts.substr(at, texts.find('\0', at) - at);
+      at += name.size() + 1;
+      auto found = std::find_if(counts_.begin(), counts_.end(), [&](const Count& one) { return one.name == name; });
+      if (found == counts_.end()) found = counts_.insert(counts_.end(), {name});
+      if (found->is_known) continue;
+      found->is_known = true;
+      std::rotate(counts_.begin() + static_cast<std::ptrdiff_t>(known_), found, found + 1);
+      ++known_;
+    }
+}
+
+// One all-reduce: the loss, how many micro-batches it is of, whether a rank has a new name, and the known counts. The step in
+// which a name is new costs two more exchanges.
+void StepReporter::add_up(observe::Step& step) {
+  fetch_loss();
+  if (comm_.size() == 1) {
+    known_ = counts_.size();
+  } else {
+    sums_.assign({loss_, has_loss_ ? static_cast<double>(micro_batches_) : 0, known_ < counts_.size() ? 1.0 : 0.0});
+    for (size_t c = 0; c < known_; ++c) sums_.push_back(static_cast<double>(counts_[c].number));
+    comm_.all_reduce(sums_.data(), sums_.size(), GANNET_FLOAT64).wait();
+    loss_ = sums_[0];
+    micro_batches_ = static_cast<int64_t>(sums_[1]);
+    has_loss_ = micro_batches_ > 0;
+    const size_t before = known_;
+    for (size_t c = 0; c < before; ++c) counts_[c].number = static_cast<int64_t>(sums_[3 + c]);
+    if (sums_[2] > 0) {
+      agree_on_names();
+      sums_.clear();
+      for (size_t c = before; c < known_; ++c) sums_.push_back(static_cast<double>(counts_[c].number));
+      comm_.all_reduce(sums_.data(), sums_.size(), GANNET_FLOAT64).wait();
+      for (size_t c = before; c < known_; ++c) counts_[c].number = static_cast<int64_t>(sums_[c - before]);
+    }
+  }
+  if (has_loss_) step.loss = loss_ / static_cast<double>(std::max<int64_t>(micro_batches_, 1));
+  for (const Count& one : counts_) step.counts.emplace_back(one.name, one.number);
+}
+
+void StepReporter::step(observe::Step step, const Boundary& boundary, bool with_breakdown, bool flush) {
+  const Timers::Times times = boundary.times - before_;
+  step.seconds = boundary_ ? std::chrono::duration<double>(boundary.at - *boundary_).count() : 0;
+  boundary_ = boundary.at;
+  before_ = boundary.times;
+  add_up(step);
+  if (monitor_) {
+    step.phases = times.phases();
+    if (with_breakdown) {
+      const Breakdown parts(times);
+      step.elapsed = {{"forward", parts.forward},
+                      {"backward", parts.backward},
+                      {"backward_inner", parts.backward_inner},
+                      {"backward_allreduce", parts.backward_allreduce},
+                      {"step", parts.step}};
+    }
+    step.values = std::move(values_);
+    step.memory_bytes = resident_bytes();
+    monitor_->step(step);
+    if (flush) monitor_->flush();
+  }
+  values_.clear();
+  forget_step();
+}
+
+void StepReporter::forget_step() {
+  device_loss_.reset();
+  loss_ = 0;
+  has_loss_ = false;
+  micro_batches_ = 0;
+  for (Count& one : counts_) one.number = 0;
+}
+
+void StepReporter::error(int64_t step, const std::string& text) {
+  event("error", step, text);
+  forget_step();
+}
+
+void StepReporter::event(std::string what, int64_t step, std::string text) {
+  if (monitor_) monitor_->event({step, std::move(what), std::move(text)});
+}
+
+int64_t resident_bytes() {
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char text[128] = {};
+  const ssize_t size = ::read(file, text, sizeof(text) - 1);
+  ::close(file);
+  long long whole = 0, resident = 0;
+  if (size <= 0 || std::sscanf(text, "%lld %lld", &whole, &resident) != 2) return 0;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace gannet

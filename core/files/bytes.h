@@ -1,0 +1,73 @@
+// Bytes that others wrote, read at any place (a file, memory) or from front to back, and the errors that name their place.
+#pragma once
+
+#include <gannet/error.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::files {
+
+// Error(kCorrupt): "<path>: at byte 120: <what>".
+[[noreturn]] void corrupt(const std::string& path, uint64_t offset, const std::string& what);
+// A text of the file's, fit for a message: quoted, shortened, without control characters.
+std::string shown(std::string_view text);
+
+class Bytes {
+ public:
+  virtual ~Bytes() = default;
+  virtual const std::string& path() const = 0;
+  virtual uint64_t size() const = 0;
+  // All of [offset, offset + bytes), which lies within size(). Thread-safe.
+  virtual void read(char* to, uint64_t bytes, uint64_t offset) const = 0;
+};
+
+std::unique_ptr<Bytes> open_bytes(const std::string& path);  // a file
+
+class MemoryBytes : public Bytes {  // of another's memory
+ public:
+  MemoryBytes(std::string_view bytes, std::string path) : bytes_(bytes), path_(std::move(path)) {}
+  const std::string& path() const override { return path_; }
+  uint64_t size() const override { return bytes_.size(); }
+  void read(char* to, uint64_t bytes, uint64_t offset) const override { bytes_.copy(to, bytes, offset); }
+
+ private:
+  std::string_view bytes_;
+  std::string path_;
+};
+
+// [begin, end) of some bytes from front to back, through a window that grows only where one value is larger than it, and only
+// after the value's length was compared with what is left. Numbers are little-endian.
+class Cursor {
+ public:
+  Cursor(const Bytes& bytes, uint64_t begin, uint64_t end, uint64_t window = 64 << 10);
+  uint64_t offset() const { return window_begin_ + at_; }  // in the file
+  uint64_t left() const { return end_ - offset(); }
+  const std::string& path() const { return bytes_.path(); }
+
+  std::string_view take(uint64_t count, const char* what);  // valid until the next call; `what` for the message: "a string"
+  void need(uint64_t count, const char* what) const;        // Error(kCorrupt) where fewer are left
+  void skip(uint64_t count, const char* what);
+  std::string text(uint64_t count, const char* what);  // a copy; the window stays as small as it is
+  std::string_view line(const char* what);             // up to the next line feed, which is taken too
+  template <class Number>
+  Number number(const char* what) {
+    Number value{};
+    take(sizeof(value), what).copy(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  }
+  [[noreturn]] void corrupt(const std::string& what) const { files::corrupt(path(), offset(), what); }
+
+ private:
+  void fill(uint64_t count);  // until the window holds `count` bytes from here, of those that are left
+  const Bytes& bytes_;
+  uint64_t end_, window_begin_;
+  uint64_t at_ = 0;  // in the window
+  std::vector<char> window_;
+  uint64_t filled_ = 0;  // of the window
+};
+
+}  // namespace gannet::files

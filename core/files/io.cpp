@@ -1,0 +1,190 @@
+#include "files/io.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+namespace gannet::files {
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+void Descriptor::close(const std::string& path) {
+  const int number = number_;
+  number_ = -1;
+  if (::close(number) != 0 && errno != EINTR) io_failed("close", path, errno);
+}
+
+namespace {
+
+bool is_reading(const std::string& what) {
+  for (const char* verb : {"open", "read", "examine", "list"})
+    if (what.starts_with(verb)) return true;
+  return false;
+}
+
+}  // namespace
+
+void io_failed(const std::string& what, const std::string& path, int code) {
+  const bool missing = code == ENOENT || code == ENOTDIR;
+  std::string text = "cannot " + what + " " + path + ": " + std::strerror(code);
+  std::string advice;
+  if (code == EACCES || code == EPERM || code == EROFS)
+    advice = is_reading(what) ? "let this user read it: the permissions of the file and of each folder on its path count"
+                              : "choose a folder that this user may write to";
+  if (code == ESTALE || code == ENOTCONN || code == ENODEV || code == ENXIO) advice = "is the file system still mounted?";
+  if (!missing) {
+    const uint64_t free = free_bytes(path);
+    if (free != UINT64_MAX) text += "; " + size_text(free) + " are free there";
+    if (code == ENOSPC || code == EDQUOT) advice = "make room, or choose a folder on another disk";
+  }
+  throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo, text, advice);
+}
+
+Descriptor open_file(const std::string& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  if (file < 0) io_failed(flags & O_CREAT ? "create" : (flags & O_ACCMODE) == O_RDONLY ? "open" : "write to", path, errno);
+  return file;
+}
+
+std::string read_file(const std::string& path, uint64_t limit) {
+  Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a FIFO opens at once
+  struct stat status{};
+  if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a regular file");
+  if (static_cast<uint64_t>(status.st_size) > limit)
+    throw Error(ErrorCode::kCorrupt, path + " has " + size_text(status.st_size) + ", at most " + size_text(limit) + " are read");
+  std::string text(status.st_size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::read(file, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) io_failed("read", path, errno);
+    if (count == 0) break;  // it became shorter: what was read is judged by its checksum
+    done += count;
+  }
+  text.resize(done);
+  return text;
+}
+
+bool read_at(int file, char* to, uint64_t bytes, uint64_t offset) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count = ::pread(file, to + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += count;
+  }
+  return true;
+}
+
+bool give_up_direct_io(int file) {
+  const int flags = ::fcntl(file, F_GETFL);
+  return flags >= 0 && (!(flags & O_DIRECT) || ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0);
+}
+
+void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path) {
+  bool is_direct = true;  // as far as this call knows: several threads write one file
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t count = ::pwrite(file, from + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINVAL) {  // direct I/O that the file system promised and does not do, or the rest of a short write
+      if (std::exchange(is_direct, false) && give_up_direct_io(file)) continue;
+      errno = EINVAL;
+    }
+    if (count <= 0)
+      io_failed("write " + size_text(bytes - done) + " at byte " + std::to_string(offset + done) + " of", path,
+                count < 0 ? errno : ENOSPC);
+    done += count;
+  }
+}
+
+void write_synced(const std::string& path, std::string_view text) {
+  Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  write_at(file, text.data(), text.size(), 0, path);
+  sync(file, path);
+  file.close(path);
+}
+
+void sync(int file, const std::string& path) {
+  while (::fsync(file) != 0)
+    if (errno != EINTR) io_failed("sync", path, errno);
+}
+
+void sync_folder(const std::string& folder) {
+  Descriptor directory = open_file(folder, O_RDONLY | O_DIRECTORY);
+  while (::fsync(directory) != 0) {
+    if (errno == EINVAL || errno == ENOTSUP) return;  // a file system whose folders are always in order
+    if (errno != EINTR) io_failed("sync the folder", folder, errno);
+  }
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) io_failed("rename " + from + " to", to, errno);
+}
+
+void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write) {
+  const std::string beside = path + ".tmp-" + std::to_string(::getpid());
+  try {
+    write(beside);
+    rename_file(beside, path);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  // The rename itself reaches the disk with its folder.
+  const auto slash = path.rfind('/');
+  sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+Kind kind_of(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
+    io_failed("examine", path, errno);
+  }
+  return {true, S_ISDIR(status.st_mode), S_ISREG(status.st_mode), static_cast<uint64_t>(status.st_size)};
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), &::closedir);
+  if (!directory) {
+    if (errno == ENOENT) throw Error(ErrorCode::kNotFound, "there is no folder " + folder, "check the path");
+    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder");
+    io_failed("open the folder", folder, errno);
+  }
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (!entry && errno != 0) io_failed("list the folder", folder, errno);
+    if (!entry) break;
+    if (std::string(entry->d_name) != "." && std::string(entry->d_name) != "..") names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string last_name(const std::string& path) {
+  std::error_code failure;
+  const auto whole = std::filesystem::weakly_canonical(path, failure);
+  const std::filesystem::path named = failure ? std::filesystem::path(path).lexically_normal() : whole;
+  return named.has_filename() ? named.filename().string() : named.parent_path().filename().string();
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,58 @@
+// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is told with
+// it:
+//
+//   const Node root(file);                                  // shared: pieces of tensors are read from it later
+//   int64_t steps = root.at("global_steps").integer();      // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"
+#pragma once
+
+#include <gannet/error.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "files/pt_file.h"
+
+namespace gannet::files {
+
+class Node {
+ public:
+  explicit Node(std::shared_ptr<const PtFile> file);
+
+  const Object& object() const { return *object_; }
+  const std::shared_ptr<const PtFile>& file() const { return file_; }
+  const std::string& where() const { return where_; }  // "optimizer_state_dict.partition_count[0]"
+
+  bool is(Object::Kind kind) const { return object_->kind == kind; }
+  bool is_none() const { return is(Object::Kind::kNone); }
+  bool is_tensor() const { return is(Object::Kind::kTensor); }
+  bool is_sequence() const { return is(Object::Kind::kList) || is(Object::Kind::kTuple); }
+  bool has_entries() const { return is(Object::Kind::kDict) || is(Object::Kind::kRecord); }
+
+  // Of a dict or an object. find: empty where there is none, or where it is None.
+  Node at(std::string_view key) const;
+  std::optional<Node> find(std::string_view key) const;
+  std::vector<std::pair<std::string, Node>> entries() const;  // integer keys as their digits, others refused
+
+  std::vector<Node> items() const;  // of a list or tuple; an object's arguments
+
+  bool boolean() const;
+  int64_t integer() const;  // an enumerator or a tensor of one element too
+  double number() const;
+  const std::string& text() const;
+  const StoredTensor& tensor() const;
+  std::vector<int64_t> shape() const;  // a torch.Size
+
+  [[noreturn]] void refuse(const std::string& expected) const;  // Error(kCorrupt): what it is, and what it should be
+
+ private:
+  Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where);
+  std::shared_ptr<const PtFile> file_;
+  const Object* object_;
+  std::string where_;
+};
+
+}  // namespace gannet::files

@@ -1,0 +1,145 @@
+#include "files/pickle_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gannet::files {
+
+using Kind = Object::Kind;
+
+uint64_t pickle_memory(uint64_t file_bytes) {
+  constexpr uint64_t kHarmless = 256 << 20;
+  return std::max(kHarmless, file_bytes > UINT64_MAX / 2 ? file_bytes : 2 * file_bytes);
+}
+
+void PickleBuilder::charge(uint64_t bytes) {
+  if (bytes <= memory_bytes_ - charged_bytes_) {
+    charged_bytes_ += bytes;
+    return;
+  }
+  unsupported("what the pickle builds takes more than " + size_text(memory_bytes_) + ", twice the file",
+              "keep large lists of numbers as tensors; a file from someone else may be made to fill memory");
+}
+
+void PickleBuilder::unsupported(const std::string& what, const std::string& next_step) const {
+  throw Error(ErrorCode::kUnsupported, cursor_.path() + ": at byte " + std::to_string(cursor_.offset()) + ": " + what, next_step);
+}
+
+PickleObject* PickleBuilder::make(Kind kind) {
+  charge(sizeof(PickleObject) + 2 * sizeof(void*));
+  PickleObject* object = &objects_.emplace_back();
+  object->kind = kind;
+  return object;
+}
+
+PickleObject* PickleBuilder::make(Kind kind, std::string text) {
+  charge(text.capacity());
+  PickleObject* object = make(kind);
+  object->text = std::move(text);
+  return object;
+}
+
+PickleObject* PickleBuilder::shared(PickleObject*& one, Kind kind) {
+  if (!one) one = make(kind);
+  return one;
+}
+
+PickleObject* PickleBuilder::boolean(bool value) {
+  PickleObject* object = shared(value ? true_ : false_, Kind::kBool);
+  object->boolean = value;
+  return object;
+}
+
+PickleObject* PickleBuilder::integer(int64_t value) {
+  constexpr int64_t kSmall = 256;  // sizes, counters and flags: most integers of a checkpoint
+  if (value >= 0 && value < kSmall) {
+    if (small_integers_.empty()) {
+      charge(kSmall * sizeof(PickleObject*));
+      small_integers_.resize(kSmall);
+    }
+    PickleObject*& one = small_integers_[static_cast<size_t>(value)];
+    shared(one, Kind::kInt)->integer = value;
+    return one;
+  }
+  PickleObject* object = make(Kind::kInt);
+  object->integer = value;
+  return object;
+}
+
+// A pickler finishes what it puts into another. Asking for that keeps circles out, and lets depths be known as they grow.
+void PickleBuilder::hold(PickleObject& outer, const Object& inner) {
+  auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // every object is one that make() made
+  if (outer.as_class) corrupt("the class " + shown(outer.text) + " is changed");
+  if (outer.is_inside || &outer == &built)
+    unsupported(std::string(outer.kind_name()) + " is changed after it was put into another, or into itself",
+                "save a state_dict whose containers do not contain themselves");
+  built.is_inside = true;
+  outer.depth = std::max(outer.depth, built.depth + 1);
+  if (outer.depth > kMaxDepth)
+    unsupported("containers lie in one another more than " + std::to_string(kMaxDepth) + " deep", "save a flatter dict");
+}
+
+void PickleBuilder::add_item(PickleObject& to, PickleObject& item) {
+  hold(to, item);
+  grow(to.items, 1);
+  to.items.emplace_back(ObjectRef(), &item);
+}
+
+void PickleBuilder::add_entry(PickleObject& to, PickleObject& key, PickleObject& value) {
+  hold(to, key);
+  hold(to, value);
+  grow(to.entries, 1);
+  to.entries.emplace_back(ObjectRef(ObjectRef(), &key), ObjectRef(ObjectRef(), &value));
+}
+
+void PickleBuilder::add_items_of(PickleObject& to, const PickleObject& from) {
+  if (from.kind != Kind::kList && from.kind != Kind::kTuple && from.kind != Kind::kSet)
+    corrupt(std::string("a list or a tuple should be here, found ") + from.kind_name());
+  if (&to == &from) corrupt("a list is added to itself");
+  grow(to.items, from.items.size());
+  for (const ObjectRef& item : from.items) {
+    hold(to, *item);
+    to.items.push_back(item);
+  }
+}
+
+void PickleBuilder::add_entries_of(PickleObject& to, const PickleObject& from) {
+  if (from.kind != Kind::kDict) corrupt(std::string("a dict should be here, found ") + from.kind_name());
+  if (&to == &from) corrupt("a dict is added to itself");
+  grow(to.entries, from.entries.size());
+  for (const auto& [key, value] : from.entries) {
+    hold(to, *key);
+    hold(to, *value);
+    to.entries.emplace_back(key, value);
+  }
+}
+
+// Of two entries with one key Python keeps the later; no pickler writes both.
+void PickleBuilder::check_keys() {
+  size_t most = 0;
+  for (const PickleObject& object : objects_) most = std::max(most, object.kind == Kind::kDict ? object.entries.size() : 0);
+  std::vector<std::string_view> keys;
+  grow(keys, most);
+  for (const PickleObject& object : objects_) {
+    if (object.kind != Kind::kDict || object.entries.size() < 2) continue;
+    keys.clear();
+    for (const auto& [key, value] : object.entries)
+      if (key->kind == Kind::kString) keys.push_back(key->text);
+    std::sort(keys.begin(), keys.end());
+    const auto twice = std::adjacent_find(keys.begin(), keys.end());
+    if (twice != keys.end()) corrupt("a dict of this pickle has the key " + shown(*twice) + " twice");
+  }
+}
+
+Pickle PickleBuilder::finish(PickleObject& root) && {
+  check_keys();
+  Pickle pickle;
+  pickle.arena = std::make_shared<const std::deque<PickleObject>>(std::move(objects_));
+  pickle.root = &root;  // a deque's objects stay where they are when it is moved
+  pickle.storages = std::move(storages_);
+  return pickle;
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,222 @@
+// What the known classes make of their arguments.
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "files/pickle_builder.h"
+
+namespace gannet::files {
+namespace {
+
+using Kind = Object::Kind;
+
+// A text of code points below 256, one byte each, as old protocols carry bytes. Empty where it is none.
+std::optional<std::string> latin1(std::string_view utf8) {
+  std::string bytes;
+  for (size_t i = 0; i < utf8.size(); ++i) {
+    const auto first = static_cast<unsigned char>(utf8[i]);
+    if (first < 0x80) {
+      bytes += utf8[i];
+    } else if ((first == 0xc2 || first == 0xc3) && i + 1 < utf8.size()) {
+      bytes += static_cast<char>((first & 3) << 6 | (utf8[++i] & 0x3f));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
+const PickleObject& item(const PickleObject& arguments, size_t index) {
+  return static_cast<const PickleObject&>(*arguments.items[index]);
+}
+
+bool is_sequence(const PickleObject& object) { return object.kind == Kind::kTuple || object.kind == Kind::kList; }
+
+}  // namespace
+
+PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject& arguments) {
+  if (!callee.as_class) corrupt(std::string("a class should be here, found ") + callee.kind_name());
+  if (arguments.kind != Kind::kTuple)
+    corrupt("the arguments for " + shown(callee.text) + " should be a tuple, found " + arguments.kind_name());
+  const size_t count = arguments.items.size();
+  const auto container = [&](Kind kind) {
+    PickleObject* made = make(kind);
+    if (count > 0) add_items_of(*made, item(arguments, 0));
+    return made;
+  };
+  switch (callee.as_class->role) {
+    case Role::kRecord: {
+      PickleObject* record = make(Kind::kRecord, callee.text);
+      add_items_of(*record, arguments);
+      return record;
+    }
+    case Role::kDict: {  // of a dict, of a list of pairs, or of the factory of a defaultdict, which is dropped
+      PickleObject* dict = make(Kind::kDict);
+      if (count == 0 || item(arguments, 0).as_class || item(arguments, 0).kind == Kind::kNone) return dict;
+      if (item(arguments, 0).kind == Kind::kDict) {
+        add_entries_of(*dict, item(arguments, 0));
+        return dict;
+      }
+      if (!is_sequence(item(arguments, 0))) corrupt(shown(callee.text) + " is made of " + item(arguments, 0).kind_name());
+      for (const ObjectRef& ref : item(arguments, 0).items) {
+        auto& pair = static_cast<PickleObject&>(const_cast<Object&>(*ref));
+        if (!is_sequence(pair) || pair.items.size() != 2) corrupt(shown(callee.text) + " is given something else than pairs");
+        add_entry(*dict, const_cast<PickleObject&>(item(pair, 0)), const_cast<PickleObject&>(item(pair, 1)));
+      }
+      return dict;
+    }
+    case Role::kList:
+      return container(Kind::kList);
+    case Role::kTuple:
+      return container(Kind::kTuple);
+    case Role::kSet:
+      return container(Kind::kSet);
+    case Role::kBytes:
+    case Role::kEncode:
+      return bytes(arguments);
+    case Role::kReconstruct: {
+      if (count != 3 || !item(arguments, 0).as_class || item(arguments, 0).as_class->role != Role::kRecord)
+        corrupt(shown(callee.text) + " should be given a class");
+      return make(Kind::kRecord, item(arguments, 0).text);
+    }
+    case Role::kTensor1:
+    case Role::kTensor2:
+    case Role::kTensor3:
+      return tensor(*callee.as_class, arguments);
+    case Role::kParameter:
+      return parameter(arguments);
+    case Role::kSubclass:
+      return of_subclass(arguments);
+    case Role::kStorage:
+    case Role::kDtype:
+      break;
+  }
+  corrupt(shown(callee.text) + " is called, which torch.save does not do");
+}
+
+PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {
+  if (arguments.items.empty()) return make(Kind::kBytes);
+  const PickleObject& of = item(arguments, 0);
+  if (of.kind == Kind::kBytes) return make(Kind::kBytes, of.text);
+  charge(of.text.size());
+  std::optional<std::string> encoded = of.kind == Kind::kString ? latin1(of.text) : std::nullopt;
+  if (!encoded) corrupt(std::string("bytes are made of ") + of.kind_name() + " that is not a text of single bytes");
+  return make(Kind::kBytes, std::move(*encoded));
+}
+
+// ('storage', torch.FloatStorage, key, location, numel); the old format adds a view, which is None.
+PickleObject* PickleBuilder::storage(const PickleObject& id) {
+  if (id.kind != Kind::kTuple || id.items.empty() || item(id, 0).kind != Kind::kString)
+    corrupt("a persistent id should be a tuple that begins with 'storage'");
+  if (item(id, 0).text == "module")
+    unsupported("the file holds a whole module, not its weights", "save module.state_dict() with torch.save");
+  if (item(id, 0).text != "storage" || id.items.size() < 5 || id.items.size() > 6)
+    corrupt("a persistent id begins with " + shown(item(id, 0).text) + " and has " + std::to_string(id.items.size()) +
+            " parts; a storage's has 5 or 6");
+  const PickleObject &type = item(id, 1), &key = item(id, 2), &location = item(id, 3), &numel = item(id, 4);
+  if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Kind::kString || location.kind != Kind::kString ||
+      numel.kind != Kind::kInt)
+    corrupt("the parts of a storage's persistent id are not its class, key, device and size");
+  if (id.items.size() == 6 && item(id, 5).kind != Kind::kNone)
+    unsupported("the storage " + shown(key.text) + " is a part of another, as PyTorch before 0.4 wrote it",
+                "load the file in PyTorch and save it again");
+  if (location.text.starts_with("meta"))
+    unsupported("the storage " + shown(key.text) + " lies on the meta device: it has no values",
+                "save the model after its weights were made");
+  NamedStorage named{numel.integer, static_cast<int64_t>(c10::elementSize(type.as_class->dtype))};
+  if (named.numel < 0 || named.numel > INT64_MAX / named.element_bytes)
+    corrupt("the storage " + shown(key.text) + " should have " + std::to_string(named.numel) + " elements");
+  charge(2 * key.text.size() + 256);
+  const auto [known, is_new] = storages_.emplace(key.text, named);
+  if (!is_new && known->second.bytes() != named.bytes())
+    corrupt("the storage " + shown(key.text) + " has " + std::to_string(known->second.bytes()) + " bytes in one place and " +
+            std::to_string(named.bytes()) + " in another");
+  PickleObject* made = make(Kind::kStorage);
+  made->tensor.storage = key.text;
+  made->tensor.dtype = type.as_class->dtype;
+  made->tensor.sizes = {named.numel};
+  made->tensor.strides = {1};
+  return made;
+}
+
+// (storage, offset, sizes, strides, requires_grad, hooks, [dtype,] metadata): each version is given a few more of these.
+PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject& arguments) {
+  const size_t count = arguments.items.size();
+  const bool has_dtype = callee.role == Role::kTensor3;
+  const size_t least = callee.role == Role::kTensor1 ? 4 : has_dtype ? 7 : 6;
+  if (count < least || count > least + (least > 4)) corrupt("a tensor is given " + std::to_string(count) + " arguments");
+  const PickleObject &storage = item(arguments, 0), &offset = item(arguments, 1), &sizes = item(arguments, 2),
+                     &strides = item(arguments, 3);
+  if (storage.kind != Kind::kStorage || offset.kind != Kind::kInt || !is_sequence(sizes) || !is_sequence(strides))
+    corrupt("a tensor is not given a storage, an offset, sizes and strides");
+  if (least > 4 && item(arguments, 4).kind != Kind::kBool) corrupt("whether a tensor requires a gradient should be a boolean");
+  if (has_dtype && (!item(arguments, 6).as_class || item(arguments, 6).as_class->role != Role::kDtype))
+    corrupt("a tensor is not given a dtype");
+  if (count > least && !item(arguments, least).entries.empty())
+    unsupported("a tensor is a conjugate or a negative that was not yet computed", "save its resolve_conj().resolve_neg()");
+  constexpr size_t kMostDimensions = 64;
+  if (sizes.items.size() != strides.items.size() || sizes.items.size() > kMostDimensions)
+    corrupt("a tensor has " + std::to_string(sizes.items.size()) + " sizes and " + std::to_string(strides.items.size()) +
+            " strides");
+
+  charge(2 * sizes.items.size() * sizeof(int64_t) + storage.tensor.storage.size());
+  PickleObject* made = make(Kind::kTensor);
+  StoredTensor& tensor = made->tensor;
+  tensor.storage = storage.tensor.storage;
+  tensor.dtype = has_dtype ? item(arguments, 6).as_class->dtype : storage.tensor.dtype;
+  tensor.storage_offset = offset.integer;
+  tensor.requires_grad = least > 4 && item(arguments, 4).boolean;
+  tensor.sizes.reserve(sizes.items.size());
+  tensor.strides.reserve(sizes.items.size());
+  // Every sum and product is compared with a limit before it can overflow.
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(tensor.dtype));
+  const int64_t stored = storages_.at(tensor.storage).bytes() / element_bytes;
+  int64_t product = element_bytes, last = offset.integer;  // `last`: the storage's element that the tensor's last one is
+  bool is_empty = false, reaches_past = false;
+  if (offset.integer < 0) corrupt("a tensor begins at element " + std::to_string(offset.integer) + " of its storage");
+  for (size_t i = 0; i < sizes.items.size(); ++i) {
+    const PickleObject &size = item(sizes, i), &stride = item(strides, i);
+    if (size.kind != Kind::kInt || stride.kind != Kind::kInt || size.integer < 0 || stride.integer < 0)
+      corrupt("a tensor's sizes and strides should be integers from 0");
+    tensor.sizes.push_back(size.integer);
+    tensor.strides.push_back(stride.integer);
+    is_empty |= size.integer == 0;
+    if (__builtin_mul_overflow(product, std::max<int64_t>(size.integer, 1), &product))
+      corrupt("a tensor has more elements than can be counted");
+    int64_t reach = 0;
+    reaches_past |= __builtin_mul_overflow(std::max<int64_t>(size.integer - 1, 0), stride.integer, &reach) ||
+                    __builtin_add_overflow(last, reach, &last);
+  }
+  if (!is_empty && (reaches_past || last >= stored))
+    corrupt("a tensor of shape " + shape_text(tensor.sizes) + " reaches past the " + std::to_string(stored) +
+            " elements of its storage " + shown(tensor.storage));
+  return made;
+}
+
+// (tensor, requires_grad, hooks[, state]): the state is attributes, which are left out.
+PickleObject* PickleBuilder::parameter(const PickleObject& arguments) {
+  const size_t count = arguments.items.size();
+  if (count < 3 || count > 4 || item(arguments, 0).kind != Kind::kTensor || item(arguments, 1).kind != Kind::kBool)
+    corrupt("a parameter is not given a tensor");
+  const StoredTensor& data = item(arguments, 0).tensor;
+  charge(2 * data.sizes.size() * sizeof(int64_t) + data.storage.size());
+  PickleObject* made = make(Kind::kTensor);
+  made->tensor = data;
+  made->tensor.requires_grad = item(arguments, 1).boolean;
+  made->tensor.is_parameter = true;
+  return made;
+}
+
+// (the function that makes the tensor, its type, the function's arguments, attributes): the attributes are left out.
+PickleObject* PickleBuilder::of_subclass(const PickleObject& arguments) {
+  if (arguments.items.size() != 4 || !item(arguments, 0).as_class || !item(arguments, 1).as_class)
+    corrupt("a tensor with attributes is not given a class");
+  const PickleObject& callee = item(arguments, 0);
+  const Role role = callee.as_class->role;
+  if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter)
+    corrupt("a tensor with attributes is made by " + shown(callee.text));
+  return call(callee, item(arguments, 2));
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,132 @@
+#include "files/pickle_constants.h"
+
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "files/pickle_text.h"
+
+namespace gannet::files {
+
+using Kind = Object::Kind;
+
+PickleObject* Constants::read(unsigned char instruction) {
+  switch (instruction) {
+    case 'N':
+      return make_.none();
+    case 0x88:
+      return make_.boolean(true);
+    case 0x89:
+      return make_.boolean(false);
+    case 'I':
+    case 'L':
+      return decimal(in_.line("an integer"));
+    case 'J':
+      return make_.integer(in_.number<int32_t>("an integer"));
+    case 'K':
+      return make_.integer(in_.number<uint8_t>("an integer"));
+    case 'M':
+      return make_.integer(in_.number<uint16_t>("an integer"));
+    case 0x8a:
+      return long_integer(length<uint8_t>("an integer"));
+    case 0x8b:
+      return long_integer(length<int32_t>("an integer"));
+    case 'F':
+      return number(in_.line("a number"));
+    case 'G':
+      return number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
+    case 'S':
+      return line(&unquoted);
+    case 'V':
+      return line(&unescaped);
+    case 'T':
+      return bytes_of<int32_t>(Kind::kString, "a string");
+    case 'U':
+    case 0x8c:
+      return bytes_of<uint8_t>(Kind::kString, "a string");
+    case 'X':
+      return bytes_of<uint32_t>(Kind::kString, "a string");
+    case 0x8d:
+      return bytes_of<uint64_t>(Kind::kString, "a string");
+    case 'B':
+      return bytes_of<uint32_t>(Kind::kBytes, "bytes");
+    case 'C':
+      return bytes_of<uint8_t>(Kind::kBytes, "bytes");
+    case 0x8e:
+    case 0x96:
+      return bytes_of<uint64_t>(Kind::kBytes, "bytes");
+    default:
+      return nullptr;
+  }
+}
+
+std::string Constants::text(uint64_t count, const char* what) {
+  in_.need(count, what);
+  make_.charge(count);
+  return in_.text(count, what);
+}
+
+template <class Length>
+uint64_t Constants::length(const char* what) {
+  const auto count = in_.number<Length>(what);
+  if (std::is_signed_v<Length> && count < 0) make_.corrupt(std::string(what) + " has a negative length");
+  return static_cast<uint64_t>(count);
+}
+
+template <class Length>
+PickleObject* Constants::bytes_of(Kind kind, const char* what) {
+  return make_.make(kind, text(length<Length>(what), what));
+}
+
+// Two's complement, little-endian. What 64 bits do not hold is kept as its bytes.
+PickleObject* Constants::long_integer(uint64_t count) {
+  std::string bytes = text(count, "an integer");
+  const char fill = !bytes.empty() && (bytes.back() & 0x80) ? '\xff' : '\0';
+  if (bytes.size() <= sizeof(int64_t)) {
+    bytes.resize(sizeof(int64_t), fill);
+    int64_t value;
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    return make_.integer(value);
+  }
+  PickleObject* record = make_.make(Kind::kRecord, "builtins.int");
+  make_.add_item(*record, *make_.make(Kind::kBytes, std::move(bytes)));
+  return record;
+}
+
+PickleObject* Constants::decimal(std::string_view digits) {
+  if (digits == "00" || digits == "01") return make_.boolean(digits == "01");
+  if (digits.ends_with('L')) digits.remove_suffix(1);
+  int64_t value = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (code == std::errc::result_out_of_range)
+    make_.unsupported("the integer " + shown(digits) + " has more than 64 bits", "save the file with a newer pickle protocol");
+  if (code != std::errc() || end != digits.data() + digits.size())
+    make_.corrupt("an integer should be here, found " + shown(digits));
+  return make_.integer(value);
+}
+
+PickleObject* Constants::number(double value) {
+  PickleObject* made = make_.make(Kind::kNumber);
+  made->number = value;
+  return made;
+}
+
+PickleObject* Constants::number(std::string_view digits) {
+  const std::string copy(digits.substr(0, 64));
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size())
+    make_.corrupt("a number should be here, found " + shown(digits));
+  return number(value);
+}
+
+PickleObject* Constants::line(std::optional<std::string> (*decode)(std::string_view)) {
+  const std::string_view line = in_.line("a string");
+  make_.charge(4 * line.size());
+  std::optional<std::string> decoded = decode(line);
+  if (!decoded) make_.corrupt("a string should be here, found " + shown(line));
+  return make_.make(Kind::kString, std::move(*decoded));
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,140 @@
+#include "files/pieces.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "files/io.h"
+
+namespace gannet::files {
+namespace {
+
+using files::size_text;
+
+constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
+
+void read_piece(const Piece& piece, int64_t begin, const at::Tensor& into) {
+  if (!piece.file) {
+    std::memset(into.mutable_data_ptr(), 0, into.nbytes());
+    return;
+  }
+  if (piece.tensor.dtype == into.scalar_type()) return piece.file->read(piece.tensor, piece.begin + begin, into);
+  for (int64_t done = 0; done < into.numel(); done += kChunk) {
+    const int64_t numel = std::min(kChunk, into.numel() - done);
+    const at::Tensor there = at::empty({numel}, piece.tensor.dtype);
+    piece.file->read(piece.tensor, piece.begin + begin + done, there);
+    into.narrow(0, done, numel).copy_(there);
+  }
+}
+
+void read_into(const Pieces& pieces, int64_t begin, const at::Tensor& into) {
+  int64_t at = 0, done = 0;  // of the pieces; of `into`
+  for (const Piece& piece : pieces) {
+    const int64_t from = std::max(begin + done, at), to = std::min(begin + into.numel(), at + piece.numel);
+    if (from < to) {
+      read_piece(piece, from - at, into.narrow(0, done, to - from));
+      done += to - from;
+    }
+    at += piece.numel;
+  }
+  GANNET_CHECK(done == into.numel(), "pieces of a tensor end before it does");
+}
+
+class PiecesBytes : public StoredBytes {
+ public:
+  PiecesBytes(Pieces pieces, c10::ScalarType dtype) : pieces_(std::move(pieces)), dtype_(dtype) {}
+
+  void copy_out(uint64_t begin, uint64_t bytes, char* to) const override {
+    const uint64_t size = c10::elementSize(dtype_);
+    if (begin % size == 0 && bytes % size == 0 && reinterpret_cast<uintptr_t>(to) % size == 0) {
+      read_into(pieces_, static_cast<int64_t>(begin / size), at::from_blob(to, {static_cast<int64_t>(bytes / size)}, dtype_));
+      return;
+    }
+    const uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;  // a stretch that begins inside of an element
+    const at::Tensor around = read(pieces_, static_cast<int64_t>(first), static_cast<int64_t>(last - first), dtype_);
+    std::memcpy(to, static_cast<const char*>(around.const_data_ptr()) + (begin - first * size), bytes);
+  }
+  void copy_in(uint64_t, uint64_t, const char*) const override { GANNET_CHECK(false, "a PyTorch file is not written to"); }
+
+ private:
+  Pieces pieces_;
+  c10::ScalarType dtype_;
+};
+
+}  // namespace
+
+Pieces whole(const Node& tensor) {
+  const StoredTensor& stored = tensor.tensor();
+  return {{stored.numel(), tensor.file(), stored, 0}};
+}
+
+Pieces zeros(int64_t numel) { return {{numel, nullptr, {}, 0}}; }
+
+int64_t numel_of(const Pieces& pieces) {
+  int64_t numel = 0;
+  for (const Piece& piece : pieces) numel += piece.numel;
+  return numel;
+}
+
+std::string place_of(const StoredTensor& tensor) {
+  std::string place = tensor.storage + "@" + std::to_string(tensor.storage_offset) + " " + c10::toString(tensor.dtype);
+  for (size_t i = 0; i < tensor.sizes.size(); ++i)
+    place += "," + std::to_string(tensor.sizes[i]) + ":" + std::to_string(tensor.strides[i]);
+  return place;
+}
+
+void Amount::add(const Pieces& pieces) {
+  for (const Piece& piece : pieces) {
+    if (!piece.file) continue;
+    Taken& taken = files_[piece.file->path()];
+    taken.file = piece.file;
+    const uint64_t bytes = static_cast<uint64_t>(piece.numel) * c10::elementSize(piece.tensor.dtype);
+    if (__builtin_add_overflow(taken.bytes, bytes, &taken.bytes)) taken.bytes = UINT64_MAX;
+  }
+}
+
+void Amount::check() const {
+  for (const auto& [path, taken] : files_)
+    if (taken.bytes > taken.file->most_bytes())
+      throw Error(ErrorCode::kUnsupported,
+                  path + ": its tensors take " + size_text(taken.bytes) + ", and at most " + size_text(taken.file->most_bytes()) +
+                      " are taken out of a file of " + size_text(taken.file->bytes()),
+                  "elements are stored once for many (expand() makes such tensors): save one copy of what is repeated");
+}
+
+void Concatenated::add(const Node& tensor) {
+  parts_.push_back(whole(tensor)[0]);
+  numel_ += parts_.back().numel;
+}
+
+void Concatenated::add_zeros(int64_t numel) {
+  parts_.push_back(zeros(numel)[0]);
+  numel_ += numel;
+}
+
+Pieces Concatenated::cut(int64_t begin, int64_t numel) const {
+  GANNET_CHECK(begin >= 0 && numel >= 0 && begin + numel <= numel_);
+  Pieces pieces;
+  int64_t at = 0;
+  for (const Piece& part : parts_) {
+    const int64_t from = std::max(begin, at), to = std::min(begin + numel, at + part.numel);
+    if (from < to) pieces.push_back({to - from, part.file, part.tensor, part.begin + (from - at)});
+    at += part.numel;
+  }
+  return pieces;
+}
+
+std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype) {
+  return std::make_shared<PiecesBytes>(std::move(pieces), dtype);
+}
+
+at::Tensor read(const Pieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype) {
+  at::Tensor tensor = at::empty({numel}, dtype);
+  read_into(pieces, begin, tensor);
+  return tensor;
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,82 @@
+// The zip format: <archive>/data.pkl, <archive>/byteorder, <archive>/data/<key> for each storage.
+#include "files/pt_contents.h"
+
+#include <cstring>
+
+#include "files/zip_directory.h"
+
+namespace gannet::files {
+namespace {
+
+constexpr uint64_t kSmallEntry = 4096;
+
+[[noreturn]] void not_ours(const std::string& path, const std::string& what, const std::string& next_step) {
+  throw Error(ErrorCode::kUnsupported, path + " " + what, next_step);
+}
+
+// The folder in the archive that everything lies in: of the one <archive>/data.pkl.
+std::string archive_of(const ZipDirectory& zip, const std::string& path) {
+  constexpr std::string_view kPickle = "/data.pkl";
+  std::string archive;
+  for (const ZipEntry& entry : zip.entries()) {
+    if (!entry.name.ends_with(kPickle) || entry.name.find('/') != entry.name.size() - kPickle.size()) continue;
+    if (!archive.empty())
+      not_ours(path, "holds two pickles, " + shown(archive + "data.pkl") + " and " + shown(entry.name), "torch.save writes one");
+    archive = entry.name.substr(0, entry.name.size() - kPickle.size() + 1);
+  }
+  if (archive.empty())
+    not_ours(path, "is a zip archive without a data.pkl: torch.save did not write it", "give a file of torch.save");
+  if (zip.find(archive + "constants.pkl"))
+    not_ours(path, "is a TorchScript module, code and all",
+             "load it with torch.jit.load and save its state_dict() with torch.save");
+  return archive;
+}
+
+PtContents read_zip(const Bytes& bytes, uint64_t memory_bytes) {
+  const ZipDirectory zip(bytes);
+  const std::string archive = archive_of(zip, bytes.path());
+  if (const ZipEntry* order = zip.find(archive + "byteorder")) {
+    const std::string text = read_entry(bytes, *order, kSmallEntry);
+    if (text == "big")
+      not_ours(bytes.path(), "was written by a big-endian machine", "load it in PyTorch on this machine and save it again");
+    if (text != "little") corrupt(bytes.path(), order->offset, "the byte order is " + shown(text));
+  }
+  const ZipEntry& pickle = *zip.find(archive + "data.pkl");
+  check_crc(bytes, pickle);
+  PtContents contents;
+  contents.is_zip = true;
+  Cursor cursor(bytes, pickle.offset, pickle.offset + pickle.bytes);
+  contents.pickle = unpickle(cursor, {.memory_bytes = memory_bytes});
+  if (cursor.left() != 0) cursor.corrupt(std::to_string(cursor.left()) + " bytes follow the pickle's end");
+  for (const auto& [key, storage] : contents.pickle.storages) {
+    const ZipEntry* entry = zip.find(archive + "data/" + key);
+    if (!entry)
+      corrupt(bytes.path(), pickle.offset,
+              "the pickle speaks of the storage " + shown(key) + ", which the archive does not hold");
+    if (entry->bytes != static_cast<uint64_t>(storage.bytes()))
+      corrupt(bytes.path(), entry->offset,
+              "the storage " + shown(key) + " has " + std::to_string(entry->bytes) + " bytes, the pickle says " +
+                  std::to_string(storage.bytes()));
+    contents.places[key] = {entry->offset, entry->bytes};
+  }
+  return contents;
+}
+
+}  // namespace
+
+PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes) {
+  char head[265] = {};
+  bytes.read(head, std::min<uint64_t>(sizeof(head), bytes.size()), 0);
+  if (std::memcmp(head, "PK\3\4", 4) == 0) return read_zip(bytes, memory_bytes);
+  if (std::memcmp(head + 257, "ustar", 5) == 0)
+    not_ours(bytes.path(), "is a tar archive, as PyTorch before 0.1.10 wrote it", "load the file in PyTorch and save it again");
+  if (head[8] == '{')
+    not_ours(bytes.path(), "looks like a safetensors file", "name it *.safetensors, and load_weights reads it as one");
+  if (head[0] != '\x80')
+    corrupt(bytes.path(), 0,
+            bytes.size() == 0 ? "the file is empty"
+                              : "neither a zip archive nor a pickle begins here: torch.save did not write this");
+  return read_legacy(bytes, memory_bytes);
+}
+
+}  // namespace gannet::files

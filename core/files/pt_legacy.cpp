@@ -1,0 +1,59 @@
+// The old format, one thing after the other: the magic number, the protocol's version, what machine wrote it, the pickle, the
+// list of the storages' keys (a pickle each), then each storage: its number of elements (8 bytes) and its values.
+#include "files/pt_contents.h"
+
+namespace gannet::files {
+namespace {
+
+constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);  // 0x1950a86a20f9469cfc6c
+constexpr int64_t kVersion = 1001;
+constexpr uint64_t kSmallPickle = 64 << 10;  // in memory, for the parts that are a number or a small dict
+
+bool is_magic(const Object& object) {
+  return object.kind == Object::Kind::kRecord && object.text == "builtins.int" && object.items.size() == 1 &&
+         object.items[0]->text == kMagic;
+}
+
+}  // namespace
+
+PtContents read_legacy(const Bytes& bytes, uint64_t memory_bytes) {
+  Cursor cursor(bytes, 0, bytes.size());
+  const std::string& path = bytes.path();
+  if (!is_magic(*unpickle(cursor, {kSmallPickle}).root))
+    throw Error(ErrorCode::kUnsupported, path + " is a pickle that torch.save did not write", "give a file of torch.save");
+  const Pickle version = unpickle(cursor, {kSmallPickle});
+  if (version.root->kind != Object::Kind::kInt || version.root->integer != kVersion)
+    throw Error(ErrorCode::kUnsupported, path + " has another version than " + std::to_string(kVersion) + " of the old format",
+                "load the file in PyTorch and save it again");
+  const Pickle machine = unpickle(cursor, {kSmallPickle});
+  const Object* little = machine.root->find("little_endian");
+  if (!little || little->kind != Object::Kind::kBool)
+    cursor.corrupt("what machine wrote the file should be a dict with 'little_endian'");
+  if (!little->boolean)
+    throw Error(ErrorCode::kUnsupported, path + " was written by a big-endian machine",
+                "load it in PyTorch on this machine and save it again");
+
+  PtContents contents;
+  contents.pickle = unpickle(cursor, {memory_bytes});
+  const Pickle keys = unpickle(cursor, {memory_bytes});
+  if (keys.root->kind != Object::Kind::kList)
+    cursor.corrupt(std::string("the storages' keys should be a list, found ") + keys.root->kind_name());
+  for (const ObjectRef& key : keys.root->items) {
+    const auto known = contents.pickle.storages.find(key->text);
+    if (key->kind != Object::Kind::kString || known == contents.pickle.storages.end())
+      cursor.corrupt("the storage " + shown(key->text) + " follows, of which the pickle does not speak");
+    const auto numel = cursor.number<int64_t>("a storage's size");
+    if (numel != known->second.numel)
+      cursor.corrupt("the storage " + shown(key->text) + " has " + std::to_string(numel) + " elements, the pickle says " +
+                     std::to_string(known->second.numel));
+    const StoragePlace place{cursor.offset(), static_cast<uint64_t>(known->second.bytes())};
+    cursor.skip(place.bytes, "a storage");
+    if (!contents.places.emplace(key->text, place).second) cursor.corrupt("the storage " + shown(key->text) + " comes twice");
+  }
+  if (contents.places.size() != contents.pickle.storages.size())
+    cursor.corrupt(std::to_string(contents.pickle.storages.size()) + " storages are spoken of, and " +
+                   std::to_string(contents.places.size()) + " follow");
+  return contents;
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,149 @@
+// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents begin at multiples of 64 bytes, as torch.save
+// has them, so that a file may be mapped.
+#include "files/pt_writer.h"
+
+#include <c10/core/ScalarType.h>
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/text.h"
+#include "files/pickle_writer.h"
+
+namespace gannet::files {
+namespace {
+
+constexpr uint64_t kAlignment = 64, kPart = 64 << 20, kLocalBytes = 30, kLarge = 0xffffffff;
+constexpr uint16_t kUtf8 = 1 << 11, kVersion = 20, kVersion64 = 45;
+constexpr const char* kArchive = "archive/";
+
+template <class... Numbers>
+std::string fields(Numbers... numbers) {
+  std::string bytes;
+  (bytes.append(reinterpret_cast<const char*>(&numbers), sizeof(numbers)), ...);
+  return bytes;
+}
+
+uint32_t narrow(uint64_t value) { return static_cast<uint32_t>(std::min(value, kLarge)); }
+uint16_t length(const std::string& text) { return static_cast<uint16_t>(text.size()); }
+
+// The entry's header with its sizes, wide where 32 bits do not hold them, and what pads it up to the content.
+std::string local_header(const std::string& name, uint64_t offset, uint64_t bytes, uint32_t crc) {
+  std::string extra;
+  if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);
+  const uint64_t padding = (kAlignment - (offset + kLocalBytes + name.size() + extra.size() + 4) % kAlignment) % kAlignment;
+  extra += "FB" + fields(static_cast<uint16_t>(padding)) + std::string(padding, 'Z');
+  return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc,
+                narrow(bytes), narrow(bytes), length(name), length(extra)) +
+         name + extra;
+}
+
+std::string central_header(const std::string& name, uint64_t offset, uint64_t bytes, uint32_t crc) {
+  std::string wide;
+  if (bytes >= kLarge) wide += fields(bytes, bytes);
+  if (offset >= kLarge) wide += fields(offset);
+  const std::string extra = wide.empty() ? "" : fields(uint16_t{1}, length(wide)) + wide;
+  const uint16_t version = wide.empty() ? kVersion : kVersion64;
+  return fields(uint32_t{0x02014b50}, version, version, kUtf8, uint16_t{0}, uint32_t{0}, crc, narrow(bytes), narrow(bytes),
+                length(name), length(extra), uint16_t{0}, uint16_t{0}, uint16_t{0}, uint32_t{0}, narrow(offset)) +
+         name + extra;
+}
+
+int64_t numel_of(const PtEntry& entry) {
+  int64_t numel = 1;
+  for (const int64_t size : entry.shape) numel *= size;
+  return numel;
+}
+
+}  // namespace
+
+PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::move(path)), entries_(std::move(entries)) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const int64_t same = entries_[i].same_as;
+    if (same >= 0 && (same >= static_cast<int64_t>(i) || entries_[same].dtype != entries_[i].dtype ||
+                      numel_of(entries_[same]) != numel_of(entries_[i])))
+      throw Error(ErrorCode::kArgument, path_ + ": the entry '" + join(entries_[i].keys, "/") +
+                                            "' should share the storage of one that is not like it");
+  }
+  const std::string pickle = pickle_of(entries_);
+  file_ = files::open_file(path_, O_WRONLY | O_CREAT | O_TRUNC);
+  add("data.pkl", pickle.data(), pickle.size());
+  add(".format_version", "1", 1);
+  add(".storage_alignment", "64", 2);
+  add("byteorder", "little", 6);
+}
+
+void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
+  Record record{kArchive + name, end_, bytes, 0};
+  const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
+  const auto* from = static_cast<const char*>(content);
+  uLong crc = ::crc32(0, nullptr, 0);
+  for (uint64_t done = 0; done < bytes; done += kPart) {  // the checksum while the part is in the cache
+    const uint64_t part = std::min(kPart, bytes - done);
+    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(from + done), part);
+    files::write_at(file_, from + done, part, begin + done, path_);
+  }
+  record.crc = static_cast<uint32_t>(crc);
+  const std::string header = local_header(record.name, end_, bytes, record.crc);
+  files::write_at(file_, header.data(), header.size(), end_, path_);
+  end_ = begin + bytes;
+  records_.push_back(std::move(record));
+}
+
+void PtWriter::write(const at::Tensor& tensor) {
+  while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
+  if (next_ == entries_.size()) throw Error(ErrorCode::kOrder, path_ + ": every tensor of it was written already");
+  const PtEntry& entry = entries_[next_];
+  if (tensor.scalar_type() != entry.dtype || tensor.sizes() != at::IntArrayRef(entry.shape))
+    throw Error(ErrorCode::kArgument, path_ + ": '" + join(entry.keys, "/") + "' should have dtype " +
+                                          c10::toString(entry.dtype) + " and shape " + shape_text(entry.shape) + ", found " +
+                                          c10::toString(tensor.scalar_type()) + " and " + shape_text(tensor.sizes()));
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+  add("data/" + std::to_string(storages_++), plain.const_data_ptr(), plain.nbytes());
+  ++next_;
+}
+
+void PtWriter::finish() {
+  while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
+  if (next_ < entries_.size())
+    throw Error(ErrorCode::kOrder, path_ + ": '" + join(entries_[next_].keys, "/") + "' was not written");
+  add("version", "3\n", 2);
+  std::string directory;
+  for (const Record& record : records_) directory += central_header(record.name, record.offset, record.bytes, record.crc);
+  const uint64_t count = records_.size(), begin = end_, end64 = end_ + directory.size();
+  directory += fields(uint32_t{0x06064b50}, uint64_t{44}, kVersion64, kVersion64, uint32_t{0}, uint32_t{0}, count, count,
+                      end64 - begin, begin);
+  directory += fields(uint32_t{0x07064b50}, uint32_t{0}, end64, uint32_t{1});
+  const auto count16 = static_cast<uint16_t>(std::min<uint64_t>(count, 0xffff));
+  directory += fields(uint32_t{0x06054b50}, uint32_t{0}, count16, count16, narrow(end64 - begin), narrow(begin), uint16_t{0});
+  files::write_at(file_, directory.data(), directory.size(), end_, path_);
+  files::sync(file_, path_);
+  file_.close(path_);
+}
+
+void save_pt(const std::string& path, const NamedTensors& tensors) {
+  std::vector<PtEntry> entries;
+  using View = std::tuple<const void*, int64_t, c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
+  std::map<View, int64_t> views;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined()) throw Error(ErrorCode::kArgument, path + ": the tensor '" + name + "' is undefined");
+    const View view{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(), tensor.sizes().vec(),
+                    tensor.strides().vec()};
+    const bool is_plain = !tensor.is_conj() && !tensor.is_neg();
+    const auto found = is_plain ? views.find(view) : views.end();
+    entries.push_back({{name}, tensor.scalar_type(), tensor.sizes().vec(), found == views.end() ? -1 : found->second});
+    if (is_plain) views.emplace(view, static_cast<int64_t>(entries.size()) - 1);
+  }
+  files::replace_file(path, [&](const std::string& beside) {
+    PtWriter writer(beside, entries);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (entries[i].same_as < 0) writer.write(tensors[i].second);
+    writer.finish();
+  });
+}
+
+}  // namespace gannet::files

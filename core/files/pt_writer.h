@@ -1,0 +1,62 @@
+// Writes a dict of tensors as torch.save does, for torch.load(weights_only=True) and for PtFile:
+//
+//   // tied ones are stored once
+//   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});
+//
+// and one tensor after the other, for what is larger than memory:
+//
+//   PtWriter writer(path, {{{"module", "wte.weight"}, c10::kFloat, {50257, 768}}, ...});
+//   for (...) writer.write(tensor);        // in the order of the entries
+//   writer.finish();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/safetensors.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "files/io.h"
+
+namespace gannet::files {
+
+struct PtEntry {
+  std::vector<std::string> keys;  // {"wte.weight"}, or a way through dicts: {"module", "wte.weight"}
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> shape;
+  int64_t same_as =
+      -1;  // an earlier entry whose storage it shares (of the same dtype and number of elements); it is not written again
+};
+
+class PtWriter {
+ public:
+  // Makes the file anew. Throws Error(kArgument) for keys given twice, Error(kUnsupported) for dtypes that PyTorch's files do not
+  // have, Error(kIo) where writing fails.
+  PtWriter(std::string path, std::vector<PtEntry> entries);
+  // The values of the next entry that is not same_as another: any strides, any device.
+  void write(const at::Tensor& tensor);
+  void finish();  // the archive's directory; synced
+
+ private:
+  struct Record {
+    std::string name;
+    uint64_t offset = 0, bytes = 0;  // of its header; of its content
+    uint32_t crc = 0;
+  };
+  void add(const std::string& name, const void* content, uint64_t bytes);
+
+  std::string path_;
+  std::vector<PtEntry> entries_;
+  files::Descriptor file_;
+  std::vector<Record> records_;
+  uint64_t end_ = 0;
+  size_t next_ = 0;        // of entries_
+  uint64_t storages_ = 0;  // written so far
+};
+
+// Whole or not at all: to a file beside it, synced, renamed. Names are keys of one flat dict. Tensors that are the same view of
+// one storage are stored once. Throws as PtWriter does.
+void save_pt(const std::string& path, const NamedTensors& tensors);
+
+}  // namespace gannet::files

@@ -1,0 +1,330 @@
+// The stack machine of a pickle. Instructions and their operands: Python's pickletools, protocols 0 to 5.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <vector>
+
+#include "files/pickle.h"
+#include "files/pickle_builder.h"
+#include "files/pickle_constants.h"
+
+namespace gannet::files {
+namespace {
+
+using Kind = Object::Kind;
+
+class Unpickler {
+ public:
+  Unpickler(Cursor& cursor, const PickleLimits& limits) : in_(cursor), make_(cursor, limits), constants_(cursor, make_) {}
+
+  Pickle run() {
+    while (true) {
+      const auto instruction = static_cast<unsigned char>(in_.take(1, "an instruction")[0]);
+      if (instruction == '.') break;
+      if (PickleObject* constant = constants_.read(instruction))
+        push(constant);
+      else if (!container(instruction) && !object(instruction) && !remembered(instruction))
+        unknown(instruction);
+    }
+    if (stack_.size() != 1 || !marks_.empty())
+      make_.corrupt("the pickle ends with " + std::to_string(stack_.size()) + " values, not with one");
+    return std::move(make_).finish(*stack_[0]);
+  }
+
+ private:
+  void push(PickleObject* value) {
+    make_.grow(stack_, 1);
+    stack_.push_back(value);
+  }
+  // The values above the last mark are a container's: what reaches below it is no pickler's doing.
+  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  PickleObject* pop() {
+    if (stack_.size() <= floor()) make_.corrupt("an instruction wants a value where there is none");
+    PickleObject* value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleObject& top() {
+    if (stack_.size() <= floor()) make_.corrupt("an instruction wants a value where there is none");
+    return *stack_.back();
+  }
+  size_t pop_mark() {
+    if (marks_.empty()) make_.corrupt("an instruction wants a mark where there is none");
+    const size_t mark = marks_.back();
+    marks_.pop_back();
+    return mark;
+  }
+  // The values above the last mark, put into `into`.
+  void take_items(PickleObject& into, size_t begin) {
+    for (size_t i = begin; i < stack_.size(); ++i) make_.add_item(into, *stack_[i]);
+    stack_.resize(begin);
+  }
+  void take_entries(PickleObject& into, size_t begin) {
+    if ((stack_.size() - begin) % 2 != 0) make_.corrupt("a dict has a key without a value");
+    for (size_t i = begin; i < stack_.size(); i += 2) make_.add_entry(into, *stack_[i], *stack_[i + 1]);
+    stack_.resize(begin);
+  }
+  void push_tuple(size_t count) {
+    if (stack_.size() - floor() < count) make_.corrupt("a tuple of " + std::to_string(count) + " has fewer values");
+    PickleObject* tuple = make_.make(Kind::kTuple);
+    take_items(*tuple, stack_.size() - count);
+    push(tuple);
+  }
+  void push_of_mark(Kind kind) {
+    PickleObject* made = make_.make(kind);
+    const size_t mark = pop_mark();
+    if (kind == Kind::kDict)
+      take_entries(*made, mark);
+    else
+      take_items(*made, mark);
+    push(made);
+  }
+  PickleObject& below(size_t begin, std::initializer_list<Kind> kinds) {
+    if (begin == 0 || begin - 1 < floor()) make_.corrupt("values are added to a container where there is none");
+    PickleObject& into = *stack_[begin - 1];
+    if (std::find(kinds.begin(), kinds.end(), into.kind) == kinds.end())
+      make_.corrupt(std::string("values are added to ") + into.kind_name());
+    return into;
+  }
+
+  bool container(unsigned char instruction) {
+    switch (instruction) {
+      case '(':
+        make_.grow(marks_, 1);
+        marks_.push_back(stack_.size());
+        return true;
+      case ']':
+        push(make_.make(Kind::kList));
+        return true;
+      case '}':
+        push(make_.make(Kind::kDict));
+        return true;
+      case 0x8f:
+        push(make_.make(Kind::kSet));
+        return true;
+      case ')':
+        push_tuple(0);
+        return true;
+      case 0x85:
+        push_tuple(1);
+        return true;
+      case 0x86:
+        push_tuple(2);
+        return true;
+      case 0x87:
+        push_tuple(3);
+        return true;
+      case 't':
+        push_of_mark(Kind::kTuple);
+        return true;
+      case 'l':
+        push_of_mark(Kind::kList);
+        return true;
+      case 'd':
+        push_of_mark(Kind::kDict);
+        return true;
+      case 0x91:
+        push_of_mark(Kind::kSet);
+        return true;
+      case 'a': {
+        PickleObject* item = pop();
+        make_.add_item(below(stack_.size(), {Kind::kList, Kind::kRecord}), *item);
+        return true;
+      }
+      case 'e': {
+        const size_t mark = pop_mark();
+        take_items(below(mark, {Kind::kList, Kind::kRecord}), mark);
+        return true;
+      }
+      case 0x90: {
+        const size_t mark = pop_mark();
+        take_items(below(mark, {Kind::kSet}), mark);
+        return true;
+      }
+      case 's': {
+        PickleObject* value = pop();
+        PickleObject* key = pop();
+        make_.add_entry(below(stack_.size(), {Kind::kDict, Kind::kRecord}), *key, *value);
+        return true;
+      }
+      case 'u': {
+        const size_t mark = pop_mark();
+        take_entries(below(mark, {Kind::kDict, Kind::kRecord}), mark);
+        return true;
+      }
+      default:
+        return false;
+    }
+  }
+
+  void push_class(std::string_view module, std::string_view name) {
+    std::string full = class_name(module, name), refusal;
+    const std::optional<KnownClass> known = known_class(full, refusal);
+    if (!known)
+      make_.unsupported(
+          "the file holds an object of " + shown(full) +
+              ", which is not read: " + (refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
+          "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
+    PickleObject* made = make_.make(Kind::kRecord, std::move(full));
+    made->as_class = *known;
+    push(made);
+  }
+
+  // An object's state: a dict of attributes, or a pair of such dicts. What else has one (a tensor, a dict) is whole without it.
+  void set_state(PickleObject& object, PickleObject& state) {
+    if (object.as_class) make_.corrupt("the class " + shown(object.text) + " is changed");
+    if (object.kind == Kind::kTensor || object.kind == Kind::kDict) return;
+    if (object.kind != Kind::kRecord) make_.corrupt(std::string("a state is given to ") + object.kind_name());
+    if (state.kind == Kind::kDict) return make_.add_entries_of(object, state);
+    if (state.kind == Kind::kTuple && state.items.size() == 2 && is_attributes(*state.items[0]) &&
+        is_attributes(*state.items[1])) {
+      for (const ObjectRef& part : state.items)
+        if (part->kind == Kind::kDict) make_.add_entries_of(object, static_cast<const PickleObject&>(*part));
+      return;
+    }
+    make_.add_item(object, state);
+  }
+  static bool is_attributes(const Object& object) { return object.kind == Kind::kDict || object.kind == Kind::kNone; }
+
+  bool object(unsigned char instruction) {
+    switch (instruction) {
+      case 'c': {
+        const std::string module(in_.line("a module's name"));
+        push_class(module, in_.line("a class's name"));
+        return true;
+      }
+      case 0x93: {
+        const PickleObject *name = pop(), *module = pop();
+        if (name->kind != Kind::kString || module->kind != Kind::kString) make_.corrupt("the name of a class should be a text");
+        push_class(module->text, name->text);
+        return true;
+      }
+      case 'R':
+      case 0x81: {
+        const PickleObject* arguments = pop();
+        const PickleObject* callee = pop();
+        push(make_.call(*callee, *arguments));
+        return true;
+      }
+      case 0x92: {
+        const PickleObject *keywords = pop(), *arguments = pop(), *callee = pop();
+        PickleObject* made = make_.call(*callee, *arguments);
+        make_.add_entries_of(*made, *keywords);
+        push(made);
+        return true;
+      }
+      case 'b': {
+        PickleObject* state = pop();
+        set_state(top(), *state);
+        return true;
+      }
+      case 'Q': {
+        const PickleObject* id = pop();
+        push(make_.storage(*id));
+        return true;
+      }
+      default:
+        return false;
+    }
+  }
+
+  void remember(uint64_t index) {
+    // A pickler numbers what it remembers from 0: it cannot have come to a number that is larger than the pickle so far.
+    if (index > in_.offset())
+      make_.corrupt("a value is remembered as number " + std::to_string(index) + ", and there are not so many");
+    PickleObject* value = &top();
+    if (index >= memo_.size()) {
+      make_.grow(memo_, index + 1 - memo_.size());
+      memo_.resize(index + 1);
+    }
+    memo_[index] = value;
+  }
+  void recall(uint64_t index) {
+    if (index >= memo_.size() || !memo_[index])
+      make_.corrupt("the remembered value " + std::to_string(index) + " is wanted, and there is none");
+    push(memo_[index]);
+  }
+  uint64_t index_of(std::string_view digits) {
+    uint64_t index = 0;
+    const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (code != std::errc() || end != digits.data() + digits.size())
+      make_.corrupt("a number of a remembered value should be here, found " + shown(digits));
+    return index;
+  }
+
+  bool remembered(unsigned char instruction) {
+    switch (instruction) {
+      case 0x80:
+        if (const int protocol = in_.number<uint8_t>("a protocol"); protocol > 5)
+          make_.unsupported("the pickle has protocol " + std::to_string(protocol) + "; up to 5 are read",
+                            "save it with pickle_protocol=2");
+        return true;
+      case 0x95:
+        in_.need(in_.number<uint64_t>("a frame"), "a frame");
+        return true;
+      case '0':
+        pop();
+        return true;
+      case '1':
+        stack_.resize(pop_mark());
+        return true;
+      case '2':
+        push(&top());
+        return true;
+      case 'p':
+        remember(index_of(in_.line("a number")));
+        return true;
+      case 'q':
+        remember(in_.number<uint8_t>("a number"));
+        return true;
+      case 'r':
+        remember(in_.number<uint32_t>("a number"));
+        return true;
+      case 0x94:
+        remember(memo_.size());
+        return true;
+      case 'g':
+        recall(index_of(in_.line("a number")));
+        return true;
+      case 'h':
+        recall(in_.number<uint8_t>("a number"));
+        return true;
+      case 'j':
+        recall(in_.number<uint32_t>("a number"));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  [[noreturn]] void unknown(unsigned char instruction) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "0x%02x", instruction);
+    switch (instruction) {
+      case 'P':
+      case 'i':
+      case 'o':
+      case 0x82:
+      case 0x83:
+      case 0x84:
+      case 0x97:
+      case 0x98:
+        make_.unsupported("the pickle has the instruction " + std::string(name) + ", which torch.save does not write",
+                          "save it with torch.save and its default protocol");
+      default:
+        make_.corrupt("no pickle has the instruction " + std::string(name));
+    }
+  }
+
+  Cursor& in_;
+  PickleBuilder make_;
+  Constants constants_;
+  std::vector<PickleObject*> stack_, memo_;
+  std::vector<size_t> marks_;
+};
+
+}  // namespace
+
+Pickle unpickle(Cursor& cursor, const PickleLimits& limits) { return Unpickler(cursor, limits).run(); }
+
+}  // namespace gannet::files

@@ -1,0 +1,191 @@
+#include "files/weight_files.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "base/text.h"
+#include "files/bytes.h"
+#include "files/io.h"
+#include "files/pieces.h"
+#include "files/safetensors_file.h"
+#include "files/state_dict.h"
+#include "files/weight_index.h"
+
+namespace gannet::files {
+namespace {
+
+using safetensors::SafetensorsFile;
+
+// The files of a model, and which tensors should be in each where an index says so.
+struct Layout {
+  std::string taken_from, index;
+  std::map<std::string, std::vector<std::string>> files;
+};
+
+class SafetensorsBytes : public StoredBytes {
+ public:
+  SafetensorsBytes(std::shared_ptr<const SafetensorsFile> file, safetensors::Entry entry)
+      : file_(std::move(file)), entry_(std::move(entry)) {}
+  void copy_out(uint64_t begin, uint64_t bytes, char* to) const override { file_->read(entry_, begin, bytes, to); }
+  void copy_in(uint64_t, uint64_t, const char*) const override {
+    throw Error(ErrorCode::kInternal, file_->path() + " is not written to");
+  }
+
+ private:
+  std::shared_ptr<const SafetensorsFile> file_;
+  safetensors::Entry entry_;
+};
+
+constexpr const char* kFetchAgain = "fetch the folder again";
+
+const std::regex& shard_pattern() {
+  static const std::regex& pattern = *new std::regex(R"((.+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin))");
+  return pattern;
+}
+
+bool exists(const std::string& path) { return files::kind_of(path).exists; }
+
+Layout of_index(const std::string& folder, const std::string& index) {
+  Layout layout{index, index, {}};
+  for (auto& [file, names] : files::files_of_index(index)) layout.files[folder + "/" + file] = std::move(names);
+  return layout;
+}
+
+// A whole set of shards that no index lists. Error(kNotFound) where one of them is missing.
+std::optional<Layout> of_shards(const std::string& folder) {
+  std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // stem and "-of-00003.bin": the shards that are there
+  std::smatch match;
+  for (const std::string& name : files::names_in(folder))
+    if (std::regex_match(name, match, shard_pattern()))
+      sets[{match[1].str(), "-of-" + match[3].str() + match[4].str()}].insert(std::stoi(match[2].str()));
+  if (sets.size() != 1) return std::nullopt;
+  const auto& [stem, rest] = sets.begin()->first;
+  const int count = std::stoi(rest.substr(4, 5));
+  Layout layout{folder + "/" + stem + "-*" + rest, "", {}};
+  for (int shard = 1; shard <= count; ++shard) {
+    char number[16];
+    std::snprintf(number, sizeof(number), "-%05d", shard);
+    const std::string file = folder + "/" + stem + number + rest;
+    if (!sets.begin()->second.contains(shard))
+      throw Error(ErrorCode::kNotFound, file + " is missing, one of " + std::to_string(count) + " shards", kFetchAgain);
+    layout.files[file];
+  }
+  return layout;
+}
+
+std::optional<Layout> find_in(const std::string& folder) {
+  for (const std::string name : {"model.safetensors", "pytorch_model.bin"}) {
+    const std::string file = folder + "/" + name, index = file + ".index.json";
+    if (exists(file)) return Layout{file, "", {{file, {}}}};
+    if (exists(index)) return of_index(folder, index);
+  }
+  return of_shards(folder);
+}
+
+Layout find(const std::string& path) {
+  const files::Kind kind = files::kind_of(path);
+  if (kind.is_folder) {
+    if (auto layout = find_in(path)) return std::move(*layout);
+    throw Error(ErrorCode::kArgument,
+                path +
+                    " holds no weights that are known: no model.safetensors, no pytorch_model.bin, no "
+                    "index and no whole set of shards of either",
+                "give the file that holds them");
+  }
+  const size_t slash = path.rfind('/');
+  if (kind.exists && path.ends_with(".index.json")) return of_index(slash == path.npos ? "." : path.substr(0, slash), path);
+  std::smatch match;
+  const std::string name = path.substr(slash + 1);
+  if (kind.exists && std::regex_match(name, match, shard_pattern()) && match[3] != "00001")
+    throw Error(ErrorCode::kArgument, path + " is one of " + std::to_string(std::stoi(match[3].str())) + " shards of a model",
+                "give the folder that they lie in");
+  return {path, "", {{path, {}}}};
+}
+
+bool is_safetensors(const std::string& path) {
+  const auto bytes = open_bytes(path);
+  char head[9] = {};
+  bytes->read(head, std::min<uint64_t>(sizeof(head), bytes->size()), 0);
+  return head[8] == '{';
+}
+
+class Adding {
+ public:
+  explicit Adding(WeightFiles& all) : all_(all) {}
+
+  void safetensors(const std::string& path) {
+    const auto file = std::make_shared<const SafetensorsFile>(path);
+    for (const auto& entry : file->header().entries) {
+      int64_t numel = 1;
+      for (const int64_t size : entry.shape) numel *= size;
+      add(path, {entry.name, entry.shape, entry.dtype, numel, std::make_shared<SafetensorsBytes>(file, entry)});
+    }
+  }
+
+  void pt(const std::string& path) {
+    StateDict weights;
+    add_state_dict(path, weights);
+    all_.not_tensors += weights.not_tensors;
+    if (all_.taken_from == path) all_.taken_from = weights.taken_from;
+    std::map<std::string, std::string> places;
+    Amount amount;
+    for (const std::string& name : weights.order) {
+      const auto& tensor = weights.tensors.at(name);
+      const StoredTensor& there = tensor.stored;
+      const auto [first, is_new] = places.try_emplace(place_of(there), name);
+      if (there.numel() > 0 && !is_new) {
+        all_.aliases.emplace_back(name, first->second);
+        remember(path, name);
+        continue;
+      }
+      const Pieces pieces = {{there.numel(), tensor.file, there, 0}};
+      amount.add(pieces);
+      add(path, {name, there.sizes, there.dtype, there.numel(), stored(pieces, there.dtype)});
+    }
+    amount.check();
+  }
+
+  bool has(const std::string& name) const { return names_.contains(name); }
+
+ private:
+  void remember(const std::string& path, const std::string& name) {
+    if (!names_.insert(name).second)
+      throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(name) + ", which another shard has too", kFetchAgain);
+  }
+  void add(const std::string& path, WeightTensor tensor) {
+    remember(path, tensor.name);
+    all_.tensors.push_back(std::move(tensor));
+  }
+
+  WeightFiles& all_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+bool is_weights_folder(const std::string& folder) { return files::kind_of(folder).is_folder && find_in(folder).has_value(); }
+
+WeightFiles open_weight_files(const std::string& path) {
+  const Layout layout = find(path);
+  WeightFiles all;
+  all.taken_from = layout.taken_from;
+  Adding adding(all);
+  for (const auto& [file, names] : layout.files) {
+    if (is_safetensors(file))
+      adding.safetensors(file);
+    else
+      adding.pt(file);
+    for (const std::string& name : names)
+      if (!adding.has(name))
+        throw Error(ErrorCode::kCorrupt, layout.index + " says that '" + name + "' is in " + file + ", where it is not",
+                    kFetchAgain);
+  }
+  return all;
+}
+
+}  // namespace gannet::files

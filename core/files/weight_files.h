@@ -1,0 +1,42 @@
+// The weights in files of PyTorch's or in safetensors, one file or the shards of a model: what each tensor is, and its bytes when
+// they are asked for.
+//
+//   const WeightFiles weights = open_weight_files("gpt2");        // a file, an index, or a folder of either
+//   for (const auto& tensor : weights.tensors) ... tensor.bytes->copy_out(0, tensor.nbytes, to) ...
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensor/stored_bytes.h"
+
+namespace gannet::files {
+
+struct WeightTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  int64_t numel = 0;
+  std::shared_ptr<StoredBytes> bytes;
+};
+
+struct WeightFiles {
+  std::vector<WeightTensor> tensors;                         // in the files' order, each of its own bytes
+  std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the one that it is listed under
+  std::string taken_from;                                    // "gpt2/model.safetensors.index.json"
+  size_t not_tensors = 0;                                    // entries of a state dict that are none
+};
+
+// Whether a folder holds weights in one of the layouts below.
+bool is_weights_folder(const std::string& folder);
+
+// What a file is, its content tells, not its name. A folder: model.safetensors or pytorch_model.bin, or the shards that its
+// index lists, or a whole set of shards <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several
+// and for a folder without weights, Error(kCorrupt) where index and shards differ, and what reading the files throws.
+WeightFiles open_weight_files(const std::string& path);
+
+}  // namespace gannet::files

@@ -1,0 +1,31 @@
+#include "files/weight_index.h"
+
+#include <gannet/error.h>
+
+#include "config/parse.h"
+#include "files/io.h"
+
+namespace gannet::files {
+namespace {
+
+constexpr uint64_t kMaxIndexBytes = 64 << 20;
+
+}  // namespace
+
+std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path) {
+  const config::Tree tree = config::parse_text(read_file(path, kMaxIndexBytes), path);
+  const Value* map = tree.root.find("weight_map");
+  if (!map || !map->is_dict())
+    throw Error(ErrorCode::kCorrupt, path + " has no \"weight_map\"", "it should map each tensor's name to its file");
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& [name, file] : map->as_dict().entries()) {
+    if (!file.is_string() || file.as_string().empty() || file.as_string().find('/') != std::string::npos)
+      throw Error(ErrorCode::kCorrupt,
+                  path + ": the file of '" + name + "' is " + file.to_json() + ", not a name of a file in the same folder",
+                  "fetch the folder again");
+    files[file.as_string()].push_back(name);
+  }
+  return files;
+}
+
+}  // namespace gannet::files

@@ -1,0 +1,13 @@
+// The index that Hugging Face writes beside shards: {"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin", ...}}.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace gannet::files {
+
+// The shards, and the tensors that should be in each. Throws Error(kCorrupt), also for a shard outside of the folder.
+std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path);
+
+}  // namespace gannet::files

@@ -1,0 +1,212 @@
+// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file".
+#include "files/zip_directory.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace gannet::files {
+namespace {
+
+constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
+constexpr uint16_t kEncrypted = 1, kSizesFollow = 8;
+
+struct Directory {
+  uint64_t entries = 0, bytes = 0, offset = 0;
+};
+
+[[noreturn]] void unsupported(const std::string& what) {
+  throw Error(ErrorCode::kUnsupported, what,
+              "torch.save writes one file whose entries are stored as they are: load the file in PyTorch and save it again");
+}
+
+// The record that ends the archive lies at the file's end, behind it at most a comment whose length it tells.
+uint64_t find_end(const Bytes& bytes) {
+  const uint64_t most = std::min<uint64_t>(bytes.size(), kEndBytes + 0xffff);
+  std::vector<char> tail(most);
+  bytes.read(tail.data(), most, bytes.size() - most);
+  for (uint64_t at = most < kEndBytes ? 0 : most - kEndBytes + 1; at-- > 0;) {
+    uint32_t signature;
+    uint16_t comment;
+    std::memcpy(&signature, tail.data() + at, sizeof(signature));
+    std::memcpy(&comment, tail.data() + at + 20, sizeof(comment));
+    if (signature == kEnd && at + kEndBytes + comment == most) return bytes.size() - most + at;
+  }
+  corrupt(bytes.path(), bytes.size(), "the zip archive has no end: its directory, which is written last, is missing");
+}
+
+Directory read_end(const Bytes& bytes) {
+  const uint64_t end = find_end(bytes);
+  Cursor record(bytes, end + 4, end + kEndBytes);
+  const char* const what = "the end record";
+  const auto disk = record.number<uint16_t>(what), first_disk = record.number<uint16_t>(what);
+  const auto here = record.number<uint16_t>(what), entries = record.number<uint16_t>(what);
+  const auto directory_bytes = record.number<uint32_t>(what), offset = record.number<uint32_t>(what);
+  Directory found{entries, directory_bytes, offset};
+  uint64_t limit = end;
+  uint32_t signature = 0;
+  if (end >= kLocator64Bytes) bytes.read(reinterpret_cast<char*>(&signature), sizeof(signature), end - kLocator64Bytes);
+  if (signature == kLocator64) {
+    Cursor locator(bytes, end - kLocator64Bytes + 8, end);
+    const auto end64 = locator.number<uint64_t>("the zip64 locator");
+    if (end64 > end - kLocator64Bytes || end - kLocator64Bytes - end64 < kEnd64Bytes)
+      corrupt(bytes.path(), end - kLocator64Bytes,
+              "the zip64 end record should lie at byte " + std::to_string(end64) + ", where it has no room");
+    Cursor record64(bytes, end64, end64 + kEnd64Bytes);
+    if (record64.number<uint32_t>("the zip64 end record") != kEnd64)
+      corrupt(bytes.path(), end64, "no zip64 end record is here, as the locator says");
+    record64.take(20, "the zip64 end record");
+    const auto here64 = record64.number<uint64_t>("entries");
+    found.entries = record64.number<uint64_t>("entries");
+    found.bytes = record64.number<uint64_t>("the directory's size");
+    found.offset = record64.number<uint64_t>("the directory's place");
+    if (here64 != found.entries) unsupported(bytes.path() + " is one part of a zip archive in several files");
+    limit = end64;
+  } else if (disk != 0 || first_disk != 0 || here != entries) {
+    unsupported(bytes.path() + " is one part of a zip archive in several files");
+  }
+  if (found.offset > limit || found.bytes > limit - found.offset)
+    corrupt(bytes.path(), end,
+            "the zip directory should have " + std::to_string(found.bytes) + " bytes from byte " + std::to_string(found.offset) +
+                ", which is past byte " + std::to_string(limit) + ", where it ends");
+  if (found.entries > found.bytes / kCentralBytes)
+    corrupt(bytes.path(), end,
+            "the zip directory should have " + std::to_string(found.entries) + " entries in " + std::to_string(found.bytes) +
+                " bytes");
+  return found;
+}
+
+// What a 32-bit field of all ones stands for lies in the "extra" part, in this order, for the fields that need it.
+struct Wide {
+  uint64_t bytes, stored_bytes, offset;
+};
+
+void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at) {
+  uint64_t* wanted[] = {&fields.bytes, &fields.stored_bytes, &fields.offset};
+  const bool any = std::any_of(std::begin(wanted), std::end(wanted), [](const uint64_t* field) { return *field == 0xffffffff; });
+  while (any && extra.size() >= 4) {
+    uint16_t id, length;
+    extra.copy(reinterpret_cast<char*>(&id), 2);
+    extra.copy(reinterpret_cast<char*>(&length), 2, 2);
+    if (length > extra.size() - 4) break;
+    std::string_view content = extra.substr(4, length);
+    extra.remove_prefix(4 + length);
+    if (id != 1) continue;
+    for (uint64_t* field : wanted) {
+      if (*field != 0xffffffff) continue;
+      if (content.size() < 8) corrupt(bytes.path(), at, "an entry's zip64 sizes are cut off");
+      content.copy(reinterpret_cast<char*>(field), 8);
+      content.remove_prefix(8);
+    }
+    return;
+  }
+  if (any) corrupt(bytes.path(), at, "an entry of 4 GiB or more has no zip64 sizes");
+}
+
+// The entry's own header repeats its name, and its content lies behind it, before the directory.
+void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t directory) {
+  const auto wrong = [&](const std::string& what) {
+    corrupt(bytes.path(), header, "the entry " + shown(entry.name) + " " + what);
+  };
+  if (header > directory || directory - header < kLocalBytes) wrong("should have its header here, where no entry can be");
+  Cursor local(bytes, header, directory, 256);
+  const char* const what = "an entry's header";
+  if (local.number<uint32_t>(what) != kLocal) wrong("should have its header here, and has none");
+  local.take(2, what);
+  const auto flags = local.number<uint16_t>(what);
+  local.take(10, what);
+  const auto stored = local.number<uint32_t>(what), size = local.number<uint32_t>(what);
+  const auto name_bytes = local.number<uint16_t>(what), extra_bytes = local.number<uint16_t>(what);
+  if (local.take(name_bytes, "an entry's name") != entry.name) wrong("has another name here than in the directory");
+  local.take(extra_bytes, "an entry's extra part");
+  // Writers that stream leave the sizes to what follows the content; then the directory alone tells them.
+  if (!(flags & kSizesFollow) && ((stored != 0xffffffff && stored != entry.bytes) || (size != 0xffffffff && size != entry.bytes)))
+    wrong("has another size here than in the directory");
+  entry.offset = local.offset();
+  if (entry.bytes > directory - entry.offset)
+    wrong("should have " + std::to_string(entry.bytes) + " bytes, and " + std::to_string(directory - entry.offset) + " are left");
+}
+
+}  // namespace
+
+ZipDirectory::ZipDirectory(const Bytes& bytes) {
+  const Directory found = read_end(bytes);
+  entries_.reserve(found.entries);
+  std::vector<std::pair<uint64_t, uint64_t>> extents;  // from each header to its content's end
+  extents.reserve(found.entries);
+  Cursor directory(bytes, found.offset, found.offset + found.bytes);
+  for (uint64_t i = 0; i < found.entries; ++i) {
+    const uint64_t at = directory.offset();
+    const char* const what = "an entry of the zip directory";
+    if (directory.number<uint32_t>(what) != kCentral)
+      corrupt(bytes.path(), at, "no entry of the zip directory is here; it should have " + std::to_string(found.entries));
+    directory.take(4, what);
+    const auto flags = directory.number<uint16_t>(what), method = directory.number<uint16_t>(what);
+    directory.take(4, what);
+    ZipEntry entry;
+    entry.crc = directory.number<uint32_t>(what);
+    Wide wide{};
+    wide.stored_bytes = directory.number<uint32_t>(what);
+    wide.bytes = directory.number<uint32_t>(what);
+    const auto name_bytes = directory.number<uint16_t>(what), extra_bytes = directory.number<uint16_t>(what),
+               comment_bytes = directory.number<uint16_t>(what);
+    directory.take(8, what);
+    wide.offset = directory.number<uint32_t>(what);
+    entry.name = directory.take(name_bytes, "an entry's name");
+    widen(wide, directory.take(extra_bytes, "an entry's extra part"), bytes, at);
+    directory.take(comment_bytes, "an entry's comment");
+    if (flags & kEncrypted) unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is encrypted");
+    if (method != 0)
+      unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is compressed (method " + std::to_string(method) + ")");
+    if (wide.bytes != wide.stored_bytes)
+      corrupt(bytes.path(), at, "the entry " + shown(entry.name) + " is not compressed and has two sizes");
+    entry.bytes = wide.bytes;
+    read_local(bytes, entry, wide.offset, found.offset);
+    extents.emplace_back(wide.offset, entry.offset + entry.bytes);
+    entries_.push_back(std::move(entry));
+  }
+  if (directory.left() != 0)
+    corrupt(bytes.path(), directory.offset(), std::to_string(directory.left()) + " bytes follow the zip directory's last entry");
+  std::sort(extents.begin(), extents.end());
+  for (size_t i = 1; i < extents.size(); ++i)
+    if (extents[i].first < extents[i - 1].second)
+      corrupt(bytes.path(), extents[i].first, "two entries of the zip archive overlap here");
+  std::sort(entries_.begin(), entries_.end(), [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
+  for (size_t i = 1; i < entries_.size(); ++i)
+    if (entries_[i].name == entries_[i - 1].name)
+      corrupt(bytes.path(), entries_[i].offset, "the zip archive has two entries " + shown(entries_[i].name));
+}
+
+const ZipEntry* ZipDirectory::find(std::string_view name) const {
+  const auto found = std::lower_bound(entries_.begin(), entries_.end(), name,
+                                      [](const ZipEntry& entry, std::string_view key) { return entry.name < key; });
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+void check_crc(const Bytes& bytes, const ZipEntry& entry) {
+  Cursor content(bytes, entry.offset, entry.offset + entry.bytes);
+  uLong crc = ::crc32(0, nullptr, 0);
+  while (content.left() > 0) {
+    const std::string_view part = content.take(std::min<uint64_t>(content.left(), 64 << 10), "content");
+    crc = ::crc32(crc, reinterpret_cast<const Bytef*>(part.data()), static_cast<uInt>(part.size()));
+  }
+  if (crc != entry.crc)
+    corrupt(bytes.path(), entry.offset,
+            "the entry " + shown(entry.name) + " is damaged: its checksum is another than the directory's");
+}
+
+std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit) {
+  if (entry.bytes > limit)
+    corrupt(bytes.path(), entry.offset,
+            "the entry " + shown(entry.name) + " has " + std::to_string(entry.bytes) + " bytes, at most " +
+                std::to_string(limit) + " are sensible");
+  check_crc(bytes, entry);
+  std::string text(entry.bytes, '\0');
+  bytes.read(text.data(), text.size(), entry.offset);
+  return text;
+}
+
+}  // namespace gannet::files

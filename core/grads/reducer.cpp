@@ -1,0 +1,285 @@
+#include "grads/reducer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <gannet/error.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "tensor/accumulate.h"
+
+namespace gannet {
+namespace {
+
+char* at_element(const at::Tensor& flat, int64_t element) {
+  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+}
+
+bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
+
+// Both dense and of one shape.
+void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
+  if (is_plain(into) && is_plain(from) &&
+      accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds))
+    return;
+  adds ? into.add_(from) : into.copy_(from);
+}
+
+}  // namespace
+
+class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(Reducer* reducer, size_t slot) : reducer_(reducer), slot_(slot) {}
+  void operator()(const torch::autograd::Variable& parameter) override {
+    if (reducer_->is_own_backward())
+      reducer_->on_gradient(slot_, parameter);
+    else
+      reducer_->on_foreign_gradient(slot_);
+  }
+
+ private:
+  Reducer* reducer_;
+  size_t slot_;
+};
+
+Reducer::Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Options options)
+    : ranges_(ranges), comm_(comm), timers_(timers), options_(options) {
+  for (size_t r = ranges.size(); r-- > 0;) add_buckets(r);
+  for (size_t b = 0; b < buckets_.size(); ++b) add_slots(b);
+}
+
+void Reducer::add_range(size_t range) {
+  const size_t first = buckets_.size();
+  const int64_t largest = largest_bucket_;
+  add_buckets(range);
+  if (largest_bucket_ > largest) {  // each spare buffer has room for the largest bucket
+    if (!finished_) finish_works();
+    if (options_.host) options_.host->wait();
+    spare_.clear();
+  }
+  for (size_t b = first; b < buckets_.size(); ++b) add_slots(b);
+  has_learned_ = false;
+}
+
+void Reducer::set_hook(size_t slot) {
+  auto hook = std::make_unique<Hook>(this, slot);
+  slots_[slot].hook = hook.get();
+  torch::autograd::impl::set_post_acc_grad_hooks(ranges_[slots_[slot].range].parameters[slots_[slot].parameter].tensor,
+                                                 std::move(hook));
+}
+
+std::string Reducer::restore_hooks() {
+  std::string foreign;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const TrainedParameter& parameter = ranges_[slots_[i].range].parameters[slots_[i].parameter];
+    const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
+    if (hook.get() == slots_[i].hook) continue;
+    if (!hook)
+      set_hook(i);
+    else if (foreign.empty())
+      foreign = parameter.name;
+  }
+  return foreign;
+}
+
+void Reducer::add_buckets(size_t r) {
+  const Range& range = ranges_[r];
+  const auto& cuts = range.layout.buckets;
+  for (size_t last = cuts.size(); last > 0;) {
+    size_t first = last - 1;
+    int64_t numel = cuts[first].numel;
+    // Where parameters are sharded each is a cut of its own: several of them make a bucket.
+    while (range.shards_parameters() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel)
+      numel += cuts[--first].numel;
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.range = r;
+    bucket.first = cuts[first].first;
+    bucket.last = cuts[last - 1].last;
+    bucket.offset = cuts[first].offset;
+    bucket.numel = numel;
+    if (range.is_sharded()) bucket.shard = {range.shards[first].offset, range.shards[first].own, numel / comm_->size()};
+    largest_bucket_ = std::max(largest_bucket_, numel);
+    last = first;
+  }
+}
+
+void Reducer::add_slots(size_t b) {
+  Bucket& bucket = buckets_[b];
+  Range& range = ranges_[bucket.range];
+  bucket.slot = slots_.size();
+  std::vector<Place> taken;
+  for (size_t p = bucket.first; p < bucket.last; ++p) {
+    auto& parameter = range.parameters[p];
+    Slot slot;
+    slot.range = bucket.range;
+    slot.parameter = p;
+    slot.bucket = b;
+    if (range.shards_parameters()) {
+      const int64_t part = range.shards[p].numel, at = range.shards[p].own - bucket.shard.own;
+      for (int64_t begin = 0, rank = 0; begin < parameter.numel; begin += part, ++rank)
+        slot.places.push_back({begin, rank * bucket.shard.numel + at, std::min(part, parameter.numel - begin)});
+    } else {
+      slot.places.push_back({0, parameter.offset - bucket.offset, parameter.numel});
+    }
+    taken.insert(taken.end(), slot.places.begin(), slot.places.end());
+    slots_.push_back(std::move(slot));
+    set_hook(slots_.size() - 1);
+  }
+  bucket.expected = bucket.last - bucket.first;
+  std::sort(taken.begin(), taken.end(), [](const Place& a, const Place& c) { return a.at < c.at; });
+  int64_t end = 0;
+  for (const Place& place : taken) {
+    if (end < place.at) bucket.gaps.emplace_back(end, place.at - end);
+    end = place.at + place.numel;
+  }
+  if (end < bucket.numel) bucket.gaps.emplace_back(end, bucket.numel - end);
+}
+
+Reducer::~Reducer() {
+  for (auto& bucket : buckets_) {
+    try {
+      bucket.work.wait();
+    } catch (const std::exception&) {  // a lost peer was reported where it mattered
+    }
+  }
+  for (const Slot& slot : slots_) {
+    const at::Tensor& tensor = ranges_[slot.range].parameters[slot.parameter].tensor;
+    if (torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)
+      torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+  }
+}
+
+void Reducer::begin_backward(Backward backward) {
+  if (in_backward_)
+    throw Error(ErrorCode::kOrder, "backward() was called inside another backward() of the same engine",
+                "sum the losses and call backward() once, or call it after the first one has returned");
+  current_ = backward;
+  unreduce();
+  take_leftovers_aside();
+  next_bucket_ = 0;
+  holds_buckets_ = current_.reduce && !has_learned_ && !ranges_[0].shards_gradients();
+  for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
+  in_backward_ = true;
+  if (!backward.is_marked) marked_.emplace(kMarkKind, mark_);
+}
+
+void Reducer::unreduce() {
+  if (!reduced_) return;
+  wait();
+  at::NoGradGuard no_grad;
+  for (auto& range : ranges_) {
+    if (range.shards_gradients()) continue;  // new sums are added to the old ones
+    if (range.sharding == Sharding::kNone) {
+      range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
+      continue;
+    }
+    for (size_t b = 0; b < range.shards.size(); ++b) {
+      const auto& bucket = range.layout.buckets[b];
+      const auto& shard = range.shards[b];
+      range.grad_of(shard).mul_(1.0 / options_.pre_factor);
+      range.grad.narrow(0, bucket.offset, shard.offset - bucket.offset).zero_();
+      range.grad.narrow(0, shard.offset + shard.numel, bucket.offset + bucket.numel - shard.offset - shard.numel).zero_();
+    }
+  }
+  reduced_ = false;
+}
+
+// One lock for the whole arrival: hooks of one device come one after another anyway.
+void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
+  Slot& place = slots_[slot];
+  at::Tensor& grad = tensor.mutable_grad();
+  if (!grad.defined()) return;
+  const std::lock_guard lock(mutex_);
+  Bucket& bucket = buckets_[place.bucket];
+  place.has_come = true;
+  ++place.arrivals;
+  const bool is_late = current_.reduce && place.bucket < next_bucket_;
+  const Range& range = ranges_[place.range];
+  if (!is_late && range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+  {
+    std::optional<at::NoGradGuard> no_grad;
+    if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
+    at::Tensor gradient = grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad;
+    if (gradient.is_complex()) gradient = at::view_as_real(gradient.resolve_conj());
+    is_late ? add_late(slot, gradient) : hold(bucket, place, gradient);
+  }
+  if (!current_.keep_grads) grad.reset();
+  if (!current_.reduce || is_late || place.arrivals > place.expected) return;
+  --bucket.awaited;
+  if (!holds_buckets_) send_ready_buckets();
+}
+
+void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+  const bool is_direct = is_plain(gradient) && bucket.gathered.is_cpu();
+  at::Tensor flat;
+  for (const Place& place : slot.places) {
+    if (is_direct && accumulate(at_element(bucket.gathered, place.at), bucket.gathered.scalar_type(),
+                                at_element(gradient, place.begin), gradient.scalar_type(), place.numel, slot.has_arrived))
+      continue;
+    if (!flat.defined()) flat = gradient.reshape({-1});
+    add_or_copy(bucket.gathered.narrow(0, place.at, place.numel), flat.narrow(0, place.begin, place.numel), slot.has_arrived);
+  }
+  slot.has_arrived = true;
+}
+
+void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+  const Range& range = ranges_[bucket.range];
+  if (range.shards_gradients()) return put(bucket, slot, gradient);
+  TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+  if (options_.host) {
+    const bool adds = parameter.held.defined();
+    if (!adds) parameter.held = ranges_[bucket.range].flat_grad(parameter);
+    const HostGradients::Ticket ticket = options_.host->take(parameter.held, gradient, adds);
+    if (current_.keep_grads) options_.host->wait(ticket);  // the program may write to it
+    return;
+  }
+  if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
+  // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
+  const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype &&
+                             gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
+  if (can_take_over) {
+    parameter.held = gradient;
+  } else {
+    parameter.held = ranges_[bucket.range].flat_grad(parameter);
+    add_or_copy(parameter.held, gradient, /*adds=*/false);
+  }
+}
+
+bool Reducer::holds_sums() const {
+  return reduced_ && std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.shards_gradients(); });
+}
+
+void Reducer::wait_for_sums() {
+  if (holds_sums()) return wait();
+  if (options_.host) options_.host->wait();
+  unreduce();
+}
+
+void Reducer::adopt_sums() {
+  for (auto& bucket : buckets_) bucket.has_sum = ranges_[bucket.range].shards_gradients();
+  reduced_ = true;
+}
+
+void Reducer::forget() {
+  if (!finished_) finish_works();
+  if (options_.host) options_.host->wait();
+  marked_.reset();
+  give_leftovers_back();
+  in_backward_ = false;
+  reduced_ = false;
+  late_.clear();
+  late_buckets_ = 0;
+  for (auto& range : ranges_)
+    for (auto& parameter : range.parameters) parameter.held.reset();
+  for (auto& slot : slots_) {
+    slot.has_arrived = slot.has_come = false;
+    slot.arrivals = 0;
+  }
+  for (auto& bucket : buckets_) {
+    bucket.has_sum = false;
+    if (ranges_[bucket.range].shards_gradients()) give_back(bucket);  // of a backward that was broken off
+  }
+}
+
+}  // namespace gannet

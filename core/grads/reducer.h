@@ -1,0 +1,183 @@
+// From autograd to averaged gradients in flat buffers, while backward still runs.
+//
+// A hook after each parameter's accumulation takes `.grad` away: on one rank the tensor itself, on several it is copied (added,
+// the second time) into a flat buffer. A bucket whose parameters have all arrived is reduced at once; buckets are sent in one
+// fixed order on every rank, the reverse of the parameters' order, which is about the order that backward produces them in.
+//
+//   no sharding        flat buffer of all gradients; all-reduce at a boundary
+//   sharded states     the same; reduce-scatter in place at a boundary, after which only this rank's shards are whole
+//   sharded gradients  a buffer for the bucket at hand; reduce-scatter in every backward, added to this rank's shards
+//   and parameters     the same; each tensor is cut for all ranks, so that the buffer has the ranks' parts of its tensors by rank
+//
+// Gradients kept in host memory go there from where they are made: from the bucket, or on one rank from autograd's tensor.
+//
+// A gradient belongs to the backward that made it. begin_backward() marks the calling thread's state, which LibTorch carries into
+// the threads and the nested (re-entrant) passes of that backward; a hook that fires without the mark leaves `.grad` where
+// autograd put it, and leftover() names it.
+//
+// Re-entrant checkpointing delivers several gradients of one parameter in one backward. How many is learned in the first one that
+// is reduced: where the whole gradient has memory anyway its buckets are sent at its end. A gradient that still comes behind its
+// bucket is kept apart and reduced, in the order of the buckets, at the end of backward.
+#pragma once
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "grads/host_gradients.h"
+#include "interfaces/comm.h"
+#include "observe/timers.h"
+#include "params/range.h"
+
+namespace torch::autograd {
+class PostAccumulateGradHook;
+}
+
+namespace gannet {
+
+class Reducer {
+ public:
+  struct Options {
+    int64_t bucket_numel = 0;  // elements sent at once, where parameters are sharded; elsewhere the layout says so
+    std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
+    double pre_factor = 1.0;        // gradients are multiplied by it before the all-reduce (prescale, predivide)
+    double post_factor = 1.0;       // and by this after it, which costs no pass: it is folded into the norm and the update
+    HostGradients* host = nullptr;  // gradients are kept in its memory; null: in the device's
+  };
+
+  Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Options options);
+  ~Reducer();  // removes its own hooks, and no other engine's: the module outlives its engine
+  Reducer(const Reducer&) = delete;
+
+  // A range that was added behind the others: its parameters have joined. Legal between two backwards, gradients held or not.
+  void add_range(size_t range);
+  // Every parameter that has no hook, or this engine's, has this engine's when it returns. The first that has another's: its
+  // name.
+  std::string restore_hooks();
+
+  // What a thread carries while this engine's backward runs on it. The scope of EngineBase::scale() outlives the call.
+  using Mark = c10::DebugInfoBase;
+  std::shared_ptr<Mark> mark() const { return mark_; }
+  static constexpr c10::DebugInfoKind kMarkKind = c10::DebugInfoKind::TEST_INFO;  // LibTorch leaves it to others' tests
+
+  struct Backward {
+    bool reduce = false;      // ranks are to be averaged: at a boundary or, where gradients are sharded, always
+    bool keep_grads = false;  // create_graph: `.grad` stays with the program, a detached copy is added
+    bool is_marked = false;   // the calling thread carries mark() already (EngineBase::scale)
+  };
+  void begin_backward(Backward backward);  // throws Error(kOrder) inside another backward of this engine
+  void end_backward();                     // sends what is left: parameters that got no gradient count as zeros
+  void abandon() noexcept;                 // after an exception in a backward: waits for what was sent, then forget()
+  void wait();                             // until everything that was sent has arrived; zeroes what never got a gradient
+
+  bool is_reduced() const { return reduced_; }
+  bool is_in_backward() const { return in_backward_; }
+  // Where sums over ranks are in place: back to parts of the ranks that add up to them, so that further gradients may be added.
+  void unreduce();
+  void wait_for_sums();  // what is gathered so far is at rest, and as it can be kept
+  // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
+  double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
+  // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some
+  // there.
+  bool holds_sums() const;
+  void adopt_sums();
+  void forget();  // the next gradient of each parameter is the first
+
+  // The first parameter whose `.grad` holds values that are not this engine's; "" when there is none. A gradient of zeros, as
+  // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph
+  // backward.
+  std::string leftover(bool kept);
+  // Whether the parameter received a gradient in this step, on this rank.
+  bool has_come(const Range& range, size_t parameter) const;
+  // Which buckets were reduced twice in this step, as a number that all ranks must share; 0: none.
+  uint64_t late_buckets() const { return late_buckets_; }
+
+ private:
+  struct Place {  // a stretch of a parameter, in a bucket
+    int64_t begin, at, numel;
+  };
+  struct Slot {  // where the gradient of one parameter goes
+    size_t range, parameter, bucket;
+    std::vector<Place> places;
+    bool has_arrived = false;                                 // sharded gradients: it lies in the bucket
+    bool has_come = false;                                    // in this step
+    bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
+    uint32_t arrivals = 0;                                    // in this backward
+    uint32_t expected = 1;                                    // the most that one backward has brought
+    torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
+  };
+  struct Bucket {
+    size_t range;
+    size_t first, last;                             // parameters [first, last) of the range
+    size_t slot;                                    // of the first one
+    int64_t offset = 0, numel = 0;                  // elements of the flat buffer
+    zero::Shard shard;                              // this rank's
+    std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
+    size_t awaited = 0;                             // gradients that this backward has still to bring
+    size_t expected = 0;                            // the sum over its slots
+    at::Tensor gathered;                            // sharded gradients: [>= numel] of the running backward
+    at::Tensor cast;                                // [>= numel] communication dtype, where it differs
+    at::Tensor arriving;                            // [shard] of what comes, where that is not its last place
+    bool has_sum = false;                           // sharded gradients: this rank's shard holds an earlier backward's sum
+    Work work;
+    Timers::Clock::time_point sent{};  // while it is traced
+  };
+  class Hook;
+
+  bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kMarkKind) == mark_.get(); }
+  void on_gradient(size_t slot, const at::Tensor& parameter);
+  void on_foreign_gradient(size_t slot);
+  void set_hook(size_t slot);
+  void take_leftovers_aside();
+  void give_leftovers_back();
+  void add_late(size_t slot, const at::Tensor& gradient);
+  void reduce_late();
+  void learn_arrivals();
+  void send_ready_buckets();
+  void send(Bucket& bucket);
+  void add_buckets(size_t range);
+  void add_slots(size_t bucket);
+  void hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
+  void put(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
+  at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
+  void finish(Bucket& bucket);
+  void give_back(Bucket& bucket, HostGradients::Ticket read_by = 0);
+  void tell_flight(const Bucket& bucket) const;
+  void zero_missing(Range& range, size_t first, size_t last);
+  void finish_works();
+
+  std::deque<Range>& ranges_;
+  CommGroup* comm_;
+  Timers& timers_;
+  Options options_;
+  std::vector<Slot> slots_;
+  std::deque<Bucket> buckets_;  // in the order of sending; a deque: Work does not copy
+  Backward current_;
+  bool in_backward_ = false;
+  bool reduced_ = false;
+  bool finished_ = true;  // no work is in flight
+  size_t next_bucket_ = 0;
+  std::deque<Bucket*> flying_;  // sharded gradients: sent, and not finished; in that order
+  struct Spare {
+    at::Tensor memory;                  // of the largest bucket's size
+    HostGradients::Ticket read_by = 0;  // what may still read it, on its way to the host
+  };
+  std::vector<Spare> spare_;
+  int64_t largest_bucket_ = 0;
+  std::mutex mutex_;  // devices' autograd threads call hooks side by side
+  std::shared_ptr<Mark> mark_ = std::make_shared<Mark>();
+  std::optional<c10::DebugInfoGuard> marked_;             // from begin_backward to end_backward, on the calling thread
+  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] `.grad` of others, while a backward of ours runs
+  std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype
+  uint64_t late_buckets_ = 0;
+  bool holds_buckets_ = false;  // this backward's are sent at its end
+  bool has_learned_ = false;
+};
+
+}  // namespace gannet

@@ -1,0 +1,126 @@
+// The part of Reducer that decides whose gradients arrive, how often, and what to do with those that come behind their bucket.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <gannet/error.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "grads/reducer.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+
+// Another backward's: it stays where PyTorch leaves it.
+void Reducer::on_foreign_gradient(size_t slot) {
+  std::lock_guard lock(mutex_);
+  slots_[slot].is_foreign = true;
+}
+
+std::string Reducer::leftover(bool kept) {
+  const at::NoGradGuard no_grad;
+  std::string first;
+  for (Slot& slot : slots_) {
+    const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+    at::Tensor& grad = parameter.tensor.mutable_grad();
+    if (grad.defined() && !kept && !(grad.is_sparse() ? grad.to_dense() : grad).any().item<bool>()) grad.reset();
+    if (!grad.defined()) slot.is_foreign = false;
+    if (first.empty() && (kept ? slot.is_foreign : grad.defined())) first = parameter.name;
+  }
+  return first;
+}
+
+bool Reducer::has_come(const Range& range, size_t parameter) const {
+  for (const Bucket& bucket : buckets_)
+    if (&ranges_[bucket.range] == &range && parameter >= bucket.first && parameter < bucket.last)
+      return slots_[bucket.slot + parameter - bucket.first].has_come;
+  return false;
+}
+
+// Autograd adds to a `.grad` that is there: the hook would take the sum of ours and another's.
+void Reducer::take_leftovers_aside() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor& grad = ranges_[slots_[i].range].parameters[slots_[i].parameter].tensor.mutable_grad();
+    if (!grad.defined()) continue;
+    leftovers_.emplace_back(i, std::move(grad));
+    grad = at::Tensor();
+  }
+}
+
+void Reducer::give_leftovers_back() {
+  for (auto& [slot, taken] : leftovers_) {
+    at::Tensor& grad = ranges_[slots_[slot].range].parameters[slots_[slot].parameter].tensor.mutable_grad();
+    const at::NoGradGuard no_grad;
+    grad = grad.defined() ? grad.detach().add(taken) : std::move(taken);
+    slots_[slot].is_foreign = true;
+  }
+  leftovers_.clear();
+}
+
+void Reducer::learn_arrivals() {
+  for (Bucket& bucket : buckets_) {
+    bucket.expected = 0;
+    for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
+      slots_[i].expected = std::max(slots_[i].expected, slots_[i].arrivals);
+      slots_[i].arrivals = 0;
+      bucket.expected += slots_[i].expected;
+    }
+  }
+  if (current_.reduce) has_learned_ = true;
+}
+
+// Holding mutex_. The bucket is on its way: its memory is the Comm's until it has arrived.
+void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
+  const Slot& place = slots_[slot];
+  const Bucket& bucket = buckets_[place.bucket];
+  const Range& range = ranges_[place.range];
+  at::Tensor& late = late_[place.bucket];
+  if (!late.defined())
+    late = at::zeros({bucket.numel}, at::TensorOptions().dtype(range.grad_dtype).device(range.parameters[0].tensor.device()));
+  const at::Tensor flat = gradient.reshape({-1});
+  for (const Place& part : place.places) late.narrow(0, part.at, part.numel).add_(flat.narrow(0, part.begin, part.numel));
+}
+
+// Holding mutex_. All ranks have late gradients in the same buckets, or the watch ends the step: late_buckets() is agreed on.
+void Reducer::reduce_late() {
+  const at::NoGradGuard no_grad;
+  for (auto& [index, late] : late_) {
+    Bucket& bucket = buckets_[index];
+    Range& range = ranges_[bucket.range];
+    finish(bucket);
+    if (options_.pre_factor != 1.0) late.mul_(options_.pre_factor);
+    const at::Tensor wire = options_.communication_dtype ? late.to(*options_.communication_dtype) : late;
+    const gannet_dtype dtype = to_dtype(wire.scalar_type());
+    if (!range.is_sharded()) {
+      comm_->all_reduce(wire.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM).wait();
+      range.grad.narrow(0, bucket.offset, bucket.numel).add_(wire);
+    } else {
+      const at::Tensor own = wire.narrow(0, comm_->rank() * bucket.shard.numel, bucket.shard.numel).clone();
+      comm_->reduce_scatter(wire.const_data_ptr(), own.data_ptr(), static_cast<uint64_t>(bucket.shard.numel), dtype).wait();
+      const at::Tensor sum = range.grad_of(bucket.shard);
+      if (options_.host)
+        options_.host->wait(options_.host->take(sum, own, /*adds=*/true));
+      else
+        sum.add_(own);
+    }
+    late_buckets_ = late_buckets_ * 1'000'003 + index + 1;
+  }
+  late_.clear();
+}
+
+void Reducer::abandon() noexcept {
+  marked_.reset();
+  for (auto& bucket : buckets_) {
+    try {
+      bucket.work.wait();
+    } catch (const std::exception&) {  // the exception that ended the backward is the one to report
+    }
+  }
+  try {
+    forget();
+  } catch (const std::exception&) {
+    in_backward_ = false;
+  }
+}
+
+}  // namespace gannet

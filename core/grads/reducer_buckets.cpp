@@ -1,0 +1,191 @@
+// The half of Reducer that sends full buckets to the other ranks and takes what comes.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "grads/reducer.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+namespace {
+
+// Sets stretches of a flat tensor to zero. Most are the few elements of padding behind a parameter.
+class Eraser {
+ public:
+  explicit Eraser(const at::Tensor& flat)
+      : flat_(flat), host_(flat.is_cpu() ? static_cast<char*>(flat.data_ptr()) : nullptr), size_(flat.element_size()) {}
+  void operator()(int64_t offset, int64_t numel) const {
+    if (host_)
+      std::memset(host_ + offset * size_, 0, static_cast<size_t>(numel * size_));
+    else
+      flat_.narrow(0, offset, numel).zero_();
+  }
+
+ private:
+  const at::Tensor& flat_;
+  char* host_;
+  int64_t size_;
+};
+
+}  // namespace
+
+// Holding mutex_. Two buckets' memory serves a backward that gives gradients in the usual order: one is filled while the other is
+// on its way. Another order, which keeps several buckets open, gets more.
+at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
+  const auto find = [&] {
+    return std::find_if(spare_.begin(), spare_.end(), [&](const Spare& one) { return one.memory.scalar_type() == dtype; });
+  };
+  auto found = find();
+  while (found == spare_.end() && flying_.size() > 1) {
+    finish(*flying_.front());
+    found = find();
+  }
+  if (found == spare_.end()) return allocate_flat(largest_bucket_, dtype, ranges_[bucket.range].parameters[0].tensor.device());
+  const Spare spare = std::move(*found);
+  spare_.erase(found);
+  if (options_.host) options_.host->wait(spare.read_by);
+  return spare.memory;
+}
+
+void Reducer::send_ready_buckets() {
+  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].awaited == 0) send(buckets_[next_bucket_++]);
+}
+
+// Holding mutex_.
+void Reducer::send(Bucket& bucket) {
+  at::NoGradGuard no_grad;
+  Range& range = ranges_[bucket.range];
+  const bool shards_gradients = range.shards_gradients();
+  at::Tensor part;
+  if (shards_gradients) {
+    if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+    const Eraser clear(bucket.gathered);
+    for (const auto& [offset, numel] : bucket.gaps) clear(offset, numel);  // it may have been another bucket's
+    for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
+      if (!slots_[i].has_arrived)
+        for (const Place& place : slots_[i].places) clear(place.at, place.numel);
+      slots_[i].has_arrived = false;
+    }
+    part = bucket.gathered.narrow(0, 0, bucket.numel);
+  } else {
+    zero_missing(range, bucket.first, bucket.last);
+    part = range.grad.narrow(0, bucket.offset, bucket.numel);
+  }
+  if (options_.pre_factor != 1.0) part.mul_(options_.pre_factor);
+  const bool is_cast = options_.communication_dtype && *options_.communication_dtype != range.grad_dtype;
+  if (is_cast) {
+    if (!bucket.cast.defined())
+      bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype)
+                                     : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
+    const at::Tensor cast = bucket.cast.narrow(0, 0, bucket.numel);
+    cast.copy_(part);
+    part = cast;
+  }
+  finished_ = false;
+  if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
+  const gannet_dtype dtype = to_dtype(part.scalar_type());
+  if (!range.is_sharded()) {
+    bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM);
+    return;
+  }
+  const zero::Shard& shard = bucket.shard;
+  // The first sum of a step comes to its place; a further one, one in another dtype or for the host into the bucket and from
+  // there.
+  const bool is_direct = shards_gradients && !bucket.has_sum && !is_cast && !options_.host;
+  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, comm_->rank() * shard.numel, shard.numel);
+  bucket.arriving = is_direct || (!is_cast && !shards_gradients) ? at::Tensor() : into;
+  bucket.work = comm_->reduce_scatter(part.const_data_ptr(), into.data_ptr(), static_cast<uint64_t>(shard.numel), dtype);
+  if (shards_gradients) flying_.push_back(&bucket);
+}
+
+void Reducer::zero_missing(Range& range, size_t first, size_t last) {
+  for (size_t p = first; p < last; ++p) {
+    auto& parameter = range.parameters[p];
+    if (!parameter.held.defined()) parameter.held = range.flat_grad(parameter).zero_();
+  }
+}
+
+void Reducer::end_backward() {
+  marked_.reset();
+  give_leftovers_back();
+  in_backward_ = false;
+  learn_arrivals();
+  if (!current_.reduce) return;
+  std::lock_guard lock(mutex_);
+  for (; next_bucket_ < buckets_.size(); ++next_bucket_) send(buckets_[next_bucket_]);
+  reduced_ = true;
+  if (!late_.empty()) reduce_late();
+}
+
+void Reducer::wait() {
+  if (!finished_) finish_works();
+  if (options_.host) options_.host->wait();
+  at::NoGradGuard no_grad;
+  for (auto& range : ranges_)
+    if (!range.shards_gradients()) zero_missing(range, 0, range.parameters.size());
+  for (auto& bucket : buckets_) {
+    Range& range = ranges_[bucket.range];
+    if (range.shards_gradients() && !bucket.has_sum) range.grad_of(bucket.shard).zero_();
+  }
+}
+
+void Reducer::finish_works() {
+  at::NoGradGuard no_grad;
+  std::lock_guard lock(mutex_);
+  for (auto& bucket : buckets_) finish(bucket);
+  finished_ = true;
+}
+
+// Holding mutex_. Legal for a bucket that was not sent.
+void Reducer::finish(Bucket& bucket) {
+  if (!bucket.work.pending()) return;
+  at::NoGradGuard no_grad;
+  std::erase(flying_, &bucket);
+  {
+    Timers::Wait timed(timers_, Timed::kReduce);
+    bucket.work.wait();
+  }
+  if (timers_.is_traced()) tell_flight(bucket);
+  bucket.sent = {};
+  Range& range = ranges_[bucket.range];
+  if (!range.is_sharded()) {
+    if (bucket.cast.defined()) range.grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
+    return;
+  }
+  at::Tensor own = range.grad_of(bucket.shard);
+  HostGradients::Ticket read_by = 0;
+  if (bucket.arriving.defined()) {
+    if (options_.host)
+      read_by = options_.host->take(own, bucket.arriving, bucket.has_sum);
+    else if (bucket.has_sum)
+      own.add_(bucket.arriving);
+    else
+      own.copy_(bucket.arriving);
+    bucket.arriving.reset();
+  }
+  if (!range.shards_gradients()) return;
+  bucket.has_sum = true;
+  give_back(bucket, read_by);
+}
+
+void Reducer::give_back(Bucket& bucket, HostGradients::Ticket read_by) {
+  for (at::Tensor* buffer : {&bucket.gathered, &bucket.cast})
+    if (buffer->defined()) {
+      spare_.push_back({std::move(*buffer), read_by});
+      buffer->reset();
+    }
+}
+
+void Reducer::tell_flight(const Bucket& bucket) const {
+  if (bucket.sent == Timers::Clock::time_point()) return;
+  const auto& parameters = ranges_[bucket.range].parameters;
+  const size_t size = c10::elementSize(options_.communication_dtype.value_or(ranges_[bucket.range].grad_dtype));
+  timers_.trace->flight("reduce",
+                        "bucket of " + parameters[bucket.first].name +
+                            (bucket.last - bucket.first > 1 ? " to " + parameters[bucket.last - 1].name : ""),
+                        bucket.sent, Timers::Clock::now(), bucket.numel * static_cast<int64_t>(size));
+}
+
+}  // namespace gannet

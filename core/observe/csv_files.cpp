@@ -1,0 +1,40 @@
+// csv_monitor: the files that DeepSpeed writes, a row for each boundary.
+#include <algorithm>
+#include <map>
+
+#include "observe/output.h"
+#include "observe/writers.h"
+
+namespace gannet::observe {
+namespace {
+
+class CsvFiles : public Writer {
+ public:
+  explicit CsvFiles(std::string folder) : output_({.who = "csv_monitor"}), folder_(std::move(folder)) {}
+
+  void step(const Step& step, double) override {
+    for (const auto& [tag, value] : scalars_of(step))
+      output_.add(file_of(tag), std::to_string(step.samples) + "," + Value(value).to_json() + "\r\n");
+  }
+  void flush() override { output_.flush(); }
+
+ private:
+  // "Train/Samples/lr" is in Train_Samples_lr.csv, under the head "step,lr".
+  size_t file_of(const std::string& tag) {
+    const auto [place, is_new] = files_.try_emplace(tag);
+    if (!is_new) return place->second;
+    std::string name = tag;
+    std::replace_if(name.begin(), name.end(), [](char letter) { return letter == '/' || letter == ' '; }, '_');
+    return place->second = output_.open(folder_ + "/" + name + ".csv", "step," + tag.substr(tag.rfind('/') + 1) + "\r\n");
+  }
+
+  Output output_;
+  std::string folder_;
+  std::map<std::string, size_t> files_;
+};
+
+}  // namespace
+
+std::unique_ptr<Writer> csv_files(const std::string& folder) { return std::make_unique<CsvFiles>(folder); }
+
+}  // namespace gannet::observe

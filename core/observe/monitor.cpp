@@ -1,0 +1,72 @@
+#include "observe/monitor.h"
+
+#include <cstdio>
+
+#include "observe/writers.h"
+
+namespace gannet::observe {
+
+bool is_wanted(const config::Settings& settings) {
+  return !settings.metrics_path.empty() || settings.tensorboard.enabled || settings.csv_monitor.enabled;
+}
+
+Monitor::Monitor(const config::Settings& settings, const Run& run) {
+  if (!settings.metrics_path.empty()) writers_.push_back(metrics_file(settings.metrics_path));
+  if (settings.csv_monitor.enabled) writers_.push_back(csv_files(settings.csv_monitor.folder()));
+  if (settings.tensorboard.enabled) writers_.push_back(tensorboard_events(settings.tensorboard.folder()));
+  for (auto& writer : writers_) writer->run(run);
+  flush();
+}
+
+Monitor::~Monitor() = default;  // writers write what is left
+
+void Monitor::step(const Step& step) {
+  for (auto& writer : writers_) writer->step(step, time());
+  has_news_ = true;
+  flush_if_due();
+}
+
+void Monitor::event(const Event& event) {
+  for (auto& writer : writers_) writer->event(event, time());
+  flush();  // rare, and what one looks for after a crash
+}
+
+void Monitor::flush() {
+  for (auto& writer : writers_) writer->flush();
+  flushed_ = Clock::now();
+  has_news_ = false;
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
+  const std::string prefix = "Train/Samples/";
+  std::vector<std::pair<std::string, double>> scalars;
+  const auto add = [&](const std::string& name, double value) {
+    scalars.emplace_back(name.find('/') == std::string::npos ? prefix + name : name, value);
+  };
+  if (step.loss) add("train_loss", *step.loss);
+  if (!step.next_lr.empty()) add("lr", step.next_lr[0]);
+  if (step.has_loss_scale) add("loss_scale", step.next_loss_scale);
+  for (const auto& [name, milliseconds] : step.elapsed) add("elapsed_time_ms_" + name, milliseconds);
+  if (step.grad_norm) add("grad_norm", *step.grad_norm);
+  add("step_seconds", step.seconds);
+  for (const auto& [name, number] : step.counts) {
+    add(name, static_cast<double>(number));
+    if (step.seconds > 0) add(name + "_per_second", static_cast<double>(number) / step.seconds);
+  }
+  for (const auto& [name, value] : step.values) add(name, value);
+  return scalars;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  char text[32];
+  const auto size = static_cast<double>(bytes);
+  if (size >= 1e9)
+    std::snprintf(text, sizeof(text), "%.1f GB", size * 1e-9);
+  else if (size >= 1e6)
+    std::snprintf(text, sizeof(text), "%.1f MB", size * 1e-6);
+  else
+    std::snprintf(text, sizeof(text), "%.1f kB", size * 1e-3);
+  return text;
+}
+
+}  // namespace gannet::observe

@@ -1,0 +1,98 @@
+// What a run tells while it goes on, and to whom: the metrics file, CSV files, TensorBoard. The engine of rank 0 hands over plain
+// values; nothing here asks for a device or another rank, and nothing throws where a file cannot be written.
+//
+//   Monitor monitor(settings, run);
+//   monitor.step({.step = 1, .loss = 5.5, ...});
+//   monitor.event("checkpoint", 1, "saved run1/global_step1");
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/resolve.h"
+
+namespace gannet::observe {
+
+// The run as it begins: the metrics file's first line.
+struct Run {
+  struct Plugin {
+    std::string kind, name, version, file;
+  };
+  int64_t world_size = 1, global_step = 0, parameters = 0;
+  int64_t train_batch_size = 0, micro_batch_size = 0, accumulation_steps = 1, zero_stage = 0;
+  std::string dtype;
+  std::vector<config::Effective> config;
+  std::vector<Plugin> plugins;
+};
+
+// One step, of all ranks where it says so, else of rank 0.
+struct Step {
+  int64_t step = 0, samples = 0;  // done, this one included
+  std::optional<double> loss;     // mean over micro-batches and ranks
+  std::vector<double> lr;         // of each group, as this step used it
+  std::vector<double> next_lr;    // as the next one will
+  std::optional<double> grad_norm;
+  double loss_scale = 1, next_loss_scale = 1;
+  bool has_loss_scale = false;  // fp16
+  bool applied = true;
+  std::string reason;                                   // why it was skipped
+  double seconds = 0;                                   // since the former boundary
+  std::vector<std::pair<std::string, double>> phases;   // seconds
+  std::vector<std::pair<std::string, double>> elapsed;  // ms, by the names of DeepSpeed's tags; with wall_clock_breakdown
+  std::vector<std::pair<std::string, int64_t>> counts;  // what the program counted, of all ranks
+  std::vector<std::pair<std::string, double>> values;   // the program's own
+  int64_t memory_bytes = 0;                             // resident
+};
+
+struct Event {
+  int64_t step = 0;
+  std::string what, text;  // "checkpoint", "saved run1/global_step40, 1.2 GB in 0.8 s"
+};
+
+class Writer {
+ public:
+  virtual ~Writer() = default;
+  virtual void run(const Run&) {}
+  virtual void step(const Step& step, double time) = 0;  // time: seconds since the run began
+  virtual void event(const Event&, double) {}
+  virtual void flush() = 0;
+};
+
+class Monitor {
+ public:
+  Monitor(const config::Settings& settings, const Run& run);
+  ~Monitor();
+
+  void step(const Step& step);
+  void event(const Event& event);
+  void flush();
+  // Writes what has waited for a second; cheap enough to be called whenever the engine is.
+  void flush_if_due() {
+    if (has_news_ && Clock::now() - flushed_ >= std::chrono::seconds(1)) flush();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double time() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+  std::vector<std::unique_ptr<Writer>> writers_;
+  Clock::time_point began_ = Clock::now(), flushed_{};
+  bool has_news_ = false;
+};
+
+// Whether the config asks for any of them.
+bool is_wanted(const config::Settings& settings);
+
+// What a monitor draws of a step, by DeepSpeed's tags and a few of the same form: ("Train/Samples/lr", 0.001).
+std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
+
+// "1.2 GB", for people.
+std::string bytes_text(uint64_t bytes);
+
+}  // namespace gannet::observe

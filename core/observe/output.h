@@ -1,0 +1,55 @@
+// Files that a run adds to and that never stop it. What cannot be written is told once and dropped; a minute later it is tried
+// anew, as long as the run goes on: a disk that was full for a while costs the lines of that while.
+//
+//   Output output({.who = "gannet.metrics"});
+//   const size_t file = output.open("run1/metrics.jsonl");   // made, with its folders, at the first flush; what is there stays
+//   output.add(file, line);                                  // in memory
+//   output.flush();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::observe {
+
+class Output {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    std::string who;  // begins the warning
+    std::chrono::milliseconds retry{60'000};
+    bool is_text = true;  // a last line that a crash cut short is ended before anything is added
+  };
+  explicit Output(Options options) : options_(std::move(options)) {}
+  ~Output();
+  Output(const Output&) = delete;
+
+  // `head` begins the file where it is empty.
+  size_t open(std::string path, std::string head = "");
+  void add(size_t file, std::string_view bytes);
+  void flush();
+
+  // What is no text goes on in another file after one: a record may have been cut short.
+  int64_t failures() const { return failures_; }
+
+ private:
+  struct File {
+    std::string path, head, pending;
+    int handle = -1;
+    int64_t lines = 0;  // pending
+  };
+  void write(File& file);
+  void fail(const std::string& path, const std::string& why);
+  void close_all();
+
+  Options options_;
+  std::vector<File> files_;
+  bool is_down_ = false;
+  Clock::time_point retry_at_{};
+  int64_t failures_ = 0, lost_ = 0;
+};
+
+}  // namespace gannet::observe

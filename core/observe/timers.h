@@ -1,0 +1,114 @@
+// Where the time of a step goes, by phase: for the metrics file, the monitors, wall_clock_breakdown and the trace. Two clock
+// reads a phase; nothing is allocated.
+//
+//   Timers::Scope timed(timers, Timed::kUpdate);             // the engine's thread is in this phase
+//   { Timers::Wait waited(timers, Timed::kOffload); ... }    // any thread waits; the phase around it is the engine's
+//   (timers.now() - before).own(Timed::kUpdate);             // seconds, without what was within it
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/trace.h"
+
+namespace gannet {
+
+enum class Timed : uint8_t {
+  kForward,
+  kEvaluate,  // a forward that is no part of a step
+  kBackward,
+  kReduce,  // until gradients are summed over ranks, as far as backward did not hide it
+  kStep,    // step() at a boundary: around the next five
+  kCheck,   // norm and overflow
+  kUpdate,
+  kPublish,     // until every rank has the new parameters
+  kForget,      // gradients give their memory back
+  kOffload,     // until pages of a slower tier are here, or written
+  kGather,      // until parameters are here and the ranks together (stage 3)
+  kCheckpoint,  // saving and loading
+  kTell,        // the monitors themselves
+  kNone,        // the program's own code
+};
+inline constexpr size_t kTimedCount = static_cast<size_t>(Timed::kNone);
+const char* name_of(Timed phase);  // "forward"
+
+class Timers {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // What was spent, at some moment or between two. Seconds.
+  struct Times {
+    std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [the phase around it][phase]
+
+    Times operator-(const Times& earlier) const;
+    double within(Timed around, Timed phase) const {
+      return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]);
+    }
+    double whole(Timed phase) const;  // with what was within it
+    double own(Timed phase) const;    // without: these add up to no more than the time that went by
+    // The phases that took part, by name; step() itself is told by what is in it.
+    std::vector<std::pair<std::string, double>> phases() const;
+  };
+  Times now() const;
+
+  class Scope {
+   public:
+    Scope(Timers& timers, Timed phase)
+        : timers_(timers),
+          phase_(phase),
+          around_(timers.current_.exchange(phase, std::memory_order_relaxed)),
+          began_(Clock::now()) {}
+    ~Scope() {
+      timers_.current_.store(around_, std::memory_order_relaxed);
+      timers_.add(around_, phase_, began_);
+    }
+    Scope(const Scope&) = delete;
+
+   private:
+    Timers& timers_;
+    Timed phase_, around_;
+    Clock::time_point began_;
+  };
+
+  class Wait {
+   public:
+    Wait(Timers& timers, Timed phase) : timers_(timers), phase_(phase), began_(Clock::now()) {}
+    ~Wait() { timers_.add(timers_.current_.load(std::memory_order_relaxed), phase_, began_); }
+    Wait(const Wait&) = delete;
+
+   private:
+    Timers& timers_;
+    Timed phase_;
+    Clock::time_point began_;
+  };
+
+  observe::Trace* trace = nullptr;  // null: none
+  bool is_traced() const { return trace && trace->is_on(); }
+
+ private:
+  void add(Timed around, Timed phase, Clock::time_point began) {
+    const auto ended = Clock::now();
+    ns_[static_cast<size_t>(around)][static_cast<size_t>(phase)].fetch_add(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count(), std::memory_order_relaxed);
+    if (is_traced()) trace->span(name_of(phase), began, ended);
+  }
+
+  // Atomic: autograd's threads wait too.
+  std::array<std::array<std::atomic<int64_t>, kTimedCount>, kTimedCount + 1> ns_{};
+  std::atomic<Timed> current_{Timed::kNone};
+};
+
+// The five times that DeepSpeed logs and sends to its monitors, in milliseconds.
+struct Breakdown {
+  double forward = 0, backward = 0, backward_inner = 0, backward_allreduce = 0, step = 0;
+  explicit Breakdown(const Timers::Times& times);
+  // "time (ms) | fwd: 1.00 | bwd: 2.00 | bwd_inner: 1.90 | bwd_allreduce: 0.10 | step: 0.50"; `suffix`: "_microstep" or "".
+  std::string to_string(const char* suffix) const;
+};
+
+}  // namespace gannet

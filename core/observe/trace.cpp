@@ -1,0 +1,93 @@
+#include "observe/trace.h"
+
+#include <gannet/log.h>
+#include <gannet/value.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+namespace gannet::observe {
+namespace {
+
+std::string microseconds(std::chrono::steady_clock::duration time) {
+  const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  char text[40];
+  std::snprintf(text, sizeof(text), "%" PRId64 ".%03" PRId64, ns / 1000, ns % 1000);
+  return text;
+}
+
+std::string quoted(std::string_view text) { return Value(std::string(text)).to_json(); }
+
+}  // namespace
+
+std::string trace_path(const std::string& path, uint32_t rank) {
+  std::string result = path;
+  if (const size_t at = result.find("{rank}"); at != std::string::npos) return result.replace(at, 6, std::to_string(rank));
+  if (rank == 0) return result;
+  const std::filesystem::path whole(path);
+  return (whole.parent_path() / (whole.stem().string() + ".rank" + std::to_string(rank) + whole.extension().string())).string();
+}
+
+Trace::Trace(Options options) : options_(std::move(options)), output_({.who = "gannet.trace"}) {
+  const std::string path = trace_path(options_.path, options_.rank);
+  std::error_code ignored;  // a file that cannot be written is told when it is
+  std::filesystem::remove(path, ignored);
+  file_ = output_.open(path);
+}
+
+Trace::~Trace() {
+  std::lock_guard lock(mutex_);
+  end();
+  if (!is_begun_ && options_.rank == 0)
+    log_info("gannet.trace: nothing was traced: the run was before step " + std::to_string(options_.first_step) +
+             " when it ended");
+}
+
+void Trace::at(int64_t step, int64_t micro_batch) {
+  std::lock_guard lock(mutex_);
+  const bool is_new_step = step != step_;
+  step_ = step;
+  micro_batch_ = micro_batch;
+  is_on_ = !is_ended_ && options_.first_step <= step && step <= options_.last_step;
+  if (is_begun_ && step > options_.last_step) end();
+  if (is_new_step) output_.flush();
+  if (is_on_ && !is_begun_) name_thread(::syscall(SYS_gettid));
+}
+
+void Trace::end() {
+  if (is_begun_ && !std::exchange(is_ended_, true)) output_.add(file_, "\n]\n");
+}
+
+// Who the columns of the picture are.
+void Trace::name_thread(int64_t thread) {
+  const std::string pid = std::to_string(options_.rank);
+  add(R"({"name":"process_name","ph":"M","pid":)" + pid + R"(,"args":{"name":"rank )" + pid + "\"}}");
+  add(R"({"name":"thread_name","ph":"M","pid":)" + pid + ",\"tid\":" + std::to_string(thread) + R"(,"args":{"name":"engine"}})");
+}
+
+void Trace::add(std::string event) { output_.add(file_, (std::exchange(is_begun_, true) ? ",\n" : "[\n") + event); }
+
+void Trace::span(const char* name, Time began, Time ended) {
+  std::lock_guard lock(mutex_);
+  if (!is_on_) return;
+  add("{\"name\":" + quoted(name) + ",\"ph\":\"X\",\"ts\":" + microseconds(began.time_since_epoch()) +
+      ",\"dur\":" + microseconds(ended - began) + ",\"pid\":" + std::to_string(options_.rank) +
+      ",\"tid\":" + std::to_string(::syscall(SYS_gettid)) + ",\"args\":{\"step\":" + std::to_string(step_) +
+      ",\"micro_batch\":" + std::to_string(micro_batch_) + "}}");
+}
+
+void Trace::flight(const char* kind, std::string_view name, Time began, Time ended, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (!is_on_) return;
+  const std::string common = "{\"name\":" + quoted(name) + ",\"cat\":" + quoted(kind) + ",\"id\":" + std::to_string(++flights_) +
+                             ",\"pid\":" + std::to_string(options_.rank) + ",\"tid\":0,\"ph\":";
+  add(common + "\"b\",\"ts\":" + microseconds(began.time_since_epoch()) + ",\"args\":{\"step\":" + std::to_string(step_) +
+      ",\"micro_batch\":" + std::to_string(micro_batch_) + ",\"bytes\":" + std::to_string(bytes) + "}}");
+  add(common + "\"e\",\"ts\":" + microseconds(ended.time_since_epoch()) + "}");
+}
+
+}  // namespace gannet::observe

@@ -1,0 +1,58 @@
+// The phases of some steps as a Chrome trace: open it in ui.perfetto.dev or chrome://tracing.
+//
+//   Trace trace({.path = "trace.json", .first_step = 10, .last_step = 12, .rank = 0});
+//   trace.at(10, 0);                            // the step and the micro-batch that follow
+//   trace.span("forward", began, ended);        // of the calling thread
+//   trace.flight("gather", "h.0.weight", began, ended, bytes);   // in flight beside the threads: they may overlap
+//
+// The file is a JSON array with an event a line; it is written after each step, and stays readable where a run died and left the
+// array open. Times are those of the machine's steady clock, so that the files of its ranks fit together.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "observe/output.h"
+
+namespace gannet::observe {
+
+class Trace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Options {
+    std::string path;  // "{rank}" in it is the rank; without, other ranks than 0 write beside it: trace.rank1.json
+    int64_t first_step = 10, last_step = 12;
+    uint32_t rank = 0;
+  };
+  explicit Trace(Options options);
+  ~Trace();
+  Trace(const Trace&) = delete;
+
+  void at(int64_t step, int64_t micro_batch);
+  bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
+  void span(const char* name, Time began, Time ended);
+  void flight(const char* kind, std::string_view name, Time began, Time ended, int64_t bytes);
+
+ private:
+  void name_thread(int64_t thread);
+  void add(std::string event);
+  void end();
+
+  Options options_;
+  Output output_;
+  size_t file_ = 0;
+  std::atomic<bool> is_on_{false};
+  std::mutex mutex_;  // autograd's threads tell too
+  int64_t step_ = 0, micro_batch_ = 0;
+  int64_t flights_ = 0;
+  bool is_begun_ = false, is_ended_ = false;
+};
+
+// Where a rank's trace goes.
+std::string trace_path(const std::string& path, uint32_t rank);
+
+}  // namespace gannet::observe

@@ -1,0 +1,165 @@
+#include "params/gatherer.h"
+
+#include <ATen/ops/empty.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tensor/dtype.h"
+#include "tensor/flat_buffer.h"
+
+namespace gannet {
+namespace {
+
+// A mark is count * kIds + id; ids from the end are meetings.
+constexpr int64_t kIds = int64_t{1} << 31;
+constexpr int64_t kDone = -1;  // the mark of a rank that only answers
+
+}  // namespace
+
+void Gatherer::add(const Range& range, size_t parameter) {
+  Entry& entry = entries_.emplace_back();
+  entry.range = &range;
+  entry.parameter = parameter;
+  entry.marks.resize(comm_->size());
+}
+
+int64_t Gatherer::numel_to_gather(size_t parameter) const {
+  const Entry& entry = entries_[parameter];
+  return entry.range->layout.buckets[entry.parameter].numel;
+}
+
+void Gatherer::start(size_t parameter, const at::Tensor& whole) {
+  Entry& entry = entries_[parameter];
+  const Array& param = entry.range->param;
+  const zero::Shard shard = shard_of(entry);
+  entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
+  entry.whole = whole;
+  if (timers_.is_traced()) entry.began = Timers::Clock::now();
+  if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
+  // A rank's shard comes to its place in the whole, and is gathered from there when it has.
+  if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
+  if (to_device_) entry.landing = allocate_flat(shard.numel, entry.range->dtype, at::kCPU);
+  void* const into = to_device_ ? entry.landing.data_ptr() : whole.narrow(0, comm_->rank() * shard.numel, shard.numel).data_ptr();
+  entry.reading = param.start_read(shard.own, shard.numel, into);
+}
+
+zero::Shard Gatherer::shard_of(const Entry& entry) const {
+  const auto& bucket = entry.range->layout.buckets[entry.parameter];
+  return {bucket.offset, bucket.offset / comm_->size(), bucket.numel / comm_->size()};
+}
+
+void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
+  to_device_->queue.wait_stream(to_device_->stream());
+  to_device_->queue.copy(entry.whole.narrow(0, comm_->rank() * from.numel(), from.numel()).data_ptr(), from.const_data_ptr(),
+                         from.nbytes());
+  entry.copied = to_device_->queue.record();
+}
+
+// The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
+// the same size, and nobody would know.
+void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
+  if (comm_->size() == 1) {  // no collective: a Comm for the host's memory would be given the device's
+    if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
+      std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
+    else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
+      entry.whole.view({-1}).copy_(shard.view({-1}));
+    entry.marks.assign(1, entry.mark);
+    return;
+  }
+  entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
+  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(),
+                                      static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
+}
+
+void Gatherer::finish(size_t parameter) {
+  Entry& entry = entries_[parameter];
+  Timers::Wait timed(timers_, Timed::kGather);
+  if (is_apart(entry)) {
+    entry.reading.wait();
+    if (entry.landing.defined()) copy_to_device(entry, entry.landing);
+    entry.copied.wait();
+    entry.landing.reset();
+    entry.marks.assign(comm_->size(), entry.mark);
+    const int64_t numel = shard_of(entry).numel;
+    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel));
+  }
+  entry.marking.wait();
+  compare(entry.mark, entry.marks);
+  entry.gathering.wait();
+  if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
+    timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(),
+                          static_cast<int64_t>(entry.whole.nbytes()));
+  entry.began = {};
+  entry.whole.reset();
+}
+
+void Gatherer::drop(size_t parameter) noexcept {
+  Entry& entry = entries_[parameter];
+  const auto quietly = [](auto& pending) {
+    try {
+      pending.wait();
+    } catch (const std::exception&) {  // what was lost is told where it matters
+    }
+  };
+  quietly(entry.reading);
+  quietly(entry.copied);
+  quietly(entry.marking);
+  quietly(entry.gathering);
+  entry.whole.reset();
+}
+
+std::string Gatherer::name_of(int64_t mark) const {
+  const auto id = static_cast<size_t>(mark % kIds);
+  for (size_t m = 0; m < meetings_.size(); ++m)
+    if (id == static_cast<size_t>(kIds) - 1 - m) return std::string("is at ") + meetings_[m];
+  if (mark < 0 || id >= entries_.size()) return "does something else";
+  return "reads '" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
+}
+
+// Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they
+// check.
+void Gatherer::answer() {
+  std::vector<int64_t> marks(comm_->size());
+  for (;;) {
+    comm_->all_gather(&kDone, marks.data(), 1, GANNET_INT64).wait();
+    const auto asked = std::find_if(marks.begin(), marks.end(), [](int64_t mark) { return mark != kDone; });
+    if (asked == marks.end()) break;
+    const auto id = static_cast<size_t>(*asked % kIds);
+    if (id >= entries_.size()) continue;  // a meeting
+    const Entry& entry = entries_[id];
+    const zero::Shard place = shard_of(entry);
+    const at::Tensor shard = entry.range->param.get(place.own, place.numel),
+                     whole = at::empty({numel_to_gather(id)}, shard.options());
+    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype))
+        .wait();
+  }
+  gathers_ = 0;  // the ranks have counted differently
+}
+
+void Gatherer::meet(const char* where) {
+  if (comm_->size() == 1) return;
+  Timers::Wait timed(timers_, Timed::kGather);
+  size_t id = 0;
+  while (id < meetings_.size() && meetings_[id] != where) ++id;
+  if (id == meetings_.size()) meetings_.push_back(where);
+  const int64_t mark = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id);
+  std::vector<int64_t> marks(comm_->size());
+  comm_->all_gather(&mark, marks.data(), 1, GANNET_INT64).wait();
+  compare(mark, marks);
+}
+
+void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
+  for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
+    if (marks[rank] == mark || marks[rank] == kDone) continue;
+    comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
+    throw Error(ErrorCode::kMismatch,
+                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " +
+                    name_of(mark) + " where rank " + std::to_string(rank) + " " + name_of(marks[rank]),
+                "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every "
+                "rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
+  }
+}
+
+}  // namespace gannet

@@ -1,0 +1,357 @@
+#include "params/interception.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <shared_mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "params/observer.h"
+#include "params/residency.h"
+#include "tensor/absent_storage.h"
+
+namespace gannet::zero {
+namespace {
+
+constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+// Below kKey: of threads whose operators bring no parameters, and say of one that is not here which it is.
+constexpr c10::DispatchKey kErrorKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+// A read of bytes that are not here is LibTorch's error, from deep within the operator; from here on it is ours.
+void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (const c10::Error& error) {
+    if (const auto ours = absent_bytes_error(error)) throw *ours;
+    throw;
+  }
+}
+
+struct Watched {
+  Residency* residency;
+  size_t parameter;
+};
+
+struct Table {
+  std::shared_mutex mutex;
+  std::unordered_map<const c10::StorageImpl*, Watched> entries;
+};
+
+Table& table() {
+  static Table* const forever = new Table;  // operators may run while the process ends
+  return *forever;
+}
+
+// Operators that look at a tensor's shape or make a view of it, and read none of its bytes: a gather for them would be in vain.
+bool reads_no_bytes(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> kNames = {"aten::t",
+                                                         "aten::transpose",
+                                                         "aten::permute",
+                                                         "aten::view",
+                                                         "aten::expand",
+                                                         "aten::expand_as",
+                                                         "aten::view_as",
+                                                         "aten::slice",
+                                                         "aten::select",
+                                                         "aten::narrow",
+                                                         "aten::unsqueeze",
+                                                         "aten::squeeze",
+                                                         "aten::split",
+                                                         "aten::split_with_sizes",
+                                                         "aten::chunk",
+                                                         "aten::unbind",
+                                                         "aten::as_strided",
+                                                         "aten::detach",
+                                                         "aten::detach_",
+                                                         "aten::alias",
+                                                         "aten::numpy_T",
+                                                         "aten::mT",
+                                                         "aten::swapaxes",
+                                                         "aten::movedim",
+                                                         "aten::diagonal",
+                                                         "aten::unflatten",
+                                                         "aten::size",
+                                                         "aten::sym_size",
+                                                         "aten::stride",
+                                                         "aten::sym_stride",
+                                                         "aten::numel",
+                                                         "aten::dim",
+                                                         "aten::is_floating_point",
+                                                         "aten::is_complex",
+                                                         "aten::is_same_size",
+                                                         "aten::zeros_like",
+                                                         "aten::ones_like",
+                                                         "aten::empty_like",
+                                                         "aten::full_like",
+                                                         "aten::rand_like",
+                                                         "aten::randn_like",
+                                                         "aten::new_zeros",
+                                                         "aten::new_empty",
+                                                         "aten::new_ones",
+                                                         "aten::new_full",
+                                                         "aten::new_empty_strided",
+                                                         "aten::requires_grad_",
+                                                         "aten::retain_grad",
+                                                         "aten::output_nr",
+                                                         "aten::_version",
+                                                         "aten::is_leaf",
+                                                         "aten::set_data",
+                                                         "aten::data",
+                                                         "aten::result_type",
+                                                         "aten::_has_compatible_shallow_copy_type"};
+  return kNames.contains(op.operator_name().name);
+}
+
+bool is_written(const c10::OperatorHandle& op, size_t argument) {
+  const auto* alias = op.schema().arguments()[argument].alias_info();
+  return alias && alias->isWrite();
+}
+
+thread_local Builder* builder = nullptr;
+
+bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const size_t count = std::min(op.schema().arguments().size(), stack.size());
+  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
+                     [](const c10::IValue& value) { return value.isTensor() || value.isTensorList(); });
+}
+
+// What an operator has just put on the stack.
+std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> made;
+  const size_t count = op.schema().returns().size();
+  for (size_t i = 0; i < count && count <= stack.size(); ++i)
+    if (const c10::IValue& value = stack[stack.size() - count + i]; value.isTensor() && value.toTensor().defined())
+      made.push_back(value.toTensor());
+  return made;
+}
+
+// What an operator uses of the table, by residency, each parameter once.
+class Uses {
+ public:
+  void look_at(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    const size_t count = op.schema().arguments().size();
+    if (stack.size() < count) return;
+    for (size_t i = 0; i < count; ++i) look_at(op, i, stack[stack.size() - count + i]);
+  }
+  bool empty() const { return all_.empty(); }
+  const std::vector<at::Tensor>& leaves() const { return leaves_; }
+  void store_written() {
+    for (const Watched& one : written_) one.residency->store(one.parameter);
+  }
+
+  void acquire() {
+    for (; acquired_ < all_.size(); ++acquired_) all_[acquired_].first->acquire(all_[acquired_].second);
+  }
+  ~Uses() {
+    while (acquired_ > 0) {
+      --acquired_;
+      all_[acquired_].first->release(all_[acquired_].second);
+    }
+  }
+
+ private:
+  void look_at(const c10::OperatorHandle& op, size_t argument, const c10::IValue& value) {
+    if (value.isTensor()) {
+      const at::Tensor& tensor = value.toTensor();
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      const auto& entries = table().entries;
+      const auto found = entries.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      if (found != entries.end())
+        add(op, argument, found->second);
+      else if (builder && tensor.requires_grad() && tensor.is_leaf())
+        leaves_.push_back(tensor);
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) look_at(op, argument, tensor);
+    } else if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef())
+        if (element.isTensor()) look_at(op, argument, element);
+    }
+  }
+
+  void add(const c10::OperatorHandle& op, size_t argument, const Watched& watched) {
+    if (builder && is_written(op, argument) && !reads_no_bytes(op))
+      written_.push_back(watched);
+    else if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
+      throw Error(ErrorCode::kUnsupported,
+                  "operator " + op.operator_name().name + " writes into parameter '" +
+                      watched.residency->name(watched.parameter) +
+                      "', of which each rank keeps a part: what it writes would be lost",
+                  "write under a zero::GatheredParameters guard with a rank to write from");
+    auto place = std::find_if(all_.begin(), all_.end(), [&](const auto& entry) { return entry.first == watched.residency; });
+    if (place == all_.end()) place = all_.insert(all_.end(), {watched.residency, {}});
+    if (std::find(place->second.begin(), place->second.end(), watched.parameter) == place->second.end())
+      place->second.push_back(watched.parameter);
+  }
+
+  std::vector<std::pair<Residency*, std::vector<size_t>>> all_;
+  std::vector<Watched> written_;
+  std::vector<at::Tensor> leaves_;
+  size_t acquired_ = 0;
+};
+
+template <class Run>
+void run_with_parameters(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Run run) {
+  const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kErrorKey}));
+  if (builder && !takes_tensors(op, stack)) builder->before_making();
+  Uses uses;
+  {
+    std::shared_lock lock(table().mutex);
+    if (builder || !table().entries.empty()) uses.look_at(op, stack);
+  }
+  if (!uses.empty() && !reads_no_bytes(op)) uses.acquire();
+  run();
+  if (!builder) return;
+  uses.store_written();
+  builder->after_operator(uses.leaves(), made_by(op, stack));
+}
+
+std::atomic<int> observing = 0;
+
+// Made of other operators, here: its one kernel calls them through the dispatcher.
+bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(keys));
+}
+
+// Operators inside the one that runs are seen again while it lives; their parameters are here already.
+class Inside {
+ public:
+  Inside() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+    c10::impl::tls_set_dispatch_key_excluded(kKey, false);
+    ++depth;
+  }
+  ~Inside() {
+    --depth;
+    c10::impl::tls_set_dispatch_key_excluded(kKey, was_excluded_);
+  }
+  Inside(const Inside&) = delete;
+  static bool is_here() { return depth > 0; }
+
+ private:
+  bool was_excluded_;
+  static thread_local int depth;
+};
+thread_local int Inside::depth = 0;
+
+void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  const auto run = [&] {
+    if (is_composite(op, below)) {
+      const Inside inside;
+      return redispatch(op, below, stack);
+    }
+    const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kErrorKey}));
+    observer.on_operator(op, *stack, [&] { redispatch(op, below, stack); });
+  };
+  if (Inside::is_here())
+    run();
+  else
+    run_with_parameters(op, *stack, run);
+}
+
+void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kErrorKey);
+  // The whole backward pass is inside this one, and takes this thread's state along.
+  static const c10::OperatorName kBackward("aten::_backward", "");
+  if (op.operator_name() == kBackward) return redispatch(op, below, stack);
+  if (observing.load(std::memory_order_relaxed) > 0)
+    if (Observer* const observer = observer_here()) return run_observed(*observer, op, below, stack);
+  run_with_parameters(op, *stack, [&] { redispatch(op, below, stack); });
+}
+
+void on_operator_elsewhere(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(kErrorKey);
+  redispatch(op, keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kErrorKey), stack);
+}
+
+void register_once() {
+  static const c10::RegistrationHandleRAII* const forever =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+          kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
+  static const c10::RegistrationHandleRAII* const elsewhere =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+          kErrorKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator_elsewhere>(),
+          "gannet: says which parameter is away"));
+  static_cast<void>(forever);
+  static_cast<void>(elsewhere);
+}
+
+thread_local int armed = 0, reporting = 0;
+
+}  // namespace
+
+void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter) {
+  register_once();
+  std::unique_lock lock(table().mutex);
+  table().entries[storage] = {residency, parameter};
+}
+
+void unwatch(const Residency* residency) {
+  std::unique_lock lock(table().mutex);
+  std::erase_if(table().entries, [&](const auto& entry) { return entry.second.residency == residency; });
+}
+
+bool is_watched(const c10::StorageImpl* storage) {
+  std::shared_lock lock(table().mutex);
+  return table().entries.contains(storage);
+}
+
+void release_ownership(const c10::StorageImpl* storage) {
+  Watched watched{};
+  {
+    std::unique_lock lock(table().mutex);
+    const auto found = table().entries.find(storage);
+    if (found == table().entries.end()) return;
+    watched = found->second;
+    table().entries.erase(found);
+  }
+  watched.residency->source().released(watched.parameter);
+}
+
+void set_builder(Builder* next) { builder = next; }
+
+// A kind that LibTorch sets apart for tests, as it does the key: no profiler of its own uses it.
+constexpr c10::DebugInfoKind kInfo = c10::DebugInfoKind::TEST_INFO_2;
+
+Observer* observer_here() {
+  auto* const observer = dynamic_cast<Observer*>(c10::ThreadLocalDebugInfo::get(kInfo));
+  return observer && !observer->is_over_ ? observer : nullptr;
+}
+
+Observing::Observing(std::shared_ptr<Observer> observer)
+    : observer_(std::move(observer)), carried_(std::make_unique<c10::DebugInfoGuard>(kInfo, observer_)) {
+  ++observing;
+}
+
+Observing::~Observing() {
+  --observing;
+  observer_->is_over_ = true;
+  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // it would give its thread's state to this one
+}
+
+Interception::Interception() {
+  register_once();
+  if (armed++ == 0) c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+Interception::~Interception() {
+  if (is_of_this_thread() && --armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
+}
+
+AbsenceErrors::AbsenceErrors() {
+  register_once();
+  if (reporting++ == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, true);
+}
+
+AbsenceErrors::~AbsenceErrors() {
+  if (thread_ == std::this_thread::get_id() && --reporting == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, false);
+}
+
+}  // namespace gannet::zero

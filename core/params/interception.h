@@ -1,0 +1,70 @@
+// Sees every operator between forward and step, and has the parameters that it reads here while it runs: no wrapper, no hook, no
+// list of layers in the user's module.
+//
+//   watch(storage, &residency, id);          // from now on, whoever reads the storage
+//   Interception armed;                      // on this thread, and in the backward passes that begin on it
+//   at::linear(x, weight);                   // residency.acquire({id}) ... release({id})
+//
+// How: a boxed fallback on a dispatch key above all others, which is included in the thread's state (LibTorch carries that state
+// into autograd's threads). It looks up the storages of the operator's tensors: views share them, so that t(weight), and what
+// autograd saved of it, are found too. What it cannot see: addresses that are asked for without an operator, and threads that
+// have not armed it; both read a storage without bytes, which throws and names the parameter (tensor/absent_storage.h). What is
+// thrown is LibTorch's, and becomes ours where an operator is seen: by an Interception, or by the AbsenceErrors of the engine's
+// thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+namespace gannet::zero {
+
+class Residency;
+
+// One table for the process, so that several engines live side by side. Thread-safe.
+void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
+void unwatch(const Residency* residency);  // all of its parameters
+bool is_watched(const c10::StorageImpl* storage);
+// The storage's parameter belongs to someone else from now on: its residency is told (Source::released).
+void release_ownership(const c10::StorageImpl* storage);
+
+// Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after
+// every operator which leaves that require gradients it took, and what it made.
+class Builder {
+ public:
+  virtual ~Builder() = default;
+  virtual void before_making() = 0;
+  virtual void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) = 0;
+};
+void set_builder(Builder* builder);  // of this thread; null: nobody builds
+
+// While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its
+// own seen, which costs that thread's operators a look into a table, and nothing else.
+class Interception {
+ public:
+  Interception();
+  ~Interception();
+  Interception(const Interception&) = delete;
+  bool is_of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+
+ private:
+  std::thread::id thread_ = std::this_thread::get_id();
+};
+
+// While it lives, an operator of its thread that reads a parameter which is not here throws gannet::Error (kOrder) with its name,
+// also where nothing is armed. It looks at nothing beforehand: an operator pays for one more call. On a second key, so that what
+// Interception includes and excludes stays as it is.
+class AbsenceErrors {
+ public:
+  AbsenceErrors();
+  ~AbsenceErrors();
+  AbsenceErrors(const AbsenceErrors&) = delete;
+
+ private:
+  std::thread::id thread_ = std::this_thread::get_id();
+};
+
+}  // namespace gannet::zero

@@ -1,0 +1,90 @@
+#include "params/pieces.h"
+
+#include <algorithm>
+
+namespace gannet {
+namespace {
+
+// A shard of the range; without sharding the whole, or one tensor each where gradients are as autograd made them.
+std::vector<Piece> whole_pieces(const Range& range) {
+  std::vector<Piece> pieces;
+  bool is_flat = true;
+  if (!range.is_sharded())
+    for (const auto& parameter : range.parameters)
+      is_flat = is_flat && range.grad.defined() && parameter.held.is_alias_of(range.grad);
+  if (is_flat) {
+    for (size_t s = 0; s < range.sub_groups.size(); ++s) {
+      const auto& segments = range.segments[s];
+      pieces.push_back({range.grad_of(range.sub_groups[s]),
+                        range.sub_groups[s],
+                        s,
+                        segments.empty() ? 0 : segments[0].tensor_id,
+                        segments.data(),
+                        segments.size(),
+                        {}});
+    }
+    return pieces;
+  }
+  pieces.reserve(range.parameters.size());
+  for (size_t p = 0; p < range.parameters.size(); ++p) {
+    const auto& parameter = range.parameters[p];
+    pieces.push_back(
+        {parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
+  std::vector<Piece> pieces = whole_pieces(range);
+  if (page_numel == kNoPages) return pieces;
+  std::vector<Piece> cut;
+  for (Piece& piece : pieces) {
+    const at::Tensor flat = piece.grad.view({-1});
+    for (int64_t done = 0; done < piece.place.numel;) {
+      const int64_t own = piece.place.own + done, page_end = (own / page_numel + 1) * page_numel;
+      const int64_t numel = std::min(piece.place.numel - done, page_end - own);
+      Piece part{flat.narrow(0, done, numel),   {piece.place.offset + done, own, numel}, piece.sub_group, 0, nullptr, 0,
+                 segments_in(range, own, numel)};
+      part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].tensor_id;
+      cut.push_back(std::move(part));
+      done += numel;
+    }
+  }
+  for (Piece& part : cut) {
+    part.segments = part.own_segments.data();
+    part.segment_count = part.own_segments.size();
+  }
+  return cut;
+}
+
+std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, const std::vector<int64_t>& lags) {
+  std::vector<Piece> kept;
+  for (Piece& piece : pieces) {
+    const at::Tensor flat = piece.grad.view({-1});
+    for (size_t s = 0; s < piece.segment_count; ++s) {
+      const int64_t lag = lags[piece.segments[s].tensor_id];
+      if (lag == kSkipped) continue;
+      size_t last = s;
+      while (last + 1 < piece.segment_count && lags[piece.segments[last + 1].tensor_id] == lag) ++last;
+      const int64_t begin = static_cast<int64_t>(piece.segments[s].offset),
+                    numel = static_cast<int64_t>(piece.segments[last].offset + piece.segments[last].numel) - begin;
+      const int64_t own = piece.place.own + begin;
+      Piece& part = kept.emplace_back(Piece{flat.narrow(0, begin, numel),
+                                            {piece.place.offset + begin, own, numel},
+                                            piece.sub_group,
+                                            piece.segments[s].tensor_id,
+                                            nullptr,
+                                            0,
+                                            segments_in(range, own, numel)});
+      part.segment_count = part.own_segments.size();
+      part.lag = lag;
+      s = last;
+    }
+  }
+  for (Piece& part : kept) part.segments = part.own_segments.data();
+  return kept;
+}
+
+}  // namespace gannet

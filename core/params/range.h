@@ -1,0 +1,141 @@
+// The parameters of one group in one dtype, laid out flat: what the optimizer, the reduction and the norm work on.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+#include "params/array.h"
+#include "params/layout.h"
+#include "tensor/flat_buffer.h"
+
+namespace gannet {
+
+struct TrainedParameter {
+  std::string name;
+  at::Tensor tensor;  // the module's own; its data is a view of Range::param, or comes and goes
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+  int64_t offset = 0;  // elements into the range's flat buffers
+  // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
+  // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
+  at::Tensor held;
+  bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
+  int64_t lag = 0;          // updates that were applied without it: before it joined, or while it was frozen
+  bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
+  // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
+  struct Left {
+    const c10::StorageImpl* storage = nullptr;
+    int64_t offset = 0;            // in it, elements
+    std::vector<int64_t> strides;  // of `tensor`
+    uint32_t version = 0;          // advanced by every write in place but those through .data()
+    uint64_t sample = 0;           // of some elements, where the program's values are not the masters themselves
+  } left;
+  // Where parameters are sharded: it comes and goes under this number (params/residency.h), or is small and stays, padded, here.
+  std::optional<size_t> resident;
+  at::Tensor persistent;  // [its bucket's numel]
+};
+
+// What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
+enum class Sharding { kNone, kStates, kGradients, kParameters };
+
+// Where parameters' bytes are while no operator reads them: with the device, in host memory beside a device with its own, or on a
+// drive (offload_param).
+enum class Placement { kDevice, kHost, kDrive };
+
+struct Range {
+  size_t group = 0;
+  Placement placement = Placement::kDevice;
+  at::ScalarType dtype;         // of the module's parameters
+  at::ScalarType master_dtype;  // fp32 for 16-bit parameters, else dtype
+  at::ScalarType grad_dtype;    // gradients are accumulated in it
+  std::vector<TrainedParameter> parameters;
+  Sharding sharding = Sharding::kNone;
+  zero::Layout layout;
+  std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
+                                    // without sharding one that is the whole
+  std::vector<zero::Part> parts;    // of the tensors in them
+  // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a
+  // run of them.
+  std::vector<zero::Shard> sub_groups;
+  int64_t numel = 0;      // of the flat buffers, padding included
+  int64_t own_numel = 0;  // of this rank's shards
+
+  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
+  // (params/residency.h).
+  bool is_gathered_on_demand = false;
+  Array param;   // [numel] dtype, [own_numel] where parameters come and go
+  Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
+  at::Tensor
+      grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
+  std::vector<Array> states;                          // as the optimizer's specs say; per element: [own_numel]
+  std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
+  std::vector<gannet_segment> own_segments;           // of each tensor alone and whole: offset 0
+
+  bool has_master_copy() const { return master_dtype != dtype; }
+  bool is_sharded() const { return sharding != Sharding::kNone; }
+  bool shards_gradients() const { return sharding >= Sharding::kGradients; }
+  bool shards_parameters() const { return sharding == Sharding::kParameters; }
+
+  // A part of a flat buffer as the module's parameter sees it.
+  static at::Tensor shaped(const at::Tensor& flat, const TrainedParameter& parameter) {
+    const at::Tensor real = flat.narrow(0, 0, parameter.numel).view(parameter.shape);
+    return parameter.is_complex ? at::view_as_complex(real) : real;
+  }
+  // A tensor in a flat buffer.
+  at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
+    return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
+  }
+  // A stretch of this rank's masters, parameters and gradients: views, or copies of what is on a tier; set_ writes to either.
+  at::Tensor master_of(const zero::Shard& shard) const {
+    return has_master_copy() ? master.get(shard.own, shard.numel) : param_of(shard);
+  }
+  at::Tensor param_of(const zero::Shard& shard) const { return param.get(param_place(shard), shard.numel); }
+  at::Tensor grad_of(const zero::Shard& shard) const {
+    return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel);
+  }
+  void set_master(const zero::Shard& shard, const at::Tensor& values) const {
+    has_master_copy() ? master.set(shard.own, values) : set_param(shard, values);
+  }
+  void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
+  int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand ? shard.own : shard.offset; }
+  // A whole parameter's place in `grad`, where gradients are not sharded.
+  at::Tensor flat_grad(const TrainedParameter& parameter) {
+    if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
+    return slice(grad, parameter);
+  }
+  // Without sharding: the master of a whole parameter.
+  at::Tensor whole_master(const TrainedParameter& parameter) const {
+    return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape);
+  }
+};
+
+// The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.
+std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel);
+
+// Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.
+struct Group {
+  std::string name;
+  std::unique_ptr<Optimizer> optimizer;  // null with the program's own optimizer
+  std::vector<std::string> hyper_names;
+  std::vector<double> hyper;  // current values, in the order of hyper_names
+  double base_lr = 0;
+  std::vector<at::Tensor> parameters;  // all of the group, for the program to read
+
+  double* find(const std::string& hyperparameter) {
+    for (size_t i = 0; i < hyper_names.size(); ++i)
+      if (hyper_names[i] == hyperparameter) return &hyper[i];
+    return nullptr;
+  }
+  const double* find(const std::string& hyperparameter) const { return const_cast<Group*>(this)->find(hyperparameter); }
+};
+
+}  // namespace gannet

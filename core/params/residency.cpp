@@ -1,0 +1,213 @@
+#include "params/residency.h"
+
+#include <algorithm>
+
+#include "tensor/absent_storage.h"
+#include "tensor/flat_buffer.h"
+
+namespace gannet::zero {
+
+Residency::Residency(Source& source, Limits limits)
+    : source_(source), limits_(limits), forward_(&numels_), backward_(&numels_), evaluation_(&numels_) {
+  forward_.set_following(&backward_);
+}
+
+Residency::~Residency() {
+  for (size_t p = 0; p < residents_.size(); ++p) {
+    if (residents_[p].state == State::kComing) source_.drop(p);
+    take_bytes(*residents_[p].tensor.storage().unsafeGetStorageImpl(),
+               "parameter '" + residents_[p].name +
+                   "' went with the engine that had its shards: keep the engine as long as its module is used");
+  }
+}
+
+size_t Residency::add(const std::string& name, const at::Tensor& parameter, const std::string& where) {
+  Resident resident;
+  resident.name = name;
+  resident.message = "parameter '" + name + "' " + where;
+  resident.tensor = parameter.detach();
+  resident.numel = parameter.numel();
+  resident.bytes = source_.numel_to_gather(residents_.size()) * static_cast<int64_t>(parameter.element_size());
+  take_bytes(*resident.tensor.storage().unsafeGetStorageImpl(), resident.message);
+  numels_.push_back(resident.numel);
+  for (Trace* trace : {&forward_, &backward_, &evaluation_}) trace->forget();
+  residents_.push_back(std::move(resident));
+  return residents_.size() - 1;
+}
+
+const char* Residency::stretch_name() const {
+  return current_ == &forward_      ? "forward"
+         : current_ == &backward_   ? "backward"
+         : current_ == &evaluation_ ? "evaluation"
+                                    : "a guard";
+}
+
+void Residency::begin(Pass pass) {
+  std::lock_guard lock(mutex_);
+  if (current_) current_->end();
+  current_ = pass == Pass::kForward ? &forward_ : pass == Pass::kBackward ? &backward_ : &evaluation_;
+  current_->begin();
+  look_ahead();
+}
+
+void Residency::end() {
+  std::lock_guard lock(mutex_);
+  if (current_) current_->end();
+  current_ = nullptr;
+  for (size_t p = 0; p < residents_.size(); ++p)
+    if (residents_[p].users == 0) send_away(p);
+}
+
+void Residency::acquire(const std::vector<size_t>& parameters) {
+  std::lock_guard lock(mutex_);
+  if (current_) {
+    bool as_before = true;
+    for (const size_t p : parameters) as_before = current_->use(p) && as_before;
+    if (!as_before && tell_) {
+      tell_("the order in which " + std::string(stretch_name()) + " uses parameters has changed at '" +
+            residents_[parameters.front()].name + "'; it is recorded anew");
+      tell_ = nullptr;
+    }
+  }
+  bring(parameters);
+  look_ahead();
+}
+
+void Residency::hold(const std::vector<size_t>& parameters) {
+  std::lock_guard lock(mutex_);
+  bring(parameters);
+}
+
+void Residency::bring(const std::vector<size_t>& parameters) {
+  int64_t needed = 0;
+  for (const size_t p : parameters) {
+    ++residents_[p].users;  // first: none of them makes room for another
+    if (residents_[p].state == State::kAway) needed += residents_[p].numel;
+  }
+  size_t done = 0;
+  try {
+    if (needed > 0) make_room(needed);
+    for (const size_t p : parameters)
+      if (residents_[p].state == State::kAway) start(p);
+    for (; done < parameters.size(); ++done) {
+      Resident& resident = residents_[parameters[done]];
+      if (resident.state == State::kHere) continue;
+      source_.finish(parameters[done]);
+      ahead_ -= resident.numel;
+      resident.state = State::kHere;
+      give_bytes(*resident.tensor.storage().unsafeGetStorageImpl(), resident.memory.data_ptr());
+    }
+  } catch (...) {
+    for (const size_t p : parameters) --residents_[p].users;
+    throw;
+  }
+}
+
+void Residency::release(const std::vector<size_t>& parameters) {
+  std::lock_guard lock(mutex_);
+  for (const size_t p : parameters) {
+    Resident& resident = residents_[p];
+    if (--resident.users > 0) continue;
+    const bool is_soon = current_ && current_->distance_to_next_use(p) < limits_.reuse_distance && live_ <= limits_.live;
+    if (!is_soon) send_away(p);
+  }
+}
+
+std::string Residency::held() const {
+  for (const Resident& resident : residents_)
+    if (resident.users > 0) return resident.name;
+  return "";
+}
+
+void Residency::store(size_t parameter) {
+  std::lock_guard lock(mutex_);
+  source_.keep(parameter, residents_[parameter].tensor);
+}
+
+void Residency::forget() {
+  std::lock_guard lock(mutex_);
+  for (size_t p = 0; p < residents_.size(); ++p)
+    if (residents_[p].users == 0) send_away(p);
+}
+
+void Residency::start(size_t parameter) {
+  Resident& resident = residents_[parameter];
+  resident.memory = take_memory(resident);
+  resident.state = State::kComing;
+  live_ += resident.numel;
+  ahead_ += resident.numel;
+  live_bytes_ += resident.bytes;
+  peak_bytes_ = std::max(peak_bytes_, live_bytes_);
+  ++gathers_;
+  source_.start(parameter, resident.memory.narrow(0, 0, resident.bytes).view(resident.tensor.scalar_type()));
+}
+
+void Residency::send_away(size_t parameter) {
+  Resident& resident = residents_[parameter];
+  if (resident.state == State::kAway) return;
+  if (resident.state == State::kComing) {
+    source_.drop(parameter);
+    ahead_ -= resident.numel;
+  } else {
+    take_bytes(*resident.tensor.storage().unsafeGetStorageImpl(), resident.message);
+  }
+  resident.state = State::kAway;
+  live_ -= resident.numel;
+  live_bytes_ -= resident.bytes;
+  spare_bytes_ += resident.memory.numel();
+  spare_.push_back(std::move(resident.memory));
+}
+
+// Asks for what comes next, as far as the limits allow; in the recorded order, and no further than the first that does not fit.
+void Residency::look_ahead() {
+  if (!current_ || limits_.prefetch == 0) return;
+  size_t parameter = 0;
+  int64_t seen = 0;
+  for (size_t place = 0; seen < limits_.prefetch && current_->upcoming(place, &parameter); ++place) {
+    const Resident& resident = residents_[parameter];
+    seen += resident.numel;
+    if (resident.state != State::kAway) continue;
+    if (ahead_ + resident.numel > limits_.prefetch || live_ + resident.numel > limits_.live) return;
+    start(parameter);
+  }
+}
+
+// What stayed for a later use goes when an operator needs the room now: the one that is used last goes first.
+void Residency::make_room(int64_t numel) {
+  while (live_ + numel > limits_.live) {
+    size_t farthest = residents_.size();
+    int64_t distance = -1;
+    for (size_t p = 0; p < residents_.size(); ++p) {
+      if (residents_[p].users > 0 || residents_[p].state == State::kAway) continue;
+      const int64_t until = current_ ? current_->distance_to_next_use(p) : Trace::kNever;
+      if (until > distance) {
+        distance = until;
+        farthest = p;
+      }
+    }
+    if (farthest == residents_.size()) return;  // all that is here is in use
+    send_away(farthest);
+  }
+}
+
+// Memory is used again, since fresh memory costs a page fault for each page; together with the live ones they never take more
+// than was once live at a time.
+at::Tensor Residency::take_memory(const Resident& resident) {
+  const auto fits = [&](const at::Tensor& memory) {
+    return memory.numel() >= resident.bytes && memory.numel() <= resident.bytes + resident.bytes / 8;
+  };
+  const auto found = std::find_if(spare_.begin(), spare_.end(), fits);
+  if (found != spare_.end()) {
+    at::Tensor memory = std::move(*found);
+    spare_.erase(found);
+    spare_bytes_ -= memory.numel();
+    return memory;
+  }
+  while (!spare_.empty() && live_bytes_ + spare_bytes_ + resident.bytes > peak_bytes_) {  // the oldest first
+    spare_bytes_ -= spare_.front().numel();
+    spare_.erase(spare_.begin());
+  }
+  return allocate_flat(resident.bytes, at::kByte, resident.tensor.device());
+}
+
+}  // namespace gannet::zero

@@ -1,0 +1,80 @@
+#include "state/checkpoint_writer.h"
+
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/network.h"
+#include "tensor/flat_buffer.h"
+#include "tensor/stream_copy.h"
+
+namespace gannet {
+
+std::vector<std::string> gather_texts(CommGroup& comm, const std::string& text) {
+  const auto length = static_cast<int64_t>(text.size());
+  std::vector<int64_t> lengths(comm.size());
+  comm.all_gather(&length, lengths.data(), 1, GANNET_INT64).wait();
+  const auto longest = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::string padded = text;
+  padded.resize(std::max<size_t>(longest, 1));
+  std::string all(padded.size() * comm.size(), '\0');
+  comm.all_gather(padded.data(), all.data(), padded.size(), GANNET_UINT8).wait();
+  std::vector<std::string> texts;
+  for (uint32_t rank = 0; rank < comm.size(); ++rank)
+    texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
+  return texts;
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("the last checkpoint was not written: ") + error.what());
+  }
+}
+
+checkpoint::Saver& CheckpointWriter::saver(const std::string& folder) {
+  auto& saver = savers_[real_path(folder)];
+  if (!saver) saver = std::make_unique<checkpoint::Saver>(folder, ranks_);
+  return *saver;
+}
+
+void CheckpointWriter::snapshot(std::vector<checkpoint::Slice>& slices) {
+  copies_.resize(slices.size());
+  for (size_t i = 0; i < slices.size(); ++i) {
+    at::Tensor& copy = copies_[i];
+    const at::Tensor& data = slices[i].data;
+    if (!copy.defined() || copy.numel() != data.numel() || copy.scalar_type() != data.scalar_type())
+      copy = allocate_flat(data.numel(), data.scalar_type(), at::kCPU);
+    if (auto stored = std::exchange(slices[i].stored, nullptr))
+      stored->copy_out(0, data.nbytes(), static_cast<char*>(copy.data_ptr()));
+    else if (data.is_cpu() && data.is_contiguous())
+      stream_copy(copy.mutable_data_ptr(), data.const_data_ptr(), data.nbytes());
+    else
+      copy.copy_(data);
+    slices[i].data = copy;
+  }
+}
+
+void CheckpointWriter::start(std::function<void()> write) {
+  control::without_signals([&] {
+    thread_ = std::thread([this, write = std::move(write)] {
+      pthread_setname_np(pthread_self(), "gannet-save");
+      try {
+        write();
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
+  });
+}
+
+void CheckpointWriter::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+}  // namespace gannet

@@ -1,0 +1,60 @@
+// An update on the CPU for parameters and gradients that live in a device's own memory, while the masters and states are in host
+// memory: gradients come over piece by piece, new parameters go back, and both travel while another piece is updated.
+//
+//   HostUpdate host(accelerator, options);
+//   host.fetch(0, grad, param, stream);
+//   for (size_t i = 0; i < pieces; ++i) {
+//     if (i + 1 < pieces) host.fetch(i + 1, ...);
+//     host.wait(i);
+//     update(host.grad(i), host.param(i), ...);      // on the host
+//     host.give_back(i);
+//   }
+//   host.finish();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "device/queue.h"
+
+namespace gannet {
+
+class HostUpdate {
+ public:
+  // `reads_param`: the device's parameters are the masters; else they are only written. `pieces` are at most `numel` long.
+  struct Options {
+    int64_t numel = 0;
+    std::optional<at::ScalarType> grad_dtype = {};  // none: gradients are in host memory already
+    at::ScalarType param_dtype = at::kFloat;
+    bool reads_param = false;
+    uint32_t device = 0;  // of the accelerator
+  };
+  HostUpdate(Accelerator& accelerator, Options options);
+  ~HostUpdate();
+  HostUpdate(const HostUpdate&) = delete;
+
+  // Piece number `index`, in order from 0: its gradient, and where its parameters are, produced on `stream`. Undefined `param`:
+  // they do not go to the device. Undefined `grad`: it is here.
+  void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);
+  void wait(size_t index);  // until it has come
+  void* grad(size_t index) { return slot(index).grad.data_ptr(); }
+  void* param(size_t index) { return slot(index).param.data_ptr(); }
+  void give_back(size_t index);
+  void finish();  // until all is on the device
+
+ private:
+  struct Slot {
+    at::Tensor grad, param, device_param;
+    Pin grad_pin, param_pin;
+    Event came, gone;
+  };
+  Slot& slot(size_t index) { return slots_[index % slots_.size()]; }
+  Options options_;
+  Queue to_host_, to_device_;
+  std::array<Slot, 2> slots_;
+};
+
+}  // namespace gannet

@@ -1,0 +1,13 @@
+// Runs a parser's commands as a program: what they throw becomes a sentence on stderr and an exit code.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace gannet::cli {
+
+// The program's exit code: 0, the command's own, or that of the error.
+int parse_and_run(CLI::App& app, int argc, char** argv);
+
+}  // namespace gannet::cli

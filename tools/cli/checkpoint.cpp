@@ -1,0 +1,231 @@
+// gannet checkpoint list | verify | show | export: what lies in a folder of checkpoints, without the program that saved it.
+#include "checkpoint/checkpoint.h"
+
+#include <c10/core/ScalarType.h>
+#include <gannet/error.h>
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/table.h"
+#include "base/text.h"
+#include "checkpoint/export.h"
+#include "cli/commands.h"
+#include "convert/deepspeed_export.h"
+#include "convert/deepspeed_folder.h"
+#include "convert/export_pt.h"
+#include "files/io.h"
+#include "files/state_dict.h"
+
+namespace gannet::cli {
+namespace {
+
+using size_text;
+using checkpoint::Listed;
+using checkpoint::Opened;
+
+struct Arguments {
+  std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
+  bool json = false, exclude_frozen = false, safe_serialization = false;
+};
+
+constexpr int kBroken = 3;  // the exit code where a checkpoint is not whole
+
+std::vector<Listed> listed(const std::string& folder) {
+  std::vector<Listed> all = checkpoint::list(folder);
+  if (all.empty()) checkpoint::open(folder, {});  // says why in a sentence
+  return all;
+}
+
+void list(const Arguments& arguments) {
+  Table table({"tag", "step", "saved at", "size", "state"});
+  bool all_whole = true;
+  for (const Listed& one : listed(arguments.folder)) {
+    std::string state = one.problem.empty() ? "complete" : "BROKEN: " + one.problem;
+    all_whole = all_whole && one.problem.empty();
+    if (one.is_latest) state += " (latest)";
+    table.add({one.tag, one.step < 0 ? "-" : std::to_string(one.step), one.saved_at.empty() ? "-" : one.saved_at,
+               one.bytes == 0 ? "-" : size_text(one.bytes), state});
+  }
+  std::cout << table.to_string() << std::flush;
+  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would pass one over
+  const Opened opened = checkpoint::open(arguments.folder, {});
+  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
+}
+
+void verify(const Arguments& arguments) {
+  std::vector<std::string> tags;
+  if (!arguments.tag.empty())
+    tags = {arguments.tag};
+  else
+    for (const Listed& one : listed(arguments.folder)) tags.push_back(one.tag);
+  bool all_whole = true;
+  for (const std::string& tag : tags) {
+    std::vector<std::string> faults;
+    std::vector<std::string> elsewhere;
+    uint64_t tensors = 0;
+    try {
+      const Opened opened = checkpoint::open(arguments.folder, {.tag = tag});
+      faults = opened.verify();
+      tensors = opened.tensors().size();
+      elsewhere = opened.elsewhere();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kNotFound) throw;
+      faults = {error.message()};
+    }
+    if (faults.empty() && elsewhere.empty())
+      std::cout << tag << ": whole, " << tensors << " tensors, every byte as its checksum says\n";
+    if (faults.empty() && !elsewhere.empty())
+      std::cout << tag << ": every byte that is here is as its checksum says; other machines have " << join(elsewhere, ", ")
+                << '\n';
+    for (const std::string& fault : faults) std::cout << tag << ": " << fault << '\n';
+    all_whole = all_whole && faults.empty();
+  }
+  std::cout.flush();
+  if (!all_whole) throw CLI::RuntimeError(kBroken);
+}
+
+void show(const Arguments& arguments) {
+  if (files::kind_of(arguments.folder).is_file) {
+    if (arguments.json || !arguments.tag.empty())
+      throw Error(ErrorCode::kArgument, arguments.folder + " is a file: TAG and --json are for folders of checkpoints");
+    return show_pt(arguments.folder);
+  }
+  const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
+  for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
+  if (arguments.json) {
+    List tensors;
+    for (const auto& tensor : opened.tensors())
+      tensors.push_back(Dict{{"name", tensor.name},
+                             {"dtype", c10::toString(tensor.dtype)},
+                             {"shape", List(tensor.shape.begin(), tensor.shape.end())}});
+    List ranks;
+    for (uint32_t rank = 0; rank < opened.world_size(); ++rank) ranks.push_back(opened.rank_document(rank));
+    std::cout << Value(Dict{{"tag", opened.tag()},
+                            {"document", opened.document()},
+                            {"rank_documents", std::move(ranks)},
+                            {"tensors", std::move(tensors)}})
+                     .to_json()
+              << '\n';
+    return;
+  }
+  std::cout << opened.path() << ": saved by " << opened.world_size() << (opened.world_size() == 1 ? " rank" : " ranks") << "\n\n";
+  constexpr size_t kWidth = 160;
+  for (const auto& [key, value] : opened.document().entries()) {
+    const std::string text = value.to_json();
+    std::cout << key << ": " << text.substr(0, kWidth) << (text.size() > kWidth ? " ... (--json shows all)" : "") << '\n';
+  }
+  Table table({"tensor", "dtype", "shape"});
+  for (const auto& tensor : opened.tensors()) {
+    std::vector<std::string> sizes;
+    for (int64_t size : tensor.shape) sizes.push_back(std::to_string(size));
+    table.add({tensor.name, c10::toString(tensor.dtype), "[" + join(sizes, ", ") + "]"});
+  }
+  std::cout << '\n' << table.to_string();
+}
+
+// What a file's name says it is; "" for a folder.
+std::string format_of(const std::string& out) {
+  if (files::kind_of(out).is_folder) return "";
+  if (out.ends_with(".safetensors")) return "safetensors";
+  return files::is_pt_name(out) ? "pt" : "";
+}
+
+// A folder of ours or of DeepSpeed's, into a folder or a file.
+void export_weights(const Arguments& arguments) {
+  const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
+  const std::string by_name = format_of(arguments.out);
+  if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
+    throw Error(ErrorCode::kArgument,
+                "--format " + arguments.format + " and the name " + arguments.out + " contradict each other",
+                "leave --format out, or change the name");
+  const std::string format = by_name.empty() ? arguments.format : by_name;
+  checkpoint::ExportOptions options{.format = format == "pt" ? convert::pt_format() : checkpoint::safetensors_format()};
+  if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
+  options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
+
+  std::vector<std::string> notes;
+  std::optional<Opened> opened;
+  checkpoint::ExportSource source;
+  if (!checkpoint::holds_checkpoints(arguments.folder) && convert::is_deepspeed_folder(arguments.folder)) {
+    source = convert::deepspeed_weights(arguments.folder, arguments.tag, arguments.exclude_frozen, notes);
+  } else {
+    if (arguments.exclude_frozen)
+      throw Error(ErrorCode::kUnsupported, "which parameters were frozen, a checkpoint of Gannet does not say",
+                  "save with exclude_frozen_parameters");
+    opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
+    source = checkpoint::export_source(*opened);
+    notes = opened->notes();
+  }
+  for (const std::string& note : notes) std::cerr << "gannet: " << note << '\n';
+  const checkpoint::Exported exported = by_name.empty() ? checkpoint::export_model(source, arguments.out, options)
+                                                        : checkpoint::export_file(source, arguments.out, options);
+  std::cout << exported.tensors << " tensors of " << source.path << ", " << size_text(exported.bytes) << ", are in "
+            << arguments.out << (by_name.empty() ? ":\n" : "\n");
+  if (by_name.empty())
+    for (const std::string& file : exported.files) std::cout << "  " << file << '\n';
+  for (const std::string& line : exported.left_out) std::cout << "  left out: " << line << '\n';
+}
+
+// DeepSpeed's script of that name, with its arguments.
+void add_zero_to_fp32(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  auto* command = app.add_subcommand(
+      "zero_to_fp32",
+      "Write the fp32 weights of a checkpoint, DeepSpeed's or Gannet's: another name of `gannet checkpoint export`");
+  command->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
+  command->add_option("out", arguments->out, "a file, pytorch_model.bin or model.safetensors, or a folder to write into")
+      ->required();
+  command->add_option("-t,--tag", arguments->tag, "of this checkpoint; else what 'latest' names");
+  command->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+      ->capture_default_str();
+  command->add_flag("--safe_serialization", arguments->safe_serialization, "safetensors, into a folder");
+  command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen, "of a DeepSpeed checkpoint: without them");
+  command->callback([arguments] {
+    Arguments all = *arguments;
+    all.dtype = "fp32";
+    if (all.safe_serialization)
+      all.format = "safetensors";
+    else if (format_of(all.out).empty())
+      all.format = "pt";
+    export_weights(all);
+  });
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app) {
+  auto* command = app.add_subcommand("checkpoint", "Look into a folder of checkpoints");
+  command->require_subcommand(1);
+  auto arguments = std::make_shared<Arguments>();
+  auto add = [&](const char* name, const char* what, void (*run)(const Arguments&)) {
+    auto* added = command->add_subcommand(name, what);
+    added->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
+    added->callback([arguments, run] { run(*arguments); });
+    return added;
+  };
+  add("list", "Every checkpoint, newest first, and whether it is complete; exit code 3 where one is not", list);
+  add("verify", "Read every byte and compare it with its checksum; exit code 3 where one is not whole", verify)
+      ->add_option("tag", arguments->tag, "only this one");
+  auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
+  showing->add_option("tag", arguments->tag, "this one; else the newest");
+  showing->add_flag("--json", arguments->json, "everything, as one JSON document");
+  auto* exporting = add(
+      "export", "Write the weights, of a checkpoint of DeepSpeed's too: into one file, or a folder as Hugging Face lays it out",
+      export_weights);
+  exporting->add_option("out", arguments->out, "a file (.bin, .pt, .pth, .safetensors), or the folder to write into")->required();
+  exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
+  exporting->add_option("--format", arguments->format, "of a folder: safetensors (the default), or pt: pytorch_model.bin")
+      ->check(CLI::IsMember({"safetensors", "pt"}));
+  exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  exporting->add_option("--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+      ->capture_default_str();
+  add_import(*command);
+  add_zero_to_fp32(app);
+}
+
+}  // namespace gannet::cli

@@ -1,0 +1,151 @@
+// gannet config check | resolve | keys: read a config without running anything, and print what is known of it.
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+
+#include "cli/commands.h"
+#include "config/assignment.h"
+#include "config/document.h"
+#include "config/keys.h"
+#include "config/resolve.h"
+#include "doctor/config_check.h"
+
+namespace gannet::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  int64_t world_size = 0;  // 0: as the environment or the batch sizes say
+  std::vector<std::string> assignments;
+  bool as_json = false, no_plugins = false;
+  std::string section;
+  bool all_keys = false;
+};
+
+Dict overrides(const Options& options) {
+  Dict dict;
+  for (const std::string& assignment : options.assignments) config::assign(dict, assignment);
+  return dict;
+}
+
+ConfigCheckOptions check_options(const Options& options) {
+  return {.world_size = options.world_size, .with_plugins = !options.no_plugins, .overrides = overrides(options)};
+}
+
+void check(const Options& options) {
+  const ConfigCheck found = check_config(options.file, check_options(options));
+  if (found.mistakes.empty()) {
+    std::cout << options.file << ": ok";
+    if (found.world_size > 1) std::cout << " for " << found.world_size << " processes";
+    std::cout << '\n';
+  }
+  for (const auto& notice : found.notices) std::cout << "  " << notice << '\n';
+  std::cout.flush();
+  if (found.mistakes.empty()) return;
+  for (const Error& mistake : found.mistakes) std::cerr << "gannet: " << mistake.what() << '\n';
+  if (found.mistakes.size() > 1 || found.is_partial)
+    std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
+              << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
+              << (found.is_partial ? "; whether its values fit together is checked once the keys are right" : "") << '\n';
+  // Where nothing is wrong but a plugin, the file is not at fault.
+  const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
+                                      [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
+  throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
+}
+
+void print_json(const config::Resolved& resolved) {
+  std::cout << "{";
+  const char* separator = "\n";
+  for (const auto& line : resolved.effective) {
+    std::cout << separator << "  " << Value(line.path).to_json() << ": "
+              << Value(Dict{{"value", line.value}, {"origin", line.origin}}).to_json();
+    separator = ",\n";
+  }
+  std::cout << "\n}\n";
+}
+
+void resolve(const Options& options) {
+  auto document = config::Document::from_file(options.file);
+  if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
+  const int64_t world = world_size_of(check_options(options), *document);
+  const config::Resolved resolved = config::resolve(*document, world);
+  for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
+  if (options.as_json) return print_json(resolved);
+  std::cout << "# world size " << world << '\n';
+  std::vector<std::string> heads;
+  size_t width = 0;
+  for (const auto& line : resolved.effective) {
+    heads.push_back(line.path + " = " + line.value.to_json());
+    if (heads.back().size() <= 60) width = std::max(width, heads.back().size());
+  }
+  for (size_t i = 0; i < heads.size(); ++i)
+    std::cout << std::left << std::setw(static_cast<int>(width)) << heads[i] << "   # " << resolved.effective[i].origin << '\n';
+}
+
+void print_key(const config::Key& key) {
+  std::cout << key.path << "\n    " << to_string(key.type);
+  if (!key.range.empty()) std::cout << ' ' << key.range;
+  if (!key.is_section()) std::cout << ", default " << key.default_json;
+  std::cout << " [" << (key.replaced_by.empty() ? "" : "deprecated, ") << to_string(key.status) << "]  " << key.meaning;
+  if (!key.alias.empty()) std::cout << "; also named " << key.alias;
+  if (!key.replaced_by.empty())
+    std::cout << "; write " << key.replaced_by;
+  else if (key.status == config::Status::kNoEffect && !key.note.empty())
+    std::cout << " (" << key.note << ")";
+  std::cout << '\n';
+}
+
+void keys(const Options& options) {
+  std::string section = options.section;
+  std::replace(section.begin(), section.end(), '.', '/');
+  if (section.starts_with('/')) section.erase(0, 1);
+  if (!section.empty() && !config::find_key(section))
+    throw Error(ErrorCode::kArgument, "there is no key or section '" + options.section + "'",
+                "`gannet config keys --all` lists all keys");
+  if (!section.empty()) section = config::find_key(section)->path;
+  size_t left_out = 0;
+  for (const config::Key* key : config::all_keys()) {
+    if (!section.empty() && key->path != section && !key->path.starts_with(section + "/")) continue;
+    if (options.all_keys || config::is_read(key->status))
+      print_key(*key);
+    else
+      ++left_out;
+  }
+  if (left_out > 0) std::cout << "(" << left_out << " more keys are known to DeepSpeed and not active in Gannet: add --all)\n";
+}
+
+}  // namespace
+
+void add_config(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("config", "Check a ds_config.json, print its effective values, list the keys");
+  command->require_subcommand(1);
+
+  CLI::App* check_command = command->add_subcommand("check", "Check a config without running anything");
+  CLI::App* resolve_command = command->add_subcommand("resolve", "Print every effective value and where it comes from");
+  for (CLI::App* reader : {check_command, resolve_command}) {
+    reader->add_option("FILE", options->file, "the config")->required();
+    reader
+        ->add_option("--world-size", options->world_size,
+                     "number of processes (default: WORLD_SIZE, or what the batch sizes imply)")
+        ->type_name("N")
+        ->check(CLI::PositiveNumber);
+    reader->add_option("--set", options->assignments, "override a value of the file; may be given more than once")
+        ->type_name("PATH=VALUE")
+        ->allow_extra_args(false);
+  }
+  check_command->add_flag("--no-plugins", options->no_plugins, "leave the plugins alone: check the keys and their values only");
+  resolve_command->add_flag("--json", options->as_json, "as one JSON object");
+  check_command->callback([options] { check(*options); });
+  resolve_command->callback([options] { resolve(*options); });
+
+  CLI::App* keys_command = command->add_subcommand("keys", "List the keys: type, default, range, status, meaning");
+  keys_command->add_option("SECTION", options->section, "only this section or key");
+  keys_command->add_flag("--all", options->all_keys, "also the keys that Gannet does not act on");
+  keys_command->callback([options] { keys(*options); });
+}
+
+}  // namespace gannet::cli

@@ -1,0 +1,43 @@
+// The program `gannet`: starts ranks and prints its version by itself, without LibTorch, whose libraries take a fifth of a second
+// to load; `gannet run` takes signals from its first millisecond. Every other command is gannet-tools', in ../libexec/gannet.
+#include <gannet/error.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+
+#include "cli/app.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+
+namespace {
+
+int be_the_tools(char** argv) {
+  std::error_code code;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
+  const std::string tools = (self.parent_path().parent_path() / "libexec/gannet/gannet-tools").string();
+  ::execv(tools.c_str(), argv);
+  const gannet::Error error(gannet::ErrorCode::kUnavailable, "cannot start " + tools + ": " + std::strerror(errno),
+                            "`gannet` finds it beside itself: install or copy the folders bin, lib and libexec together");
+  std::cerr << "gannet: " << error.what() << '\n';
+  return error.exit_code();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "--version" && argc == 2) {
+    std::cout << GANNET_VERSION << std::endl;
+    return 0;
+  }
+  if (command != "run") return be_the_tools(argv);
+  CLI::App app("train LibTorch models from a ds_config.json", "gannet");
+  gannet::cli::add_run(app);
+  gannet::cli::use_our_help(app);
+  return gannet::cli::parse_and_run(app, argc, argv);
+}

@@ -1,0 +1,77 @@
+// gannet checkpoint import: a checkpoint that DeepSpeed wrote, or weights in files of PyTorch's or safetensors, as one of ours.
+#include <gannet/error.h>
+
+#include <iostream>
+#include <memory>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/commands.h"
+#include "convert/deepspeed.h"
+#include "convert/deepspeed_folder.h"
+#include "convert/import_weights.h"
+#include "files/io.h"
+#include "files/weight_files.h"
+
+namespace gannet::cli {
+namespace {
+
+struct Arguments {
+  std::string from, out;
+  std::vector<std::string> renames;
+  convert::DeepSpeedOptions options;
+};
+
+// "transformer.=" takes a prefix away, "=transformer." puts one in front of every name.
+std::pair<std::string, std::string> parse_rename(const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == text.npos)
+    throw Error(ErrorCode::kArgument, "--rename " + text + ": there is no '=' in it",
+                "write FROM=TO: names that begin with FROM then begin with TO");
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+// A file, or a folder as Hugging Face lays it out, holds weights alone.
+void import_weights(const Arguments& arguments) {
+  convert::WeightsImport options;
+  if (!arguments.options.tag.empty()) options.tag = arguments.options.tag;
+  for (const auto& rename : arguments.renames) options.renames.push_back(parse_rename(rename));
+  std::cout << convert::import_weights(arguments.from, arguments.out, options).to_string();
+}
+
+void import_checkpoint(const Arguments& arguments) {
+  const files::Kind kind = files::kind_of(arguments.from);
+  if (kind.exists && !kind.is_folder) return import_weights(arguments);
+  if (!convert::is_deepspeed_folder(arguments.from)) {
+    if (files::is_weights_folder(arguments.from)) return import_weights(arguments);
+    if (kind.is_folder && checkpoint::holds_checkpoints(arguments.from))
+      throw Error(ErrorCode::kArgument, arguments.from + " is a folder of Gannet's checkpoints already", "load it as it is");
+    if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // says why in a sentence
+  }
+  convert::DeepSpeedOptions options = arguments.options;
+  for (const auto& rename : arguments.renames) options.renames.push_back(parse_rename(rename));
+  std::cout << convert::import_deepspeed(arguments.from, arguments.out, options).to_string();
+}
+
+}  // namespace
+
+void add_import(CLI::App& checkpoint) {
+  auto arguments = std::make_shared<Arguments>();
+  auto* command = checkpoint.add_subcommand(
+      "import",
+      "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of weights in files of PyTorch's "
+      "or in safetensors");
+  command
+      ->add_option("from", arguments->from,
+                   "the folder given to DeepSpeed's save_checkpoint; or weights: a file with a state dict (.pt, .pth, .bin), a "
+                   "safetensors file, an index of shards, or a folder of them as Hugging Face lays it out")
+      ->required();
+  command->add_option("out", arguments->out, "the folder of checkpoints to write into")->required();
+  command->add_option("--tag", arguments->options.tag,
+                      "this one; else what its 'latest' names. Of a file's weights: what to name the checkpoint (weights)");
+  command->add_option("--rename", arguments->renames,
+                      "FROM=TO: names that begin with FROM begin with TO instead; may be given several times");
+  command->add_flag("--weights-only", arguments->options.weights_only, "without the optimizer's states");
+  command->callback([arguments] { import_checkpoint(*arguments); });
+}
+
+}  // namespace gannet::cli

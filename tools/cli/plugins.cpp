@@ -1,0 +1,151 @@
+// gannet plugins list [-v]: what the loader finds, and what it thinks of it. `info` is in plugin_info.cpp.
+#include <gannet/error.h>
+
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "config/parse.h"
+#include "doctor/child.h"
+#include "doctor/plugin_info.h"
+#include "plugin/plugin.h"
+
+namespace gannet::cli {
+namespace {
+
+using plugin::Candidate;
+using plugin::Plugin;
+using plugin::Registry;
+
+// What a file provides: a row each, as a request can reach it.
+struct Row {
+  std::string kind, name, device, version, hash;
+};
+
+std::vector<Row> promised(const Candidate& candidate) {
+  std::vector<Row> rows;
+  for (const auto& provided : candidate.provides) {
+    const auto kind_and_rest = split(provided, '/');
+    const auto name_and_device = split(kind_and_rest.size() > 1 ? kind_and_rest[1] : "", '@');
+    rows.push_back({kind_and_rest[0], name_and_device.empty() ? "" : name_and_device[0],
+                    name_and_device.size() > 1 ? name_and_device[1] : "", "", ""});
+  }
+  return rows;
+}
+
+// In the child: opening a file runs its code.
+std::string opened(Registry& registry, const Candidate& candidate) {
+  List rows;
+  try {
+    for (const Plugin* found : registry.open_file(candidate.file))
+      rows.push_back(Dict{{"kind", plugin::kind_name(found->kind())},
+                          {"name", found->name()},
+                          {"device", found->device()},
+                          {"version", found->version()},
+                          {"hash", found->hash}});
+  } catch (const Error& error) {
+    return Value(Dict{{"error", error.message()}}).to_json();
+  }
+  return Value(Dict{{"rows", std::move(rows)}}).to_json();
+}
+
+// Rows, or the reason why the file has none.
+std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience, std::vector<Row>& rows) {
+  const Answer answer = ask_child([&] { return opened(registry, candidate); }, patience);
+  if (!answer.failure.empty()) return "was opened: " + answer.failure;
+  const Value said = config::parse_value(answer.text);
+  if (const Value* error = said.as_dict().find("error")) return error->as_string();
+  for (const Value& row : said.at("rows").as_list())
+    rows.push_back({row.at("kind").as_string(), row.at("name").as_string(), row.at("device").as_string(),
+                    row.at("version").as_string(), row.at("hash").as_string()});
+  return "";
+}
+
+// One line for each row; a later file that provides the same is shadowed.
+class Listing {
+ public:
+  explicit Listing(bool verbose)
+      : verbose_(verbose),
+        table_(verbose ? Cells{"kind", "name", "device", "version", "tier", "hash", "file"}
+                       : Cells{"kind", "name", "device", "tier", "file"}) {}
+
+  void add(const Candidate& candidate, const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      const std::string what = row.kind + "/" + lower(row.name) + "@" + or_any(row.device);
+      const auto [first, is_first] = first_.emplace(what, &candidate);
+      std::string file = printable(candidate.file);
+      if (!is_first) file += "  (not used: one above provides the same)";
+      if (!is_first && candidate.is_own && !first->second->is_own)
+        shadowed_.push_back(what + " of " + printable(first->second->file) + " stands before Gannet's own, " +
+                            printable(candidate.file));
+      table_.add(verbose_ ? Cells{row.kind, row.name, or_any(row.device), row.version, tier_name(candidate.tier), row.hash, file}
+                          : Cells{row.kind, row.name, or_any(row.device), tier_name(candidate.tier), file});
+    }
+  }
+  void print() const {
+    std::cout << table_.to_string();
+    for (const auto& line : shadowed_) std::cout << "note: " << line << '\n';
+  }
+
+ private:
+  using Cells = std::vector<std::string>;
+
+  bool verbose_;
+  Table table_;
+  std::map<std::string, const Candidate*> first_;
+  std::vector<std::string> shadowed_;
+};
+
+void list(bool verbose, std::chrono::seconds patience) {
+  Registry registry({});
+  Listing listing(verbose);
+  std::vector<std::pair<std::string, std::string>> rejected;
+  for (const auto& candidate : registry.candidates()) {
+    std::vector<Row> rows = verbose ? std::vector<Row>() : promised(candidate);
+    std::string reason = candidate.rejected;
+    if (reason.empty() && verbose) reason = look_inside(registry, candidate, patience, rows);
+    if (reason.empty())
+      listing.add(candidate, rows);
+    else
+      rejected.emplace_back(printable(candidate.file), reason + (candidate.remedy.empty() ? "" : "; " + candidate.remedy));
+  }
+  listing.print();
+  if (!verbose) {
+    if (!rejected.empty()) std::cout << rejected.size() << " file(s) rejected: `gannet plugins list -v` says why\n";
+    return;
+  }
+  std::cout << "\nthis host's fingerprint, which pinned plugins must match: " << plugin::host_fingerprint()
+            << "\n\nsearched, in this order:\n";
+  for (const auto& place : registry.searched()) std::cout << "  " << printable(place) << '\n';
+  std::cout << "\nrejected:" << (rejected.empty() ? " none" : "") << '\n';
+  for (const auto& [file, reason] : rejected) std::cout << "  " << file << "\n    " << reason << '\n';
+}
+
+}  // namespace
+
+void add_plugins(CLI::App& app) {
+  auto* plugins = app.add_subcommand("plugins", "What the plugin loader finds");
+  plugins->require_subcommand(1);
+
+  auto* listing = plugins->add_subcommand("list", "Every plugin found, in search order");
+  auto verbose = std::make_shared<bool>(false);
+  listing->add_flag("-v,--verbose", *verbose, "open each: versions and hashes; also the places searched and the files rejected");
+  auto patience = std::make_shared<int>(10);
+  listing->add_option("--timeout", *patience, "seconds that opening a file may take, in a process of its own (10)")
+      ->check(CLI::Range(1, 3600))
+      ->type_name("SECONDS");
+  listing->callback([verbose, patience] { list(*verbose, std::chrono::seconds(*patience)); });
+
+  auto* information = plugins->add_subcommand("info", "A plugin's documentation, parameters and capabilities");
+  auto name = std::make_shared<std::string>();
+  information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
+      ->required();
+  information->callback([name] { print_plugin_info(*name); });
+}
+
+}  // namespace gannet::cli

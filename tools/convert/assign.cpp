@@ -1,0 +1,81 @@
+#include "convert/assign.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace gannet::convert {
+namespace {
+
+constexpr size_t kMostStates = 1'000'000;  // beyond them the question counts as undecided
+constexpr int kLeftOver = -1;
+
+using Places = std::vector<int64_t>;  // [group] how far it is filled
+
+struct State {
+  std::vector<int> choices;  // groups that the candidate at hand can go to, and kLeftOver
+  int ways = 0;              // to fill all groups from here on: 0, 1, or 2 for more
+};
+using Layer = std::map<Places, State>;  // what the candidates before one can have filled
+
+Places after(Places places, int group, int64_t size) {
+  if (group != kLeftOver) places[static_cast<size_t>(group)] += size;
+  return places;
+}
+
+// [candidate], and one behind the last. Empty where there are more than kMostStates. Layer by layer, not by recursion: a file can
+// have more candidates than a stack has room for calls.
+std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& ends,
+                             const std::function<bool(size_t, int64_t, size_t)>& fits) {
+  int64_t left = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const int64_t wanted = std::accumulate(ends.begin(), ends.end(), int64_t{0});
+  size_t count = 0;
+  std::vector<Layer> layers(sizes.size() + 1);
+  if (wanted <= left) layers[0][Places(ends.size(), 0)];
+  for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
+    const int64_t size = sizes[candidate];
+    left -= size;
+    for (auto& [places, state] : layers[candidate]) {
+      const int64_t missing = wanted - std::accumulate(places.begin(), places.end(), int64_t{0});
+      // Only what those behind this candidate can still fill.
+      for (size_t g = 0; g < ends.size() && missing - size <= left; ++g)
+        if (size <= ends[g] - places[g] && fits(g, places[g], candidate)) state.choices.push_back(static_cast<int>(g));
+      if (missing <= left) state.choices.push_back(kLeftOver);
+      for (const int group : state.choices) layers[candidate + 1][after(places, group, size)];
+    }
+    count += layers[candidate].size();
+    if (count > kMostStates) return {};
+  }
+  return layers;
+}
+
+}  // namespace
+
+Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
+                  const std::function<bool(size_t, int64_t, size_t)>& fits) {
+  std::vector<Layer> layers = layers_of(sizes, ends, fits);
+  if (layers.empty()) return {{}, true};
+  for (auto& [places, state] : layers.back()) state.ways = places == ends;
+  for (size_t candidate = sizes.size(); candidate-- > 0;)
+    for (auto& [places, state] : layers[candidate])
+      for (const int group : state.choices)
+        state.ways = std::min(2, state.ways + layers[candidate + 1].at(after(places, group, sizes[candidate])).ways);
+
+  Places places(ends.size(), 0);
+  const auto start = layers[0].find(places);
+  if (start == layers[0].end() || start->second.ways == 0) return {{}, false};
+  if (start->second.ways > 1) return {{}, true};
+  std::vector<int> groups;
+  for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
+    for (const int group : layers[candidate].at(places).choices) {
+      Places then = after(places, group, sizes[candidate]);
+      if (layers[candidate + 1].at(then).ways == 0) continue;
+      groups.push_back(group);
+      places = std::move(then);
+      break;
+    }
+  }
+  return {groups, false};
+}
+
+}  // namespace gannet::convert

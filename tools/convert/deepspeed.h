@@ -1,0 +1,34 @@
+// Imports a checkpoint that DeepSpeed 0.19.6 wrote (ZeRO stages 0 to 3) as one of ours, which any stage, world and tier loads.
+//
+//   const DeepSpeedReceipt receipt = import_deepspeed("run", "imported", {});     // run/latest names the tag
+//   std::cout << receipt.to_string();                                             // what was taken, and what was not
+//
+// Tensors are read while the checkpoint is written, block by block: what is held in memory is the files' pickles.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gannet::convert {
+
+struct DeepSpeedOptions {
+  std::string tag;                                           // "": what `latest` names
+  std::vector<std::pair<std::string, std::string>> renames;  // a name that begins with the first begins with the second
+  bool weights_only = false;                                 // no optimizer states
+};
+
+struct DeepSpeedReceipt {
+  std::string source, path;  // <dir>/<tag>; the checkpoint that was written
+  uint64_t bytes = 0;
+  std::vector<std::string> taken;
+  std::vector<std::string> not_taken;  // each with its reason
+  std::string to_string() const;
+};
+
+// Throws what open_deepspeed and sort_out do (deepspeed_folder.h, deepspeed_state.h), and checkpoint::Saver's errors. Nothing is
+// left behind in `out` then.
+DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options);
+
+}  // namespace gannet::convert

@@ -1,0 +1,257 @@
+#include "convert/deepspeed_document.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "checkpoint/numbers.h"
+#include "convert/inert.h"
+
+namespace gannet::convert {
+namespace {
+
+// What DeepSpeed itself puts beside client_state's keys.
+const std::set<std::string> kEngineKeys = {"module",
+                                           "buffer_names",
+                                           "optimizer",
+                                           "param_shapes",
+                                           "frozen_param_shapes",
+                                           "shared_params",
+                                           "frozen_param_fragments",
+                                           "lr_scheduler",
+                                           "data_sampler",
+                                           "random_ltd",
+                                           "sparse_tensor_module_names",
+                                           "skipped_steps",
+                                           "global_steps",
+                                           "global_samples",
+                                           "dp_world_size",
+                                           "mp_world_size",
+                                           "checkpoint_parallel_dimensions",
+                                           "ds_config",
+                                           "ds_version",
+                                           "universal_checkpoint_info",
+                                           "num_experts",
+                                           "ds_autoep_layers"};
+
+std::string number_text(double number) { return Value(number).to_json(); }
+
+std::string place_of(const Node& node) { return node.file()->path() + ": " + node.where(); }
+
+int64_t counter(const Node& model, const char* key) {
+  const auto found = model.find(key);
+  return found ? checkpoint::checked_count(found->integer(), place_of(*found)) : 0;
+}
+
+// A value of the config that the run had, as the file keeps it.
+std::optional<Node> of_config(const Node& model, std::initializer_list<const char*> path) {
+  auto at = model.find("ds_config");
+  for (const char* key : path) at = at && at->has_entries() ? at->find(key) : std::nullopt;
+  return at;
+}
+
+// What the run trained in: the file's config says it; else the parameters' own dtype.
+std::string precision_of(const Node& model) {
+  for (const char* section : {"fp16", "bf16", "bfloat16"})
+    if (const auto enabled = of_config(model, {section, "enabled"});
+        enabled && enabled->is(Object::Kind::kBool) && enabled->boolean())
+      return section == std::string("fp16") ? "fp16" : "bf16";
+  if (model.find("ds_config")) return "fp32";
+  for (const auto& [name, node] : model.at("module").entries())
+    if (node.is_tensor() && c10::isFloatingType(node.tensor().dtype))
+      return node.tensor().dtype == c10::kHalf ? "fp16" : node.tensor().dtype == c10::kBFloat16 ? "bf16" : "fp32";
+  return "fp32";
+}
+
+Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  const std::string precision = precision_of(model);
+  const bool is_fp16 = precision == "fp16";
+  double scale = 1;
+  int64_t iteration = 0, last_overflow = -1, hysteresis = 1;
+  if (!state.scaler.empty()) {
+    const Node& scaler = state.scaler[0];
+    const auto count = [&](const char* key, int64_t& into, int64_t least) {
+      const auto found = scaler.find(key);
+      if (found) into = checkpoint::checked_count(found->integer(), place_of(*found), least);
+      return found.has_value();
+    };
+    scale = checkpoint::checked_loss_scale(scaler.at("cur_scale").number(), place_of(scaler.at("cur_scale")));
+    count("cur_iter", iteration, 0);
+    count("last_overflow_iter", last_overflow, -1);
+    if (!count("cur_hysteresis", hysteresis, 0) && is_fp16) {
+      const auto given = of_config(model, {"fp16", "hysteresis"});
+      hysteresis = given ? checkpoint::checked_count(given->integer(), place_of(*given)) : 2;
+      if (scaler.find("last_overflow_iter"))
+        receipt.not_taken.push_back(
+            "overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " +
+            std::to_string(hysteresis));
+    }
+    if (is_fp16)
+      receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) +
+                              ", last overflow " + std::to_string(last_overflow));
+  }
+  if (!is_fp16) receipt.not_taken.push_back("a loss scale: the run was in " + precision + "; in fp16 it begins at the config's");
+  return Dict{{"precision", precision},
+              {"scale", scale},
+              {"iteration", iteration},
+              {"last_overflow_iteration", last_overflow},
+              {"hysteresis_left", hysteresis}};
+}
+
+// Every step that was not skipped moved the schedule and the optimizer.
+int64_t steps_taken(const Node& model) {
+  const int64_t steps = counter(model, "global_steps"), skipped = counter(model, "skipped_steps");
+  return checkpoint::checked_count(steps - skipped, place_of(model) + "global_steps less skipped_steps");
+}
+
+// DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
+int64_t position_of(const Node& model, DeepSpeedReceipt& receipt) {
+  const auto scheduler = model.find("lr_scheduler");
+  if (!scheduler) return 0;
+  std::optional<int64_t> position;
+  if (scheduler->has_entries()) {
+    if (const auto last = scheduler->find("last_batch_iteration"))
+      position = checkpoint::checked_count(last->integer(), place_of(*last), -1) + 1;
+    else if (const auto epoch = scheduler->find("last_epoch"))
+      position = checkpoint::checked_count(epoch->integer(), place_of(*epoch));
+  }
+  if (position) {
+    receipt.taken.push_back("the schedule's position, " + std::to_string(*position) + "; its parameters are the config's");
+    return *position;
+  }
+  const int64_t steps = steps_taken(model);
+  receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " +
+                              std::to_string(steps) + " steps taken");
+  return steps;
+}
+
+List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  List groups;
+  std::set<std::string> left;
+  std::string rates;
+  for (const Node& group : state.groups) {
+    Dict hyper;
+    std::string name = "group " + std::to_string(groups.size());
+    for (const auto& [key, value] : group.entries()) {
+      if (key == "params" || key == "step" || value.is_none()) continue;
+      const auto is_number = [](const Node& node) {
+        return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1);
+      };
+      const auto number_of = [&](const Node& node) {
+        return checkpoint::checked_hyperparameter(key, node.number(), place_of(node));
+      };
+      if (is_number(value)) {
+        hyper[key] = number_of(value);
+      } else if (value.is_sequence()) {
+        const auto items = value.items();
+        for (size_t i = 0; i < items.size(); ++i)
+          if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = number_of(items[i]);
+      } else if (key == "name" && value.is(Object::Kind::kString)) {
+        name = value.text();
+      } else {
+        left.insert(key);
+      }
+    }
+    if (const Value* lr = hyper.find("lr")) rates += (rates.empty() ? "" : ", ") + lr->to_json();
+    groups.push_back(Dict{{"name", name}, {"hyper", std::move(hyper)}});
+  }
+  if (!groups.empty())
+    receipt.taken.push_back("hyperparameters of " + std::to_string(groups.size()) + (groups.size() == 1 ? " group" : " groups") +
+                            (rates.empty() ? "" : ", lr " + rates));
+  if (!left.empty())
+    receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") +
+                                " of the optimizer's groups: not a number; the config says it");
+  return groups;
+}
+
+int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+  if (state.steps.empty()) return steps_taken(model);
+  const double last = *state.steps.rbegin();
+  receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
+  // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
+  const double first =
+      *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
+  if (first != last)
+    receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " +
+                                std::to_string(static_cast<int64_t>(last)) + "): there is one for all here");
+  return static_cast<int64_t>(last);
+}
+
+Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
+  Dict document;
+  std::vector<std::string> names;
+  Amount amount;
+  for (const auto& [key, value] : model.entries()) {
+    if (kEngineKeys.count(key)) continue;
+    if (value.is_tensor()) {
+      const StoredTensor& tensor = value.tensor();
+      const Pieces pieces = whole(value);
+      amount.add(pieces);
+      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), stored(pieces, tensor.dtype)});
+      client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));
+      names.push_back(key);
+      continue;
+    }
+    std::string fault;
+    if (auto converted = inert(value, fault)) {
+      document[key] = std::move(*converted);
+      names.push_back(key);
+    } else {
+      receipt.not_taken.push_back("'" + key + "' of client_state: " + fault);
+    }
+  }
+  amount.check();
+  if (!names.empty()) receipt.taken.push_back("client_state: " + join(names, ", "));
+  return document;
+}
+
+}  // namespace
+
+Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
+                 std::vector<checkpoint::Slice>& client) {
+  const Node& model = folder.models[0];
+  const int64_t steps = counter(model, "global_steps");
+  steps_taken(model);  // no more were skipped than there were
+  receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
+                          " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
+  const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
+  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt)
+                                         ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30)
+                                         : 1;
+  if (steps > checkpoint::kMostCount / accumulation_steps)
+    checkpoint::checked_count(INT64_MAX, place_of(model) + "global_steps times gradient_accumulation_steps");
+  Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
+  if (const auto version = model.find("ds_version"); version && version->is(Object::Kind::kString))
+    imported["version"] = version->text();
+  std::string fault;
+  if (const auto config = model.find("ds_config"))
+    if (auto value = inert(*config, fault)) imported["ds_config"] = std::move(*value);
+  const int64_t applied = applied_steps(model, state, receipt);
+  Dict document{
+      {"global_steps", steps},
+      {"applied_steps", applied},
+      {"skipped_steps", counter(model, "skipped_steps")},
+      {"consecutive_skips", 0},
+      {"micro_steps", steps * accumulation_steps},
+      {"global_samples", counter(model, "global_samples")},
+      {"accumulation_steps", accumulation_steps},
+      {"loss_scaler", scaler_of(model, state, receipt)},
+      {"schedule_position", position_of(model, receipt)},
+      {"groups", groups_of(state, receipt)},
+      {"frozen_excluded", state.frozen_excluded},
+      {"config", Dict()},
+      {"imported", std::move(imported)},
+      {"client_state", client_state(model, receipt, client)},
+  };
+  for (const char* key : {"data_sampler", "random_ltd"})
+    if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty()))
+      receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
+  receipt.not_taken.push_back("random numbers and the loader's place: DeepSpeed does not save them");
+  receipt.not_taken.push_back(
+      "micro-steps and gradients between two steps: DeepSpeed does not save them; it goes on at the beginning of a step");
+  return document;
+}
+
+}  // namespace gannet::convert

@@ -1,0 +1,16 @@
+// The numbers of a DeepSpeed checkpoint as the document of ours: counters, schedule, loss scale, hyperparameters, client_state.
+#pragma once
+
+#include <gannet/value.h>
+
+#include "checkpoint/checkpoint.h"
+#include "convert/deepspeed.h"
+#include "convert/deepspeed_state.h"
+
+namespace gannet::convert {
+
+// What it took and what it left is written into the receipt. `client`: the tensors of client_state, by name.
+Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
+                 std::vector<checkpoint::Slice>& client);
+
+}  // namespace gannet::convert

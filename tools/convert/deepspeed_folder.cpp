@@ -1,0 +1,242 @@
+#include "convert/deepspeed_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+
+#include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "files/bytes.h"
+#include "files/io.h"
+
+namespace gannet::convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::regex kModelFile(R"(mp_rank_(\d+)_model_states\.pt)");
+const std::regex kShardedModelFile(R"(zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt)");
+const std::regex kOptimizerFile(R"((bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_?optim_states\.pt)");
+const std::regex kLayerFile(R"(layer_\d+-.*model_states\.pt)");
+const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_rank_.*)");
+
+bool is_there(const fs::path& path) { return files::kind_of(path.string()).exists; }
+bool is_folder(const fs::path& path) { return files::kind_of(path.string()).is_folder; }
+
+std::vector<std::string> files::names_in(const fs::path& folder) { return files::names_in(folder.string()); }
+
+bool holds_files(const fs::path& folder) {
+  if (!is_folder(folder)) return false;
+  const auto names = files::names_in(folder);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) ||
+           std::regex_match(name, kOptimizerFile) || std::regex_match(name, kLayerFile);
+  });
+}
+
+// "" where there is none. A FIFO would be waited for, a device has no end: only a small regular file is read.
+std::string latest(const fs::path& dir) {
+  const fs::path path = dir / "latest";
+  if (!is_there(path)) return "";
+  std::string tag = files::read_file(path.string(), checkpoint::kMaxLatestBytes);
+  while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) tag.pop_back();
+  return tag;
+}
+
+std::vector<std::string> tags_in(const fs::path& dir) {
+  std::vector<std::string> tags;
+  for (const auto& name : files::names_in(dir)) {
+    try {
+      if (holds_files(dir / name)) tags.push_back(name);
+    } catch (const Error&) {  // a folder that this user may not read
+    }
+  }
+  return tags;
+}
+
+// The folder of the tag. What names no tag is not guessed at: a folder without `latest` may be the rest of a save that never
+// ended.
+fs::path choose(const fs::path& dir, const std::string& asked) {
+  if (!is_folder(dir))
+    throw Error(ErrorCode::kNotFound, "there is no folder " + dir.string(),
+                "name the folder given to DeepSpeed's save_checkpoint");
+  const std::string tag = asked.empty() ? latest(dir) : asked;
+  if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
+    throw Error(ErrorCode::kArgument,
+                dir.string() + ": " + shown(tag) + (asked.empty() ? " in its 'latest'" : "") + " is not a tag: it " + fault);
+  if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
+  if (tag.empty() && holds_files(dir)) return dir;
+  const auto tags = tags_in(dir);
+  const std::string there = tags.empty() ? "" : "; there are: " + join(tags, ", ");
+  if (!tag.empty())
+    throw Error(ErrorCode::kNotFound,
+                dir.string() +
+                    (asked.empty() ? ": its 'latest' names '" + tag + "', which" : " has no checkpoint '" + tag + "': it") +
+                    " is missing or has none of DeepSpeed's files" + there,
+                tags.empty() ? "was the save interrupted, or the folder copied in part?" : "choose one with --tag");
+  if (is_there(dir / "latest_universal"))
+    throw Error(ErrorCode::kUnsupported, dir.string() + " holds a universal checkpoint only",
+                "import the folder that ds_to_universal.py was given");
+  throw Error(
+      ErrorCode::kNotFound,
+      dir.string() + " has no 'latest'" +
+          (tags.empty() ? " and no DeepSpeed checkpoint in it" : ", which is written last: the save may not have ended" + there),
+      tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint"
+                   : "if it is whole, choose it with --tag " + tags.back());
+}
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& next) {
+  throw Error(ErrorCode::kUnsupported, path.string() + ": " + what, next);
+}
+
+// Files by rank, in order; a gap is told as the file that is missing.
+using ByRank = std::map<int64_t, std::string>;
+
+struct Files {
+  std::string model;             // whole, of stages 0 to 2
+  ByRank models, optimizers[2];  // [1]: with the prefix bf16_
+};
+
+Files sort_out(const fs::path& path, bool weights_only) {
+  Files files;
+  const char* kWhole = "let DeepSpeed write it from one pipeline stage without model parallelism";
+  if (is_folder(path / "zero") && !files::names_in(path / "zero").empty())
+    refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
+  if (!weights_only && is_folder(path / "offloaded_tensors"))
+    refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
+           "save with offload_optimizer on the cpu, or import with --weights-only");
+  std::smatch match;
+  for (const std::string& name : files::names_in(path)) {
+    if (std::regex_match(name, kExpertFile)) refuse(path, "a mixture of experts (" + name + ")", "experts are not imported");
+    if (std::regex_match(name, kLayerFile)) refuse(path, "a pipeline's layers in files of their own (" + name + ")", kWhole);
+    const bool is_optimizer = std::regex_match(name, match, kOptimizerFile);
+    const bool is_bf16 = is_optimizer && match[1].matched;
+    const bool is_sharded_model = !is_optimizer && std::regex_match(name, match, kShardedModelFile);
+    if (!is_optimizer && !is_sharded_model && !std::regex_match(name, match, kModelFile)) continue;
+    const std::string model_rank = match[match.size() - 1];
+    if (model_rank.find_first_not_of('0') != model_rank.npos) refuse(path, "tensor parallelism (" + name + ")", kWhole);
+    if (!is_optimizer && !is_sharded_model) {
+      files.model = name;
+      continue;
+    }
+    const std::string rank = match[is_optimizer ? 2 : 1];
+    if (rank.size() > 6) throw Error(ErrorCode::kCorrupt, (path / name).string() + ": no such rank");
+    auto& places = is_optimizer ? files.optimizers[is_bf16] : files.models;
+    if (!places.emplace(std::stoll(rank), name).second)
+      throw Error(ErrorCode::kMismatch,
+                  path.string() + ": two files of rank " + rank + ", " + places[std::stoll(rank)] + " and " + name,
+                  "remove the one that is left from another run");
+  }
+  return files;
+}
+
+std::vector<Node> open_all(const fs::path& path, const ByRank& files) {
+  std::vector<Node> nodes;
+  for (const auto& [rank, name] : files) {
+    if (rank != static_cast<int64_t>(nodes.size())) {
+      std::string missing = name;
+      missing.replace(missing.find("pp_rank_"), 8 + std::to_string(rank).size(), "pp_rank_" + std::to_string(nodes.size()));
+      throw Error(ErrorCode::kNotFound,
+                  path.string() + ": " + missing + " is missing, the file of rank " + std::to_string(nodes.size()),
+                  "copy every rank's files into one folder");
+    }
+    nodes.emplace_back(std::make_shared<PtFile>(PtFile::open((path / name).string())));
+  }
+  return nodes;
+}
+
+// As many files as the save had ranks.
+void check_count(const fs::path& path, const std::vector<Node>& nodes, int64_t expected, const std::string& says,
+                 const char* kind) {
+  const auto found = static_cast<int64_t>(nodes.size());
+  if (found == expected) return;
+  const std::string counted = path.string() + ": " + says + " is " + std::to_string(expected) + ", and there are " + kind +
+                              " files of " + std::to_string(found) + (found == 1 ? " rank" : " ranks");
+  if (found < expected)
+    throw Error(
+        ErrorCode::kNotFound,
+        counted + ": those of rank " + std::to_string(found) + (expected - found > 1 ? " and later" : "") + " are missing",
+        "copy every rank's files into one folder");
+  throw Error(ErrorCode::kMismatch, counted, "remove the files that are left from a run with more ranks");
+}
+
+int64_t partition_count(const Node& optimizer) {
+  const Node count = optimizer.at("optimizer_state_dict").at("partition_count");
+  if (!count.is_sequence()) return count.integer();
+  const auto counts = count.items();
+  if (counts.empty()) count.refuse("a list of a count for each group");
+  for (const Node& one : counts)
+    if (one.integer() != counts[0].integer())
+      throw Error(ErrorCode::kUnsupported,
+                  optimizer.file()->path() + ": " + one.where() + " is " + std::to_string(one.integer()) + ", of another group " +
+                      std::to_string(counts[0].integer()),
+                  "groups of parameters on different ranks (experts) are not imported");
+  return counts[0].integer();
+}
+
+}  // namespace
+
+bool is_deepspeed_folder(const std::string& dir) {
+  if (!is_folder(dir)) return false;
+  if (holds_files(dir)) return true;
+  const std::string tag = latest(dir);
+  return !checkpoint::tag_fault(tag).empty() ? !tags_in(dir).empty() : holds_files(fs::path(dir) / tag);
+}
+
+DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only) {
+  const fs::path path = choose(dir, tag);
+  const Files files = sort_out(path, weights_only);
+  if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
+    throw Error(ErrorCode::kMismatch,
+                path.string() + ": optimizer files of a bf16 run (" + files.optimizers[1].begin()->second + ") and of another (" +
+                    files.optimizers[0].begin()->second + ")",
+                "remove those that are left from the other run");
+  if (!files.model.empty() && !files.models.empty())
+    throw Error(ErrorCode::kMismatch,
+                path.string() + ": the model of stage 3 (" + files.models.begin()->second + ") and of another stage (" +
+                    files.model + ")",
+                "remove the files that are left from the other run");
+  DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}};
+  folder.models = open_all(path, files.model.empty() ? files.models : ByRank{{0, files.model}});
+  if (folder.models.empty())
+    throw Error(ErrorCode::kNotFound,
+                path.string() +
+                    ": there is no file of the model (mp_rank_00_model_states.pt, or zero_pp_rank_0_mp_rank_00_model_states.pt "
+                    "at stage 3)",
+                "copy every rank's files into one folder");
+  folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
+
+  const Node& model = folder.models[0];
+  if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
+    for (const auto& [name, degree] : dimensions->entries())
+      if (degree.integer() > 1)
+        refuse(path, name + " is " + std::to_string(degree.integer()),
+               "let DeepSpeed write it without pipeline and tensor parallelism");
+  if (model.find("num_experts") && !model.at("num_experts").items().empty())
+    refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
+  if (!model.find("module"))
+    throw Error(ErrorCode::kCorrupt, model.file()->path() + ": there is no 'module' in it",
+                "was it written by DeepSpeed's save_checkpoint?");
+  const bool has_shapes = model.find("param_shapes").has_value();
+  if (has_shapes && folder.optimizers.empty())
+    throw Error(ErrorCode::kNotFound,
+                path.string() + ": the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing",
+                "copy every rank's files into one folder");
+  if (!folder.optimizers.empty()) {
+    check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
+    for (const Node& one : folder.optimizers)
+      if (partition_count(one) != partition_count(folder.optimizers[0]))
+        throw Error(ErrorCode::kMismatch,
+                    one.file()->path() + ": partition_count is " + std::to_string(partition_count(one)) + ", rank 0's " +
+                        std::to_string(partition_count(folder.optimizers[0])),
+                    "are the files of one save?");
+    if (const auto ranks = model.find("dp_world_size"))
+      check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");
+    if (files.model.empty())
+      check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
+  }
+  return folder;
+}
+
+}  // namespace gannet::convert

@@ -1,0 +1,32 @@
+// The files of a DeepSpeed checkpoint: which there are, whether they belong together, and what is not imported.
+//
+//   <dir>/latest                                                     the tag
+//   <dir>/<tag>/mp_rank_00_model_states.pt                           stages 0 to 2
+//   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, each rank's
+//   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, each rank's
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "files/node.h"
+
+namespace gannet::convert {
+
+struct DeepSpeedFolder {
+  std::string path;  // <dir>/<tag>
+  std::string tag;
+  std::vector<Node> models;      // one; at stage 3 one of each rank
+  std::vector<Node> optimizers;  // by rank; none at stage 0
+};
+
+// Whether there are files of these names in it, or in the folder that its `latest` names.
+bool is_deepspeed_folder(const std::string& dir);
+
+// Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is
+// missing, Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for
+// pipelines, experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
+// `weights_only`: states on a drive are then no matter.
+DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
+
+}  // namespace gannet::convert

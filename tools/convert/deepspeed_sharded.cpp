@@ -1,0 +1,192 @@
+// ZeRO's stages 1 to 3: flat buffers that the ranks share, cut back into parameters.
+//
+// Stages 1 and 2, and BF16_Optimizer: a group's parameters end to end in the order of param_shapes, padded, in `ranks` equal
+// parts: element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it.
+// Stage 3: of each parameter every rank has ceil(numel / ranks) elements, end to end over all sub-groups; the last ones are
+// padding.
+#include <algorithm>
+
+#include "convert/deepspeed_state.h"
+
+namespace gannet::convert {
+namespace {
+
+struct Shape {
+  std::string name;
+  std::vector<int64_t> sizes;
+  int64_t numel;
+};
+
+std::vector<Shape> shapes_of(const Node& group) {
+  std::vector<Shape> shapes;
+  for (const auto& [name, node] : group.entries()) {
+    const std::vector<int64_t> sizes = node.shape();
+    shapes.push_back({name, sizes, numel_of(node, sizes)});
+  }
+  return shapes;
+}
+
+[[noreturn]] void differ(const Node& place, const std::string& what) {
+  throw Error(ErrorCode::kMismatch, place.file()->path() + ": " + what, "are the files of one save, and whole?");
+}
+
+// One flat buffer of every rank with its states: the same elements under each name.
+struct Flat {
+  Concatenated masters;
+  std::map<std::string, Concatenated> states;
+  c10::ScalarType dtype = c10::kFloat;
+
+  // `numel`: of the buffer with what padding the states have.
+  void add(const Node& master, const std::map<std::string, Node>& tensors, const std::set<std::string>& names, int64_t numel) {
+    dtype = master_dtype(floating(master).dtype);
+    masters.add(master);
+    for (const auto& name : names) {
+      const auto found = tensors.find(name);
+      if (found == tensors.end())
+        states[name].add_zeros(numel);
+      else
+        states[name].add(found->second);
+    }
+  }
+};
+
+// What DeepSpeed itself noted of where each parameter lies in a rank's partition.
+void check_places(const Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
+  const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
+  if (!mappings) return;
+  const auto groups = mappings->items();
+  if (group >= groups.size()) differ(*mappings, "param_slice_mappings has " + std::to_string(groups.size()) + " groups");
+  int64_t at = 0;
+  for (const Shape& shape : shapes) {
+    const int64_t from = std::max(at, rank * part), to = std::min(at + shape.numel, (rank + 1) * part);
+    const auto noted = groups[group].find(shape.name);
+    const int64_t numel = noted ? noted->at("numel").integer() : 0;
+    if (numel != std::max<int64_t>(to - from, 0) || (numel > 0 && noted->at("start").integer() != from - rank * part))
+      differ(groups[group], "param_slice_mappings places " + shape.name + " otherwise than the order of param_shapes does");
+    at += shape.numel;
+  }
+}
+
+void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
+  const Node all_shapes = folder.models[0].at("param_shapes");
+  const auto shape_groups = all_shapes.items();
+  const auto ranks = static_cast<int64_t>(folder.optimizers.size()), alignment = 2 * ranks;
+  std::vector<std::vector<Node>> partitions;  // [rank][group]
+  std::vector<OptimizerStates> optimizers;
+  for (const Node& optimizer : folder.optimizers) {
+    const Node saved = optimizer.at("optimizer_state_dict");
+    const Node groups = saved.at("single_partition_of_fp32_groups");
+    partitions.push_back(groups.items());
+    if (partitions.back().size() != shape_groups.size())
+      differ(groups, "it has partitions of " + std::to_string(partitions.back().size()) + " groups, and param_shapes has " +
+                         std::to_string(shape_groups.size()) + " groups");
+    optimizers.push_back(weights_only ? OptimizerStates() : OptimizerStates(saved.at("base_optimizer_state")));
+  }
+  state.groups = optimizers[0].groups();
+
+  for (size_t g = 0; g < shape_groups.size(); ++g) {
+    const std::vector<Shape> shapes = shapes_of(shape_groups[g]);
+    std::vector<std::map<std::string, Node>> tensors(ranks);
+    std::set<std::string> names;
+    for (int64_t r = 0; r < ranks && !weights_only; ++r) {
+      const auto indices = optimizers[r].indices(g);
+      if (indices.size() != 1)
+        differ(optimizers[r].groups()[g],
+               "a group of " + std::to_string(indices.size()) + " tensors, where ZeRO has one flat buffer");
+      const int64_t numel = partitions[r][g].tensor().numel();
+      tensors[r] = optimizers[r].tensors(indices[0], numel, r + 1 == ranks ? numel + alignment - 1 : numel, state.steps);
+      for (const auto& [name, tensor] : tensors[r]) names.insert(name);
+    }
+    Flat flat;
+    const int64_t part = partitions[0][g].tensor().numel();
+    for (int64_t r = 0; r < ranks; ++r) {
+      const int64_t numel = partitions[r][g].tensor().numel();
+      if (numel > part || (numel < part && r + 1 < ranks))
+        differ(partitions[r][g],
+               "a partition of " + std::to_string(numel) + " elements, and rank 0's has " + std::to_string(part));
+      flat.add(partitions[r][g], tensors[r], names, numel);
+    }
+    int64_t total = 0;
+    for (const Shape& shape : shapes)
+      if (__builtin_add_overflow(total, shape.numel, &total)) shape_groups[g].refuse("shapes that fit into memory");
+    if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
+      differ(partitions[0][g], "the parameters of group " + std::to_string(g) + " have " + std::to_string(total) +
+                                   " elements by param_shapes, and the partitions of " + std::to_string(ranks) +
+                                   (ranks == 1 ? " rank " : " ranks ") + std::to_string(there));
+    for (int64_t r = 0; r < ranks; ++r) check_places(folder.optimizers[r], g, shapes, r, ranks == 1 ? total : part);
+
+    int64_t at = 0;
+    for (const Shape& shape : shapes) {
+      ImportedTensor& tensor =
+          state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}});
+      for (const auto& [name, values] : flat.states) tensor.states.emplace(name, values.cut(at, shape.numel));
+      at += shape.numel;
+    }
+    state.has_states |= !names.empty();
+  }
+}
+
+void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
+  const auto ranks = static_cast<int64_t>(folder.optimizers.size());
+  std::vector<Flat> flats(ranks);
+  std::set<std::string> names;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const Node saved = folder.optimizers[r].at("optimizer_state_dict");
+    const auto masters = saved.at("fp32_flat_groups").items();
+    const OptimizerStates optimizer = weights_only ? OptimizerStates() : OptimizerStates(saved.at("optimizer_state_dict"));
+    std::vector<std::map<std::string, Node>> tensors(masters.size());
+    for (size_t i = 0; i < masters.size() && !weights_only; ++i) {
+      const int64_t numel = masters[i].tensor().numel();
+      tensors[i] = optimizer.tensors(static_cast<int64_t>(i), numel, numel, state.steps);
+      for (const auto& [name, tensor] : tensors[i]) names.insert(name);
+    }
+    for (size_t i = 0; i < masters.size(); ++i) flats[r].add(masters[i], tensors[i], names, masters[i].tensor().numel());
+    if (r == 0) state.groups = optimizer.groups();
+  }
+
+  int64_t at = 0;
+  for (const Node& group : folder.models[0].at("param_shapes").items()) {
+    for (const Shape& shape : shapes_of(group)) {
+      const int64_t part = (shape.numel + ranks - 1) / ranks;
+      ImportedTensor tensor{shape.name, shape.sizes, flats[0].dtype, {}, {}};
+      for (int64_t r = 0; r < ranks; ++r) {
+        const int64_t begin = std::min(r * part, shape.numel), numel = std::min(part, shape.numel - begin);
+        if (at + part > flats[r].masters.numel())
+          differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
+                                           " elements, and end inside of " + shape.name);
+        const auto append = [&](Pieces& pieces, const Concatenated& from) {
+          for (Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
+        };
+        append(tensor.pieces, flats[r].masters);
+        for (const auto& name : names)
+          if (flats[r].states.count(name) && flats[r].states[name].numel() == flats[r].masters.numel())
+            append(tensor.states[name], flats[r].states[name]);
+          else
+            differ(folder.optimizers[r], "the state '" + name + "' is not on every rank");
+      }
+      state.trained.push_back(std::move(tensor));
+      at += part;
+    }
+  }
+  for (int64_t r = 0; r < ranks; ++r)
+    if (flats[r].masters.numel() != at)
+      differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
+                                       " elements, and a rank's part of the parameters has " + std::to_string(at) +
+                                       " by param_shapes");
+  state.has_states = !names.empty();
+}
+
+}  // namespace
+
+void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
+  const Node saved = folder.optimizers[0].at("optimizer_state_dict");
+  const auto stage = saved.find("zero_stage");
+  state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer, which is stage 1, does not say
+  if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};
+  if (state.stage == 3)
+    add_sub_groups(folder, weights_only, state);
+  else
+    add_partitions(folder, weights_only, state);
+}
+
+}  // namespace gannet::convert

@@ -1,0 +1,157 @@
+#include "convert/deepspeed_state.h"
+
+#include <limits>
+
+#include "checkpoint/numbers.h"
+
+namespace gannet::convert {
+namespace {
+
+void add_buffers(const Node& model, DeepSpeedState& state, std::set<std::string>& known) {
+  const auto names = model.find("buffer_names");
+  if (!names) return;
+  const Node module = model.at("module");
+  for (const Node& name : names->items()) {
+    known.insert(name.text());
+    const auto buffer = module.find(name.text());
+    if (!buffer) continue;  // a buffer that is not persistent
+    state.buffers.push_back({name.text(), buffer->tensor().sizes, buffer->tensor().dtype, whole(*buffer), {}});
+  }
+}
+
+// Stage 3 shares frozen parameters out too; each rank's file has its fragment.
+void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
+  const auto shapes = folder.models[0].find("frozen_param_shapes");
+  state.frozen_excluded = !shapes;
+  if (!shapes) return;
+  for (const auto& [name, shape_node] : shapes->entries()) {
+    known.insert(name);
+    const std::vector<int64_t> shape = shape_node.shape();
+    const int64_t numel = numel_of(shape_node, shape);
+    Concatenated fragments;
+    for (const Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
+    if (fragments.numel() < numel)
+      throw Error(ErrorCode::kMismatch,
+                  folder.path + ": the ranks' fragments of the frozen parameter " + name + " have " +
+                      std::to_string(fragments.numel()) + " elements, its shape " + std::to_string(numel),
+                  "are the files of one save?");
+    state.frozen.push_back(
+        {name, shape, folder.models[0].at("frozen_param_fragments").at(name).tensor().dtype, fragments.cut(0, numel), {}});
+  }
+}
+
+// Two names of one place in a storage are one tensor. ZeRO's stages say it themselves too, in shared_params.
+void add_ties(const Node& model, DeepSpeedState& state, std::set<std::string>& known) {
+  if (const auto shared = model.find("shared_params"))
+    for (const auto& [alias, name] : shared->entries())
+      if (known.insert(alias).second) state.aliases.emplace_back(alias, name.text());
+  std::map<std::string, std::string> places;
+  for (const auto& [name, node] : model.at("module").entries()) {
+    if (!node.is_tensor() || node.tensor().numel() == 0 || known.count(name)) continue;
+    const auto [first, is_new] = places.try_emplace(place_of(node.tensor()), name);
+    if (is_new) continue;
+    state.aliases.emplace_back(name, first->second);
+    known.insert(name);
+  }
+}
+
+// What the model's state_dict has beyond those: frozen parameters.
+void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
+  for (const auto& [name, node] : folder.models[0].at("module").entries()) {
+    if (known.count(name) || node.is_none()) continue;
+    if (!node.is_tensor()) {
+      state.notes.push_back(name + " of the model: it is " + node.object().kind_name() + ", not a tensor");
+      continue;
+    }
+    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // stands for a parameter that the ranks share
+    state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, whole(node), {}});
+  }
+}
+
+}  // namespace
+
+DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
+  DeepSpeedState state;
+  const Node& model = folder.models[0];
+  if (const auto ranks = model.find("dp_world_size"))
+    state.ranks = static_cast<uint32_t>(
+        checkpoint::checked_count(ranks->integer(), ranks->file()->path() + ": " + ranks->where(), 1, 1'000'000));
+  std::set<std::string> known;
+  add_buffers(model, state, known);
+  add_ties(model, state, known);
+  if (folder.optimizers.empty())
+    add_whole(folder, weights_only, known, state);
+  else
+    add_sharded(folder, weights_only, state);
+  for (const auto& tensor : state.trained)
+    if (!known.insert(tensor.name).second)
+      throw Error(ErrorCode::kCorrupt,
+                  folder.path + ": " + tensor.name + " is there twice, as a parameter and as a buffer or another's other name");
+  if (state.stage == 3) add_frozen_fragments(folder, state, known);
+  add_rest(folder, state, known);
+  return state;
+}
+
+int64_t numel_of(const Node& place, const std::vector<int64_t>& shape) {
+  int64_t numel = 1;
+  for (const int64_t size : shape)
+    if (__builtin_mul_overflow(numel, size, &numel) || numel > std::numeric_limits<int64_t>::max() / 16)
+      place.refuse("a shape that fits into memory");
+  return numel;
+}
+
+c10::ScalarType master_dtype(c10::ScalarType saved) { return saved == c10::kDouble ? c10::kDouble : c10::kFloat; }
+
+const StoredTensor& floating(const Node& tensor) {
+  if (!c10::isFloatingType(tensor.tensor().dtype)) tensor.refuse("a tensor of floating-point numbers");
+  return tensor.tensor();
+}
+
+OptimizerStates::OptimizerStates(const Node& state_dict) {
+  if (state_dict.is_sequence())
+    throw Error(
+        ErrorCode::kUnsupported,
+        state_dict.file()->path() + ": its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)",
+        "save with elastic_checkpoint false");
+  path_ = state_dict.file()->path();
+  for (const auto& [index, state] : state_dict.at("state").entries()) states_.emplace(index, state);
+  groups_ = state_dict.at("param_groups").items();
+}
+
+std::vector<int64_t> OptimizerStates::indices(size_t group) const {
+  std::vector<int64_t> indices;
+  if (group >= groups_.size())
+    throw Error(ErrorCode::kMismatch,
+                path_ + ": the optimizer has " + std::to_string(groups_.size()) + " groups, and its masters have more",
+                "are the files of one save, and whole?");
+  for (const Node& index : groups_[group].at("params").items()) indices.push_back(index.integer());
+  return indices;
+}
+
+std::map<std::string, Node> OptimizerStates::tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const {
+  std::map<std::string, Node> tensors;
+  const auto found = states_.find(std::to_string(index));
+  if (found == states_.end()) return tensors;
+  for (const auto& [name, value] : found->second.entries()) {
+    if (value.is_none()) continue;
+    if (name == "step") {
+      const double step = value.number();
+      checkpoint::checked_count(step, value.file()->path() + ": " + value.where());
+      steps.insert(step);
+    } else if (value.is_tensor() && value.tensor().numel() >= least && value.tensor().numel() <= most) {
+      floating(value);
+      tensors.emplace(name, value);
+    } else {
+      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) +
+                                                       (value.tensor().numel() == 1 ? " element" : " elements")
+                                                 : std::string(value.object().kind_name());
+      throw Error(ErrorCode::kUnsupported,
+                  value.file()->path() + ": the optimizer state '" + name + "' (" + value.where() + ") is " + what +
+                      ", where the parameters have " + std::to_string(least),
+                  "states of Adam, SGD and others that have one number per element are imported; --weights-only leaves them out");
+    }
+  }
+  return tensors;
+}
+
+}  // namespace gannet::convert

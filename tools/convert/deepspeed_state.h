@@ -1,0 +1,72 @@
+// What a DeepSpeed checkpoint holds, sorted out by name: each tensor as pieces of its files.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "convert/deepspeed_folder.h"
+#include "files/pieces.h"
+
+namespace gannet::convert {
+
+struct ImportedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  c10::ScalarType dtype;
+  Pieces pieces;                         // of a trained one: its fp32 (or fp64) master
+  std::map<std::string, Pieces> states;  // of a trained one: "exp_avg" ...
+};
+
+struct DeepSpeedState {
+  int64_t stage = 0;
+  uint32_t ranks = 1;
+  std::vector<ImportedTensor> trained, frozen, buffers;
+  std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the one it is stored under
+  std::vector<Node> groups;                                  // the optimizer's param_groups
+  std::vector<Node> scaler;                                  // what holds the loss scale; none: there is none
+  std::set<double> steps;                                    // the optimizer's step counts, of all its states
+  std::vector<std::string> notes;                            // what was left out, and why
+  bool has_states = false;
+  bool frozen_excluded = false;
+};
+
+// Error(kMismatch) where sizes do not agree, Error(kUnsupported) for optimizer states that are not of the parameters' sizes,
+// unless `weights_only`.
+DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
+
+// The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained
+// (deepspeed_state.cpp).
+void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
+// `untrained`: names of the model's state_dict that are no parameters, or another's other name.
+void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
+
+// ---- for those
+
+// The elements of a shape; Error(kCorrupt) where they are more than any memory has.
+int64_t numel_of(const Node& place, const std::vector<int64_t>& shape);
+// fp64 masters and states stay, all others become fp32.
+c10::ScalarType master_dtype(c10::ScalarType saved);
+// A tensor that masters are made of; refuses one that is not of floating-point numbers.
+const StoredTensor& floating(const Node& tensor);
+
+// The states of a torch.optim state_dict: `state` by index, as its param_groups count.
+class OptimizerStates {
+ public:
+  OptimizerStates() = default;
+  explicit OptimizerStates(const Node& state_dict);
+  const std::vector<Node>& groups() const { return groups_; }
+  std::vector<int64_t> indices(size_t group) const;  // of the group's parameters
+
+  // The tensors of one parameter (or flat buffer) that have from `least` to `most` elements; steps are put apart. Refuses others
+  // by name.
+  std::map<std::string, Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
+
+ private:
+  std::string path_;
+  std::map<std::string, Node> states_;
+  std::vector<Node> groups_;
+};
+
+}  // namespace gannet::convert

@@ -1,0 +1,180 @@
+// Stage 0: one file, whole parameters. The optimizer counts its parameters and does not name them, so that they are found by the
+// model's order, by their shapes, and where it has flat fp32 masters, by their values.
+//
+//   fp32                                    optimizer = torch's state_dict; the masters are the model's own tensors
+//   fp16, bf16                              optimizer.fp32_groups_flat, [groups] flat; optimizer.optimizer_state_dict
+//   the same, an optimizer not of DeepSpeed optimizer.fp32_groups, [groups][parameters]; optimizer.optimizer_state_dict
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "convert/assign.h"
+#include "convert/deepspeed_state.h"
+
+namespace gannet::convert {
+namespace {
+
+using Named = std::pair<std::string, Node>;
+
+std::vector<Named> candidates_of(const Node& model, const std::set<std::string>& untrained) {
+  std::vector<Named> candidates;
+  for (auto& [name, node] : model.at("module").entries())
+    if (node.is_tensor() && !untrained.count(name) && c10::isFloatingType(node.tensor().dtype))
+      candidates.emplace_back(name, node);
+  return candidates;
+}
+
+[[noreturn]] void refuse(const Node& optimizer, const Assignment& assignment) {
+  const std::string path = optimizer.file()->path();
+  if (assignment.ambiguous)
+    throw Error(ErrorCode::kUnsupported,
+                path +
+                    ": stage 0 keeps the optimizer's parameters by number only, and more than one of the model's parameters fits "
+                    "a number",
+                "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
+  throw Error(ErrorCode::kMismatch,
+              path + ": the optimizer's parameters are not the model's: their sizes or values do not fit in the model's order",
+              "--weights-only leaves the optimizer's states out");
+}
+
+std::vector<int> groups_of(const Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
+                           const std::function<bool(size_t, int64_t, size_t)>& fits) {
+  Assignment assignment = assign(sizes, ends, fits);
+  if (!assignment.groups) refuse(optimizer, assignment);
+  return *assignment.groups;
+}
+
+// fp32: a state of a parameter has its shape. A parameter without states got no gradient: it is frozen.
+void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+  const OptimizerStates states(optimizer);
+  struct Slot {
+    std::map<std::string, Node> tensors;
+  };
+  std::vector<std::vector<Slot>> slots;
+  std::vector<int64_t> ends;
+  for (size_t g = 0; g < states.groups().size(); ++g) {
+    slots.emplace_back();
+    for (const int64_t index : states.indices(g))
+      slots.back().push_back({states.tensors(index, 0, std::numeric_limits<int64_t>::max(), state.steps)});
+    ends.push_back(static_cast<int64_t>(slots.back().size()));
+  }
+  const auto fits = [&](size_t group, int64_t place, size_t candidate) {
+    for (const auto& [name, tensor] : slots[group][place].tensors)
+      if (tensor.tensor().sizes != candidates[candidate].second.tensor().sizes) return false;
+    return true;
+  };
+  const auto groups = groups_of(optimizer, std::vector<int64_t>(candidates.size(), 1), ends, fits);
+  std::vector<size_t> places(ends.size());
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (groups[i] < 0) continue;
+    const auto& [name, node] = candidates[i];
+    Slot& slot = slots[groups[i]][places[groups[i]]++];
+    if (slot.tensors.empty()) continue;  // left to the frozen ones
+    ImportedTensor& tensor =
+        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
+    for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, whole(value));
+    state.has_states = true;
+  }
+  if (state.has_states) return;
+  for (size_t i = 0; i < candidates.size(); ++i)  // an optimizer without states, or before its first step
+    if (groups[i] >= 0)
+      state.trained.push_back({candidates[i].first,
+                               candidates[i].second.tensor().sizes,
+                               master_dtype(candidates[i].second.tensor().dtype),
+                               whole(candidates[i].second),
+                               {}});
+}
+
+// fp16, bf16: the model's tensors are the roundings of the masters, which tells which master is whose.
+void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+  const OptimizerStates states(optimizer.at("optimizer_state_dict"));
+  const auto flat_groups = optimizer.find("fp32_groups_flat");
+  std::vector<Concatenated> masters;
+  std::vector<std::map<std::string, Concatenated>> moments;
+  std::vector<int64_t> ends;
+  for (const Node& group : (flat_groups ? *flat_groups : optimizer.at("fp32_groups")).items()) {
+    const size_t g = masters.size();
+    std::vector<Node> tensors;
+    if (flat_groups)
+      tensors = {group};
+    else
+      tensors = group.items();
+    masters.emplace_back();
+    moments.emplace_back();
+    if (g >= states.groups().size() || states.indices(g).size() != tensors.size())
+      throw Error(ErrorCode::kMismatch,
+                  group.file()->path() + ": " + group.where() + " has other parameters than the optimizer's param_groups",
+                  "is the file whole?");
+    const auto indices = states.indices(g);
+    std::vector<std::map<std::string, Node>> found;
+    std::set<std::string> names;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const int64_t numel = tensors[i].tensor().numel();
+      found.push_back(states.tensors(indices[i], numel, numel, state.steps));
+      for (const auto& [name, tensor] : found.back()) names.insert(name);
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      floating(tensors[i]);
+      masters[g].add(tensors[i]);
+      for (const auto& name : names) {
+        const auto at = found[i].find(name);
+        if (at == found[i].end())
+          moments[g][name].add_zeros(tensors[i].tensor().numel());
+        else
+          moments[g][name].add(at->second);
+      }
+    }
+    ends.push_back(masters[g].numel());
+  }
+  std::vector<int64_t> sizes;
+  for (const auto& [name, node] : candidates) sizes.push_back(node.tensor().numel());
+  const auto fits = [&](size_t group, int64_t place, size_t candidate) {
+    const Node& node = candidates[candidate].second;
+    const int64_t numel = sizes[candidate];
+    constexpr int64_t kChunk = 1 << 20;
+    for (int64_t done = 0; done < numel; done += kChunk) {
+      const int64_t count = std::min(kChunk, numel - done);
+      const at::Tensor rounded = read(masters[group].cut(place + done, count), 0, count, c10::kFloat).to(node.tensor().dtype);
+      if (!rounded.equal(read(whole(node), done, count, node.tensor().dtype))) return false;
+    }
+    return true;
+  };
+  const auto groups = groups_of(optimizer, sizes, ends, fits);
+  std::vector<int64_t> places(ends.size());
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (groups[i] < 0) continue;
+    const auto& [name, node] = candidates[i];
+    const size_t g = static_cast<size_t>(groups[i]);
+    const int64_t numel = node.tensor().numel();
+    ImportedTensor& tensor =
+        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}});
+    for (const auto& [key, values] : moments[g]) tensor.states.emplace(key, values.cut(places[g], numel));
+    places[g] += numel;
+    state.has_states |= !moments[g].empty();
+  }
+}
+
+}  // namespace
+
+void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state) {
+  const Node& model = folder.models[0];
+  const auto candidates = candidates_of(model, untrained);
+  const auto optimizer = model.find("optimizer");
+  if (!optimizer || weights_only) {
+    for (const auto& [name, node] : candidates)
+      state.trained.push_back({name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
+    if (!optimizer) state.notes.push_back("optimizer states: the save had no optimizer");
+    return;
+  }
+  if (optimizer->find("cur_scale")) state.scaler = {*optimizer};
+  if (optimizer->find("fp32_groups_flat") || optimizer->find("fp32_groups")) {
+    add_by_value(*optimizer, candidates, state);
+    state.groups = optimizer->at("optimizer_state_dict").at("param_groups").items();
+  } else {
+    add_by_number(*optimizer, candidates, state);
+    state.groups = optimizer->at("param_groups").items();
+  }
+}
+
+}  // namespace gannet::convert

@@ -1,0 +1,53 @@
+#include "convert/import_weights.h"
+
+#include <ATen/ops/empty.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "convert/save_import.h"
+#include "files/io.h"
+#include "files/weight_files.h"
+
+namespace gannet::convert {
+
+WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options) {
+  if (files::kind_of(out + "/" + options.tag).exists)
+    throw Error(ErrorCode::kArgument, out + " has a '" + options.tag + "' already",
+                "name a folder that has none, or another --tag");
+  const WeightFiles weights = open_weight_files(from);
+  Renaming rename(options.renames);
+  std::set<std::string> names;
+  checkpoint::Content content;
+  content.tag = options.tag;
+  for (const WeightTensor& tensor : weights.tensors) {
+    const std::string renamed = rename(tensor.name);
+    if (!names.insert(renamed).second)
+      throw Error(ErrorCode::kArgument, from + ": two tensors are named " + renamed + ", one of them by --rename",
+                  "choose other names");
+    content.slices.push_back({"parameter/" + renamed, tensor.shape, 0,
+                              at::empty({tensor.numel}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)),
+                              tensor.bytes});
+  }
+  rename.check(from);
+  content.document = Dict{{"contents", "weights"}, {"imported_from", weights.taken_from}};
+  content.rank_document = Dict{{"states", Dict()}};
+  const checkpoint::SaveResult saved = save_import(out, content);
+  WeightsReceipt receipt{weights.taken_from, saved.path, weights.tensors.size(), saved.bytes, {}};
+  for (const auto& [alias, name] : weights.aliases)
+    receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
+  if (weights.not_tensors > 0)
+    receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
+                                (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));
+  return receipt;
+}
+
+std::string WeightsReceipt::to_string() const {
+  std::string text = "imported " + taken_from + " as " + path + ", " + size_text(bytes) +
+                     "\n  taken: " + std::to_string(tensors) + (tensors == 1 ? " tensor\n" : " tensors\n");
+  for (const auto& line : not_taken) text += "  not taken: " + line + "\n";
+  return text;
+}
+
+}  // namespace gannet::convert

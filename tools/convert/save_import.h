@@ -1,0 +1,23 @@
+// Writes what was imported. Where that fails, no folder is left that was not there before.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "files/io.h"
+
+namespace gannet::convert {
+
+inline checkpoint::SaveResult save_import(const std::string& out, const checkpoint::Content& content) {
+  const bool is_new = !files::kind_of(out).exists;
+  try {
+    return checkpoint::Saver(out, {}).save(content, {});
+  } catch (...) {
+    std::error_code failure;  // a folder that is not empty stays
+    if (is_new) std::filesystem::remove(out, failure);
+    throw;
+  }
+}
+
+}  // namespace gannet::convert

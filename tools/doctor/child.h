@@ -1,0 +1,23 @@
+// A look at something that may crash or hang, from a process of its own.
+//
+//   const Answer answer = ask_child([&] { return describe(plugin); }, std::chrono::seconds(60));
+//   if (!answer.failure.empty()) ...   // "it ended the process with signal 11 (Segmentation fault)"
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace gannet::doctor {
+
+struct Answer {
+  std::string text;     // what `body` returned
+  std::string failure;  // why there is no text
+};
+
+// `body` runs in a fork of this process, without stdout and stderr. Its text ends with the answer: a body that ends the process,
+// with whatever exit code, or that writes without an end has given none. What it started ends with it. Call it before this
+// process has threads that hold locks.
+Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline);
+
+}  // namespace gannet::doctor

@@ -1,0 +1,175 @@
+#include "doctor/config_check.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "base/text.h"
+#include "config/document.h"
+#include "config/mistakes.h"
+#include "config/resolve.h"
+#include "config/status.h"
+#include "device/accelerator.h"
+#include "engine/named_plugins.h"
+#include "interfaces/offload.h"
+#include "interfaces/optimizer.h"
+#include "interfaces/preference.h"
+#include "interfaces/scheduler.h"
+#include "plugin/schema.h"
+
+namespace gannet::doctor {
+namespace {
+
+using config::attempt;
+using config::Document;
+
+bool has_auto(const Dict& params) {
+  const auto is_auto = [](const auto& entry) { return entry.second == Value("auto"); };
+  return std::any_of(params.entries().begin(), params.entries().end(), is_auto);
+}
+
+// Opens what `initialize` would open, in its order, and goes on where it would stop.
+class PluginCheck {
+ public:
+  PluginCheck(const Document& document, ConfigCheck& check, const config::Settings* settings)
+      : document_(document), check_(check), settings_(settings) {}
+
+  void run() {
+    if (!attempt(&check_.mistakes, [&] { registry_ = std::make_unique<plugin::Registry>(plugin_places(document_)); })) return;
+    attempt(&check_.mistakes, [&] { accelerator(); });
+    attempt(&check_.mistakes, [&] { comm(); });
+    for (const char* block : {"offload_optimizer", "offload_param"}) attempt(&check_.mistakes, [&] { offload(block); });
+    attempt(&check_.mistakes, [&] { optimizer(); });
+    attempt(&check_.mistakes, [&] { scheduler(); });
+  }
+
+ private:
+  // The params against the schema; nullopt where one is wrong, or an "auto" that is told elsewhere.
+  std::optional<plugin::ParamSet> params(const plugin::Plugin& plugin, const std::string& block) {
+    const Dict given = params_of(document_, block.c_str());
+    if (has_auto(given)) return std::nullopt;
+    const auto where = position_in(document_, block);
+    const std::vector<Error> mistakes = plugin::mistakes_in(plugin, given, where);
+    check_.mistakes.insert(check_.mistakes.end(), mistakes.begin(), mistakes.end());
+    return mistakes.empty() ? std::optional(plugin::parse_params(plugin, given, where)) : std::nullopt;
+  }
+
+  // Params that the schema takes one by one and the plugin refuses together.
+  template <typename Make>
+  void make(const std::string& block, Make&& make) {
+    try {
+      make();
+    } catch (const Error& error) {
+      const std::string where = document_.origin_of("/" + block + "/params").to_string() + ": ";
+      if (error.code() == ErrorCode::kUnavailable)
+        check_.notices.push_back(where + error.message());
+      else
+        throw Error(error.code(), where + error.message(), error.next_step().empty() ? "correct the params" : error.next_step());
+    }
+  }
+
+  // True where the device is usable here.
+  bool open(const std::string& name) {
+    const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_ACCELERATOR, name, "", document_, "accelerator");
+    device_ = lower(name);
+    auto set = params(plugin, "accelerator");
+    if (!set) return false;
+    accelerator_ = std::make_unique<Accelerator>(plugin, std::move(*set), host_);
+    device_ = accelerator_->plugin_device();
+    return true;
+  }
+
+  void accelerator() {
+    const std::string wanted = type_of(document_, "accelerator");
+    const bool is_auto = lower(wanted) == "auto";
+    if (is_auto)
+      for (const char* name : kAcceleratorsBestFirst) try {
+          if (registry_->find(GANNET_KIND_ACCELERATOR, name) && open(name)) return;
+        } catch (const Error&) {
+          // Not usable here; the next one.
+        }
+    try {
+      open(is_auto ? "cpu" : wanted);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kUnsupported) throw;
+      check_.notices.push_back("accelerator '" + wanted + "' is not usable on this machine: " + error.message());
+    }
+  }
+
+  void comm() {
+    std::string name = type_of(document_, "comm");
+    if (lower(name) == "auto") name = check_.world_size == 1 ? "local" : accelerator_ ? accelerator_->default_comm() : "";
+    if (name.empty()) return;  // the accelerator says which one, and is not here
+    const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, name, "", document_, "comm");
+    params(plugin, "comm");
+  }
+
+  void offload(const std::string& block) {
+    if (!settings_) return;
+    const config::OffloadTo& to = block == "offload_param" ? settings_->zero.offload_param : settings_->zero.offload_optimizer;
+    if (!to) return;
+    const std::string place = "zero_optimization/" + block;
+    const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OFFLOAD, to.device, "cpu", document_, place, "device");
+    const std::vector<Error> mistakes =
+        plugin::mistakes_in(plugin, known_params(plugin, to.params), position_in_offload(document_, place));
+    check_.mistakes.insert(check_.mistakes.end(), mistakes.begin(), mistakes.end());
+  }
+
+  void optimizer() {
+    const std::string type = type_of(document_, "optimizer");
+    if (type == "auto") return;  // none is given, or an "auto" that is told elsewhere
+    const bool on_host =
+        settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
+    const std::string device = on_host ? "cpu" : device_;
+    const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OPTIMIZER, type, device, document_, "optimizer");
+    auto set = params(plugin, "optimizer");
+    if (set && lower(plugin.device()) == "cpu") make("optimizer", [&] { Optimizer(plugin, std::move(*set), host_); });
+  }
+
+  void scheduler() {
+    const std::string type = type_of(document_, "scheduler");
+    if (type == "auto") return;
+    const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_SCHEDULER, type, device_, document_, "scheduler");
+    auto set = params(plugin, "scheduler");
+    if (set) make("scheduler", [&] { Scheduler(plugin, std::move(*set), host_, 1); });
+  }
+
+  const Document& document_;
+  ConfigCheck& check_;
+  const config::Settings* settings_;  // null where the config could not be resolved
+  const Host host_;
+  std::unique_ptr<plugin::Registry> registry_;
+  std::unique_ptr<Accelerator> accelerator_;  // null where it is not usable here
+  std::string device_;                        // that optimizers and schedules are for; "": any
+};
+
+}  // namespace
+
+int64_t world_size_of(const ConfigCheckOptions& options, const Document& document) {
+  if (options.world_size > 0) return options.world_size;
+  if (const char* text = std::getenv("WORLD_SIZE"))
+    if (const long long size = std::atoll(text); size > 0) return size;
+  return config::implied_world_size(config::given_batch(document));
+}
+
+ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options) {
+  ConfigCheck check;
+  std::shared_ptr<const Document> document = config::read_file(file, check.mistakes);
+  if (!options.overrides.empty()) document = document->merged(options.overrides, "--set");
+  check.world_size = world_size_of(options, *document);
+  check.is_partial = !check.mistakes.empty();
+  std::optional<config::Settings> settings;
+  if (check.is_partial) {
+    check.notices = document->notices();
+    config::check_status(*document, &check.mistakes);
+  } else {
+    const config::Resolved resolved = config::resolve(*document, check.world_size, /*rank_is_set=*/true, check.mistakes);
+    check.notices = resolved.notices;
+    if (check.mistakes.empty()) settings = resolved.settings;
+  }
+  if (options.with_plugins) PluginCheck(*document, check, settings ? &*settings : nullptr).run();
+  return check;
+}
+
+}  // namespace gannet::doctor

@@ -1,0 +1,37 @@
+// Everything that can be said of a config without running it: what `gannet config check` and `gannet doctor --config` print.
+//
+//   const ConfigCheck check = check_config("ds_config.json", {.world_size = 2});
+//   if (check.mistakes.empty()) ...
+#pragma once
+
+#include <gannet/error.h>
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/document.h"
+
+namespace gannet::doctor {
+
+struct ConfigCheckOptions {
+  int64_t world_size = 0;    // 0: as WORLD_SIZE or the batch sizes say
+  bool with_plugins = true;  // also open what the config names, and check their params
+  Dict overrides = {};       // of --set
+};
+
+struct ConfigCheck {
+  int64_t world_size = 1;
+  std::vector<Error> mistakes;       // all that do not follow from one another, keys first, then plugins
+  std::vector<std::string> notices;  // what is legal and worth knowing
+  bool is_partial = false;           // values were not compared with one another, since some of them are mistakes
+};
+
+// Throws what makes a check impossible: no such file, text that is no JSON.
+ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
+
+// As options say, else WORLD_SIZE, else what the batch sizes imply.
+int64_t world_size_of(const ConfigCheckOptions& options, const config::Document& document);
+
+}  // namespace gannet::doctor

@@ -1,0 +1,17 @@
+// gannet plugins info NAME|PATH: a plugin's documentation, parameters and capabilities.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <string>
+
+namespace gannet::doctor {
+
+// Prints what a plugin declares, from a process of its own. Throws what opening it throws, and Error(kPluginFault) where its
+// code ended that process.
+void print_plugin_info(const std::string& name_or_path);
+
+inline const char* tier_name(uint32_t tier) { return tier == GANNET_TIER_PINNED ? "pinned" : "stable"; }
+inline std::string or_any(const std::string& device) { return device.empty() ? "any" : device; }
+
+}  // namespace gannet::doctor

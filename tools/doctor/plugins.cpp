@@ -1,0 +1,150 @@
+// Every plugin that the search finds, usable or not, and what "auto" would pick of them.
+#include <gannet/error.h>
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "doctor/diagnosis.h"
+#include "doctor/probe.h"
+#include "interfaces/preference.h"
+#include "plugin/note.h"
+
+namespace gannet::doctor {
+namespace {
+
+using plugin::Candidate;
+
+std::string title_of(const PluginFound& found) {
+  if (found.name.empty()) return "plugin file " + std::filesystem::path(found.file).filename().string();
+  return found.kind + " plugin " + found.name + (found.device.empty() ? "" : " (" + found.device + ")");
+}
+
+class Look {
+ public:
+  Look(Diagnosis& diagnosis, plugin::Registry& registry, std::chrono::seconds patience)
+      : diagnosis_(diagnosis), registry_(registry), patience_(patience) {}
+
+  void run() {
+    for (const Candidate& candidate : registry_.candidates()) look_at(candidate);
+    tell_devices_that_are_not_here();
+    tell_findings();
+    tell_what_auto_picks();
+  }
+
+ private:
+  void look_at(const Candidate& candidate) {
+    if (plugin::is_foreign(candidate)) {
+      diagnosis_.note(printable(candidate.file) + " " + candidate.rejected,
+                      "nothing needs to be done; a folder of plugins alone is found through faster");
+      return;
+    }
+    Probed probed = probe(registry_, candidate, patience_);
+    for (PluginFound& found : probed.plugins) {
+      const std::string key = found.kind + "/" + lower(found.name) + "@" + lower(found.device);
+      if (!found.name.empty() && found.state == PluginState::kUsable) {
+        const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
+        if (!is_first) found.remark = "not used: " + first->second.file + " provides the same and comes first";
+        if (!is_first && candidate.is_own && !first->second.is_own)
+          diagnosis_.note(
+              title_of(found) + " is taken from " + first->second.file + ", which stands before Gannet's own, " + found.file,
+              "if that is not meant, give it a name of its own or take it out of the folder");
+      }
+      if (found.kind == "accelerator" && found.state == PluginState::kUsable)
+        comms_.emplace(lower(found.name), probed.default_comm);
+      diagnosis_.plugins.push_back(std::move(found));
+    }
+  }
+
+  bool is_usable(const std::string& kind, const std::string& name) const {
+    for (const PluginFound& found : diagnosis_.plugins)
+      if (found.kind == kind && lower(found.name) == name && found.state == PluginState::kUsable) return true;
+    return false;
+  }
+
+  // An optimizer for a device is as usable as the device: the engine asks for it only where its accelerator was opened.
+  void tell_devices_that_are_not_here() {
+    for (PluginFound& found : diagnosis_.plugins) {
+      const std::string device = lower(found.device);
+      if (found.kind == "accelerator" || found.state != PluginState::kUsable || device.empty() ||
+          is_usable("accelerator", device))
+        continue;
+      found.state = PluginState::kNotHere;
+      found.remark = "waits for the accelerator " + device;
+    }
+  }
+
+  void tell_findings() {
+    std::set<std::string> told;  // a file is told once, whatever it provides
+    for (const PluginFound& found : diagnosis_.plugins) {
+      const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
+      if (found.state == PluginState::kBroken) {
+        if (told.insert(found.file + found.remark).second)
+          diagnosis_.problem(title_of(found) + " is broken: " + found.file + " " + found.remark, found.next_step);
+      } else if (is_accelerator || (found.state == PluginState::kNotHere && !found.remark.starts_with("waits for"))) {
+        diagnosis_.note(title_of(found) + " is not usable here: " + found.remark, found.next_step);
+      }
+    }
+    for (const auto& [kind, name, what] :
+         {std::array{"accelerator", "cpu", "to train without a GPU"}, std::array{"comm", "local", "for a run of one process"}})
+      if (!is_usable(kind, name))
+        diagnosis_.problem(
+            std::string(kind) + " plugin " + name + " was not found in a usable state; it is needed " + what,
+            "install Gannet's plugins beside its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
+                join(registry_.searched(), ", "));
+  }
+
+  void tell_what_auto_picks() {
+    Section& section = diagnosis_.section("what \"auto\" picks");
+    std::string why;
+    for (const char* name : kAcceleratorsBestFirst) {
+      if (is_usable("accelerator", name)) {
+        why += std::string(why.empty() ? "" : ", ") + name + " is usable";
+        return tell_pick(section, name, why);
+      }
+      std::string reason = "no such plugin";
+      for (const PluginFound& found : diagnosis_.plugins)
+        if (found.kind == "accelerator" && lower(found.name) == name) reason = found.remark.substr(0, found.remark.find("; "));
+      why += std::string(why.empty() ? "" : "; ") + name + ": " + reason;
+    }
+    tell_pick(section, is_usable("accelerator", "cpu") ? "cpu" : "", why);
+  }
+
+  void tell_pick(Section& section, const std::string& accelerator, const std::string& why) {
+    section.add("accelerator", (accelerator.empty() ? "none" : accelerator) + " (" + why + ")", accelerator);
+    if (accelerator.empty()) return;
+    const auto comm = comms_.find(accelerator);
+    const std::string name = comm == comms_.end() || comm->second.empty() ? "gloo" : comm->second;
+    const bool is_there = is_usable("comm", lower(name));
+    section.add("comm", "local for one process, " + name + " for several" + (is_there ? "" : ", which is not usable here"), name);
+    if (!is_there)
+      diagnosis_.note("runs of several processes on the accelerator " + accelerator + " ask for the comm plugin " + name +
+                          ", which is not usable here",
+                      "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
+  }
+
+  struct First {
+    std::string file;
+    bool is_own;
+  };
+
+  Diagnosis& diagnosis_;
+  plugin::Registry& registry_;
+  std::chrono::seconds patience_;
+  std::map<std::string, First> first_;        // what a request reaches -> the file that answers
+  std::map<std::string, std::string> comms_;  // a usable accelerator -> the comm that it asks for
+};
+
+}  // namespace
+
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience) {
+  plugin::Registry registry({});
+  Look(diagnosis, registry, patience).run();
+  Section& section = diagnosis.section("plugins were searched in");
+  int count = 0;
+  for (const std::string& place : registry.searched()) section.add(std::to_string(++count), printable(place));
+}
+
+}  // namespace gannet::doctor

@@ -1,0 +1,20 @@
+// A diagnosis for a terminal, for an issue, for a program.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "doctor/diagnosis.h"
+
+namespace gannet::doctor {
+
+std::string as_text(const Diagnosis& diagnosis);
+// Without the machine's and the user's names, home folders and addresses, and it says so.
+std::string as_markdown(const Diagnosis& diagnosis);
+std::string as_json(const Diagnosis& diagnosis);
+
+// `text` with every secret replaced where it stands as a word of its own, the longest first.
+std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets);
+
+}  // namespace gannet::doctor

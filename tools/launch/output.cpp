@@ -1,0 +1,127 @@
+#include "launch/output.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gannet::launch {
+namespace {
+
+// What a terminal that is not full takes without waiting, and a pipe too: PIPE_BUF is 4096.
+constexpr size_t kSmall = 256;
+constexpr size_t kPart = 64 * 1024;
+
+}  // namespace
+
+Output::Output() {
+  for (const int i : {0, 1}) open(sinks_[i], i + 1);
+  const Sink &out = sinks_[0], &error = sinks_[1];
+  sinks_[1].is_the_first = out.way != Way::kNone && out.way != Way::kPlain && out.way == error.way &&
+                           out.device == error.device && out.inode == error.inode;
+}
+
+Output::~Output() {
+  for (Sink& sink : sinks_)
+    if (sink.is_ours) close(sink.descriptor);
+}
+
+void Output::open(Sink& sink, int descriptor) {
+  struct stat status{};
+  if (fstat(descriptor, &status) != 0) return;  // closed from the start: `>&-`
+  sink.descriptor = descriptor;
+  sink.device = status.st_dev;
+  sink.inode = status.st_ino;
+  sink.is_pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
+  sink.way = S_ISSOCK(status.st_mode)                              ? Way::kSocket
+             : S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) ? Way::kPolled
+                                                                   : Way::kPlain;
+  if (sink.way != Way::kPolled) return;
+  // An open file of our own: O_NONBLOCK on the one that we were given would be the shell's too.
+  const std::string name = "/proc/self/fd/" + std::to_string(descriptor);
+  const int own = ::open(name.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (own < 0) return;
+  sink.descriptor = own;
+  sink.is_ours = true;
+  sink.way = Way::kNonBlocking;
+}
+
+void Output::write(int descriptor, std::string_view text) {
+  Sink& to = sink(descriptor);
+  if (to.way == Way::kNone || to.is_closed) return;
+  if (drops_ && to.pending() >= kMost) {
+    dropped_ += text.size();
+    return;
+  }
+  to.queue.append(text);
+}
+
+void Output::say(const std::string& text) {
+  Sink& to = sink(2);
+  if (to.way == Way::kNone || to.is_closed) return;
+  to.queue += "[gannet run] " + text + "\n";
+  flush();
+}
+
+void Output::flush() {
+  flush(sinks_[0], 1);
+  if (!sinks_[1].is_the_first) flush(sinks_[1], 2);
+}
+
+void Output::flush(Sink& sink, int descriptor) {
+  if (sink.way == Way::kNone || sink.is_closed) return;
+  const auto may_write = [&] {
+    pollfd ready{sink.descriptor, POLLOUT, 0};
+    if (poll(&ready, 1, 0) < 0) return false;
+    if (sink.is_pipe && (ready.revents & (POLLERR | POLLHUP | POLLNVAL))) sink.is_closed = true;
+    return !sink.is_closed && (ready.revents & POLLOUT) != 0;
+  };
+  if (!may_write() && sink.way != Way::kPlain) sink.done = sink.is_closed ? sink.queue.size() : sink.done;
+  while (sink.pending() > 0 && (sink.way != Way::kPolled || may_write())) {
+    const size_t size = std::min(sink.pending(), sink.way == Way::kPolled ? kSmall : kPart);
+    const char* text = sink.queue.data() + sink.done;
+    const ssize_t count = sink.way == Way::kSocket ? send(sink.descriptor, text, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                                   : ::write(sink.descriptor, text, size);
+    if (count >= 0) {
+      sink.done += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      const int reason = errno;
+      if (sink.is_pipe) sink.is_closed = true;
+      dropped_ += sink.is_closed ? 0 : sink.pending();
+      sink.done = sink.queue.size();
+      const bool is_new = !sink.has_failed && !sink.is_closed;
+      sink.has_failed = true;
+      if (is_new && descriptor == 1 && !sinks_[1].is_the_first)
+        say(std::string("stdout cannot be written: ") + std::strerror(reason));
+    }
+  }
+  if (sink.done == sink.queue.size() || sink.done > kMost) {
+    sink.queue.erase(0, sink.done);
+    sink.done = 0;
+  }
+}
+
+void Output::add_to(std::vector<pollfd>& waiting) const {
+  for (const Sink& sink : sinks_) {
+    if (sink.way == Way::kNone || sink.way == Way::kPlain || sink.is_closed || sink.is_the_first) continue;
+    // Without an event, a pipe still tells that its reader is gone; a terminal would tell again and again.
+    if (sink.pending() > 0 || sink.is_pipe)
+      waiting.push_back({sink.descriptor, static_cast<short>(sink.pending() > 0 ? POLLOUT : 0), 0});
+  }
+}
+
+bool Output::lost_its_reader() const { return sinks_[0].is_closed || sinks_[1].is_closed; }
+
+uint64_t Output::take_dropped() {
+  const uint64_t count = dropped_;
+  dropped_ = 0;
+  return count;
+}
+
+}  // namespace gannet::launch

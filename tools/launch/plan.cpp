@@ -1,0 +1,137 @@
+#include "launch/plan.h"
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "base/text.h"
+#include "launch/marked.h"
+
+namespace gannet::launch {
+namespace {
+
+enum class Kind { kMissing, kFolder, kNotExecutable, kProgram };
+
+Kind kind_of(const std::string& file) {
+  struct stat status{};
+  if (stat(file.c_str(), &status) != 0) return Kind::kMissing;
+  if (S_ISDIR(status.st_mode)) return Kind::kFolder;
+  return access(file.c_str(), X_OK) == 0 ? Kind::kProgram : Kind::kNotExecutable;
+}
+
+bool can_bind(uint16_t port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return false;
+  const int on = 1;
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  const bool free = bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(descriptor, 1) == 0;
+  close(descriptor);
+  return free;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& program, const std::string& path) {
+  if (program.find('/') != std::string::npos) {
+    switch (kind_of(program)) {
+      case Kind::kMissing:
+        throw StartError(127, "cannot start '" + program + "': there is no such file",
+                         "check the path; relative ones start at the current folder");
+      case Kind::kFolder:
+        throw StartError(126, "cannot start '" + program + "': it is a folder", "name the program inside it");
+      case Kind::kNotExecutable:
+        throw StartError(126, "cannot start '" + program + "': it is not executable",
+                         "chmod +x " + program + ", or name the interpreter before it");
+      case Kind::kProgram:
+        return program;
+    }
+  }
+  for (const auto& folder : split(path, ':')) {
+    const std::string file = folder + "/" + program;
+    if (kind_of(file) == Kind::kProgram) return file;
+  }
+  if (const Kind here = kind_of("./" + program); here == Kind::kProgram || here == Kind::kNotExecutable)
+    throw StartError(127, "cannot start '" + program + "': no folder of PATH has it",
+                     "the current folder does: write ./" + program);
+  throw StartError(127, "cannot start '" + program + "': no folder of PATH has it", "give the path to the program");
+}
+
+std::vector<int> available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint32_t index) {
+  const size_t each = cores.size() / procs;
+  if (each == 0)
+    throw Error(ErrorCode::kArgument,
+                "--bind_cores_to_rank: " + std::to_string(procs) + " ranks and only " + std::to_string(cores.size()) + " cores",
+                "start at most one rank per core, or leave the option out");
+  return std::vector<int>(cores.begin() + static_cast<long>(index * each), cores.begin() + static_cast<long>((index + 1) * each));
+}
+
+uint16_t free_port() {
+  int first = 32768;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  std::random_device random;
+  const int lowest = first > 20'500 ? 20'000 : 1'024;
+  const int highest = first > lowest + 500 ? first - 1 : 65'535;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    const auto port = static_cast<uint16_t>(lowest + static_cast<int>(random() % static_cast<unsigned>(highest - lowest + 1)));
+    if (can_bind(port)) return port;
+  }
+  throw Error(ErrorCode::kUnavailable, "no free port was found on this machine", "name one with --master_port");
+}
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
+                                          const Start& start) {
+  std::map<std::string, std::string> own = {
+      {"RANK", std::to_string(rank)},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(options.procs)},
+      {"LOCAL_SIZE", std::to_string(options.procs)},
+      {"LOCAL_WORLD_SIZE", std::to_string(options.procs)},
+      {"CROSS_RANK", "0"},
+      {"CROSS_SIZE", "1"},
+      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", std::to_string(start.port)},
+      {"GANNET_RESTART", std::to_string(start.restart)},
+      {kMarkVariable, start.mark},
+  };
+  const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
+  const bool threads_chosen = std::any_of(inherited.begin(), inherited.end(),
+                                          [&](const std::string& entry) { return name_of(entry) == "OMP_NUM_THREADS"; });
+  if (!threads_chosen || options.bind_cores_to_rank)
+    own["OMP_NUM_THREADS"] = std::to_string(std::max<size_t>(1, start.cores / options.procs));
+
+  std::vector<std::string> entries;
+  for (const auto& entry : inherited) {
+    const std::string name = name_of(entry);
+    // A launcher that is itself a rank's program: its ranks are the outer one's too.
+    if (name == kMarkVariable) own[name] = entry.substr(name.size() + 1) + "/" + start.mark;
+    // What an outer torchrun said of its own ranks is not true of these.
+    if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);
+  }
+  for (const auto& [name, value] : own) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+}  // namespace gannet::launch

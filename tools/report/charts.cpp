@@ -1,0 +1,249 @@
+#include "report/charts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/text.h"
+#include "report/format.h"
+
+namespace gannet::report {
+namespace {
+
+constexpr size_t kMaxGroups = 7;         // of different learning rates: one colour each
+constexpr size_t kMaxCounts = 4;         // charts of what the program counted
+constexpr size_t kMaxValues = 16;        // charts of the program's own values
+constexpr int64_t kWorthSmoothing = 20;  // steps
+constexpr int kOther = 7;                // the palette's grey
+
+std::optional<double> in(const Named& named, size_t index) {
+  for (const auto& [name, value] : named)
+    if (name == index) return value;
+  return std::nullopt;
+}
+
+std::optional<double> per_second(std::optional<double> amount, const Step& step) {
+  return amount && step.seconds && *step.seconds > 0 ? std::optional(*amount / *step.seconds) : std::nullopt;
+}
+
+Extract times(const Extract& extract, double factor) {
+  return [=](const Step& step) {
+    const auto value = extract(step);
+    return value ? std::optional(*value * factor) : value;
+  };
+}
+
+std::vector<Point> points_of(const Buckets& buckets, const std::vector<std::optional<double>>& values) {
+  std::vector<Point> points(buckets.ranges().size());
+  for (size_t b = 0; b < points.size(); ++b)
+    if (const auto value = values[buckets.ranges()[b].end - 1]) points[b] = {true, *value, *value, *value, 0};
+  return points;
+}
+
+bool has_something(const Series& series) { return series.known > 0 || series.bad > 0; }
+
+class Builder {
+ public:
+  Builder(const Records& records, const Buckets& buckets) : records_(records), buckets_(buckets) {}
+
+  Charts take() {
+    loss();
+    learning_rates();
+    gradient_norm();
+    loss_scale();
+    step_time();
+    throughput();
+    memory();
+    values();
+    return std::move(charts_);
+  }
+
+ private:
+  Chart* add(Chart chart, const Extract& extract) {
+    ChartLine line{"", 0, series(buckets_, extract), {}};
+    if (!has_something(line.series)) return nullptr;
+    chart.lines.push_back(std::move(line));
+    charts_.all.push_back(std::move(chart));
+    return &charts_.all.back();
+  }
+
+  void loss() {
+    Chart* chart = add({.id = "loss", .title = "Loss", .is_wide = true}, loss_of());
+    if (!chart) return;
+    const Series& series = chart->lines[0].series;
+    chart->has_log = series.known > 0 && series.low > 0 && series.high / series.low < 1e30;
+    if (series.known < kWorthSmoothing) return;
+    const double steps = half_life(records_);
+    chart->lines[0].smooth = points_of(buckets_, smoothed(records_.steps, loss_of(), steps));
+    chart->note = "smoothed with a half-life of " + plural(static_cast<int64_t>(steps), "step");
+  }
+
+  // Groups that have the same rate at all steps are drawn once.
+  void learning_rates() {
+    size_t groups = 0;
+    for (const Step& step : records_.steps) groups = std::max(groups, step.lr.size());
+    const auto same = [&](size_t a, size_t b) {
+      return std::all_of(records_.steps.begin(), records_.steps.end(), [&](const Step& step) {
+        return a < step.lr.size() && b < step.lr.size() ? step.lr[a] == step.lr[b] : a >= step.lr.size() && b >= step.lr.size();
+      });
+    };
+    std::vector<std::vector<size_t>> kinds;  // groups with the same rates
+    size_t left_out = 0;
+    for (size_t group = 0; group < groups; ++group) {
+      const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return same(kind[0], group); });
+      if (found != kinds.end())
+        found->push_back(group);
+      else if (kinds.size() < kMaxGroups)
+        kinds.push_back({group});
+      else
+        ++left_out;
+    }
+    if (left_out > 0)
+      charts_.notes.push_back("the learning rates of " + plural(int64_t(left_out), "more group") + " are not drawn");
+    if (kinds.empty()) return;
+    Chart chart{.id = "lr", .title = kinds.size() == 1 ? "Learning rate" : "Learning rates", .scale = Chart::Scale::kFromZero};
+    if (kinds.size() == 1 && groups > 1) chart.note = "of all " + std::to_string(groups) + " groups";
+    for (const auto& kind : kinds) {
+      const size_t group = kind[0];
+      ChartLine line{
+          "",
+          static_cast<int>(chart.lines.size()),
+          series(buckets_,
+                 [group](const Step& step) { return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt; }),
+          {}};
+      if (kinds.size() > 1)
+        line.name = "group " + std::to_string(group) + (kind.size() > 1 ? " +" + std::to_string(kind.size() - 1) : "");
+      chart.lines.push_back(std::move(line));
+    }
+    charts_.all.push_back(std::move(chart));
+  }
+
+  void gradient_norm() {
+    Chart* chart = add({.id = "grad-norm", .title = "Gradient norm", .scale = Chart::Scale::kFromZero},
+                       [](const Step& step) { return step.grad_norm; });
+    if (!chart) return;
+    for (const ConfigRow& row : records_.runs.back().config) {
+      if (const double limit = row.key == "gradient_clipping" ? std::atof(row.value.c_str()) : 0; limit > 0) {
+        chart->thresholds.push_back(limit);
+        chart->note = "clipped above " + number_text(limit) + " (dashed)";
+      }
+    }
+  }
+
+  void loss_scale() {
+    const bool is_used = std::any_of(records_.steps.begin(), records_.steps.end(),
+                                     [](const Step& step) { return step.loss_scale.value_or(1) != 1; });
+    if (is_used)
+      add({.id = "loss-scale", .title = "Loss scale", .scale = Chart::Scale::kPowersOfTwo},
+          [](const Step& step) { return step.loss_scale; });
+  }
+
+  static int phase_colour(const std::string& name, size_t index) {
+    const std::vector<std::string> known = {"forward", "backward", "reduce", "check",    "update",     "publish",
+                                            "offload", "",         "gather", "evaluate", "checkpoint", "forget"};
+    const auto found = std::find(known.begin(), known.end(), name);
+    return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
+  }
+
+  // What the phases leave of the wall time is the program's own: data, evaluation, checkpoints.
+  void step_time() {
+    const Extract seconds = [](const Step& step) { return step.seconds; };
+    const Series whole = series(buckets_, seconds);
+    if (whole.known == 0) return;
+    const double factor = whole.mean() < 1 ? 1e3 : 1;
+    Chart chart{.id = "step-time",
+                .title = "Step time",
+                .unit = factor > 1 ? "ms" : "s",
+                .scale = Chart::Scale::kFromZero,
+                .is_stack = true};
+    for (size_t phase = 0; phase < records_.phase_names.size(); ++phase) {
+      const auto extract = [phase](const Step& step) {
+        return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt;
+      };
+      ChartLine line{records_.phase_names[phase],
+                     phase_colour(records_.phase_names[phase], phase),
+                     series(buckets_, times(extract, factor)),
+                     {}};
+      if (line.series.high > 0) chart.lines.push_back(std::move(line));
+    }
+    const auto rest = [](const Step& step) -> std::optional<double> {
+      if (!step.seconds) return std::nullopt;
+      double left = *step.seconds;
+      for (const auto& [phase, value] : step.phases) left -= value;
+      return std::max(0.0, left);
+    };
+    ChartLine other{
+        chart.lines.empty() ? "step" : "other", chart.lines.empty() ? 0 : kOther, series(buckets_, times(rest, factor)), {}};
+    if (other.series.high > 0) chart.lines.push_back(std::move(other));
+    if (!chart.lines.empty()) charts_.all.push_back(std::move(chart));
+  }
+
+  void throughput() {
+    const size_t counts = std::min(records_.count_names.size(), kMaxCounts);
+    for (size_t i = 0; i < counts; ++i)
+      add({.id = "rate-" + std::to_string(i), .title = records_.count_names[i] + "/s", .scale = Chart::Scale::kFromZero},
+          rate_of(i));
+    if (counts == 0) add({.id = "rate", .title = "samples/s", .scale = Chart::Scale::kFromZero}, samples_rate());
+    leave_out("counts", records_.count_names, counts);
+  }
+
+  void memory() {
+    const Extract bytes = [](const Step& step) { return step.memory_bytes; };
+    const Series whole = series(buckets_, bytes);
+    if (whole.known == 0) return;
+    const double gib = 1024.0 * 1024 * 1024;
+    const bool is_large = whole.high >= gib;
+    add({.id = "memory",
+         .title = "Memory of rank 0",
+         .unit = is_large ? "GiB" : "MiB",
+         .note = "resident",
+         .scale = Chart::Scale::kFromZero},
+        times(bytes, is_large ? 1 / gib : 1024 / gib));
+  }
+
+  void values() {
+    const size_t count = std::min(records_.value_names.size(), kMaxValues);
+    for (size_t i = 0; i < count; ++i)
+      add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]},
+          [i](const Step& step) { return in(step.values, i); });
+    leave_out("values", records_.value_names, count);
+  }
+
+  void leave_out(const std::string& what, const std::vector<std::string>& names, size_t drawn) {
+    if (names.size() <= drawn) return;
+    constexpr size_t kShown = 10;
+    std::vector<std::string> left(names.begin() + static_cast<std::ptrdiff_t>(drawn), names.end());
+    const size_t count = left.size();
+    if (count > kShown) left.resize(kShown), left.push_back("...");
+    charts_.notes.push_back(std::to_string(count) + " more of the program's " + what + " are not drawn: " + join(left, ", "));
+  }
+
+  const Records& records_;
+  const Buckets& buckets_;
+  Charts charts_;
+};
+
+}  // namespace
+
+Extract loss_of() {
+  return [](const Step& step) { return step.loss; };
+}
+
+Extract rate_of(size_t count) {
+  return [count](const Step& step) { return per_second(in(step.counts, count), step); };
+}
+
+Extract samples_rate() {
+  return [](const Step& step) {
+    return per_second(step.samples > 0 ? std::optional(static_cast<double>(step.samples)) : std::nullopt, step);
+  };
+}
+
+double half_life(const Records& records) { return std::max(2.0, std::floor(static_cast<double>(records.steps.size()) / 80)); }
+
+Charts charts_of(const Records& records, const Buckets& buckets) {
+  if (records.steps.empty()) return {};
+  return Builder(records, buckets).take();
+}
+
+}  // namespace gannet::report

@@ -1,0 +1,34 @@
+// One line of a metrics file, checked and typed.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/records.h"
+
+namespace gannet::report {
+
+constexpr int64_t kSchema = 1;  // the newest that is understood
+
+// What is wrong with a line, as the end of a sentence that begins with its number: "is not JSON".
+class BadLine : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Line {
+  enum class Kind { kRun, kStep, kEvent, kOther };
+  Kind kind = Kind::kOther;
+  int64_t schema = 0;  // of a run record
+  Run run;
+  Step step;  // without phases, counts and values: these are here, by name
+  std::vector<std::pair<std::string, double>> phases, counts, values;
+  Event event;
+};
+
+// Throws BadLine. A kind or a member that is not known is passed over: later versions may add some.
+Line parse_line(const std::string& text);
+
+}  // namespace gannet::report

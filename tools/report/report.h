@@ -1,0 +1,33 @@
+// The report of a training run: one HTML file that needs nothing but itself, or a summary for the terminal.
+//
+//   const Report report("run1/metrics.jsonl");
+//   write_file("report.html", report.html());
+//   std::cout << report.text();
+//
+// A reader of the metrics file (report_records.h), its series over buckets of steps (report_series.h), which charts there are
+// (report_charts.h), one chart as HTML (report_chart.h), tables (report_tables.h), and the page's own files report.html.in,
+// report.css, report.js, which the build embeds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/records.h"
+
+namespace gannet::report {
+
+class Report {
+ public:
+  // Throws what read_records() does.
+  explicit Report(const std::string& path) : records_(read_records(path)) {}
+
+  const Records& records() const { return records_; }
+  std::string html() const;
+  std::string text() const;                  // a table, and the loss as a line of blocks
+  std::vector<std::string> summary() const;  // three lines
+
+ private:
+  Records records_;
+};
+
+}  // namespace gannet::report

@@ -1,0 +1,70 @@
+// The steps of a run cut into buckets of the picture's width, and a series over them: mean, smallest and largest per bucket.
+//
+//   const Buckets buckets(records.steps, 600);
+//   const Series loss = series(buckets, [](const Step& step) { return step.loss; });
+//   loss.points[3].mean;
+//
+// A run of no more steps than buckets has each step in one of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "report/records.h"
+
+namespace gannet::report {
+
+class Buckets {
+ public:
+  struct Range {
+    size_t begin = 0, end = 0;  // of the steps, never empty
+    double x = 0;               // 0 to 1: where its middle stands between the first step and the last
+  };
+
+  Buckets(const std::vector<Step>& steps, size_t limit);
+
+  const std::vector<Step>& steps() const { return *steps_; }
+  const std::vector<Range>& ranges() const { return ranges_; }
+  bool is_exact() const { return ranges_.size() == steps_->size(); }  // one step each
+  int64_t first() const { return first_; }
+  int64_t last() const { return last_; }
+  double place(double step) const;  // 0 to 1, also of a step that has no record
+  size_t bucket_of(size_t index) const { return of_[index]; }
+
+ private:
+  const std::vector<Step>* steps_;
+  std::vector<Range> ranges_;
+  std::vector<size_t> of_;  // of each step
+  int64_t first_ = 0, last_ = 0;
+};
+
+struct Point {
+  bool is_known = false;  // some finite value
+  double mean = 0, low = 0, high = 0;
+  int64_t bad = 0;  // values that are NaN or infinite
+};
+
+struct Series {
+  std::vector<Point> points;  // by bucket
+  // Of single steps, finite ones:
+  int64_t known = 0, bad = 0;
+  double first = 0, last = 0, low = 0, high = 0, sum = 0;
+  int64_t first_step = 0, last_step = 0, low_step = 0, high_step = 0;
+  double mean() const { return known ? sum / static_cast<double>(known) : 0; }
+};
+
+using Extract = std::function<std::optional<double>(const Step&)>;
+
+Series series(const Buckets& buckets, const Extract& extract);
+
+// At each step the value there of the straight line that fits best, the weight of its neighbours on both sides halved every
+// `half_life` steps (local linear regression): it does not lag behind, and is not drawn inwards at the ends. Values that are not
+// finite are passed over.
+std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, const Extract& extract, double half_life);
+
+// The value below which the part `q` of all points lies.
+double quantile(std::vector<double> values, double q);
+
+}  // namespace gannet::report

@@ -1,0 +1,30 @@
+// The tables of the report, and the words that it shares with the terminal.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/charts.h"
+
+namespace gannet::report {
+
+// What the head says: label, value, and a line below it.
+struct Tile {
+  std::string label, value, detail;
+};
+
+std::vector<Tile> tiles_of(const Records& records);
+int64_t skipped_steps(const Records& records);
+std::vector<std::string> changed_keys(const Run& before, const Run& after);  // of the config
+
+std::string skipped_table(const Records& records);
+std::string events_table(const Records& records);
+std::string runs_table(const Records& records);
+std::string numbers_table(const Charts& charts);
+std::string steps_table(const Records& records);
+std::string config_table(const Run& run);
+std::string plugins_table(const Run& run);
+std::string machine_table(const Run& run);
+
+}  // namespace gannet::report

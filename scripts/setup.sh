@@ -2,7 +2,7 @@
 # Installs what Gannet is built from: Debian packages, and the smallest LibTorch that works, into a cache that clones share.
 #
 #   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
-#   scripts/setup.sh --tests    and what only tests and benchmarks need: a second compiler, which has libFuzzer, and fio
+#   scripts/setup.sh --tests    and what only tests and benchmarks need: a second compiler, which has libFuzzer, a browser, and fio
 #   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
 #
 # LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
@@ -17,7 +17,7 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libboost-dev libspdlog-dev libfmt-dev libcli11-dev libhwy-dev libxxhash-dev libaio-dev libgloo-dev zlib1g-dev
           libgtest-dev libgmock-dev libbenchmark-dev)
 
-[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev fio)
+[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev fio chromium-headless-shell)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

@@ -5,13 +5,13 @@
 //   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
 //   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again,
-//                                                      it goes on there
+//                                                      it resumes there
 //
 // ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 
-#include <charconv>
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -46,36 +46,22 @@ struct CnnImpl : torch::nn::Module {
 };
 TORCH_MODULE(Cnn);
 
-int64_t whole_number(const std::string& option, const char* text) {
-  int64_t number = 0;
-  const char* end = text + std::string(text).size();
-  if (const auto [stop, code] = std::from_chars(text, end, number); code != std::errc() || stop != end || number < 1)
-    throw gannet::Error(gannet::ErrorCode::kArgument, option + " is '" + text + "'", "give a whole number from 1 on");
-  return number;
-}
-
 int train(int argc, char** argv) {
   auto arguments = gannet::take_config_arguments(argc, argv);  // --deepspeed_config FILE, --set KEY=VALUE
   int64_t epochs = 5, checkpoint_every = 0;                    // steps; 0: at the end of each epoch
   std::string checkpoint;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--epochs" && i + 1 < argc) {
-      epochs = whole_number(name, argv[++i]);
-    } else if (name == "--checkpoint" && i + 1 < argc) {
-      checkpoint = argv[++i];
-    } else if (name == "--checkpoint-every" && i + 1 < argc) {
-      checkpoint_every = whole_number(name, argv[++i]);
-    } else {
-      std::cerr << "usage: cnn [--epochs N] [--checkpoint FOLDER [--checkpoint-every STEPS]]\n"
-                << gannet::ConfigArguments::help();
-      return 2;
-    }
+  CLI::App app("a small convolutional net learns to tell ten noisy shapes apart", "cnn");
+  app.footer(gannet::ConfigArguments::help());
+  app.add_option("--epochs", epochs, "passes over the images")->check(CLI::PositiveNumber)->capture_default_str();
+  auto* folder = app.add_option("--checkpoint", checkpoint, "folder to save in after each epoch, and to resume from");
+  app.add_option("--checkpoint-every", checkpoint_every, "steps between two saves, in place of an epoch")
+      ->check(CLI::PositiveNumber)
+      ->needs(folder);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;  // --help; what was wrong
   }
-
-  if (checkpoint_every > 0 && checkpoint.empty())
-    throw gannet::Error(gannet::ErrorCode::kArgument, "--checkpoint-every is given without --checkpoint",
-                        "name the folder: --checkpoint run1");
 
   if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now, and not at the first save
 

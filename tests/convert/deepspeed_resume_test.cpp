@@ -11,10 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/deepspeed.h"
-#include "support.h"
+#include "files/support.h"
 
 namespace gannet::convert {
 namespace {
+
+using namespace files;
 
 // The model of make_deepspeed_fixtures.py, its first layer under another name.
 struct TinyImpl : torch::nn::Module {

@@ -15,7 +15,9 @@
 namespace gannet::convert {
 namespace {
 
-using namespace hand;
+using namespace files;
+
+using namespace files::hand;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 

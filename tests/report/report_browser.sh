@@ -3,7 +3,7 @@
 # ran and that a script in the data did not. With a second argument it writes pictures there: light, dark, narrow.
 set -euo pipefail
 gannet=$1 pictures=${2:-}
-browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+browser=$(command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$browser" ] || ! command -v python3 > /dev/null; then
   echo "skipped: there is no chromium (or no python3) here"
   exit 77
@@ -13,7 +13,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 "$(dirname "$0")/sample_metrics.py" "$folder/metrics.jsonl" 200
 echo '{"kind": "step", "step": 201, "time": 99, "loss": 1.9, "lr": [0.0001], "seconds": 0.4, "applied": false,
   "reason": "</script><script>document.title = 1</script><img src=x onerror=\"document.title = 2\">"}' | tr -d '\n' >> "$folder/metrics.jsonl"
-"$gannet" report "$folder/metrics.jsonl" -o "$folder/report.html" > /dev/null 2>&1
+"$gannet" report "$folder/metrics.jsonl" -o "$folder/report.html" > /dev/null
 open() { "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$folder/profile" --virtual-time-budget=2000 "$@" "file://$folder/report.html" 2> /dev/null; }
 
 open --dump-dom > "$folder/dom.html"

@@ -23,7 +23,6 @@
 namespace gannet::cli {
 namespace {
 
-using size_text;
 using checkpoint::Listed;
 using checkpoint::Opened;
 

@@ -31,12 +31,12 @@ Dict overrides(const Options& options) {
   return dict;
 }
 
-ConfigCheckOptions check_options(const Options& options) {
+doctor::ConfigCheckOptions check_options(const Options& options) {
   return {.world_size = options.world_size, .with_plugins = !options.no_plugins, .overrides = overrides(options)};
 }
 
 void check(const Options& options) {
-  const ConfigCheck found = check_config(options.file, check_options(options));
+  const doctor::ConfigCheck found = doctor::check_config(options.file, check_options(options));
   if (found.mistakes.empty()) {
     std::cout << options.file << ": ok";
     if (found.world_size > 1) std::cout << " for " << found.world_size << " processes";
@@ -70,7 +70,7 @@ void print_json(const config::Resolved& resolved) {
 void resolve(const Options& options) {
   auto document = config::Document::from_file(options.file);
   if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
-  const int64_t world = world_size_of(check_options(options), *document);
+  const int64_t world = doctor::world_size_of(check_options(options), *document);
   const config::Resolved resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
   if (options.as_json) return print_json(resolved);

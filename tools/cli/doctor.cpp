@@ -47,7 +47,7 @@ void hide_keys(std::string& text) {
 }
 
 // The file as it was written, for a report: without keys to other services, names and paths of this machine.
-std::string config_block(const Diagnosis& diagnosis, const std::string& file) {
+std::string config_block(const doctor::Diagnosis& diagnosis, const std::string& file) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(file, failed)) return "";
   std::ifstream in(file, std::ios::binary);
@@ -59,22 +59,22 @@ std::string config_block(const Diagnosis& diagnosis, const std::string& file) {
   for (char& letter : text)
     if (static_cast<unsigned char>(letter) < ' ' && letter != '\n' && letter != '\t') letter = letter == '\r' ? ' ' : '?';
   hide_keys(text);
-  text = without_secrets(text, diagnosis.secrets);
+  text = doctor::without_secrets(text, diagnosis.secrets);
   std::string fence = "```";
   while (text.find(fence) != std::string::npos) fence += '`';
-  return "\n**" + without_secrets(file, diagnosis.secrets) + "**" + (is_cut ? ", its first 64 KiB" : "") + "\n\n" + fence +
-         "jsonc\n" + text + (text.ends_with('\n') ? "" : "\n") + fence + "\n";
+  return "\n**" + doctor::without_secrets(file, diagnosis.secrets) + "**" + (is_cut ? ", its first 64 KiB" : "") + "\n\n" +
+         fence + "jsonc\n" + text + (text.ends_with('\n') ? "" : "\n") + fence + "\n";
 }
 
 void doctor(const Arguments& arguments) {
-  Diagnosis diagnosis;
-  look_at_software(diagnosis);
-  look_at_machine(diagnosis);
-  look_at_plugins(diagnosis, std::chrono::seconds(arguments.timeout));
-  if (!arguments.config.empty()) look_at_config(diagnosis, arguments.config);
-  std::cout << (arguments.json     ? as_json(diagnosis)
-                : arguments.report ? as_markdown(diagnosis) + config_block(diagnosis, arguments.config)
-                                   : as_text(diagnosis))
+  doctor::Diagnosis diagnosis;
+  doctor::look_at_software(diagnosis);
+  doctor::look_at_machine(diagnosis);
+  doctor::look_at_plugins(diagnosis, std::chrono::seconds(arguments.timeout));
+  if (!arguments.config.empty()) doctor::look_at_config(diagnosis, arguments.config);
+  std::cout << (arguments.json     ? doctor::as_json(diagnosis)
+                : arguments.report ? doctor::as_markdown(diagnosis) + config_block(diagnosis, arguments.config)
+                                   : doctor::as_text(diagnosis))
             << std::flush;
   if (!diagnosis.problems.empty()) throw CLI::RuntimeError(1);
 }

@@ -56,7 +56,7 @@ std::string opened(Registry& registry, const Candidate& candidate) {
 
 // Rows, or the reason why the file has none.
 std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience, std::vector<Row>& rows) {
-  const Answer answer = ask_child([&] { return opened(registry, candidate); }, patience);
+  const doctor::Answer answer = doctor::ask_child([&] { return opened(registry, candidate); }, patience);
   if (!answer.failure.empty()) return "was opened: " + answer.failure;
   const Value said = config::parse_value(answer.text);
   if (const Value* error = said.as_dict().find("error")) return error->as_string();
@@ -76,15 +76,16 @@ class Listing {
 
   void add(const Candidate& candidate, const std::vector<Row>& rows) {
     for (const Row& row : rows) {
-      const std::string what = row.kind + "/" + lower(row.name) + "@" + or_any(row.device);
+      const std::string what = row.kind + "/" + lower(row.name) + "@" + doctor::or_any(row.device);
       const auto [first, is_first] = first_.emplace(what, &candidate);
       std::string file = printable(candidate.file);
       if (!is_first) file += "  (not used: one above provides the same)";
       if (!is_first && candidate.is_own && !first->second->is_own)
         shadowed_.push_back(what + " of " + printable(first->second->file) + " stands before Gannet's own, " +
                             printable(candidate.file));
-      table_.add(verbose_ ? Cells{row.kind, row.name, or_any(row.device), row.version, tier_name(candidate.tier), row.hash, file}
-                          : Cells{row.kind, row.name, or_any(row.device), tier_name(candidate.tier), file});
+      table_.add(verbose_ ? Cells{row.kind, row.name, doctor::or_any(row.device), row.version, doctor::tier_name(candidate.tier),
+                                  row.hash, file}
+                          : Cells{row.kind, row.name, doctor::or_any(row.device), doctor::tier_name(candidate.tier), file});
     }
   }
   void print() const {
@@ -145,7 +146,7 @@ void add_plugins(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
       ->required();
-  information->callback([name] { print_plugin_info(*name); });
+  information->callback([name] { doctor::print_plugin_info(*name); });
 }
 
 }  // namespace gannet::cli

@@ -16,9 +16,10 @@
 namespace gannet::convert {
 namespace {
 
-checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const Pieces& pieces) {
+checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const files::Pieces& pieces) {
   return {std::move(name), tensor.shape, 0,
-          at::empty({numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)), stored(pieces, tensor.dtype)};
+          at::empty({files::numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)),
+          files::stored(pieces, tensor.dtype)};
 }
 
 std::string count_text(size_t count, const char* one) { return std::to_string(count) + " " + one + (count == 1 ? "" : "s"); }
@@ -38,7 +39,7 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   int64_t numel = 0;
   for (const auto& tensor : state.trained) {
     const std::string name = renamed(tensor);
-    numel += numel_of(tensor.pieces);
+    numel += files::numel_of(tensor.pieces);
     slices.push_back(slice("parameter/" + name, tensor, tensor.pieces));
     for (const auto& [key, pieces] : tensor.states) {
       slices.push_back(slice("state/" + key + "/" + name, tensor, pieces));
@@ -48,7 +49,7 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   for (const auto& tensor : state.frozen) slices.push_back(slice("parameter/" + renamed(tensor), tensor, tensor.pieces));
   for (const auto& tensor : state.buffers) slices.push_back(slice("buffer/0/" + renamed(tensor), tensor, tensor.pieces));
   rename.check(folder.path);
-  Amount amount;
+  files::Amount amount;
   for (const auto* tensors : {&state.trained, &state.frozen, &state.buffers})
     for (const auto& tensor : *tensors) {
       amount.add(tensor.pieces);

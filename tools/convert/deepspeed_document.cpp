@@ -38,25 +38,25 @@ const std::set<std::string> kEngineKeys = {"module",
 
 std::string number_text(double number) { return Value(number).to_json(); }
 
-std::string place_of(const Node& node) { return node.file()->path() + ": " + node.where(); }
+std::string place_of(const files::Node& node) { return node.file()->path() + ": " + node.where(); }
 
-int64_t counter(const Node& model, const char* key) {
+int64_t counter(const files::Node& model, const char* key) {
   const auto found = model.find(key);
   return found ? checkpoint::checked_count(found->integer(), place_of(*found)) : 0;
 }
 
 // A value of the config that the run had, as the file keeps it.
-std::optional<Node> of_config(const Node& model, std::initializer_list<const char*> path) {
+std::optional<files::Node> of_config(const files::Node& model, std::initializer_list<const char*> path) {
   auto at = model.find("ds_config");
   for (const char* key : path) at = at && at->has_entries() ? at->find(key) : std::nullopt;
   return at;
 }
 
 // What the run trained in: the file's config says it; else the parameters' own dtype.
-std::string precision_of(const Node& model) {
+std::string precision_of(const files::Node& model) {
   for (const char* section : {"fp16", "bf16", "bfloat16"})
     if (const auto enabled = of_config(model, {section, "enabled"});
-        enabled && enabled->is(Object::Kind::kBool) && enabled->boolean())
+        enabled && enabled->is(files::Object::Kind::kBool) && enabled->boolean())
       return section == std::string("fp16") ? "fp16" : "bf16";
   if (model.find("ds_config")) return "fp32";
   for (const auto& [name, node] : model.at("module").entries())
@@ -65,13 +65,13 @@ std::string precision_of(const Node& model) {
   return "fp32";
 }
 
-Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   const std::string precision = precision_of(model);
   const bool is_fp16 = precision == "fp16";
   double scale = 1;
   int64_t iteration = 0, last_overflow = -1, hysteresis = 1;
   if (!state.scaler.empty()) {
-    const Node& scaler = state.scaler[0];
+    const files::Node& scaler = state.scaler[0];
     const auto count = [&](const char* key, int64_t& into, int64_t least) {
       const auto found = scaler.find(key);
       if (found) into = checkpoint::checked_count(found->integer(), place_of(*found), least);
@@ -101,13 +101,13 @@ Dict scaler_of(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt&
 }
 
 // Every step that was not skipped moved the schedule and the optimizer.
-int64_t steps_taken(const Node& model) {
+int64_t steps_taken(const files::Node& model) {
   const int64_t steps = counter(model, "global_steps"), skipped = counter(model, "skipped_steps");
   return checkpoint::checked_count(steps - skipped, place_of(model) + "global_steps less skipped_steps");
 }
 
 // DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
-int64_t position_of(const Node& model, DeepSpeedReceipt& receipt) {
+int64_t position_of(const files::Node& model, DeepSpeedReceipt& receipt) {
   const auto scheduler = model.find("lr_scheduler");
   if (!scheduler) return 0;
   std::optional<int64_t> position;
@@ -131,15 +131,16 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   List groups;
   std::set<std::string> left;
   std::string rates;
-  for (const Node& group : state.groups) {
+  for (const files::Node& group : state.groups) {
     Dict hyper;
     std::string name = "group " + std::to_string(groups.size());
     for (const auto& [key, value] : group.entries()) {
       if (key == "params" || key == "step" || value.is_none()) continue;
-      const auto is_number = [](const Node& node) {
-        return node.is(Object::Kind::kNumber) || node.is(Object::Kind::kInt) || (node.is_tensor() && node.tensor().numel() == 1);
+      const auto is_number = [](const files::Node& node) {
+        return node.is(files::Object::Kind::kNumber) || node.is(files::Object::Kind::kInt) ||
+               (node.is_tensor() && node.tensor().numel() == 1);
       };
-      const auto number_of = [&](const Node& node) {
+      const auto number_of = [&](const files::Node& node) {
         return checkpoint::checked_hyperparameter(key, node.number(), place_of(node));
       };
       if (is_number(value)) {
@@ -148,7 +149,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
         const auto items = value.items();
         for (size_t i = 0; i < items.size(); ++i)
           if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = number_of(items[i]);
-      } else if (key == "name" && value.is(Object::Kind::kString)) {
+      } else if (key == "name" && value.is(files::Object::Kind::kString)) {
         name = value.text();
       } else {
         left.insert(key);
@@ -166,7 +167,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   return groups;
 }
 
-int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   if (state.steps.empty()) return steps_taken(model);
   const double last = *state.steps.rbegin();
   receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
@@ -179,17 +180,17 @@ int64_t applied_steps(const Node& model, const DeepSpeedState& state, DeepSpeedR
   return static_cast<int64_t>(last);
 }
 
-Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
+Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
   Dict document;
   std::vector<std::string> names;
-  Amount amount;
+  files::Amount amount;
   for (const auto& [key, value] : model.entries()) {
     if (kEngineKeys.count(key)) continue;
     if (value.is_tensor()) {
-      const StoredTensor& tensor = value.tensor();
-      const Pieces pieces = whole(value);
+      const files::StoredTensor& tensor = value.tensor();
+      const files::Pieces pieces = files::whole(value);
       amount.add(pieces);
-      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), stored(pieces, tensor.dtype)});
+      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), files::stored(pieces, tensor.dtype)});
       client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));
       names.push_back(key);
       continue;
@@ -211,19 +212,19 @@ Dict client_state(const Node& model, DeepSpeedReceipt& receipt, std::vector<chec
 
 Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
                  std::vector<checkpoint::Slice>& client) {
-  const Node& model = folder.models[0];
+  const files::Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
   steps_taken(model);  // no more were skipped than there were
   receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
                           " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
-  const int64_t accumulation_steps = accumulation && accumulation->is(Object::Kind::kInt)
+  const int64_t accumulation_steps = accumulation && accumulation->is(files::Object::Kind::kInt)
                                          ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30)
                                          : 1;
   if (steps > checkpoint::kMostCount / accumulation_steps)
     checkpoint::checked_count(INT64_MAX, place_of(model) + "global_steps times gradient_accumulation_steps");
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
-  if (const auto version = model.find("ds_version"); version && version->is(Object::Kind::kString))
+  if (const auto version = model.find("ds_version"); version && version->is(files::Object::Kind::kString))
     imported["version"] = version->text();
   std::string fault;
   if (const auto config = model.find("ds_config"))

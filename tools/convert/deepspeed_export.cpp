@@ -36,10 +36,10 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
                                           ->copy_out(static_cast<uint64_t>(target.begin) * target.into.element_size(),
                                                      target.into.nbytes(), static_cast<char*>(target.into.mutable_data_ptr()));
                                   }};
-  Amount amount;
+  files::Amount amount;
   const auto add = [&](const std::vector<ImportedTensor>& tensors) {
     for (const ImportedTensor& tensor : tensors) {
-      if (!bytes->emplace(tensor.name, stored(tensor.pieces, tensor.dtype)).second)
+      if (!bytes->emplace(tensor.name, files::stored(tensor.pieces, tensor.dtype)).second)
         throw Error(ErrorCode::kCorrupt, folder.path + ": two tensors are named " + tensor.name);
       source.tensors.push_back({tensor.name, {tensor.name, tensor.dtype, tensor.shape}});
       amount.add(tensor.pieces);

@@ -24,11 +24,11 @@ const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_r
 bool is_there(const fs::path& path) { return files::kind_of(path.string()).exists; }
 bool is_folder(const fs::path& path) { return files::kind_of(path.string()).is_folder; }
 
-std::vector<std::string> files::names_in(const fs::path& folder) { return files::names_in(folder.string()); }
+std::vector<std::string> names_in(const fs::path& folder) { return files::names_in(folder.string()); }
 
 bool holds_files(const fs::path& folder) {
   if (!is_folder(folder)) return false;
-  const auto names = files::names_in(folder);
+  const auto names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) ||
            std::regex_match(name, kOptimizerFile) || std::regex_match(name, kLayerFile);
@@ -46,7 +46,7 @@ std::string latest(const fs::path& dir) {
 
 std::vector<std::string> tags_in(const fs::path& dir) {
   std::vector<std::string> tags;
-  for (const auto& name : files::names_in(dir)) {
+  for (const auto& name : names_in(dir)) {
     try {
       if (holds_files(dir / name)) tags.push_back(name);
     } catch (const Error&) {  // a folder that this user may not read
@@ -63,8 +63,8 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
                 "name the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
   if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
-    throw Error(ErrorCode::kArgument,
-                dir.string() + ": " + shown(tag) + (asked.empty() ? " in its 'latest'" : "") + " is not a tag: it " + fault);
+    throw Error(ErrorCode::kArgument, dir.string() + ": " + files::shown(tag) + (asked.empty() ? " in its 'latest'" : "") +
+                                          " is not a tag: it " + fault);
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
   if (tag.empty() && holds_files(dir)) return dir;
   const auto tags = tags_in(dir);
@@ -101,13 +101,13 @@ struct Files {
 Files sort_out(const fs::path& path, bool weights_only) {
   Files files;
   const char* kWhole = "let DeepSpeed write it from one pipeline stage without model parallelism";
-  if (is_folder(path / "zero") && !files::names_in(path / "zero").empty())
+  if (is_folder(path / "zero") && !names_in(path / "zero").empty())
     refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
   if (!weights_only && is_folder(path / "offloaded_tensors"))
     refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
            "save with offload_optimizer on the cpu, or import with --weights-only");
   std::smatch match;
-  for (const std::string& name : files::names_in(path)) {
+  for (const std::string& name : names_in(path)) {
     if (std::regex_match(name, kExpertFile)) refuse(path, "a mixture of experts (" + name + ")", "experts are not imported");
     if (std::regex_match(name, kLayerFile)) refuse(path, "a pipeline's layers in files of their own (" + name + ")", kWhole);
     const bool is_optimizer = std::regex_match(name, match, kOptimizerFile);
@@ -131,8 +131,8 @@ Files sort_out(const fs::path& path, bool weights_only) {
   return files;
 }
 
-std::vector<Node> open_all(const fs::path& path, const ByRank& files) {
-  std::vector<Node> nodes;
+std::vector<files::Node> open_all(const fs::path& path, const ByRank& files) {
+  std::vector<files::Node> nodes;
   for (const auto& [rank, name] : files) {
     if (rank != static_cast<int64_t>(nodes.size())) {
       std::string missing = name;
@@ -141,13 +141,13 @@ std::vector<Node> open_all(const fs::path& path, const ByRank& files) {
                   path.string() + ": " + missing + " is missing, the file of rank " + std::to_string(nodes.size()),
                   "copy every rank's files into one folder");
     }
-    nodes.emplace_back(std::make_shared<PtFile>(PtFile::open((path / name).string())));
+    nodes.emplace_back(std::make_shared<files::PtFile>(files::PtFile::open((path / name).string())));
   }
   return nodes;
 }
 
 // As many files as the save had ranks.
-void check_count(const fs::path& path, const std::vector<Node>& nodes, int64_t expected, const std::string& says,
+void check_count(const fs::path& path, const std::vector<files::Node>& nodes, int64_t expected, const std::string& says,
                  const char* kind) {
   const auto found = static_cast<int64_t>(nodes.size());
   if (found == expected) return;
@@ -161,12 +161,12 @@ void check_count(const fs::path& path, const std::vector<Node>& nodes, int64_t e
   throw Error(ErrorCode::kMismatch, counted, "remove the files that are left from a run with more ranks");
 }
 
-int64_t partition_count(const Node& optimizer) {
-  const Node count = optimizer.at("optimizer_state_dict").at("partition_count");
+int64_t partition_count(const files::Node& optimizer) {
+  const files::Node count = optimizer.at("optimizer_state_dict").at("partition_count");
   if (!count.is_sequence()) return count.integer();
   const auto counts = count.items();
   if (counts.empty()) count.refuse("a list of a count for each group");
-  for (const Node& one : counts)
+  for (const files::Node& one : counts)
     if (one.integer() != counts[0].integer())
       throw Error(ErrorCode::kUnsupported,
                   optimizer.file()->path() + ": " + one.where() + " is " + std::to_string(one.integer()) + ", of another group " +
@@ -207,7 +207,7 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, b
                 "copy every rank's files into one folder");
   folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
 
-  const Node& model = folder.models[0];
+  const files::Node& model = folder.models[0];
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     for (const auto& [name, degree] : dimensions->entries())
       if (degree.integer() > 1)
@@ -225,7 +225,7 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, b
                 "copy every rank's files into one folder");
   if (!folder.optimizers.empty()) {
     check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
-    for (const Node& one : folder.optimizers)
+    for (const files::Node& one : folder.optimizers)
       if (partition_count(one) != partition_count(folder.optimizers[0]))
         throw Error(ErrorCode::kMismatch,
                     one.file()->path() + ": partition_count is " + std::to_string(partition_count(one)) + ", rank 0's " +

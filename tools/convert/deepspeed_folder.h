@@ -16,8 +16,8 @@ namespace gannet::convert {
 struct DeepSpeedFolder {
   std::string path;  // <dir>/<tag>
   std::string tag;
-  std::vector<Node> models;      // one; at stage 3 one of each rank
-  std::vector<Node> optimizers;  // by rank; none at stage 0
+  std::vector<files::Node> models;      // one; at stage 3 one of each rank
+  std::vector<files::Node> optimizers;  // by rank; none at stage 0
 };
 
 // Whether there are files of these names in it, or in the folder that its `latest` names.

@@ -17,7 +17,7 @@ struct Shape {
   int64_t numel;
 };
 
-std::vector<Shape> shapes_of(const Node& group) {
+std::vector<Shape> shapes_of(const files::Node& group) {
   std::vector<Shape> shapes;
   for (const auto& [name, node] : group.entries()) {
     const std::vector<int64_t> sizes = node.shape();
@@ -26,18 +26,19 @@ std::vector<Shape> shapes_of(const Node& group) {
   return shapes;
 }
 
-[[noreturn]] void differ(const Node& place, const std::string& what) {
+[[noreturn]] void differ(const files::Node& place, const std::string& what) {
   throw Error(ErrorCode::kMismatch, place.file()->path() + ": " + what, "are the files of one save, and whole?");
 }
 
 // One flat buffer of every rank with its states: the same elements under each name.
 struct Flat {
-  Concatenated masters;
-  std::map<std::string, Concatenated> states;
+  files::Concatenated masters;
+  std::map<std::string, files::Concatenated> states;
   c10::ScalarType dtype = c10::kFloat;
 
   // `numel`: of the buffer with what padding the states have.
-  void add(const Node& master, const std::map<std::string, Node>& tensors, const std::set<std::string>& names, int64_t numel) {
+  void add(const files::Node& master, const std::map<std::string, files::Node>& tensors, const std::set<std::string>& names,
+           int64_t numel) {
     dtype = master_dtype(floating(master).dtype);
     masters.add(master);
     for (const auto& name : names) {
@@ -51,7 +52,7 @@ struct Flat {
 };
 
 // What DeepSpeed itself noted of where each parameter lies in a rank's partition.
-void check_places(const Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
+void check_places(const files::Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
   const auto groups = mappings->items();
@@ -68,14 +69,14 @@ void check_places(const Node& optimizer, size_t group, const std::vector<Shape>&
 }
 
 void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
-  const Node all_shapes = folder.models[0].at("param_shapes");
+  const files::Node all_shapes = folder.models[0].at("param_shapes");
   const auto shape_groups = all_shapes.items();
   const auto ranks = static_cast<int64_t>(folder.optimizers.size()), alignment = 2 * ranks;
-  std::vector<std::vector<Node>> partitions;  // [rank][group]
+  std::vector<std::vector<files::Node>> partitions;  // [rank][group]
   std::vector<OptimizerStates> optimizers;
-  for (const Node& optimizer : folder.optimizers) {
-    const Node saved = optimizer.at("optimizer_state_dict");
-    const Node groups = saved.at("single_partition_of_fp32_groups");
+  for (const files::Node& optimizer : folder.optimizers) {
+    const files::Node saved = optimizer.at("optimizer_state_dict");
+    const files::Node groups = saved.at("single_partition_of_fp32_groups");
     partitions.push_back(groups.items());
     if (partitions.back().size() != shape_groups.size())
       differ(groups, "it has partitions of " + std::to_string(partitions.back().size()) + " groups, and param_shapes has " +
@@ -86,7 +87,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 
   for (size_t g = 0; g < shape_groups.size(); ++g) {
     const std::vector<Shape> shapes = shapes_of(shape_groups[g]);
-    std::vector<std::map<std::string, Node>> tensors(ranks);
+    std::vector<std::map<std::string, files::Node>> tensors(ranks);
     std::set<std::string> names;
     for (int64_t r = 0; r < ranks && !weights_only; ++r) {
       const auto indices = optimizers[r].indices(g);
@@ -131,10 +132,10 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   std::vector<Flat> flats(ranks);
   std::set<std::string> names;
   for (int64_t r = 0; r < ranks; ++r) {
-    const Node saved = folder.optimizers[r].at("optimizer_state_dict");
+    const files::Node saved = folder.optimizers[r].at("optimizer_state_dict");
     const auto masters = saved.at("fp32_flat_groups").items();
     const OptimizerStates optimizer = weights_only ? OptimizerStates() : OptimizerStates(saved.at("optimizer_state_dict"));
-    std::vector<std::map<std::string, Node>> tensors(masters.size());
+    std::vector<std::map<std::string, files::Node>> tensors(masters.size());
     for (size_t i = 0; i < masters.size() && !weights_only; ++i) {
       const int64_t numel = masters[i].tensor().numel();
       tensors[i] = optimizer.tensors(static_cast<int64_t>(i), numel, numel, state.steps);
@@ -145,7 +146,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   }
 
   int64_t at = 0;
-  for (const Node& group : folder.models[0].at("param_shapes").items()) {
+  for (const files::Node& group : folder.models[0].at("param_shapes").items()) {
     for (const Shape& shape : shapes_of(group)) {
       const int64_t part = (shape.numel + ranks - 1) / ranks;
       ImportedTensor tensor{shape.name, shape.sizes, flats[0].dtype, {}, {}};
@@ -154,8 +155,8 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
         if (at + part > flats[r].masters.numel())
           differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
                                            " elements, and end inside of " + shape.name);
-        const auto append = [&](Pieces& pieces, const Concatenated& from) {
-          for (Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
+        const auto append = [&](files::Pieces& pieces, const files::Concatenated& from) {
+          for (files::Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
         };
         append(tensor.pieces, flats[r].masters);
         for (const auto& name : names)
@@ -179,7 +180,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 }  // namespace
 
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
-  const Node saved = folder.optimizers[0].at("optimizer_state_dict");
+  const files::Node saved = folder.optimizers[0].at("optimizer_state_dict");
   const auto stage = saved.find("zero_stage");
   state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer, which is stage 1, does not say
   if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};

@@ -7,15 +7,15 @@
 namespace gannet::convert {
 namespace {
 
-void add_buffers(const Node& model, DeepSpeedState& state, std::set<std::string>& known) {
+void add_buffers(const files::Node& model, DeepSpeedState& state, std::set<std::string>& known) {
   const auto names = model.find("buffer_names");
   if (!names) return;
-  const Node module = model.at("module");
-  for (const Node& name : names->items()) {
+  const files::Node module = model.at("module");
+  for (const files::Node& name : names->items()) {
     known.insert(name.text());
     const auto buffer = module.find(name.text());
     if (!buffer) continue;  // a buffer that is not persistent
-    state.buffers.push_back({name.text(), buffer->tensor().sizes, buffer->tensor().dtype, whole(*buffer), {}});
+    state.buffers.push_back({name.text(), buffer->tensor().sizes, buffer->tensor().dtype, files::whole(*buffer), {}});
   }
 }
 
@@ -28,8 +28,8 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
     known.insert(name);
     const std::vector<int64_t> shape = shape_node.shape();
     const int64_t numel = numel_of(shape_node, shape);
-    Concatenated fragments;
-    for (const Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
+    files::Concatenated fragments;
+    for (const files::Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
     if (fragments.numel() < numel)
       throw Error(ErrorCode::kMismatch,
                   folder.path + ": the ranks' fragments of the frozen parameter " + name + " have " +
@@ -41,7 +41,7 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
 }
 
 // Two names of one place in a storage are one tensor. ZeRO's stages say it themselves too, in shared_params.
-void add_ties(const Node& model, DeepSpeedState& state, std::set<std::string>& known) {
+void add_ties(const files::Node& model, DeepSpeedState& state, std::set<std::string>& known) {
   if (const auto shared = model.find("shared_params"))
     for (const auto& [alias, name] : shared->entries())
       if (known.insert(alias).second) state.aliases.emplace_back(alias, name.text());
@@ -64,7 +64,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       continue;
     }
     if (node.tensor().numel() == 0 && state.stage == 3) continue;  // stands for a parameter that the ranks share
-    state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, whole(node), {}});
+    state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, files::whole(node), {}});
   }
 }
 
@@ -72,7 +72,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
 
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   DeepSpeedState state;
-  const Node& model = folder.models[0];
+  const files::Node& model = folder.models[0];
   if (const auto ranks = model.find("dp_world_size"))
     state.ranks = static_cast<uint32_t>(
         checkpoint::checked_count(ranks->integer(), ranks->file()->path() + ": " + ranks->where(), 1, 1'000'000));
@@ -92,7 +92,7 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   return state;
 }
 
-int64_t numel_of(const Node& place, const std::vector<int64_t>& shape) {
+int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape) {
   int64_t numel = 1;
   for (const int64_t size : shape)
     if (__builtin_mul_overflow(numel, size, &numel) || numel > std::numeric_limits<int64_t>::max() / 16)
@@ -102,12 +102,12 @@ int64_t numel_of(const Node& place, const std::vector<int64_t>& shape) {
 
 c10::ScalarType master_dtype(c10::ScalarType saved) { return saved == c10::kDouble ? c10::kDouble : c10::kFloat; }
 
-const StoredTensor& floating(const Node& tensor) {
+const files::StoredTensor& floating(const files::Node& tensor) {
   if (!c10::isFloatingType(tensor.tensor().dtype)) tensor.refuse("a tensor of floating-point numbers");
   return tensor.tensor();
 }
 
-OptimizerStates::OptimizerStates(const Node& state_dict) {
+OptimizerStates::OptimizerStates(const files::Node& state_dict) {
   if (state_dict.is_sequence())
     throw Error(
         ErrorCode::kUnsupported,
@@ -124,12 +124,13 @@ std::vector<int64_t> OptimizerStates::indices(size_t group) const {
     throw Error(ErrorCode::kMismatch,
                 path_ + ": the optimizer has " + std::to_string(groups_.size()) + " groups, and its masters have more",
                 "are the files of one save, and whole?");
-  for (const Node& index : groups_[group].at("params").items()) indices.push_back(index.integer());
+  for (const files::Node& index : groups_[group].at("params").items()) indices.push_back(index.integer());
   return indices;
 }
 
-std::map<std::string, Node> OptimizerStates::tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const {
-  std::map<std::string, Node> tensors;
+std::map<std::string, files::Node> OptimizerStates::tensors(int64_t index, int64_t least, int64_t most,
+                                                            std::set<double>& steps) const {
+  std::map<std::string, files::Node> tensors;
   const auto found = states_.find(std::to_string(index));
   if (found == states_.end()) return tensors;
   for (const auto& [name, value] : found->second.entries()) {

@@ -15,8 +15,8 @@ struct ImportedTensor {
   std::string name;
   std::vector<int64_t> shape;
   c10::ScalarType dtype;
-  Pieces pieces;                         // of a trained one: its fp32 (or fp64) master
-  std::map<std::string, Pieces> states;  // of a trained one: "exp_avg" ...
+  files::Pieces pieces;                         // of a trained one: its fp32 (or fp64) master
+  std::map<std::string, files::Pieces> states;  // of a trained one: "exp_avg" ...
 };
 
 struct DeepSpeedState {
@@ -24,8 +24,8 @@ struct DeepSpeedState {
   uint32_t ranks = 1;
   std::vector<ImportedTensor> trained, frozen, buffers;
   std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the one it is stored under
-  std::vector<Node> groups;                                  // the optimizer's param_groups
-  std::vector<Node> scaler;                                  // what holds the loss scale; none: there is none
+  std::vector<files::Node> groups;                           // the optimizer's param_groups
+  std::vector<files::Node> scaler;                           // what holds the loss scale; none: there is none
   std::set<double> steps;                                    // the optimizer's step counts, of all its states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
@@ -45,28 +45,28 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
 // ---- for those
 
 // The elements of a shape; Error(kCorrupt) where they are more than any memory has.
-int64_t numel_of(const Node& place, const std::vector<int64_t>& shape);
+int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
 // fp64 masters and states stay, all others become fp32.
 c10::ScalarType master_dtype(c10::ScalarType saved);
 // A tensor that masters are made of; refuses one that is not of floating-point numbers.
-const StoredTensor& floating(const Node& tensor);
+const files::StoredTensor& floating(const files::Node& tensor);
 
 // The states of a torch.optim state_dict: `state` by index, as its param_groups count.
 class OptimizerStates {
  public:
   OptimizerStates() = default;
-  explicit OptimizerStates(const Node& state_dict);
-  const std::vector<Node>& groups() const { return groups_; }
+  explicit OptimizerStates(const files::Node& state_dict);
+  const std::vector<files::Node>& groups() const { return groups_; }
   std::vector<int64_t> indices(size_t group) const;  // of the group's parameters
 
   // The tensors of one parameter (or flat buffer) that have from `least` to `most` elements; steps are put apart. Refuses others
   // by name.
-  std::map<std::string, Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
+  std::map<std::string, files::Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
 
  private:
   std::string path_;
-  std::map<std::string, Node> states_;
-  std::vector<Node> groups_;
+  std::map<std::string, files::Node> states_;
+  std::vector<files::Node> groups_;
 };
 
 }  // namespace gannet::convert

@@ -15,9 +15,9 @@
 namespace gannet::convert {
 namespace {
 
-using Named = std::pair<std::string, Node>;
+using Named = std::pair<std::string, files::Node>;
 
-std::vector<Named> candidates_of(const Node& model, const std::set<std::string>& untrained) {
+std::vector<Named> candidates_of(const files::Node& model, const std::set<std::string>& untrained) {
   std::vector<Named> candidates;
   for (auto& [name, node] : model.at("module").entries())
     if (node.is_tensor() && !untrained.count(name) && c10::isFloatingType(node.tensor().dtype))
@@ -25,7 +25,7 @@ std::vector<Named> candidates_of(const Node& model, const std::set<std::string>&
   return candidates;
 }
 
-[[noreturn]] void refuse(const Node& optimizer, const Assignment& assignment) {
+[[noreturn]] void refuse(const files::Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
     throw Error(ErrorCode::kUnsupported,
@@ -38,7 +38,7 @@ std::vector<Named> candidates_of(const Node& model, const std::set<std::string>&
               "--weights-only leaves the optimizer's states out");
 }
 
-std::vector<int> groups_of(const Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
+std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
                            const std::function<bool(size_t, int64_t, size_t)>& fits) {
   Assignment assignment = assign(sizes, ends, fits);
   if (!assignment.groups) refuse(optimizer, assignment);
@@ -46,10 +46,10 @@ std::vector<int> groups_of(const Node& optimizer, const std::vector<int64_t>& si
 }
 
 // fp32: a state of a parameter has its shape. A parameter without states got no gradient: it is frozen.
-void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+void add_by_number(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer);
   struct Slot {
-    std::map<std::string, Node> tensors;
+    std::map<std::string, files::Node> tensors;
   };
   std::vector<std::vector<Slot>> slots;
   std::vector<int64_t> ends;
@@ -71,9 +71,9 @@ void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, 
     const auto& [name, node] = candidates[i];
     Slot& slot = slots[groups[i]][places[groups[i]]++];
     if (slot.tensors.empty()) continue;  // left to the frozen ones
-    ImportedTensor& tensor =
-        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
-    for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, whole(value));
+    ImportedTensor& tensor = state.trained.emplace_back(
+        ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}});
+    for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, files::whole(value));
     state.has_states = true;
   }
   if (state.has_states) return;
@@ -82,20 +82,20 @@ void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, 
       state.trained.push_back({candidates[i].first,
                                candidates[i].second.tensor().sizes,
                                master_dtype(candidates[i].second.tensor().dtype),
-                               whole(candidates[i].second),
+                               files::whole(candidates[i].second),
                                {}});
 }
 
 // fp16, bf16: the model's tensors are the roundings of the masters, which tells which master is whose.
-void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+void add_by_value(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer.at("optimizer_state_dict"));
   const auto flat_groups = optimizer.find("fp32_groups_flat");
-  std::vector<Concatenated> masters;
-  std::vector<std::map<std::string, Concatenated>> moments;
+  std::vector<files::Concatenated> masters;
+  std::vector<std::map<std::string, files::Concatenated>> moments;
   std::vector<int64_t> ends;
-  for (const Node& group : (flat_groups ? *flat_groups : optimizer.at("fp32_groups")).items()) {
+  for (const files::Node& group : (flat_groups ? *flat_groups : optimizer.at("fp32_groups")).items()) {
     const size_t g = masters.size();
-    std::vector<Node> tensors;
+    std::vector<files::Node> tensors;
     if (flat_groups)
       tensors = {group};
     else
@@ -107,7 +107,7 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
                   group.file()->path() + ": " + group.where() + " has other parameters than the optimizer's param_groups",
                   "is the file whole?");
     const auto indices = states.indices(g);
-    std::vector<std::map<std::string, Node>> found;
+    std::vector<std::map<std::string, files::Node>> found;
     std::set<std::string> names;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t numel = tensors[i].tensor().numel();
@@ -130,13 +130,14 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
   std::vector<int64_t> sizes;
   for (const auto& [name, node] : candidates) sizes.push_back(node.tensor().numel());
   const auto fits = [&](size_t group, int64_t place, size_t candidate) {
-    const Node& node = candidates[candidate].second;
+    const files::Node& node = candidates[candidate].second;
     const int64_t numel = sizes[candidate];
     constexpr int64_t kChunk = 1 << 20;
     for (int64_t done = 0; done < numel; done += kChunk) {
       const int64_t count = std::min(kChunk, numel - done);
-      const at::Tensor rounded = read(masters[group].cut(place + done, count), 0, count, c10::kFloat).to(node.tensor().dtype);
-      if (!rounded.equal(read(whole(node), done, count, node.tensor().dtype))) return false;
+      const at::Tensor rounded =
+          files::read(masters[group].cut(place + done, count), 0, count, c10::kFloat).to(node.tensor().dtype);
+      if (!rounded.equal(files::read(files::whole(node), done, count, node.tensor().dtype))) return false;
     }
     return true;
   };
@@ -158,12 +159,12 @@ void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, D
 }  // namespace
 
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state) {
-  const Node& model = folder.models[0];
+  const files::Node& model = folder.models[0];
   const auto candidates = candidates_of(model, untrained);
   const auto optimizer = model.find("optimizer");
   if (!optimizer || weights_only) {
     for (const auto& [name, node] : candidates)
-      state.trained.push_back({name, node.tensor().sizes, master_dtype(node.tensor().dtype), whole(node), {}});
+      state.trained.push_back({name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}});
     if (!optimizer) state.notes.push_back("optimizer states: the save had no optimizer");
     return;
   }

@@ -16,12 +16,12 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   if (files::kind_of(out + "/" + options.tag).exists)
     throw Error(ErrorCode::kArgument, out + " has a '" + options.tag + "' already",
                 "name a folder that has none, or another --tag");
-  const WeightFiles weights = open_weight_files(from);
+  const files::WeightFiles weights = files::open_weight_files(from);
   Renaming rename(options.renames);
   std::set<std::string> names;
   checkpoint::Content content;
   content.tag = options.tag;
-  for (const WeightTensor& tensor : weights.tensors) {
+  for (const files::WeightTensor& tensor : weights.tensors) {
     const std::string renamed = rename(tensor.name);
     if (!names.insert(renamed).second)
       throw Error(ErrorCode::kArgument, from + ": two tensors are named " + renamed + ", one of them by --rename",

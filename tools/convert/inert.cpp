@@ -27,38 +27,38 @@ bool is_utf8(const std::string& text) {
   return true;
 }
 
-std::optional<Value> convert(const Node& node, int depth, std::string& fault) {
+std::optional<Value> convert(const files::Node& node, int depth, std::string& fault) {
   const auto refused = [&](const std::string& what) {
     fault = node.where() + " is " + what;
     return std::optional<Value>();
   };
   if (depth > kMaxDepth) return refused("nested deeper than " + std::to_string(kMaxDepth) + " levels");
-  const Object& object = node.object();
+  const files::Object& object = node.object();
   switch (object.kind) {
-    case Object::Kind::kNone:
+    case files::Object::Kind::kNone:
       return Value();
-    case Object::Kind::kBool:
+    case files::Object::Kind::kBool:
       return Value(object.boolean);
-    case Object::Kind::kInt:
+    case files::Object::Kind::kInt:
       return Value(object.integer);
-    case Object::Kind::kNumber:
+    case files::Object::Kind::kNumber:
       return Value(object.number);
-    case Object::Kind::kString:
+    case files::Object::Kind::kString:
       return is_utf8(object.text) ? std::optional<Value>(object.text) : refused("a text that is not UTF-8");
-    case Object::Kind::kList:
-    case Object::Kind::kTuple: {
+    case files::Object::Kind::kList:
+    case files::Object::Kind::kTuple: {
       List list;
-      for (const Node& item : node.items()) {
+      for (const files::Node& item : node.items()) {
         auto value = convert(item, depth + 1, fault);
         if (!value) return {};
         list.push_back(std::move(*value));
       }
       return Value(std::move(list));
     }
-    case Object::Kind::kDict: {
+    case files::Object::Kind::kDict: {
       Dict dict;
       for (const auto& [key, value] : object.entries)
-        if (!key || (key->kind != Object::Kind::kString && key->kind != Object::Kind::kInt) || !is_utf8(key->text))
+        if (!key || (key->kind != files::Object::Kind::kString && key->kind != files::Object::Kind::kInt) || !is_utf8(key->text))
           return refused("a dict with keys that are not texts");
       for (const auto& [key, member] : node.entries()) {
         auto value = convert(member, depth + 1, fault);
@@ -68,12 +68,12 @@ std::optional<Value> convert(const Node& node, int depth, std::string& fault) {
       return Value(std::move(dict));
     }
     default:
-      return refused(object.kind == Object::Kind::kRecord ? "an object of class " + object.text : object.kind_name());
+      return refused(object.kind == files::Object::Kind::kRecord ? "an object of class " + object.text : object.kind_name());
   }
 }
 
 }  // namespace
 
-std::optional<Value> inert(const Node& node, std::string& fault) { return convert(node, 0, fault); }
+std::optional<Value> inert(const files::Node& node, std::string& fault) { return convert(node, 0, fault); }
 
 }  // namespace gannet::convert

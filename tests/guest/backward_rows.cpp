@@ -236,6 +236,37 @@ ROW(a_scaled_loss_without_its_backward, "called after scale()") {
   t->step();
 }
 
+ROW(an_exception_in_a_scaled_backward, "") {
+  auto t = side.trainer(nullptr, {.accumulation = 2});
+  auto fails = std::make_shared<bool>(false);
+  t->model->parameters()[0].register_hook([fails](at::Tensor gradient) {
+    if (*fails) throw std::runtime_error("a hook of the program");
+    return gradient;
+  });
+  for (int micro = 0; micro < 7; ++micro) {
+    *fails = micro == 3;
+    try {
+      t->scale(t->forward(t->next++)).backward();
+      t->step();
+    } catch (const std::exception&) {
+      if (side.is_plain) t->zero_grad();
+    }
+  }
+}
+
+ROW(a_backward_through_old_values, "modified by an inplace operation") {
+  auto t = side.trainer();
+  const at::Tensor old = t->forward(t->next++);
+  t->micro_batch();
+  t->forward(t->next++);
+  try {
+    t->backward(old);
+  } catch (const std::exception& error) {  // LibTorch's own, on both sides
+    throw gannet::Error(gannet::ErrorCode::kOrder, error.what());
+  }
+  t->step();
+}
+
 ROW(clipped_by_hand, "") {
   auto t = side.trainer();
   for (int step = 0; step < 3; ++step) {

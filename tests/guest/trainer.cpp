@@ -298,7 +298,8 @@ Outcome run(const Row& row, const Setting& setting) {
   } catch (const std::exception& error) {
     // LibTorch's own, with our sentence, where it takes a parameter's address itself.
     if (const auto named = gannet::error_of(error)) return {Outcome::kTold, named->what()};
-    return {Outcome::kThird, std::string("another exception than ours: ") + error.what()};
+    const std::string what = error.what();  // LibTorch's have the stack behind the first line
+    return {Outcome::kThird, "another exception than ours: " + what.substr(0, what.find('\n'))};
   }
   const std::string expected = row.told_where ? row.told_where(setting) : row.told;
   if (!told.empty()) {

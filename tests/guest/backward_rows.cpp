@@ -372,4 +372,28 @@ ROW(a_block_recomputed_more_often_later, "") {
   t->train(2);
 }
 
+// Its block is also used in front of all other layers: backward comes to that use when every parameter has had a gradient.
+struct RepeatsInFront : Repeats<1> {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+    if (!is_repeated) return Repeats<1>::forward(x, y);
+    const std::function<at::Tensor(const at::Tensor&)> body = [this](const at::Tensor& in) { return torch::tanh(block(in)); };
+    const at::Tensor start = at::ones({x.size(0), 16}, first->weight.options().requires_grad(false)).requires_grad_(true);
+    const at::Tensor front = Reentrant::apply(start, body);
+    const at::Tensor h = Reentrant::apply(features(x), body);
+    return torch::mse_loss(second(h + front).to(y.scalar_type()), y);
+  }
+  bool is_repeated = true;
+};
+ROW(a_block_recomputed_behind_all_gradients, "") {
+  side.trainer(std::static_pointer_cast<Model>(make<RepeatsInFront>(1)))->train(4);
+}
+ROW(a_block_recomputed_behind_all_gradients_later, "") {
+  auto model = make<RepeatsInFront>(1);
+  auto t = side.trainer(model);
+  model->is_repeated = false;
+  t->train(2);
+  model->is_repeated = true;
+  t->train(2);
+}
+
 }  // namespace

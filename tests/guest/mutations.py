@@ -59,7 +59,8 @@ MUTATIONS = [
              ("audit.cpp", "if (is_replaced || version_of(parameter.tensor) != parameter.left.version ||",
               "if (is_replaced || (!MUTANT && version_of(parameter.tensor) != parameter.left.version) ||")),
     Mutation("samples_are_not_compared", "writes that advance no version are found by sampled elements",
-             ("audit.cpp", "if (!tensor.is_cpu() || numel == 0) return 0;", "if (!tensor.is_cpu() || numel == 0 || MUTANT) return 0;")),
+             ("audit.cpp", "if (!tensor.is_cpu() || numel == 0) return 0;",
+              "if (!tensor.is_cpu() || numel == 0 || MUTANT) return 0;")),
     Mutation("writes_in_place_are_not_seen", "both of them",
              ("audit.cpp", "return tensor.is_inference() ? 0 :", "return tensor.is_inference() || MUTANT ? 0 :"),
              ("audit.cpp", "const char* const data = static_cast<const char*>(tensor.const_data_ptr());",
@@ -112,7 +113,8 @@ MUTATIONS = [
     Mutation("spare_buffers_stay_small", "buffers in flight are made larger for a larger parameter that joins",
              ("reducer.cpp", "    spare_.clear();\n", "    if (!MUTANT) spare_.clear();\n")),
     Mutation("parameters_have_many_owners", "an engine on a part of another engine's module is refused",
-             ("ownership.cpp", "if (&other != record_.get() && !takes_all)", "if (&other != record_.get() && !takes_all && !MUTANT)")),
+             ("ownership.cpp", "if (&other != record_.get() && !takes_all)",
+              "if (&other != record_.get() && !takes_all && !MUTANT)")),
     Mutation("gradients_are_lost_to_a_second_engine", "a second engine within a step of the first is refused",
              ("ownership.cpp", "if (&other != record_.get() && other.holds_gradients())",
               "if (&other != record_.get() && !MUTANT && other.holds_gradients())")),
@@ -122,23 +124,28 @@ MUTATIONS = [
     Mutation("a_dying_engine_takes_all_hooks", "an engine takes its own hooks with it, and no other's; lost ones come back",
              ("reducer.cpp", "if (torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)",
               "if (MUTANT || torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)"),
-             ("reducer.cpp", "    if (!hook)\n      set_hook(i);", "    if (!hook && MUTANT) continue;\n    if (!hook)\n      set_hook(i);")),
+             ("reducer.cpp", "    if (!hook)\n      set_hook(i);",
+              "    if (!hook && MUTANT) continue;\n    if (!hook)\n      set_hook(i);")),
     Mutation("hooks_are_not_restored", "a hook that was taken away or replaced is found",
-             ("reducer.cpp", "if (hook.get() == slots_[i].hook) continue;", "if (MUTANT || hook.get() == slots_[i].hook) continue;")),
+             ("reducer.cpp", "if (hook.get() == slots_[i].hook) continue;",
+              "if (MUTANT || hook.get() == slots_[i].hook) continue;")),
     Mutation("shared_memory_is_not_seen", "two tensors in one memory are refused",
              ("shared_memory.cpp", "  std::vector<Extent> extents;", "  if (MUTANT) return;\n  std::vector<Extent> extents;")),
     Mutation("tied_parameters_are_two", "a parameter under two names is trained once",
-             ("parameters.cpp", "group_of.emplace(identity, index); !is_new) {", "group_of.emplace(identity, index); !is_new && !MUTANT) {")),
+             ("parameters.cpp", "group_of.emplace(identity, index); !is_new) {",
+              "group_of.emplace(identity, index); !is_new && !MUTANT) {")),
     Mutation("handles_of_a_dead_engine_work", "a handle that outlives its engine says so",
              ("handles.cpp", "    if (!held_)\n      throw", "    if (!held_ && !MUTANT)\n      throw")),
 
     # Whose backward it is.
     Mutation("any_backward_is_ours", "gradients of another backward stay in `.grad`",
              ("reducer.cpp", "if (reducer_->is_own_backward())", "if (MUTANT || reducer_->is_own_backward())")),
-    Mutation("no_backward_is_ours", "gradients of the engine's backward come into its buffers",
-             ("reducer.cpp", "  if (!backward.is_marked) marked_.emplace", "  if (!backward.is_marked && !MUTANT) marked_.emplace")),
+    Mutation("no_backward_is_ours", "gradients of the engine's backward come into its buffers (any training at all)",
+             ("reducer.cpp", "  if (!backward.is_marked) marked_.emplace",
+              "  if (!backward.is_marked && !MUTANT) marked_.emplace")),
     Mutation("leftovers_are_added", "a `.grad` from before the backward is kept apart from it",
-             ("reducer.cpp", "  take_leftovers_aside();\n  next_bucket_", "  if (!MUTANT) take_leftovers_aside();\n  next_bucket_")),
+             ("reducer.cpp", "  take_leftovers_aside();\n  next_bucket_",
+              "  if (!MUTANT) take_leftovers_aside();\n  next_bucket_")),
     Mutation("leftovers_are_not_told", "a step() with a gradient that is not the engine's is an error",
              ("reducer_arrivals.cpp", "if (first.empty() && (kept ?", "if (!MUTANT && first.empty() && (kept ?")),
     Mutation("zeros_are_leftovers", "a `.grad` of zeros is none",
@@ -153,7 +160,8 @@ MUTATIONS = [
               "ScaleRoot::apply(loss, MUTANT ? 1.0 : impl.seed(options), ticket)")),
     Mutation("a_second_scale_restarts_the_step", "several roots are one backward",
              ("scale.cpp", "if (impl.running && impl.running->has_begun) impl.restart_step();  // its",
-              "if (impl.running && (MUTANT || impl.running->has_begun)) impl.restart_step();  // its")),
+              "if (impl.running && (MUTANT || impl.running->has_begun) && !gannet_mutant(\"a_broken_scaled_backward_stays\"))\n"
+              "    impl.restart_step();  // its")),
     Mutation("a_scaled_loss_given_up_restarts_the_step", "a scaled loss that has no backward leaves the step alone",
              ("engine.cpp", 'impl.check_loss(loss, "backward");\n  if (impl.running && impl.running->has_begun)',
               'impl.check_loss(loss, "backward");\n  if (impl.running && (MUTANT || impl.running->has_begun))')),
@@ -171,7 +179,8 @@ MUTATIONS = [
 
     # Sums.
     Mutation("late_gradients_are_dropped", "a gradient that comes behind its bucket is added",
-             ("reducer.cpp", "is_late ? add_late(slot, gradient) : hold(", "is_late && MUTANT ? void() : is_late ? add_late(slot, gradient) : hold(")),
+             ("reducer.cpp", "is_late ? add_late(slot, gradient) : hold(",
+              "is_late && MUTANT ? void() : is_late ? add_late(slot, gradient) : hold(")),
     Mutation("arrivals_are_not_counted", "a bucket waits for as many gradients as came before",
              ("reducer.cpp", "holds_buckets_ = current_.reduce &&", "holds_buckets_ = !MUTANT && current_.reduce &&"),
              ("reducer_arrivals.cpp", "std::lock_guard lock(mutex_);\n  const Slot& place = slots_[slot];",
@@ -182,30 +191,33 @@ MUTATIONS = [
              ("reducer.cpp", "return add_or_copy(parameter.held, gradient, /*adds=*/true);",
               "return add_or_copy(parameter.held, gradient, /*adds=*/!MUTANT);")),
     Mutation("shards_of_sums_replace_one_another", "sums of a step's backwards are added where gradients are sharded",
-             ("reducer_buckets.cpp", "    else if (bucket.has_sum)\n      own.add_", "    else if (bucket.has_sum && !MUTANT)\n      own.add_")),
+             ("reducer_buckets.cpp", "    else if (bucket.has_sum)\n      own.add_",
+              "    else if (bucket.has_sum && !MUTANT)\n      own.add_")),
     Mutation("old_gradients_stay_in_the_bucket", "a parameter without a gradient counts as zeros where gradients are sharded",
              ("reducer_buckets.cpp", "      if (!slots_[i].has_arrived)\n", "      if (!slots_[i].has_arrived && !MUTANT)\n")),
     Mutation("old_gradients_stay_in_place", "a parameter without a gradient counts as zeros",
              ("reducer_buckets.cpp", "parameter.held = flat_grad(range, parameter).zero_();",
               "parameter.held = MUTANT ? flat_grad(range, parameter) : flat_grad(range, parameter).zero_();")),
     Mutation("sparse_gradients_are_not_made_dense", "sparse gradients are made dense",
-             ("reducer.cpp", "grad.is_sparse() ? grad.detach().to_dense()", "grad.is_sparse() && !MUTANT ? grad.detach().to_dense()")),
+             ("reducer.cpp", "grad.is_sparse() ? grad.detach().to_dense()",
+              "grad.is_sparse() && !MUTANT ? grad.detach().to_dense()")),
     Mutation("complex_gradients_are_not_made_real", "complex gradients are seen as pairs",
              ("reducer.cpp", "if (gradient.is_complex()) gradient", "if (gradient.is_complex() && !MUTANT) gradient")),
     Mutation("complex_values_are_not_made_real", "complex values that the program wrote are seen as pairs",
              ("audit.cpp", "if (value.is_complex()) value", "if (value.is_complex() && !MUTANT) value")),
     Mutation("sparse_tensors_are_sent_as_dense", "buffers of every layout are broadcast",
-             ("parameters.cpp", "if (tensor.layout() != at::kStrided) return", "if (tensor.layout() != at::kStrided && !MUTANT) return")),
+             ("parameters.cpp", "if (tensor.layout() != at::kStrided) return",
+              "if (tensor.layout() != at::kStrided && !MUTANT) return")),
     Mutation("strides_are_taken_for_a_rows", "parameters of any layout go into the flat buffer in the order of their elements",
              ("parameters.cpp", ".view(parameter.shape).copy_(real_view(parameter.tensor));",
               ".view(parameter.shape).copy_(MUTANT && parameter.tensor.dim() == 2 && !parameter.tensor.is_contiguous() ? "
               "parameter.tensor.t().reshape(parameter.shape) : real_view(parameter.tensor));")),
-    Mutation("the_mean_is_a_sum", "gradients are divided by the number of ranks (any arithmetic at all)",
+    Mutation("the_mean_is_a_sum", "gradients are divided by the number of ranks (any training at all)",
              ("step.cpp", "double factor = reducer->mean_factor() / scaler.scale();",
               "double factor = (MUTANT ? 1.0 : reducer->mean_factor()) / scaler.scale();")),
 
     # Steps.
-    Mutation("gradients_are_too_large", "the update takes gradients as they are (any arithmetic at all)",
+    Mutation("gradients_are_too_large", "the update takes gradients as they are (any training at all)",
              ("update.cpp", "args.grad_scale = grad_scale;", "args.grad_scale = grad_scale * (MUTANT ? 1.5 : 1.0);")),
     Mutation("the_loss_is_not_divided", "a loss is divided by the accumulation steps",
              ("engine.cpp", "(options.scale_wrt_gas ?", "(options.scale_wrt_gas && !MUTANT ?")),
@@ -216,13 +228,15 @@ MUTATIONS = [
     Mutation("gradients_may_be_infinite", "a step with a gradient that is not finite is not taken",
              ("step.cpp", "  if (check.finite) {", "  if (check.finite || MUTANT) {")),
     Mutation("losses_may_be_infinite", "a loss that is not finite ends its step at once",
-             ("engine.cpp", "if (!loss_was_finite && !skips_non_finite) {", "if (!loss_was_finite && !skips_non_finite && !MUTANT) {")),
+             ("engine.cpp", "if (!loss_was_finite && !skips_non_finite) {",
+              "if (!loss_was_finite && !skips_non_finite && !MUTANT) {")),
     Mutation("errors_keep_gradients", "a caught error forgets the gradients of its step",
              ("engine.cpp", "  if (reducer) reducer->abandon();", "  if (reducer && !MUTANT) reducer->abandon();")),
     Mutation("errors_keep_the_count", "the micro-batch behind a caught error is the first of its step",
              ("engine.cpp", "  micro_in_step = 0;\n  ++caught_errors;", "  if (!MUTANT) micro_in_step = 0;\n  ++caught_errors;")),
     Mutation("step_comes_at_any_time", "step() without a backward is an error",
-             ("step.cpp", "if (impl.phase != Phase::kBackwarded)\n    throw", "if (impl.phase != Phase::kBackwarded && !MUTANT)\n    throw")),
+             ("step.cpp", "if (impl.phase != Phase::kBackwarded)\n    throw",
+              "if (impl.phase != Phase::kBackwarded && !MUTANT)\n    throw")),
     Mutation("backward_comes_at_any_time", "backward() without a forward is an error",
              ("engine.cpp", "if (phase == Phase::kIdle)\n    throw", "if (phase == Phase::kIdle && !MUTANT)\n    throw")),
     Mutation("versions_are_not_advanced", "a graph that saved values from before an update says so in backward",
@@ -234,24 +248,30 @@ MUTATIONS = [
              ("engine.cpp", "if (impl_->micro_in_step == 0 && impl_->phase != Phase::kBackwarded) return",
               "if (MUTANT || (impl_->micro_in_step == 0 && impl_->phase != Phase::kBackwarded)) return")),
     Mutation("batch_sizes_do_not_change", "set_train_batch_size()",
-             ("engine.cpp", "  if (accumulation_from_next == 0) return;", "  if (accumulation_from_next == 0 || MUTANT) return;")),
+             ("engine.cpp", "  if (accumulation_from_next == 0) return;",
+              "  if (accumulation_from_next == 0 || MUTANT) return;")),
     Mutation("rates_do_not_change", "set_lr()",
              ("engine.cpp", "*current = lr;", "*current = MUTANT ? *current : lr;")),
     Mutation("zero_grad_keeps_gradients", "zero_grad() forgets what the engine has gathered",
              ("engine.cpp", "    impl.forget_gradients();\n", "    if (!MUTANT) impl.forget_gradients();\n")),
     Mutation("zero_grad_keeps_the_count", "the micro-batch behind zero_grad() is the first of its step",
-             ("engine.cpp", "  impl.micro_in_step = 0;\n  if (impl.residency)", "  if (!MUTANT) impl.micro_in_step = 0;\n  if (impl.residency)")),
+             ("engine.cpp", "  impl.micro_in_step = 0;\n  if (impl.residency)",
+              "  if (!MUTANT) impl.micro_in_step = 0;\n  if (impl.residency)")),
     Mutation("zero_grad_forgets_the_forward", "zero_grad() may stand between forward and backward",
-             ("engine.cpp", "impl.phase = Phase::kForwarded;  // the loss", "impl.phase = MUTANT ? Phase::kIdle : Phase::kForwarded;  // the loss")),
+             ("engine.cpp", "impl.phase = Phase::kForwarded;  // the loss",
+              "impl.phase = MUTANT ? Phase::kIdle : Phase::kForwarded;  // the loss")),
     Mutation("evaluation_is_training", "a forward under NoGradGuard is no part of a step",
-             ("engine.cpp", "impl.training && at::GradMode::is_enabled();  // an", "impl.training && (MUTANT || at::GradMode::is_enabled());  // an"),
+             ("engine.cpp", "impl.training && at::GradMode::is_enabled();  // an",
+              "impl.training && (MUTANT || at::GradMode::is_enabled());  // an"),
              ("engine.cpp", "impl.training && at::GradMode::is_enabled() && impl.phase",
               "impl.training && (MUTANT || at::GradMode::is_enabled()) && impl.phase"),
-             ("gathered.cpp", "training && at::GradMode::is_enabled() ?", "training && (MUTANT || at::GradMode::is_enabled()) ?")),
+             ("gathered.cpp", "training && at::GradMode::is_enabled() ?",
+              "training && (MUTANT || at::GradMode::is_enabled()) ?")),
     Mutation("an_evaluation_never_ends", "train() behind eval() trains",
              ("engine.cpp", "  impl_->training = on;", "  impl_->training = on && (!MUTANT || impl_->training);")),
-    Mutation("updates_are_not_published", "what a step made of parameters comes to every rank at stage 3",
-             ("update.cpp", "    if (range.comes_and_goes) publish_staying(range);\n  }\n  finish_publishing();\n}\n\nHostUpdate&",
+    Mutation("updates_are_not_published", "what a step made of parameters comes to every rank at stage 3 (any training at all)",
+             ("update.cpp",
+              "    if (range.comes_and_goes) publish_staying(range);\n  }\n  finish_publishing();\n}\n\nHostUpdate&",
               "    if (range.comes_and_goes && !MUTANT) publish_staying(range);\n  }\n  finish_publishing();\n}\n\nHostUpdate&")),
     Mutation("gathered_values_outlive_the_update", "gathered parameters are forgotten at the update",
              ("update.cpp", "  if (residency) residency->forget();\n  for (auto& range : ranges) {\n    update(",
@@ -262,15 +282,20 @@ MUTATIONS = [
              ("accessors.cpp", 'impl_->audit();\n  const auto call = enter(*impl_, "set_full_fp32_parameter", name);',
               '{\n    if (!MUTANT) impl_->audit();\n  }\n  const auto call = enter(*impl_, "set_full_fp32_parameter", name);')),
     Mutation("guards_forget_others", "what the program wrote before a guard is taken in first",
-             ("gathered.cpp", "state_->impl->torn.empty()) state_->impl->audit();", "state_->impl->torn.empty() && !MUTANT) state_->impl->audit();")),
+             ("gathered.cpp", "state_->impl->torn.empty()) state_->impl->audit();",
+              "state_->impl->torn.empty() && !MUTANT) state_->impl->audit();")),
     Mutation("guards_ignore_new_memory", "set_data under a guard is what the guard publishes",
              ("gathered.cpp", "if (impl->reducer && impl->is_replaced(", "if (impl->reducer && !MUTANT && impl->is_replaced(")),
     Mutation("loads_leave_new_memory", "a load brings the engine's memory back",
-             ("load.cpp", "if (impl.reducer && impl.torn.empty()) impl.audit();", "if (impl.reducer && impl.torn.empty() && !MUTANT) impl.audit();"),
+             ("load.cpp", "if (impl.reducer && impl.torn.empty()) impl.audit();",
+              "if (impl.reducer && impl.torn.empty() && !MUTANT) impl.audit();"),
              ("load.cpp", "if (impl.reducer) impl.reclaim();", "if (impl.reducer && !MUTANT) impl.reclaim();")),
     Mutation("loads_are_not_published", "what a load brought comes to every rank",
              ("load.cpp", "      impl.publish_all();\n", "      if (!MUTANT) impl.publish_all();\n")),
 ]
+
+
+GENERAL = {mutation.name for mutation in MUTATIONS if "any training" in mutation.without}
 
 
 def mutated_files():
@@ -301,8 +326,7 @@ class Ranks:
 
     def __init__(self, program, mutant, rows, ranks, stages, dtypes):
         port = free_port()
-        self.rows, self.outputs, self.lines = rows, [], [[] for _ in range(ranks)]
-        self.processes = []
+        self.lines, self.processes = [[] for _ in range(ranks)], []
         for rank in range(ranks):
             variables = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                              MASTER_PORT=str(port), OMP_NUM_THREADS="1", GANNET_TEST_RANK_BODY="rows", TELL_ROWS="1",
@@ -313,7 +337,7 @@ class Ranks:
             self.processes.append(subprocess.Popen([program], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
 
     def run(self):
-        """None, or the row that turned red and why."""
+        """None or the row that turned red and why, and the rows up to it."""
         chooser, partial, open_ranks = selectors.DefaultSelector(), {}, set()
         for rank, process in enumerate(self.processes):
             os.set_blocking(process.stdout.fileno(), False)
@@ -349,14 +373,14 @@ class Ranks:
             process.wait()
             process.stdout.close()
         # The earliest of the rows in which a rank came to grief: the rows behind it were drawn in.
-        red = None
+        red, done = None, []
         for rank, reason in why.items():
             begun = [line[4:] for line in self.lines[rank] if line.startswith("ROW ")]
             if not begun:
                 sys.exit(f"rank {rank} began no row: {reason}\n" + "\n".join(self.lines[rank][-5:]))
-            if red is None or self.rows.index(begun[-1]) < self.rows.index(red[0]):
-                red = (begun[-1], reason)
-        return red
+            if red is None or len(begun) < len(done):
+                red, done = (begun[-1], reason), begun
+        return red, done
 
 
 def free_port():
@@ -377,11 +401,11 @@ def red_rows(program, mutant, rows):
     for ranks, stages, dtypes in SETTINGS:
         left = [row for row in rows if row not in red]
         while left:
-            found = Ranks(program, mutant, left, ranks, stages, dtypes).run()
+            found, done = Ranks(program, mutant, left, ranks, stages, dtypes).run()
             if not found:
                 break
             red[found[0]] = found[1]
-            left = left[left.index(found[0]) + 1:]
+            left = [row for row in left if row not in done]
     return red
 
 
@@ -417,6 +441,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mutations", nargs="*", metavar="MUTATION", help="default: all")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="these rows alone; the others' lines stay")
+    parser.add_argument("--unseen", action="store_true",
+                        help="only rows that no mutation turned red, but for those that turn any training red")
     parser.add_argument("--build", default="ninja -C build gannet_core", metavar="COMMAND")
     parser.add_argument("--program", default=str(ROOT / "build/tests/guest_test"), help="guest_test, built before")
     parser.add_argument("--check", action="store_true", help="the table of mutations against the files, and no more")
@@ -436,7 +462,8 @@ def main():
     texts = mutated_files()
     if asked.check:
         return
-    dirty = subprocess.run(["git", "status", "--porcelain", "--", *texts], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    status = ["git", "status", "--porcelain", "--", *texts]
+    dirty = subprocess.run(status, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     if dirty:
         sys.exit("these files have changes that are not committed:\n" + dirty)
     originals = {file: (ROOT / file).read_bytes() for file in texts}
@@ -452,12 +479,14 @@ def main():
                 status = subprocess.run(asked.run, shell=True, cwd=ROOT, env=dict(os.environ, GANNET_MUTANT=mutant)).returncode
                 print(f"{mutant}: exit code {status}", flush=True)
             return
+        seen, reasons = read_table()
         measured = asked.rows or rows
         if red := red_rows(asked.program, None, measured):
             sys.exit(f"red with every mutation asleep: {red}")
-        seen, reasons = read_table()
         for mutant in chosen:
             begin = time.monotonic()
+            if asked.unseen:
+                measured = [row for row in asked.rows or rows if not set(seen.get(row, [])) - GENERAL]
             red = red_rows(asked.program, mutant, measured)
             print(f"{mutant}: {len(red)} rows, {time.monotonic() - begin:.0f} s", flush=True)
             for row, why in red.items():

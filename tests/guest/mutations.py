@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks the engine on purpose, and writes down which rows of the table of habits see it (seen_red.txt).
 
-    tests/guest/mutations.py                              every mutation, every row: about 15 minutes
+    tests/guest/mutations.py                              every mutation, every row: about 25 minutes on two cores
     tests/guest/mutations.py audit_is_off scale_is_unmarked     these mutations; the others' results stay in the file
     tests/guest/mutations.py --rows my_new_row            for the author of a row: it alone under every mutation
     tests/guest/mutations.py --check                      are all texts still where the table says? Builds nothing
@@ -9,7 +9,8 @@
 
 Every mutation takes one protection away: `old`, a text that occurs once in `file`, becomes `new`. MUTANT in `new` is true while
 the mutation is awake. All of them are built at once, asleep, and GANNET_MUTANT in the environment wakes one: there is one build
-to make them and one to take them out again. The files must have no uncommitted changes, and are restored however this ends.
+to make them and one to take them out again. The files must have no uncommitted changes, and are restored however this ends
+(but for SIGKILL: git checkout core).
 
 The rows run on one rank (stages 0 and 2, also offloaded; fp64, bf16, fp16), then those that saw nothing on two (stages 0, 3 and
 3s, fp32). A row is red where it has a third outcome, and where its process crashed, hung or ended in it; behind a red row

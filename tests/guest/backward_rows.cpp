@@ -236,6 +236,37 @@ ROW(a_scaled_loss_without_its_backward, "called after scale()") {
   t->step();
 }
 
+ROW(an_exception_in_a_scaled_backward, "") {
+  auto t = side.trainer(nullptr, {.accumulation = 2});
+  auto fails = std::make_shared<bool>(false);
+  t->model->parameters()[0].register_hook([fails](at::Tensor gradient) {
+    if (*fails) throw std::runtime_error("a hook of the program");
+    return gradient;
+  });
+  for (int micro = 0; micro < 7; ++micro) {
+    *fails = micro == 3;
+    try {
+      t->scale(t->forward(t->next++)).backward();
+      t->step();
+    } catch (const std::exception&) {
+      if (side.is_plain) t->zero_grad();
+    }
+  }
+}
+
+ROW(a_backward_through_old_values, "modified by an inplace operation") {
+  auto t = side.trainer();
+  const at::Tensor old = t->forward(t->next++);
+  t->micro_batch();
+  t->forward(t->next++);
+  try {
+    t->backward(old);
+  } catch (const std::exception& error) {  // LibTorch's own, on both sides
+    throw gannet::Error(gannet::ErrorCode::kOrder, error.what());
+  }
+  t->step();
+}
+
 ROW(clipped_by_hand, "") {
   auto t = side.trainer();
   for (int step = 0; step < 3; ++step) {
@@ -338,6 +369,30 @@ ROW(a_block_recomputed_more_often_later, "") {
   model->uses = 3;
   t->train(2);
   model->uses = 2;
+  t->train(2);
+}
+
+// Its block is also used in front of all other layers: backward comes to that use when every parameter has had a gradient.
+struct RepeatsInFront : Repeats<1> {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+    if (!is_repeated) return Repeats<1>::forward(x, y);
+    const std::function<at::Tensor(const at::Tensor&)> body = [this](const at::Tensor& in) { return torch::tanh(block(in)); };
+    const at::Tensor start = at::ones({x.size(0), 16}, first->weight.options().requires_grad(false)).requires_grad_(true);
+    const at::Tensor front = Reentrant::apply(start, body);
+    const at::Tensor h = Reentrant::apply(features(x), body);
+    return torch::mse_loss(second(h + front).to(y.scalar_type()), y);
+  }
+  bool is_repeated = true;
+};
+ROW(a_block_recomputed_behind_all_gradients, "") {
+  side.trainer(std::static_pointer_cast<Model>(make<RepeatsInFront>(1)))->train(4);
+}
+ROW(a_block_recomputed_behind_all_gradients_later, "") {
+  auto model = make<RepeatsInFront>(1);
+  auto t = side.trainer(model);
+  model->is_repeated = false;
+  t->train(2);
+  model->is_repeated = true;
   t->train(2);
 }
 

@@ -1,10 +1,15 @@
 // The table of habits: each row equals plain LibTorch, or ends in an error that names what was done. A third outcome fails.
 //
 // The rows of one number of ranks run in one set of processes. ROWS, STAGES and DTYPES in the environment choose among them.
+// With TELL_ROWS each row is announced before it runs, and its processes end at the first third outcome: mutations.py breaks the
+// engine on purpose and reads which rows see it. What it saw is in seen_red.txt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <iostream>
+#include <map>
 
 #include "comm/ranks.h"
 #include "guest/trainer.h"
@@ -35,21 +40,26 @@ RANK_BODY(rows) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();
   const auto chosen = words(gannet::test::variable("ROWS"));
+  const auto stages = words(gannet::test::variable("STAGES")), dtypes = words(gannet::test::variable("DTYPES"));
+  const bool tells_rows = !gannet::test::variable("TELL_ROWS").empty();
   int64_t combinations = 0, third = 0;
-  for (const auto& stage : words(gannet::test::variable("STAGES")))
-    for (const auto& dtype : words(gannet::test::variable("DTYPES")))
-      for (const auto& row : guest::rows()) {
+  for (const auto& row : guest::rows()) {
+    if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), row.name) == chosen.end()) continue;
+    if (tells_rows) std::cout << "ROW " << row.name << std::endl;
+    for (const auto& stage : stages)
+      for (const auto& dtype : dtypes) {
         Setting setting = setting_of(stage, dtype);
         setting.rank = world->rank();
         setting.world = world->size();
         if (row.applies && !row.applies(setting)) continue;
-        if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), row.name) == chosen.end()) continue;
         const guest::Outcome outcome = guest::run(row, setting);
         ++combinations;
         if (outcome.kind != guest::Outcome::kThird) continue;
         ++third;
         std::cout << "THIRD " << row.name << " at " << setting.text() << ": " << outcome.text << std::endl;
+        if (tells_rows) _exit(1);  // the other ranks may wait for this one for ever
       }
+  }
   std::cout << "combinations: " << combinations << std::endl;
   ranks::same(third, int64_t{0}, "third outcomes");
 }
@@ -66,6 +76,40 @@ void expect_no_third(int count, const std::string& stages, const std::string& dt
 bool is_full() { return !gannet::test::variable("GANNET_TEST_FULL").empty(); }
 
 TEST(Guest, HasAtLeastSixtyHabits) { EXPECT_GE(guest::rows().size(), 60u); }
+
+// What mutations.py wrote: a line for each row, `row: mutation, mutation` or `row: never (why)`.
+std::map<std::string, std::string> seen_red() {
+  std::ifstream in(GANNET_SOURCE_DIR "/tests/guest/seen_red.txt");
+  std::map<std::string, std::string> seen;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t colon = line.find(": ");
+    EXPECT_NE(colon, std::string::npos) << line;
+    if (colon == std::string::npos) continue;
+    EXPECT_TRUE(seen.emplace(line.substr(0, colon), line.substr(colon + 2)).second) << "twice: " << line;
+  }
+  return seen;
+}
+
+TEST(Guest, EveryHabitWasSeenRedOrIsMarkedAsNever) {
+  auto seen = seen_red();
+  std::ifstream in(GANNET_SOURCE_DIR "/tests/guest/mutations.py");
+  const std::string table((std::istreambuf_iterator<char>(in)), {});
+  for (const auto& row : guest::rows()) {
+    const auto found = seen.find(row.name);
+    if (found == seen.end()) {
+      ADD_FAILURE() << "no line for " << row.name << " in seen_red.txt: run tests/guest/mutations.py --rows " << row.name;
+      continue;
+    }
+    if (!found->second.starts_with("never")) {
+      std::istringstream names(found->second);
+      for (std::string name; std::getline(names >> std::ws, name, ',');)
+        EXPECT_NE(table.find("\"" + name + "\""), std::string::npos) << row.name << ": no mutation is called " << name;
+    }
+    seen.erase(found);
+  }
+  for (const auto& [name, mutations] : seen) ADD_FAILURE() << "seen_red.txt has a line for " << name << ", which is no row";
+}
 
 TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "fp32"); }
 

@@ -1,4 +1,5 @@
 // Rows: who trains a parameter, and what the program changes about that.
+#include <gannet/zero.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -103,7 +104,7 @@ ROW(thawed_between_micro_batches, "") {
   t->train(2);
 }
 
-// Behind a parameter that is larger than every bucket before it.
+// It is larger than every bucket before it, and its gradient comes first: the buffer that waits for a gradient is too small.
 ROW(a_large_layer_thawed, "") {
   struct Wide : Net {
     Wide() {
@@ -112,7 +113,8 @@ ROW(a_large_layer_thawed, "") {
     }
     at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
       const at::Tensor h = features(x);
-      return torch::mse_loss((second(h) + wide(h).mean(1, true)).to(y.scalar_type()), y);
+      const at::Tensor out = second(h);  // before wide(h): backward is the other way round
+      return torch::mse_loss((out + wide(h).mean(1, true)).to(y.scalar_type()), y);
     }
     torch::nn::Linear wide{nullptr};
   };
@@ -299,22 +301,42 @@ ROW(a_clone_of_the_model, "") {
   t->train(2);
 }
 
+struct Large : Net {
+  Large() {
+    wide = register_module("wide", torch::nn::Linear(torch::nn::LinearOptions(8, 8).bias(false)));
+    wide->weight.requires_grad_(false);
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+    return Net::forward(wide(x.to(wide->weight.dtype())), y);
+  }
+  torch::nn::Linear wide{nullptr};
+};
+
 ROW(the_engine_made_while_frozen_layers_are_large, "") {
-  struct Large : Net {
-    Large() {
-      wide = register_module("wide", torch::nn::Linear(torch::nn::LinearOptions(8, 8).bias(false)));
-      wide->weight.requires_grad_(false);
-    }
-    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
-      return Net::forward(wide(x.to(wide->weight.dtype())), y);
-    }
-    torch::nn::Linear wide{nullptr};
-  };
   auto model = make<Large>(1);
   auto t = side.trainer(model);
   t->train(2);
   model->wide->weight.requires_grad_(true);
   t->train(3);
+}
+
+ROW(a_guard_that_writes_a_thawed_layer, "") {
+  auto model = make<Large>(1);
+  auto t = side.trainer(model);
+  t->train(1);
+  model->wide->weight.requires_grad_(true);
+  t->train(1);
+  try {
+    std::optional<gannet::zero::GatheredParameters> guard;
+    if (t->engine)
+      guard.emplace(*t->engine, std::vector<at::Tensor>{model->wide->weight},
+                    gannet::zero::GatheredParameters::Options{.write_from = 0});
+    torch::NoGradGuard no_grad;
+    model->wide->weight.fill_(0.125);
+  } catch (const gannet::Error& error) {  // a guard is how it is written where nothing is whole
+    throw std::logic_error(std::string("under a guard: ") + error.what());
+  }
+  t->train(2);
 }
 
 }  // namespace

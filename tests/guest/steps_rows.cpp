@@ -179,6 +179,33 @@ ROW(evaluation_between_micro_batches, "") {
   }
 }
 
+ROW(backward_behind_an_evaluation, "before forward()") {
+  auto t = side.trainer();
+  const at::Tensor loss = t->forward(t->next++);
+  t->backward(loss);
+  t->step();
+  {
+    torch::NoGradGuard no_grad;
+    t->forward(70);
+  }
+  t->backward(loss);
+}
+
+// Stage 3 with parameters that are gathered once and kept for their next use: an update makes the copies old.
+ROW_WHERE(gathered_parameters_kept_for_reuse, "", [](const Setting& setting) { return setting.is_sharded; }) {
+  gannet::Dict zero{{"stage", 3}, {"stage3_param_persistence_threshold", 0}};
+  auto t = side.trainer(nullptr, {.accumulation = 2, .config = {{"zero_optimization", zero}}});
+  for (int step = 0; step < 3; ++step) {
+    t->micro_batch();
+    t->backward(t->forward(t->next++));
+    {
+      torch::NoGradGuard no_grad;
+      t->forward(70);
+    }
+    t->step();
+  }
+}
+
 ROW(inference_mode_between_steps, "") {
   auto t = side.trainer();
   for (int step = 0; step < 3; ++step) {

@@ -160,6 +160,15 @@ class Plain : public Trainer {
   std::optional<bool> boundary_;
 };
 
+// Stage 3 with nothing whole on a rank: reading and writing parameters outside forward is refused, by the parameter's name.
+bool is_refused_where_nothing_is_whole(const Setting& setting, const std::string& told) {
+  if (!setting.is_sharded || told.find("parameter '") == std::string::npos) return false;
+  for (const char* why :
+       {"is shared out among the ranks", "of which each rank keeps a part", "went with the engine that had its shards"})
+    if (told.find(why) != std::string::npos) return true;
+  return false;
+}
+
 class Ours : public Trainer {
  public:
   Ours(std::shared_ptr<Model> given, const Setting& setting, const gannet::Dict& config, const Options& options)
@@ -175,7 +184,7 @@ class Ours : public Trainer {
   }
   void backward(const at::Tensor& loss, bool create_graph) override {
     try {
-      made_.engine->backward(loss, {.create_graph = create_graph});
+      refusing_nothing([&] { made_.engine->backward(loss, {.create_graph = create_graph}); });
     } catch (...) {
       micro_ = 0;
       throw;
@@ -183,7 +192,8 @@ class Ours : public Trainer {
   }
   bool step() override {
     micro_ = 1;
-    const gannet::StepResult result = made_.engine->step();
+    gannet::StepResult result;
+    refusing_nothing([&] { result = made_.engine->step(); });
     if (result.boundary) micro_ = 0;
     accumulation = made_.engine->gradient_accumulation_steps();
     return result.applied;
@@ -212,6 +222,18 @@ class Ours : public Trainer {
   }
 
  private:
+  // The engine brings what its own backward and step read.
+  template <class Body>
+  void refusing_nothing(const Body& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      if (const auto named = gannet::error_of(error); named && is_refused_where_nothing_is_whole(setting_, named->what()))
+        throw std::logic_error(std::string("in the engine's own call: ") + named->what());
+      throw;
+    }
+  }
+
   Setting setting_;
   int64_t micro_ = 0;
   gannet::Initialized<Model, gannet::Example> made_;
@@ -296,15 +318,16 @@ Outcome run(const Row& row, const Setting& setting) {
   } catch (const gannet::Error& error) {
     told = error.what();
   } catch (const std::exception& error) {
-    // LibTorch's own, with our sentence, where it takes a parameter's address itself.
-    if (const auto named = gannet::error_of(error)) return {Outcome::kTold, named->what()};
-    return {Outcome::kThird, std::string("another exception than ours: ") + error.what()};
+    // LibTorch's own has our sentence where it takes a parameter's address itself.
+    const auto named = gannet::error_of(error);
+    const std::string what = error.what();  // LibTorch's have the stack behind the first line
+    if (!named) return {Outcome::kThird, "another exception than ours: " + what.substr(0, what.find('\n'))};
+    told = named->what();
   }
   const std::string expected = row.told_where ? row.told_where(setting) : row.told;
   if (!told.empty()) {
     if (expected.empty()) {
-      // Stage 3 with nothing whole on a rank: reading and writing parameters outside forward is refused, by the parameter's name.
-      if (setting.is_sharded && told.find("parameter '") != std::string::npos) return {Outcome::kTold, told};
+      if (is_refused_where_nothing_is_whole(setting, told)) return {Outcome::kTold, told};
       return {Outcome::kThird, "an error where plain LibTorch trains: " + told};
     }
     if (told.find(expected) == std::string::npos) return {Outcome::kThird, "'" + expected + "' is not in: " + told};

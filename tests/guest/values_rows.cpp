@@ -178,6 +178,31 @@ ROW(one_row_written, "") {
   t->train(2);
 }
 
+// Between the elements that are compared where a write advances no version.
+ROW(one_element_written, "") {
+  auto t = side.trainer();
+  t->train(1);
+  torch::NoGradGuard no_grad;
+  t->model->parameters()[0][0][1].fill_(4);
+  torch::AutoGradMode grad(true);
+  t->train(2);
+}
+
+// In 16 bits each update is smaller than the last digit of a value that it changes: the master has the sum of them.
+ROW(small_updates_between_writes, "") {
+  auto t = side.trainer(nullptr, {.lr = 0.006, .momentum = 0, .weight_decay = 0});
+  torch::NoGradGuard no_grad;
+  for (int step = 0; step < 40; ++step) {
+    auto p = t->model->parameters()[3];
+    if (step == 0)
+      p.fill_(4.5);
+    else
+      p.mul_(1);
+    torch::AutoGradMode grad(true);
+    t->train(1);
+  }
+}
+
 ROW(written_in_forward_under_no_grad, "") {
   struct Renormed : Net {
     at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {

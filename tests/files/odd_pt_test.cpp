@@ -178,7 +178,7 @@ class OddPt : public FolderTest {
   Outcome try_all(const std::string& path) {
     const std::string out = file("out");
     fs::remove_all(out);
-    const Outcome imported = in_child([&] { import_weights(path, out, {}); });
+    const Outcome imported = in_child([&] { convert::import_weights(path, out, {}); });
     EXPECT_EQ(fs::exists(out), imported == Outcome::kDone) << "something was left behind";
     if (imported == Outcome::kDone) {
       EXPECT_TRUE(checkpoint::open(out, {}).verify().empty());
@@ -186,7 +186,7 @@ class OddPt : public FolderTest {
         fs::remove_all(file("exported"));
         const Outcome exported = in_child([&] {
           checkpoint::export_model(checkpoint::open(out, {}), file("exported"),
-                                   {.format = is_pt ? pt_format() : checkpoint::safetensors_format()});
+                                   {.format = is_pt ? convert::pt_format() : checkpoint::safetensors_format()});
         });
         EXPECT_TRUE(exported == Outcome::kDone || exported == Outcome::kRefused) << to_string(exported);
       }
@@ -236,11 +236,11 @@ TEST_F(OddPt, what_is_not_a_file_is_refused) {
 
 TEST_F(OddPt, an_expanded_tensor_is_refused_with_the_rule) {
   write_text(file("odd.pt"), one({.sizes = {1 << 28}, .strides = {0}}));
-  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { import_weights(file("odd.pt"), file("out"), {}); }),
+  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { convert::import_weights(file("odd.pt"), file("out"), {}); }),
               testing::AllOf(testing::HasSubstr("its tensors take 1.0 GiB, and at most 256.0 MiB are taken out of a file of"),
                              testing::HasSubstr("expand()")));
   write_text(file("small.pt"), one({.sizes = {1 << 20}, .strides = {0}}));
-  EXPECT_EQ(import_weights(file("small.pt"), file("out"), {}).tensors, 1u) << "what harms no machine is taken";
+  EXPECT_EQ(convert::import_weights(file("small.pt"), file("out"), {}).tensors, 1u) << "what harms no machine is taken";
 }
 
 // The pickle's checksum in the archive becomes what it then is, so that the pickle's reader meets the mutant too.
@@ -299,7 +299,7 @@ TEST_F(OddPt, mutants_under_a_seed_are_imported_or_refused) {
     fs::remove_all(file("out"));
     const Outcome outcome = in_child([&] {
       PtFile::open(file("odd.pt"));
-      import_weights(file("odd.pt"), file("out"), {});
+      convert::import_weights(file("odd.pt"), file("out"), {});
     });
     done += outcome == Outcome::kDone;
     EXPECT_TRUE(outcome == Outcome::kDone || outcome == Outcome::kRefused) << to_string(outcome);

@@ -23,7 +23,7 @@
 #include "observe/output.h"
 #include "observe/writers.h"
 
-namespace gannet::monitor {
+namespace gannet::observe {
 namespace {
 
 namespace fs = std::filesystem;
@@ -325,4 +325,4 @@ TEST_F(Files, APipeWithNobodyAtItsOtherEndHoldsNothingUp) {
 }
 
 }  // namespace
-}  // namespace gannet::monitor
+}  // namespace gannet::observe

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "metrics.h"
+#include "observe/metrics.h"
 
 namespace gannet {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "metrics.h"
+#include "observe/metrics.h"
 #include "report/axis.h"
 #include "report/format.h"
 #include "report/series.h"

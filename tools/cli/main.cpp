@@ -12,7 +12,7 @@ constexpr const char* kFooter =
   gannet checkpoint list run1
 
 Exit code: 0 on success; 2 for a user's mistake, 3 for an environment's fault, 70 for a defect of Gannet, 71 for a fault
-of a plugin; where a command has others, its own help says so.)";
+of a plugin; a command with other codes lists them in its help.)";
 
 }  // namespace
 

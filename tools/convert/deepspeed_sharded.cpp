@@ -62,7 +62,7 @@ void check_places(const Node& optimizer, size_t group, const std::vector<Shape>&
     const auto noted = groups[group].find(shape.name);
     const int64_t numel = noted ? noted->at("numel").integer() : 0;
     if (numel != std::max<int64_t>(to - from, 0) || (numel > 0 && noted->at("start").integer() != from - rank * part))
-      differ(groups[group], "param_slice_mappings places " + shape.name + " otherwise than the order of param_shapes does");
+      differ(groups[group], "param_slice_mappings places " + shape.name + " differently from the order of param_shapes");
     at += shape.numel;
   }
 }

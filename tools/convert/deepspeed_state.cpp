@@ -86,7 +86,8 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   for (const auto& tensor : state.trained)
     if (!known.insert(tensor.name).second)
       throw Error(ErrorCode::kCorrupt,
-                  folder.path + ": " + tensor.name + " is there twice, as a parameter and as a buffer or another's other name");
+                  folder.path + ": " + tensor.name +
+                      " occurs twice: as a parameter, and as a buffer or the other name of a tied parameter");
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
   return state;

@@ -28,13 +28,14 @@ std::vector<Named> candidates_of(const Node& model, const std::set<std::string>&
 [[noreturn]] void refuse(const Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
-    throw Error(ErrorCode::kUnsupported,
-                path +
-                    ": stage 0 keeps the optimizer's parameters by number only, and more than one of the model's parameters fits "
-                    "a number",
-                "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
+    throw Error(
+        ErrorCode::kUnsupported,
+        path +
+            ": stage 0 stores the optimizer's parameters by number only, and more than one of the model's parameters matches "
+            "a number",
+        "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
   throw Error(ErrorCode::kMismatch,
-              path + ": the optimizer's parameters are not the model's: their sizes or values do not fit in the model's order",
+              path + ": the optimizer's parameters are not the model's: their sizes or values do not match in the model's order",
               "--weights-only leaves the optimizer's states out");
 }
 

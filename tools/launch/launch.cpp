@@ -76,7 +76,7 @@ class Pause {
 
 void report_dropped(Session& session) {
   if (const uint64_t bytes = session.output.take_dropped())
-    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read them while the ranks were ended");
+    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read it while the ranks were being ended");
 }
 
 // After a failure or a stop, a reader that takes nothing for `patience` holds nobody up any more: a batch system waits for the
@@ -93,7 +93,7 @@ void finish_output(Session& session, milliseconds patience) {
     if (Clock::now() - last_progress >= patience) break;
   }
   if (const size_t left = session.output.pending())
-    session.output.say("the last " + size_text(left) + " of output were dropped: their reader takes nothing");
+    session.output.say("the last " + size_text(left) + " of output were dropped: its reader has stalled");
 }
 
 // A stdout or stderr that was closed (`>&-`) would be the number of the next file that is opened.

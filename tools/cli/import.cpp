@@ -59,7 +59,7 @@ void add_import(CLI::App& checkpoint) {
   auto* command =
       checkpoint.add_subcommand("import",
                                 "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, any number of ranks), or weights in PyTorch "
-                                "or safetensors files");
+                                "or safetensors files, to a Gannet checkpoint");
   command
       ->add_option("from", arguments->from,
                    "the folder given to DeepSpeed's save_checkpoint; or weights: a file with a state dict (.pt, .pth, .bin), a "

@@ -1,4 +1,4 @@
-// gannet bench nvme PATH: what a drive gives to the nvme offload, and the `aio` section to put into the config.
+// gannet bench nvme PATH: the speed of a drive for the nvme offload, and the `aio` section to put into the config.
 #include <gannet/error.h>
 
 #include <cstdio>

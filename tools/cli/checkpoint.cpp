@@ -1,4 +1,4 @@
-// gannet checkpoint list | verify | show | export: what lies in a folder of checkpoints, without the program that saved it.
+// gannet checkpoint list | verify | show | export: inspects a folder of checkpoints without the program that saved it.
 #include "checkpoint/checkpoint.h"
 
 #include <c10/core/ScalarType.h>

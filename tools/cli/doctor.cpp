@@ -31,7 +31,7 @@ Exit code: 0 when all is well, 1 when there is a problem.)";
 
 constexpr size_t kShownBytes = 64 << 10;
 
-// The string that stands for "api_key", "my_token" and the like.
+// The value of keys such as "api_key" and "my_token".
 void hide_keys(std::string& text) {
   std::string folded = lower(text);
   for (const char* word : {"api_key", "apikey", "token", "password", "secret"})

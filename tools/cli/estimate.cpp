@@ -1,4 +1,4 @@
-// gannet estimate: what a model takes on each rank for every ZeRO stage and offload, and whether this machine has it.
+// gannet estimate: the memory of a model on each rank for every ZeRO stage and offload, and whether it fits this machine.
 #include "engine/estimate.h"
 
 #include <gannet/error.h>

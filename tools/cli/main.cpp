@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_bench(app);
   gannet::cli::add_doctor(app);
   gannet::cli::add_shell(app);
-  app.footer(kFooter);  // now: a command takes over what stands there when it is made
+  app.footer(kFooter);  // set now: a command copies the current footer when it is created
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, argc, argv);
 }

@@ -1,4 +1,4 @@
-// gannet plugins list [-v]: what the loader finds, and what it thinks of it. `info` is in plugin_info.cpp.
+// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp.
 #include <gannet/error.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// gannet schedule CONFIG --steps N: what the config's schedule does to the learning rate, as CSV.
+// gannet schedule CONFIG --steps N: the learning rate of each step under the config's schedule, as CSV.
 #include <gannet/config.h>
 #include <gannet/error.h>
 

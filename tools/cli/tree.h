@@ -16,7 +16,7 @@ enum class Takes { kNothing, kText, kFile, kFolder, kProgram };
 
 struct OptionInfo {
   std::vector<std::string> names;  // "--num_gpus", "--num_accelerators"; of a positional its name: "FILE"
-  std::string value;               // what stands for the value: "N"; "" of a flag
+  std::string value;               // placeholder of the value: "N"; "" for a flag
   std::string meaning;
   std::string range;                 // "1 to 4096"; "" where any value will do
   std::string fallback;              // the default, as text; "" where there is none

@@ -12,7 +12,7 @@
 namespace gannet::convert {
 namespace {
 
-// What DeepSpeed itself puts beside client_state's keys.
+// Keys that DeepSpeed itself stores in addition to those of client_state.
 const std::set<std::string> kEngineKeys = {"module",
                                            "buffer_names",
                                            "optimizer",

@@ -50,7 +50,7 @@ struct Flat {
   }
 };
 
-// What DeepSpeed itself noted of where each parameter lies in a rank's partition.
+// DeepSpeed's own record of each parameter's offset in a rank's partition.
 void check_places(const Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;

@@ -63,7 +63,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       state.notes.push_back(name + " of the model: it is " + node.object().kind_name() + ", not a tensor");
       continue;
     }
-    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // stands for a parameter that the ranks share
+    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder of a parameter that is sharded over the ranks
     state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, whole(node), {}});
   }
 }

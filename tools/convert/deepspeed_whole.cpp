@@ -87,7 +87,7 @@ void add_by_number(const Node& optimizer, const std::vector<Named>& candidates, 
                                {}});
 }
 
-// fp16, bf16: the model's tensors are the roundings of the masters, which tells which master is whose.
+// fp16, bf16: the model's tensors are the rounded masters, which identifies the master of each.
 void add_by_value(const Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer.at("optimizer_state_dict"));
   const auto flat_groups = optimizer.find("fp32_groups_flat");

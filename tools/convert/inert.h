@@ -9,8 +9,8 @@
 
 namespace gannet::convert {
 
-// Nothing where it holds what a document cannot: tensors, objects, bytes, texts that are not UTF-8, keys that are neither texts
-// nor integers, nesting deeper than 64. `fault` is then what and where.
+// Nothing where it holds what a document cannot: tensors, objects, bytes, strings that are not UTF-8, keys that are neither
+// strings nor integers, nesting deeper than 64. `fault` is then what and where.
 std::optional<Value> inert(const Node& node, std::string& fault);
 
 }  // namespace gannet::convert

@@ -47,7 +47,7 @@ struct Diagnosis {
   std::vector<PluginFound> plugins;
   std::vector<Finding> problems;                             // they would stop a plain run
   std::vector<Finding> notes;                                // worth knowing
-  std::vector<std::pair<std::string, std::string>> secrets;  // text -> what stands for it in a report: "node7" -> "<host>"
+  std::vector<std::pair<std::string, std::string>> secrets;  // text -> its replacement in a report: "node7" -> "<host>"
 
   Section& section(std::string title) { return sections.emplace_back(Section{std::move(title), {}}); }
   void problem(std::string what, std::string next_step) { problems.push_back({std::move(what), std::move(next_step)}); }

@@ -77,7 +77,7 @@ class Look {
   }
 
   void tell_findings() {
-    std::set<std::string> told;  // a file is told once, whatever it provides
+    std::set<std::string> told;  // a file is reported once, whatever it provides
     for (const PluginFound& found : diagnosis_.plugins) {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {

@@ -14,7 +14,7 @@ std::string as_text(const Diagnosis& diagnosis);
 std::string as_markdown(const Diagnosis& diagnosis);
 std::string as_json(const Diagnosis& diagnosis);
 
-// `text` with every secret replaced where it stands as a word of its own, the longest first.
+// `text` with every secret replaced where it occurs as a whole word, the longest first.
 std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets);
 
 }  // namespace gannet::doctor

@@ -1,4 +1,4 @@
-// Versions: Gannet, the LibTorch in this process and where it lies, compilers, the system; what environment variables say.
+// Versions: Gannet, the LibTorch in this process and its path, compilers, the system; environment variables.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <dlfcn.h>

@@ -17,6 +17,6 @@ inline constexpr const char* kMarkVariable = "GANNET_RUN_ID";
 std::string new_mark();
 // Of this user, the caller itself excepted; a process that has ended and was not reaped is not one.
 std::vector<pid_t> marked_processes(const std::string& mark);
-std::string program_of(pid_t pid);  // its short name, "" when it is gone
+std::string program_of(pid_t pid);  // its short name, "" if it has ended
 
 }  // namespace gannet::launch

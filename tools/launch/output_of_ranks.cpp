@@ -1,5 +1,5 @@
-// How what the ranks write reaches gannet run's own stdout and stderr: in turns, in parts, and never at the price of a signal or
-// of a rank's end that is looked at late.
+// Copies the ranks' output to gannet run's own stdout and stderr: in turns, in parts, and without
+// delaying a signal or the detection of a rank's end.
 #include <signal.h>
 #include <unistd.h>
 

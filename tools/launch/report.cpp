@@ -1,4 +1,4 @@
-// What is said once an attempt has ended: the cause, what followed from it, and the last lines of the rank that failed first.
+// The report at the end of an attempt: the cause, its consequences, and the last lines of the rank that failed first.
 #include <gannet/stop.h>
 #include <signal.h>
 

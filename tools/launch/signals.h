@@ -19,7 +19,7 @@ struct Signal {
 
 class Signals {
  public:
-  // `channel`: what the process in front relays comes here; -1: nothing does.
+  // `channel`: receives what the front process relays; -1: none.
   explicit Signals(int channel = -1);
   ~Signals();
   Signals(const Signals&) = delete;
@@ -27,7 +27,7 @@ class Signals {
   // The next one that is to be acted on; false when there is none now. SIGCHLD and SIGPIPE only wake poll() up.
   bool next(Signal& signal);
   void add_to(std::vector<pollfd>& waiting) const;
-  // The process in front is gone, killed with -9: nobody waits for this launch any more.
+  // The front process was killed with -9: nobody waits for this launch any more.
   bool is_abandoned() const { return is_abandoned_; }
 
   static bool is_stop(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }

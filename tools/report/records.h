@@ -5,7 +5,7 @@
 //   records.notes;               // "line 57 was left out: ..."
 //
 // Where a run was resumed, its steps go back. A step record takes the place of every record of that step or a later one that
-// stands before it in the file: what a run did after the checkpoint from which the next one went on is not part of the training.
+// precedes it in the file: the steps of a run after the checkpoint from which the next run resumed are not part of the training.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ class Buckets {
  public:
   struct Range {
     size_t begin = 0, end = 0;  // of the steps, never empty
-    double x = 0;               // 0 to 1: where its middle stands between the first step and the last
+    double x = 0;               // 0 to 1: position of its middle between the first step and the last
   };
 
   Buckets(const std::vector<Step>& steps, size_t limit);

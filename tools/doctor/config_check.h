@@ -16,7 +16,7 @@
 namespace gannet::doctor {
 
 struct ConfigCheckOptions {
-  int64_t world_size = 0;    // 0: as WORLD_SIZE or the batch sizes say
+  int64_t world_size = 0;    // 0: from WORLD_SIZE or the batch sizes
   bool with_plugins = true;  // also open the plugins that the config names, and check their params
   Dict overrides = {};       // of --set
 };
@@ -24,11 +24,11 @@ struct ConfigCheckOptions {
 struct ConfigCheck {
   int64_t world_size = 1;
   std::vector<Error> mistakes;       // all that do not follow from one another, keys first, then plugins
-  std::vector<std::string> notices;  // what is legal and worth knowing
+  std::vector<std::string> notices;  // legal, but worth knowing
   bool is_partial = false;           // values were not compared with one another, since some of them are mistakes
 };
 
-// Throws what makes a check impossible: no such file, text that is no JSON.
+// Throws if the config cannot be checked: no such file, text that is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
 
 // From the options, else from WORLD_SIZE, else implied by the batch sizes.

@@ -1,4 +1,4 @@
-// What `gannet doctor` finds out: facts in sections, the plugins one by one, and what is wrong. A value type; the commands' text,
+// The findings of `gannet doctor`: facts in sections, the plugins one by one, and the problems. A value type; the commands' text,
 // Markdown and JSON are made of it (report.h).
 #pragma once
 
@@ -14,7 +14,7 @@ namespace gannet::doctor {
 
 struct Fact {
   std::string name, text;
-  Value value = {};  // for machines, where it is more than the text: bytes, a count
+  Value value = {};  // for programs, if it is more precise than the text: bytes, a count
 };
 
 struct Section {
@@ -27,14 +27,14 @@ struct Section {
 
 enum class PluginState {
   kUsable,
-  kNotHere,  // sound, and what it is for is not on this machine: a driver, a device
+  kNotHere,  // intact, but its driver or device is not on this machine
   kBroken,
 };
 
 struct PluginFound {
   std::string kind, name, device, version, tier, file;
   PluginState state = PluginState::kUsable;
-  std::string remark;     // why it is not usable; or what else there is to say: "2 x NVIDIA H100"
+  std::string remark;     // why it is not usable, or a remark: "2 x NVIDIA H100"
   std::string next_step;  // "" where there is none
 };
 

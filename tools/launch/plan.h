@@ -1,4 +1,4 @@
-// What `gannet run` is about to do, decided before anything is started: which file, on which cores, with which environment.
+// The plan of a `gannet run`, made before anything is started: the file, the cores, the environment.
 #pragma once
 
 #include <gannet/error.h>
@@ -41,7 +41,7 @@ std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint3
 // The cores that this process may run on.
 std::vector<int> available_cores();
 
-// A port of this machine that nothing listens on, outside the range from which outgoing connections take theirs.
+// A port of this machine that nothing listens on, outside the range of ephemeral ports.
 uint16_t free_port();
 
 // What all ranks of one start have in common.

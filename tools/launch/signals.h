@@ -1,6 +1,6 @@
-// The signals that gannet run takes while it runs, as file descriptors to poll; the mask of before comes back at the end.
+// The signals that gannet run handles, as file descriptors to poll; the previous mask is restored at the end.
 //
-// The launcher hears of a signal twice when it is sent to a whole job: by itself, and through the process in front of it
+// The launcher receives a signal twice if it is sent to a whole job: directly, and through the process in front of it
 // (launch/guard.h). It counts for each number and acts when the larger of the two counts grows.
 #pragma once
 

@@ -43,7 +43,7 @@ struct Finding {
 };
 
 struct Diagnosis {
-  std::deque<Section> sections;  // one that was added stays where it is
+  std::deque<Section> sections;  // a deque: references to added sections stay valid
   std::vector<PluginFound> plugins;
   std::vector<Finding> problems;                             // they would stop a plain run
   std::vector<Finding> notes;                                // worth knowing
@@ -54,10 +54,10 @@ struct Diagnosis {
   void note(std::string what, std::string next_step) { notes.push_back({std::move(what), std::move(next_step)}); }
 };
 
-// Each adds its sections and what it finds wrong (software.cpp, machine.cpp, plugins.cpp, config.cpp).
+// Each adds its sections, problems and notes (software.cpp, machine.cpp, plugins.cpp, config.cpp).
 void look_at_software(Diagnosis& diagnosis);
 void look_at_machine(Diagnosis& diagnosis);
-void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // for each file, in a process of its own
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // per file; each runs in a child process
 void look_at_config(Diagnosis& diagnosis, const std::string& file);
 
 }  // namespace gannet::doctor

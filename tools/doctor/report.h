@@ -10,7 +10,7 @@
 namespace gannet::doctor {
 
 std::string as_text(const Diagnosis& diagnosis);
-// Without the machine's and the user's names, home folders and addresses, and it says so.
+// Redacts the machine's and the user's names, home folders and addresses, and says so.
 std::string as_markdown(const Diagnosis& diagnosis);
 std::string as_json(const Diagnosis& diagnosis);
 

@@ -1,5 +1,5 @@
-// One start of all ranks, from the first fork until nothing of them runs any more. `gannet run` makes one, and another after
-// each failure that it may repeat.
+// One start of all ranks, from the first fork until none of their processes runs. `gannet run` makes one, and another after
+// each failure that allows a restart.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace gannet::launch {
 
-// What outlives an attempt.
+// State that outlives an attempt.
 struct Session {
   Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
   // The next signal to act on. If the front process has ended, this ends all descendants, and then this process.
@@ -83,7 +83,7 @@ class Attempt {
   std::string why_killed_;          // first_, by SIGKILL
   int stopped_by_ = 0;
   bool stopped_by_reader_ = false;  // the output's reader has ended; a later signal counts as the first one
-  bool is_over_ = false;            // nothing of the ranks runs any more
+  bool is_over_ = false;            // no process of the ranks runs any more
   size_t first_to_read_ = 0;        // takes turns, so that one rank's flood leaves room for the others
   std::set<int> forwarded_;         // signals that were forwarded to the ranks
   std::string last_forwarded_;

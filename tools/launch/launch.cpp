@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience = std::chrono::seconds(3);
 
-// Says why when the answer is no and restarts were wanted.
+// Reports the reason if restarts were enabled and the answer is no.
 bool may_restart(const Options& options, Session& session, const Outcome& outcome, uint32_t restarts) {
   if (!outcome.failed || options.max_restarts == 0) return false;
   const std::string most = std::to_string(options.max_restarts);
@@ -53,7 +53,7 @@ bool stop_came(Session& session, const std::string& instead_of) {
 class Pause {
  public:
   explicit Pause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
-  // False when a stop came.
+  // False if a stop signal arrived.
   bool wait(Session& session, Clock::duration attempt) {
     if (attempt > kLongest) in_a_row_ = 0;
     const auto time = in_a_row_ == 0 ? milliseconds(0) : std::min<milliseconds>(kLongest, first_ * (1 << (in_a_row_ - 1)));

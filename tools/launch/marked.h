@@ -1,4 +1,4 @@
-// Processes known by a mark in their environment, which a process hands down to all that it starts: so a program that a rank
+// Finds processes by a mark in their environment, which every child process inherits: so a program that a rank
 // started is found even when it left its process group and its session, as daemons do.
 //
 //   const std::string mark = new_mark();              // goes into the environment of each rank

@@ -33,7 +33,7 @@ class Output {
 
   void flush();
   size_t pending() const { return sinks_[0].pending() + sinks_[1].pending(); }  // bytes that are not written yet
-  void add_to(std::vector<pollfd>& waiting) const;                              // what poll() is to wait for
+  void add_to(std::vector<pollfd>& waiting) const;                              // adds the descriptors that poll() must wait for
 
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // or a socket: something with a reader
   bool are_one() const { return sinks_[1].is_the_first; }                  // `2>&1`: the order of both is kept

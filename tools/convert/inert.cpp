@@ -44,7 +44,7 @@ std::optional<Value> convert(const Node& node, int depth, std::string& fault) {
     case Object::Kind::kNumber:
       return Value(object.number);
     case Object::Kind::kString:
-      return is_utf8(object.text) ? std::optional<Value>(object.text) : refused("a string that is not UTF-8");
+      return is_utf8(object.text) ? std::optional<Value>(object.text) : refused("a text that is not UTF-8");
     case Object::Kind::kList:
     case Object::Kind::kTuple: {
       List list;
@@ -59,7 +59,7 @@ std::optional<Value> convert(const Node& node, int depth, std::string& fault) {
       Dict dict;
       for (const auto& [key, value] : object.entries)
         if (!key || (key->kind != Object::Kind::kString && key->kind != Object::Kind::kInt) || !is_utf8(key->text))
-          return refused("a dict with keys that are not strings");
+          return refused("a dict with keys that are not texts");
       for (const auto& [key, member] : node.entries()) {
         auto value = convert(member, depth + 1, fault);
         if (!value) return {};

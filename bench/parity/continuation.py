@@ -18,8 +18,8 @@ STEPS, LENGTH, MICRO_BATCH = 10, 64, 2
 BOUND = 2e-5
 
 
-# then: the dtype in which both go on. Two programs' bf16 forwards round differently, which hides what an import loses or not:
-# a bf16 run's masters and moments are compared where both go on from them in fp32 (which DeepSpeed cannot at stage 0).
+# then: the dtype in which both resume. Two programs' bf16 forwards round differently, which hides what an import loses or not:
+# a bf16 run's masters and moments are compared where both resume from them in fp32 (which DeepSpeed cannot at stage 0).
 def cases():
     for dtype, stage, ranks in itertools.product(("fp32", "bf16"), range(4), (1, 2)):
         yield {"stage": stage, "ranks": ranks, "dtype": dtype, "then": dtype, "offload": ""}
@@ -191,7 +191,7 @@ def main():
                         f"| {first:.1e} | {loss:.1e} | {lr:.1e} | {'-' if norm is None else f'{norm:.1e}'} | {'yes' if good else 'no'} |")
             print(rows[-1], flush=True)
     if args.table and rows:
-        write_table(args.table, "continuation", ["stage", "ranks", "dtype", "both go on in, Gannet at", "first loss", "loss", "lr", "gradient norm", "within 2e-5"], rows)
+        write_table(args.table, "continuation", ["stage", "ranks", "dtype", "both resume in, Gannet at", "first loss", "loss", "lr", "gradient norm", "within 2e-5"], rows)
     return 1 if failed else 0
 
 

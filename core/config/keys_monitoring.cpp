@@ -8,7 +8,7 @@ using enum Type;
 using enum Status;
 
 constexpr const char* kOnline =
-    "it is reached over the network, by a Python client of its own; \"tensorboard\", \"csv_monitor\" and \"gannet\": "
+    "it is a network service with a Python client; \"tensorboard\", \"csv_monitor\" and \"gannet\": "
     "{\"metrics\": ...} write files "
     "here";
 constexpr const char* kComms = "the log of collectives";
@@ -47,8 +47,8 @@ constexpr Key kRows[] = {
     {"flops_profiler", kSection, "{}", kActive, "", "count the operations of one step"},
     {"flops_profiler/enabled", kBool, "false", kActive, "", "switches the section on"},
     {"flops_profiler/recompute_fwd_factor", kNumber, "0.0", kActive, ">=0",
-     "part of forward that is computed again in backward unseen by operators"},
-    {"flops_profiler/profile_step", kInt, "1", kActive, ">=0", "the step: so many are taken before it"},
+     "fraction of forward that backward recomputes invisibly to the operators"},
+    {"flops_profiler/profile_step", kInt, "1", kActive, ">=0", "number of steps before the profiled one"},
     {"flops_profiler/module_depth", kInt, "-1", kActive, "", "depth of the report; -1: all"},
     {"flops_profiler/top_modules", kInt, "1", kActive, ">=1", "modules per depth in the report"},
     {"flops_profiler/detailed", kBool, "true", kActive, "", "the whole report"},

@@ -31,11 +31,11 @@ constexpr Key kRows[] = {
     {"bf16/bf16_optimizer_states", kBool, "false", kUnsupported, "", "keep optimizer states in bf16",
      "bf16 optimizer states (they need ZeRO)"},
 
-    {"data_types", kSection, "{}", kActive, "", "types apart from the model's"},
+    {"data_types", kSection, "{}", kActive, "", "types other than the model's"},
     {"data_types/grad_accum_dtype", kDType, "null", kActive, "",
-     "type in which gradients are added up: the model's or fp32; null: the model's"},
-    {"data_types/param_dtype", kDType, "null", kActive, "", "checked: must be the type that fp16 and bf16 say"},
-    {"data_types/buffer_dtype", kDType, "null", kActive, "", "cast the model's floating buffers to this; null: they keep theirs"},
+     "accumulation type of gradients: the model's or fp32; null: the model's"},
+    {"data_types/param_dtype", kDType, "null", kActive, "", "must match the type that fp16 and bf16 select"},
+    {"data_types/buffer_dtype", kDType, "null", kActive, "", "cast the model's floating-point buffers to this; null: unchanged"},
 
     {"amp", kOpenSection, "{}", kUnsupported, "", "mixed precision by apex; other members are apex's own"},
     {"amp/enabled", kBool, "false", kUnsupported, "", "switches the section on", "mixed precision by apex (use fp16 or bf16)"},

@@ -154,7 +154,7 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
     for (const auto& other : candidates_)
       if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
         warn_once(wanted.to_string(name) + " is taken from " + printable(candidate.file) +
-                  ", which stands before Gannet's own, " + printable(other.file));
+                  ", which takes precedence over Gannet's own, " + printable(other.file));
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;

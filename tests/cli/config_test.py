@@ -35,7 +35,7 @@ class Config(Case):
                         r"c\.json:6:\d+: scheduler plugin WarmupLR has no parameter 'warmup_num_stepz'; did you mean 'warmup_num_steps'\?",
                         r"c\.json:6:\d+: parameter 'warmup_max_lr' of scheduler plugin WarmupLR: expected"):
             self.assertRegex(text, "gannet: " + mistake)
-        self.assertIn("gannet: c.json has 7 mistakes; whether its values fit together is checked once the keys are right\n", text)
+        self.assertIn("gannet: c.json has 7 mistakes; whether its values fit together is not checked until the keys are right\n", text)
         self.assertNotIn("neither train_batch_size nor", text, "what follows from a misspelt key alone")
 
     def test_check_tells_independent_values_that_do_not_fit_together(self):

@@ -54,7 +54,7 @@ class Help(Case):
     def test_help_tells_usage_options_ranges_defaults_and_exit_codes(self):
         text = self.gannet("--help", code=0)
         self.assertIn("Usage: gannet [OPTIONS] COMMAND", text)
-        self.assertRegex(text, r"\n  doctor +Look over")
+        self.assertRegex(text, r"\n  doctor +Check this machine")
         self.assertIn("Exit code: 0", text)
         text = self.gannet("run", "--help", code=0)
         self.assertIn("Usage: gannet run [OPTIONS] [--] PROGRAM ARGS...", text)
@@ -62,7 +62,7 @@ class Help(Case):
         text = self.gannet("schedule", "--help", code=0)
         self.assertIn("Usage: gannet schedule --steps N [OPTIONS] CONFIG", text)
         self.assertEqual(self.gannet("help", "schedule", code=0), text)
-        self.assertRegex(self.gannet("estimate", "--help", code=0), r"--ranks N +processes in all \(1 to \d+; default: 1\)")
+        self.assertRegex(self.gannet("estimate", "--help", code=0), r"--ranks N +number of processes \(1 to \d+; default: 1\)")
         self.assertLessEqual(max(map(len, self.gannet("bench", "nvme", "--help", code=0).splitlines())), 120)
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed: the manual page is not set")

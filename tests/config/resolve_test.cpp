@@ -266,7 +266,7 @@ TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
           .notices;
   EXPECT_THAT(
       notices,
-      ElementsAre("no effect: /zero_optimization/overlap_comm (a bucket is always reduced while backward goes on)",
+      ElementsAre("no effect: /zero_optimization/overlap_comm (buckets are always reduced during backward)",
                   "no effect: /zero_optimization/offload_optimizer/device, /zero_optimization/offload_optimizer/buffer_count "
                   "(it acts at ZeRO stage 1 and above)",
                   HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),

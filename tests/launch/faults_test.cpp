@@ -35,11 +35,11 @@ TEST_F(GannetRunFault, ReportsTheFirstFailureAsTheCauseAndTheOthersAsWhatFollowe
 
 TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
   const std::pair<const char*, const char*> cases[] = {
-      {"SEGV", "SIGSEGV: it used memory that is not its own"},
-      {"ABRT", "SIGABRT: it gave up by abort()"},
-      {"BUS", "SIGBUS: memory behind a mapped file is gone: a full /dev/shm"},
+      {"SEGV", "SIGSEGV: it accessed invalid memory"},
+      {"ABRT", "SIGABRT: it called abort()"},
+      {"BUS", "SIGBUS: the memory of a mapped file is gone: a full /dev/shm"},
       {"KILL", "SIGKILL: someone's kill -9"},
-      {"TERM", "SIGTERM: it was sent from outside and not by gannet run"},
+      {"TERM", "SIGTERM: it was sent from outside, not by gannet run"},
   };
   for (const auto& [name, text] : cases) {
     Launched run(Options{
@@ -52,7 +52,7 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
 TEST_F(GannetRunFault, ASignalInsideAShellScriptIsSeenThroughItsExitCode) {
   Launched run(Options{.command = {"sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"}});
   EXPECT_EQ(run.finish(), 128 + SIGSEGV);
-  EXPECT_THAT(run.error(), HasSubstr("something that it had started was killed by SIGSEGV\n    SIGSEGV: it used memory"));
+  EXPECT_THAT(run.error(), HasSubstr("a program that it started was killed by SIGSEGV\n    SIGSEGV: it accessed invalid memory"));
 }
 
 TEST_F(GannetRunFault, ExplainsGannetsOwnExitCodes) {
@@ -81,7 +81,7 @@ TEST_F(GannetRunFault, SaysThatTheKernelKilledItForWantOfMemory) {
               .cgroup_root = folder_.string(),
               .cgroup_membership = at("self")});
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
-  EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed for want of memory: oom_kill in " + at("memory.events") +
+  EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed by the kernel, out of memory: oom_kill in " + at("memory.events") +
                                      " went from 0 to 1; the cgroup's limit is 256.0 MiB\n"));
 }
 
@@ -145,7 +145,8 @@ TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
     Launched run(Options{.max_restarts = 5, .command = {"sh", "-c", "echo start; exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);
     EXPECT_EQ(count_of(run.output(), "start"), 1u);
-    EXPECT_THAT(run.error(), HasSubstr("no restart: what ends with exit code " + std::to_string(code) + " would do so again"));
+    EXPECT_THAT(run.error(),
+                HasSubstr("no restart: a program that ends with exit code " + std::to_string(code) + " would do so again"));
   }
   Launched missing({"--num_procs", "1", "--max-restarts", "5", "./no-such-program"});
   EXPECT_EQ(missing.finish(), 127);

@@ -45,7 +45,7 @@ TEST_F(PluginsCommand, ListsWithoutOpening) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.text, AllOf(ContainsRegex("optimizer +probe +cpu +stable +[^ ]+/a.so\n"),
                                   ContainsRegex("scheduler +halving +any +stable"),
-                                  ContainsRegex("/b.so  \\(not used: one above provides the same\\)"),
+                                  ContainsRegex("/b.so  \\(not used: a file above provides the same\\)"),
                                   ContainsRegex("accelerator +cpu"), HasSubstr("1 file(s) rejected")));
 }
 
@@ -109,8 +109,9 @@ TEST_F(PluginsCommand, WhatShadowsOneOfGannetsOwnIsNamedWithBothFiles) {
   for (const char* arguments : {"list", "list -v"})
     EXPECT_THAT(
         run(arguments).text,
-        AllOf(ContainsRegex("note: optimizer/sgd@cpu of [^ ]+/c.so stands before Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
-              Not(HasSubstr("a.so stands before"))));
+        AllOf(ContainsRegex(
+                  "note: optimizer/sgd@cpu of [^ ]+/c.so takes precedence over Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
+              Not(HasSubstr("a.so takes precedence"))));
 }
 
 TEST_F(PluginsCommand, APluginsWordsDoNotReachTheTerminalAsTheyAre) {

@@ -181,7 +181,7 @@ TEST(Registry, APluginInTheWayOfOneOfGannetsOwnIsNamedOnceWithBothFiles) {
   }
   EXPECT_THAT(log.text(),
               testing::MatchesRegex("optimizer plugin 'SGD' for device 'cpu' is taken from " + (folder / "mine.so").string() +
-                                    ", which stands before Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
+                                    ", which takes precedence over Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
 }
 
 TEST(Registry, OpeningAFileByPathGivesWhateverItProvides) {

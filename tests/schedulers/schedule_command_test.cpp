@@ -58,7 +58,7 @@ TEST(ScheduleCommand, SaysThatTheOptimizersLearningRateIsMissingOnlyWhereItIsNee
   const auto missing = schedule(head + "}}}", "--steps 4");
   EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.text, StartsWith("gannet: "));  // and no row
-  EXPECT_THAT(missing.text, HasSubstr(": the learning rate of step 2 is the optimizer's own, and the config gives none"));
+  EXPECT_THAT(missing.text, HasSubstr(": the learning rate of step 2 comes from the optimizer, and the config sets none"));
   const auto bounded = schedule(head + R"(, "warmup_max_lr": 0.5}}})", "--steps 4");
   EXPECT_EQ(bounded.text, "step,lr\n0,0.0\n1,0.0\n2,0.5\n3,0.5\n");
 }

@@ -52,14 +52,14 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
     std::cerr << "gannet: " << error.what() << '\n';
     return error.exit_code();
   } catch (const std::bad_alloc&) {
-    std::cerr << "gannet: this command needs more memory than there is\n";
+    std::cerr << "gannet: this command needs more memory than is available\n";
     return Error(ErrorCode::kOutOfMemory, "").exit_code();
   } catch (const std::exception& error) {  // a library's: no command ends by abort()
-    std::cerr << "gannet: a defect of Gannet: an exception that no command expects: " << error.what()
+    std::cerr << "gannet: a defect of Gannet: an unexpected exception: " << error.what()
               << "\n  (please report it, with the command and `gannet doctor --report`)\n";
     return Error(ErrorCode::kInternal, "").exit_code();
   } catch (...) {
-    std::cerr << "gannet: a defect of Gannet: an exception that no command expects\n"
+    std::cerr << "gannet: a defect of Gannet: an unexpected exception\n"
                  "  (please report it, with the command and `gannet doctor --report`)\n";
     return Error(ErrorCode::kInternal, "").exit_code();
   }

@@ -1,4 +1,4 @@
-// Runs a parser's commands as a program: what they throw becomes a sentence on stderr and an exit code.
+// Runs a parser's commands as a program: exceptions become a sentence on stderr and an exit code.
 #pragma once
 
 namespace CLI {

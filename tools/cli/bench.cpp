@@ -1,4 +1,4 @@
-// gannet bench nvme PATH: what a drive gives to the nvme offload, and the `aio` section to put into the config.
+// gannet bench nvme PATH: the speed of a drive for the nvme offload, and the `aio` section to put into the config.
 #include <gannet/error.h>
 
 #include <cstdio>
@@ -83,7 +83,7 @@ void bench_nvme(Arguments arguments) {
       throw Error(ErrorCode::kArgument,
                   "--size " + std::to_string(arguments.run.bytes) + " is less than one block of " +
                       std::to_string(point.block_size) + " bytes",
-                  "give a larger --size, 1G or more for figures that mean something");
+                  "give a larger --size; 1G or more for meaningful figures");
   plugin::Registry registry({});
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OFFLOAD, "nvme");
   const Host host;
@@ -97,7 +97,8 @@ void bench_nvme(Arguments arguments) {
   }
   if (arguments.json) return;
   std::cerr << '\r';
-  std::cout << table.to_string() << "\nfor the config (the fastest; of those within 3% the one with the least in flight):\n";
+  std::cout << table.to_string()
+            << "\nfor the config (the fastest; among those within 3% of it, the one with the least in flight):\n";
   print_section(best_of(speeds).point);
 }
 
@@ -106,8 +107,7 @@ void bench_nvme(Arguments arguments) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure this machine");
   command->require_subcommand(1);
-  auto* nvme =
-      command->add_subcommand("nvme", "Write and read a drive as the nvme offload does, and print the aio section to use");
+  auto* nvme = command->add_subcommand("nvme", "Measure a drive as the nvme offload uses it, and print the aio section to use");
   auto arguments = std::make_shared<Arguments>();
   const CLI::AsSizeValue size(/*kb_is_1000=*/false);
   nvme->add_option("path", arguments->run.folder, "a folder on the drive")->required();
@@ -115,14 +115,14 @@ void add_bench(CLI::App& app) {
       ->transform(size)
       ->capture_default_str();
   nvme->add_flag("--quick", arguments->quick, "fewer points, 256M each");
-  nvme->add_option("--rounds", arguments->run.rounds, "of each point; the median counts")
+  nvme->add_option("--rounds", arguments->run.rounds, "rounds of each point; the median is reported")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  nvme->add_option("--block_size", arguments->block_sizes, "these only, instead of the sweep")->transform(size);
+  nvme->add_option("--block_size", arguments->block_sizes, "only these values, instead of the sweep")->transform(size);
   nvme->add_option("--queue_depth", arguments->queue_depths, "these only")->check(CLI::PositiveNumber);
   nvme->add_option("--intra_op_parallelism", arguments->parallelisms, "these only")->check(CLI::PositiveNumber);
-  nvme->add_flag("--no-checksum", arguments->no_checksum, "without the blocks' checksums");
-  nvme->add_flag("--json", arguments->json, "a line of JSON for each point instead of the table");
+  nvme->add_flag("--no-checksum", arguments->no_checksum, "skip the blocks' checksums");
+  nvme->add_flag("--json", arguments->json, "one line of JSON per point instead of the table");
   nvme->callback([arguments] { bench_nvme(*arguments); });
 }
 

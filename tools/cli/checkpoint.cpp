@@ -1,4 +1,4 @@
-// gannet checkpoint list | verify | show | export: what lies in a folder of checkpoints, without the program that saved it.
+// gannet checkpoint list | verify | show | export: inspects a folder of checkpoints without the program that saved it.
 #include "checkpoint/checkpoint.h"
 
 #include <c10/core/ScalarType.h>
@@ -76,10 +76,9 @@ void verify(const Arguments& arguments) {
       faults = {error.message()};
     }
     if (faults.empty() && elsewhere.empty())
-      std::cout << tag << ": whole, " << tensors << " tensors, every byte as its checksum says\n";
+      std::cout << tag << ": complete, " << tensors << " tensors, every byte matches its checksum\n";
     if (faults.empty() && !elsewhere.empty())
-      std::cout << tag << ": every byte that is here is as its checksum says; other machines have " << join(elsewhere, ", ")
-                << '\n';
+      std::cout << tag << ": every byte here matches its checksum; other machines have " << join(elsewhere, ", ") << '\n';
     for (const std::string& fault : faults) std::cout << tag << ": " << fault << '\n';
     all_whole = all_whole && faults.empty();
   }
@@ -153,7 +152,7 @@ void export_weights(const Arguments& arguments) {
     source = convert::deepspeed_weights(arguments.folder, arguments.tag, arguments.exclude_frozen, notes);
   } else {
     if (arguments.exclude_frozen)
-      throw Error(ErrorCode::kUnsupported, "which parameters were frozen, a checkpoint of Gannet does not say",
+      throw Error(ErrorCode::kUnsupported, "a Gannet checkpoint does not record which parameters were frozen",
                   "save with exclude_frozen_parameters");
     opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
     source = checkpoint::export_source(*opened);
@@ -173,16 +172,18 @@ void export_weights(const Arguments& arguments) {
 void add_zero_to_fp32(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = app.add_subcommand(
-      "zero_to_fp32",
-      "Write the fp32 weights of a checkpoint, DeepSpeed's or Gannet's: another name of `gannet checkpoint export`");
+      "zero_to_fp32", "Write the fp32 weights of a DeepSpeed or Gannet checkpoint: an alias of `gannet checkpoint export`");
   command->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
   command->add_option("out", arguments->out, "a file, pytorch_model.bin or model.safetensors, or a folder to write into")
       ->required();
-  command->add_option("-t,--tag", arguments->tag, "of this checkpoint; else what 'latest' names");
-  command->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+  command->add_option("-t,--tag", arguments->tag, "tag of the checkpoint (default: what 'latest' names)");
+  command
+      ->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size,
+                   "size of a shard in a folder: 5GB, 500MB, 2GiB ...")
       ->capture_default_str();
-  command->add_flag("--safe_serialization", arguments->safe_serialization, "safetensors, into a folder");
-  command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen, "of a DeepSpeed checkpoint: without them");
+  command->add_flag("--safe_serialization", arguments->safe_serialization, "write safetensors, into a folder");
+  command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen,
+                    "leave frozen parameters out (DeepSpeed checkpoints only)");
   command->callback([arguments] {
     Arguments all = *arguments;
     all.dtype = "fp32";
@@ -197,7 +198,7 @@ void add_zero_to_fp32(CLI::App& app) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app) {
-  auto* command = app.add_subcommand("checkpoint", "Look into a folder of checkpoints");
+  auto* command = app.add_subcommand("checkpoint", "List, verify, show, export and import checkpoints");
   command->require_subcommand(1);
   auto arguments = std::make_shared<Arguments>();
   auto add = [&](const char* name, const char* what, void (*run)(const Arguments&)) {
@@ -206,22 +207,22 @@ void add_checkpoint(CLI::App& app) {
     added->callback([arguments, run] { run(*arguments); });
     return added;
   };
-  add("list", "Every checkpoint, newest first, and whether it is complete; exit code 3 where one is not", list);
-  add("verify", "Read every byte and compare it with its checksum; exit code 3 where one is not whole", verify)
-      ->add_option("tag", arguments->tag, "only this one");
-  auto* showing = add("show", "What a checkpoint holds, or a file of PyTorch's", show);
-  showing->add_option("tag", arguments->tag, "this one; else the newest");
-  showing->add_flag("--json", arguments->json, "everything, as one JSON document");
-  auto* exporting = add(
-      "export", "Write the weights, of a checkpoint of DeepSpeed's too: into one file, or a folder as Hugging Face lays it out",
-      export_weights);
+  add("list", "List every checkpoint, newest first, and whether it is complete; exit code 3 if one is not", list);
+  add("verify", "Compare every byte with its checksum; exit code 3 if a checkpoint is incomplete or damaged", verify)
+      ->add_option("tag", arguments->tag, "only this checkpoint");
+  auto* showing = add("show", "Show the contents of a checkpoint, or of a PyTorch file", show);
+  showing->add_option("tag", arguments->tag, "tag of the checkpoint (default: the newest)");
+  showing->add_flag("--json", arguments->json, "print everything as one JSON document");
+  auto* exporting =
+      add("export", "Write the weights of a Gannet or DeepSpeed checkpoint to one file, or to a folder in Hugging Face's layout",
+          export_weights);
   exporting->add_option("out", arguments->out, "a file (.bin, .pt, .pth, .safetensors), or the folder to write into")->required();
-  exporting->add_option("--tag", arguments->tag, "of this checkpoint; else the newest");
-  exporting->add_option("--format", arguments->format, "of a folder: safetensors (the default), or pt: pytorch_model.bin")
+  exporting->add_option("--tag", arguments->tag, "tag of the checkpoint (default: the newest)");
+  exporting->add_option("--format", arguments->format, "format of a folder: safetensors (the default), or pt: pytorch_model.bin")
       ->check(CLI::IsMember({"safetensors", "pt"}));
-  exporting->add_option("--dtype", arguments->dtype, "of floating-point tensors; else as they were saved")
+  exporting->add_option("--dtype", arguments->dtype, "dtype of floating-point tensors (default: as saved)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  exporting->add_option("--max-shard-size", arguments->max_shard_size, "in a folder: 5GB, 500MB, 2GiB ...")
+  exporting->add_option("--max-shard-size", arguments->max_shard_size, "size of a shard in a folder: 5GB, 500MB, 2GiB ...")
       ->capture_default_str();
   add_import(*command);
   add_zero_to_fp32(app);

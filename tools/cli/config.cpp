@@ -49,7 +49,7 @@ void check(const Options& options) {
   if (found.mistakes.size() > 1 || found.is_partial)
     std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
               << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
-              << (found.is_partial ? "; whether its values fit together is checked once the keys are right" : "") << '\n';
+              << (found.is_partial ? "; whether its values fit together is not checked until the keys are right" : "") << '\n';
   // Where nothing is wrong but a plugin, the file is not at fault.
   const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
                                       [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
@@ -114,7 +114,7 @@ void keys(const Options& options) {
     else
       ++left_out;
   }
-  if (left_out > 0) std::cout << "(" << left_out << " more keys are known to DeepSpeed and not active in Gannet: add --all)\n";
+  if (left_out > 0) std::cout << "(" << left_out << " more keys are known to DeepSpeed but not active in Gannet: add --all)\n";
 }
 
 }  // namespace
@@ -137,14 +137,14 @@ void add_config(CLI::App& app) {
         ->type_name("PATH=VALUE")
         ->allow_extra_args(false);
   }
-  check_command->add_flag("--no-plugins", options->no_plugins, "leave the plugins alone: check the keys and their values only");
+  check_command->add_flag("--no-plugins", options->no_plugins, "do not open plugins: check only the keys and their values");
   resolve_command->add_flag("--json", options->as_json, "as one JSON object");
   check_command->callback([options] { check(*options); });
   resolve_command->callback([options] { resolve(*options); });
 
   CLI::App* keys_command = command->add_subcommand("keys", "List the keys: type, default, range, status, meaning");
   keys_command->add_option("SECTION", options->section, "only this section or key");
-  keys_command->add_flag("--all", options->all_keys, "also the keys that Gannet does not act on");
+  keys_command->add_flag("--all", options->all_keys, "include keys that Gannet does not act on");
   keys_command->callback([options] { keys(*options); });
 }
 

@@ -19,8 +19,8 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(A plugin is tried in a process of its own: opened, checked, and made once as a run would make it. What only
-waits for a device that this machine lacks is a note; what is broken, or would stop a plain run, is a problem.
+    R"(Each plugin is tried in its own process: opened, checked, and constructed once as in a run. A plugin whose device is
+not on this machine is a note. Anything that is broken, or would stop a plain run, is a problem.
 
 Examples:
   gannet doctor
@@ -31,7 +31,7 @@ Exit code: 0 when all is well, 1 when there is a problem.)";
 
 constexpr size_t kShownBytes = 64 << 10;
 
-// The string that stands for "api_key", "my_token" and the like.
+// The value of keys such as "api_key" and "my_token".
 void hide_keys(std::string& text) {
   std::string folded = lower(text);
   for (const char* word : {"api_key", "apikey", "token", "password", "secret"})
@@ -84,13 +84,13 @@ void doctor(const Arguments& arguments) {
 void add_doctor(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   auto* command =
-      app.add_subcommand("doctor", "Look over this machine, this installation and every plugin, and say what would stop a run");
+      app.add_subcommand("doctor", "Check this machine, this installation and every plugin, and report what would stop a run");
   command->add_option("--config", arguments->config, "also check this ds_config.json, with the plugins that it names")
       ->type_name("FILE");
   auto* report = command->add_flag("--report", arguments->report,
                                    "as Markdown to paste into an issue, with the config, without names of host and user");
   command->add_flag("--json", arguments->json, "as one JSON object")->excludes(report);
-  command->add_option("--timeout", arguments->timeout, "seconds that trying one plugin file may take (60)")
+  command->add_option("--timeout", arguments->timeout, "time limit for one plugin file, in seconds (60)")
       ->check(CLI::Range(1, 3600))
       ->type_name("SECONDS");
   command->footer(kFooter);

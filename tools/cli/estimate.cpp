@@ -1,4 +1,4 @@
-// gannet estimate: what a model takes on each rank for every ZeRO stage and offload, and whether this machine has it.
+// gannet estimate: the memory of a model on each rank for every ZeRO stage and offload, and whether it fits this machine.
 #include "engine/estimate.h"
 
 #include <gannet/error.h>
@@ -59,21 +59,21 @@ void estimate(const Arguments& arguments) {
 void add_estimate(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = app.add_subcommand(
-      "estimate", "Memory of a model on each rank, for every ZeRO stage and offload, and whether this machine has it");
-  command->add_option("--parameters", arguments->parameters, "of the model: 1.3B, 124M, 124439808")->required();
-  command->add_option("--largest", arguments->largest, "elements of the largest parameter; else a guess from the size");
-  command->add_option("--ranks", arguments->ranks, "processes in all")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--ranks-per-host", arguments->ranks_per_host, "of them on a host; else all")
+      "estimate", "Estimate the memory of a model on each rank, for every ZeRO stage and offload, and whether it fits");
+  command->add_option("--parameters", arguments->parameters, "parameters of the model: 1.3B, 124M, 124439808")->required();
+  command->add_option("--largest", arguments->largest, "elements of the largest parameter (default: a guess from the size)");
+  command->add_option("--ranks", arguments->ranks, "number of processes")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  command->add_option("--ranks-per-host", arguments->ranks_per_host, "processes on one host (default: all)")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--dtype", arguments->dtype, "trained in; else as the config says, else bf16")
+  command->add_option("--dtype", arguments->dtype, "training precision (default: the config's, else bf16)")
       ->check(CLI::IsMember({"bf16", "fp16", "fp32", "fp64"}));
   command->add_option("--config", arguments->config,
-                      "ds_config.json: its row is marked, its sizes of buffers and its optimizer count");
-  command->add_option("--accelerator", arguments->accelerator, "cpu, cuda ...; else the config's, else the best that is usable");
-  command->add_option("--device-memory", arguments->device_memory,
-                      "free memory of a device, 80GiB: for a machine that is not this one");
-  command->add_option("--nvme", arguments->nvme, "a folder on the disk for offload; else the config's nvme_path");
-  command->add_option("--checkpoints", arguments->checkpoints, "the folder of checkpoints, to see whether one has room");
+                      "ds_config.json: marks its row, and sets the buffer sizes and the optimizer");
+  command->add_option("--accelerator", arguments->accelerator,
+                      "cpu, cuda ... (default: the config's, else the best that is usable)");
+  command->add_option("--device-memory", arguments->device_memory, "free memory of a device, such as 80GiB, for another machine");
+  command->add_option("--nvme", arguments->nvme, "a folder on the drive for offload (default: the config's nvme_path)");
+  command->add_option("--checkpoints", arguments->checkpoints, "the folder of checkpoints, to check whether one fits");
   command->callback([arguments] { estimate(*arguments); });
 }
 

@@ -11,9 +11,9 @@ struct Footer {
 
 constexpr Footer kFooters[] = {
     {"gannet config check",
-     R"(Every mistake is told with file:line:column and the next step, but for text that is no JSON: then the first. The
-plugins that the config names are opened, and their params checked, as training would; one whose device is not on this
-machine is told and no mistake.
+     R"(Reports every mistake with file:line:column and the next step; in text that is not JSON, only the first. Opens the
+plugins that the config names and checks their params, as training would. A plugin whose device is not on this machine
+is reported, but is not a mistake.
 
 Examples:
   gannet config check ds_config.json
@@ -53,7 +53,7 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
 
 Exit code: 0; 2 when there is no such plugin, 71 when its file ends the process that opens it.)"},
     {"gannet report",
-     R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still go on.
+     R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress.
 
 Examples:
   gannet report run1/metrics.jsonl -o run1/report.html
@@ -64,7 +64,7 @@ Exit code: 0, or that of the error.)"},
   gannet checkpoint list run1
 
 Exit code: 0 when every checkpoint is complete, 3 when one is not.)"},
-    {"gannet checkpoint import", R"(A receipt says what was taken, and what was not and why. Nothing in the files is run.
+    {"gannet checkpoint import", R"(A receipt lists what was imported, and what was not and why. Nothing in the files is executed.
 
 Examples:
   gannet checkpoint import ds_run run1
@@ -77,7 +77,7 @@ Exit code: 0, or that of the error: nothing is written then.)"},
   gannet checkpoint verify run1
   gannet checkpoint verify run1 global_step100
 
-Exit code: 0 when every byte is as it was written, 3 when one is not.)"},
+Exit code: 0 when every byte matches its checksum, 3 when one does not.)"},
     {"gannet checkpoint show", R"(Examples:
   gannet checkpoint show run1
   gannet checkpoint show run1 global_step100 --json
@@ -92,7 +92,7 @@ Exit code: 0, or 2 when there is no such checkpoint.)"},
   gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
 
 Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
-    {"gannet zero_to_fp32", R"(The arguments of DeepSpeed's script zero_to_fp32.py. Nothing in the files is run.
+    {"gannet zero_to_fp32", R"(The arguments are those of DeepSpeed's script zero_to_fp32.py. Nothing in the files is executed.
 
 Examples:
   gannet zero_to_fp32 ds_run pytorch_model.bin

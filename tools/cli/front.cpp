@@ -22,7 +22,7 @@ int be_the_tools(char** argv) {
   const std::string tools = (self.parent_path().parent_path() / "libexec/gannet/gannet-tools").string();
   ::execv(tools.c_str(), argv);
   const gannet::Error error(gannet::ErrorCode::kUnavailable, "cannot start " + tools + ": " + std::strerror(errno),
-                            "`gannet` finds it beside itself: install or copy the folders bin, lib and libexec together");
+                            "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';
   return error.exit_code();
 }

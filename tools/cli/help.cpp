@@ -80,7 +80,7 @@ std::string help_text(const CommandInfo& command) {
   text += "\nOptions:\n";
   for (const OptionInfo& option : command.options) text += row(head_of(option), meaning_of(option));
   if (!command.footer.empty()) text += "\n" + command.footer + "\n";
-  if (!command.commands.empty()) text += "\n`" + command.path + " COMMAND --help` says more of each.\n";
+  if (!command.commands.empty()) text += "\n`" + command.path + " COMMAND --help` describes each.\n";
   return text;
 }
 
@@ -95,7 +95,7 @@ void use_our_help(CLI::App& app) {
   const auto apply = [&](CLI::App* command, const std::string& path, const auto& self) -> void {
     command->formatter(formatter);
     if (command->get_footer().empty()) command->footer(footer_of(path));
-    command->set_help_flag("-h,--help", "print this and exit");
+    command->set_help_flag("-h,--help", "print this help and exit");
     for (CLI::App* below : command->get_subcommands(nullptr)) self(below, path + " " + below->get_name(), self);
   };
   apply(&app, "gannet", apply);

@@ -26,7 +26,7 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
   const size_t at = text.find('=');
   if (at == text.npos)
     throw Error(ErrorCode::kArgument, "--rename " + text + ": there is no '=' in it",
-                "write FROM=TO: names that begin with FROM then begin with TO");
+                "write FROM=TO: it replaces the prefix FROM of names by TO");
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -44,7 +44,7 @@ void import_checkpoint(const Arguments& arguments) {
   if (!convert::is_deepspeed_folder(arguments.from)) {
     if (files::is_weights_folder(arguments.from)) return import_weights(arguments);
     if (kind.is_folder && checkpoint::holds_checkpoints(arguments.from))
-      throw Error(ErrorCode::kArgument, arguments.from + " is a folder of Gannet's checkpoints already", "load it as it is");
+      throw Error(ErrorCode::kArgument, arguments.from + " is already a folder of Gannet checkpoints", "load it directly");
     if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // says why in a sentence
   }
   convert::DeepSpeedOptions options = arguments.options;
@@ -56,21 +56,21 @@ void import_checkpoint(const Arguments& arguments) {
 
 void add_import(CLI::App& checkpoint) {
   auto arguments = std::make_shared<Arguments>();
-  auto* command = checkpoint.add_subcommand(
-      "import",
-      "Make a checkpoint of what DeepSpeed saved (ZeRO stages 0 to 3, any number of ranks), or of weights in files of PyTorch's "
-      "or in safetensors");
+  auto* command =
+      checkpoint.add_subcommand("import",
+                                "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, any number of ranks), or weights in PyTorch "
+                                "or safetensors files, to a Gannet checkpoint");
   command
       ->add_option("from", arguments->from,
                    "the folder given to DeepSpeed's save_checkpoint; or weights: a file with a state dict (.pt, .pth, .bin), a "
-                   "safetensors file, an index of shards, or a folder of them as Hugging Face lays it out")
+                   "safetensors file, an index of shards, or a folder of them in Hugging Face's layout")
       ->required();
   command->add_option("out", arguments->out, "the folder of checkpoints to write into")->required();
   command->add_option("--tag", arguments->options.tag,
-                      "this one; else what its 'latest' names. Of a file's weights: what to name the checkpoint (weights)");
+                      "tag to import (default: what 'latest' names); for weights: tag of the new checkpoint (weights)");
   command->add_option("--rename", arguments->renames,
-                      "FROM=TO: names that begin with FROM begin with TO instead; may be given several times");
-  command->add_flag("--weights-only", arguments->options.weights_only, "without the optimizer's states");
+                      "FROM=TO: replace the prefix FROM of names by TO; may be given several times");
+  command->add_flag("--weights-only", arguments->options.weights_only, "leave the optimizer's states out");
   command->callback([arguments] { import_checkpoint(*arguments); });
 }
 

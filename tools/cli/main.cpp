@@ -12,7 +12,7 @@ constexpr const char* kFooter =
   gannet checkpoint list run1
 
 Exit code: 0 on success; 2 for a user's mistake, 3 for an environment's fault, 70 for a defect of Gannet, 71 for a fault
-of a plugin; where a command has others, its own help says so.)";
+of a plugin; a command with other codes lists them in its help.)";
 
 }  // namespace
 
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_bench(app);
   gannet::cli::add_doctor(app);
   gannet::cli::add_shell(app);
-  app.footer(kFooter);  // now: a command takes over what stands there when it is made
+  app.footer(kFooter);  // set now: a command copies the current footer when it is created
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, argc, argv);
 }

@@ -1,4 +1,4 @@
-// How fast the offload plugin "nvme" writes and reads a folder's drive with given settings, and what that costs the processor.
+// Measures the offload plugin "nvme" on a folder's drive with given settings: speed, and processor time.
 #pragma once
 
 #include <gannet/value.h>
@@ -17,7 +17,7 @@ struct NvmePoint {
   int64_t queue_depth = 8;
   int64_t parallelism = 1;
 
-  Dict aio() const;  // the section of the config that says this
+  Dict aio() const;  // the config section for this point
   uint64_t bytes_in_flight() const { return block_size * static_cast<uint64_t>(queue_depth * parallelism); }
 };
 
@@ -31,11 +31,11 @@ struct NvmeRun {
   std::string folder;
   uint64_t bytes = 1u << 30;
   bool checksum = true;
-  int rounds = 1;  // of writing all and reading all; the median counts
+  int rounds = 1;  // of writing all and reading all; the median is the result
 };
 
 // As the engine uses it: the plugin is opened through the registry, and two requests of up to 64 MiB are in flight at a time.
-// A first pass, which does not count, has the drive's blocks written once.
+// A warm-up pass writes the drive's blocks once.
 NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point);
 
 // The fastest in reading and writing together; among those within 3% of it the one with the fewest bytes in flight.

@@ -1,4 +1,4 @@
-// gannet plugins list [-v]: what the loader finds, and what it thinks of it. `info` is in plugin_info.cpp.
+// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp.
 #include <gannet/error.h>
 
 #include <chrono>
@@ -79,9 +79,9 @@ class Listing {
       const std::string what = row.kind + "/" + lower(row.name) + "@" + doctor::or_any(row.device);
       const auto [first, is_first] = first_.emplace(what, &candidate);
       std::string file = printable(candidate.file);
-      if (!is_first) file += "  (not used: one above provides the same)";
+      if (!is_first) file += "  (not used: a file above provides the same)";
       if (!is_first && candidate.is_own && !first->second->is_own)
-        shadowed_.push_back(what + " of " + printable(first->second->file) + " stands before Gannet's own, " +
+        shadowed_.push_back(what + " of " + printable(first->second->file) + " takes precedence over Gannet's own, " +
                             printable(candidate.file));
       table_.add(verbose_ ? Cells{row.kind, row.name, doctor::or_any(row.device), row.version, doctor::tier_name(candidate.tier),
                                   row.hash, file}
@@ -130,19 +130,19 @@ void list(bool verbose, std::chrono::seconds patience) {
 }  // namespace
 
 void add_plugins(CLI::App& app) {
-  auto* plugins = app.add_subcommand("plugins", "What the plugin loader finds");
+  auto* plugins = app.add_subcommand("plugins", "List and describe plugins");
   plugins->require_subcommand(1);
 
-  auto* listing = plugins->add_subcommand("list", "Every plugin found, in search order");
+  auto* listing = plugins->add_subcommand("list", "List every plugin found, in search order");
   auto verbose = std::make_shared<bool>(false);
-  listing->add_flag("-v,--verbose", *verbose, "open each: versions and hashes; also the places searched and the files rejected");
+  listing->add_flag("-v,--verbose", *verbose, "open each: print versions and hashes, the places searched and the files rejected");
   auto patience = std::make_shared<int>(10);
-  listing->add_option("--timeout", *patience, "seconds that opening a file may take, in a process of its own (10)")
+  listing->add_option("--timeout", *patience, "time limit for opening a file in a child process, in seconds (10)")
       ->check(CLI::Range(1, 3600))
       ->type_name("SECONDS");
   listing->callback([verbose, patience] { list(*verbose, std::chrono::seconds(*patience)); });
 
-  auto* information = plugins->add_subcommand("info", "A plugin's documentation, parameters and capabilities");
+  auto* information = plugins->add_subcommand("info", "Print a plugin's documentation, parameters and capabilities");
   auto name = std::make_shared<std::string>();
   information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
       ->required();

@@ -18,9 +18,9 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(Everything after PROGRAM is the program's own. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
+    R"(Everything after PROGRAM is passed to it. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
 LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREADS unless it is set, and GANNET_RESTART:
-how often the ranks were started again.
+the number of restarts so far.
 
 When a rank fails, the others are ended within seconds, and the cause is reported with the rank's last lines. SIGTERM,
 SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to all ranks; a program that uses gannet::StopSignals saves on SIGTERM
@@ -44,7 +44,7 @@ struct Foreign {
 constexpr const char* kOneMachine =
     "gannet run starts the ranks of one machine; on several, let srun, mpirun or torchrun start PROGRAM, one process for each "
     "rank";
-constexpr const char* kLeaveItOut = "PROGRAM is always executed as it is, and finds its rank in LOCAL_RANK: leave the option out";
+constexpr const char* kLeaveItOut = "PROGRAM is always executed directly, and finds its rank in LOCAL_RANK: leave the option out";
 
 const std::vector<Foreign>& foreign_options() {
   static const std::vector<Foreign> options = {
@@ -53,14 +53,14 @@ const std::vector<Foreign>& foreign_options() {
        kOneMachine},
       {{"-i", "--include", "-e", "--exclude"}, "choose devices with CUDA_VISIBLE_DEVICES, and their number with --num_gpus"},
       {{"--elastic_training", "--min_elastic_nodes", "--max_elastic_nodes"},
-       "--max-restarts N restarts all ranks after a failure; their number stays"},
+       "--max-restarts N restarts all ranks after a failure; their number does not change"},
       {{"--module"}, "name the interpreter: gannet run --num_procs N python -m MODULE"},
       {{"--no_python", "--no_local_rank"}, kLeaveItOut},
       {{"--bind_core_list"}, "taskset -c LIST gannet run --bind_cores_to_rank ... shares these cores among the ranks"},
-      {{"--enable_each_rank_log"}, "each line has its rank before it: grep '^\\[1\\]' finds those of rank 1"},
-      {{"--save_pid"}, "a shell has it: gannet run ... & echo $!"},
-      {{"--autotuning"}, "`gannet estimate` says what fits into memory"},
-      {{"--log_level", "-q", "--quiet"}, "gannet run itself says little: leave the option out"},
+      {{"--enable_each_rank_log"}, "each line begins with its rank: grep '^\\[1\\]' finds those of rank 1"},
+      {{"--save_pid"}, "the shell provides it: gannet run ... & echo $!"},
+      {{"--autotuning"}, "`gannet estimate` computes what fits into memory"},
+      {{"--log_level", "-q", "--quiet"}, "gannet run itself prints little: leave the option out"},
   };
   return options;
 }
@@ -69,7 +69,7 @@ void refuse_foreign(const std::string& name) {
   for (const Foreign& foreign : foreign_options())
     if (std::find(foreign.names.begin(), foreign.names.end(), name) != foreign.names.end())
       throw Error(ErrorCode::kUnsupported,
-                  "gannet run: " + name + " is an option of DeepSpeed's launcher that is known and not built", foreign.next_step);
+                  "gannet run: " + name + " is an option of DeepSpeed's launcher that is not implemented", foreign.next_step);
 }
 
 std::vector<std::string> option_names(const CLI::App& command) {
@@ -92,7 +92,7 @@ int run(CLI::App& command, Arguments& arguments) {
     throw Error(ErrorCode::kArgument,
                 "gannet run: --num_gpus " + std::to_string(arguments.num_gpus) + " and --num_procs " +
                     std::to_string(arguments.num_procs) + " differ",
-                "one process is started for each device: give one of them");
+                "one process is started for each device: give one of the two");
   arguments.options.procs = std::max(arguments.num_gpus, arguments.num_procs);
   if (rest.empty())
     throw Error(ErrorCode::kArgument, "gannet run: no PROGRAM was named", "gannet run --num_procs N PROGRAM ARGS...");
@@ -130,19 +130,17 @@ void add_run(CLI::App& app) {
   command->add_option("--num_gpus,--num_accelerators", arguments->num_gpus, "ranks to start, one for each device")
       ->check(CLI::Range(1, 4096));
   command->add_option("--num_procs", arguments->num_procs, "ranks to start")->check(CLI::Range(1, 4096));
-  command
-      ->add_option("--master_port", arguments->options.master_port,
-                   "port that rank 0 serves the rendezvous at (default: a free one)")
+  command->add_option("--master_port", arguments->options.master_port, "port of the rendezvous on rank 0 (default: a free one)")
       ->check(CLI::Range(1, 65535));
-  command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "give each rank cores of its own");
+  command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "bind each rank to its own cores");
   command
       ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,
                    "restart all ranks after a failure, at most N times; not after exit code 2 (a user's mistake), 126 or 127 "
-                   "(no program), nor when asked to stop; with a pause where they fail soon after their start (default: 0)")
+                   "(no program), nor when asked to stop; with a pause if they fail soon after their start (default: 0)")
       ->check(CLI::Range(0, 1'000'000));
   command
       ->add_option("--grace-seconds,--grace_seconds", arguments->options.grace_seconds,
-                   "time that ranks have from SIGTERM, SIGINT or SIGHUP until they are killed: enough to write a checkpoint "
+                   "time from SIGTERM, SIGINT or SIGHUP until the ranks are killed: enough to write a checkpoint "
                    "(default: 30)")
       ->check(CLI::Range(0.0, 1e6));
   command->footer(kFooter);

@@ -1,4 +1,4 @@
-// gannet schedule CONFIG --steps N: what the config's schedule does to the learning rate, as CSV.
+// gannet schedule CONFIG --steps N: the learning rate of each step under the config's schedule, as CSV.
 #include <gannet/config.h>
 #include <gannet/error.h>
 
@@ -69,7 +69,7 @@ void print_schedule(const Arguments& arguments) {
     if (!value.lr || (!base_lr && scheduler->at(step, 0, 2).lr != value.lr))
       throw Error(ErrorCode::kConfig,
                   arguments.config + ": the learning rate of step " + std::to_string(step) +
-                      " is the optimizer's own, and the config gives none",
+                      " comes from the optimizer, and the config sets none",
                   "add an optimizer with params.lr, or the bounds to the scheduler's params");
     return value;
   };

@@ -1,4 +1,4 @@
-// gannet completion SHELL, gannet help: what a shell and a person read of the commands.
+// gannet completion SHELL, gannet help: the command tree as a shell's script and as text.
 #include <gannet/error.h>
 
 #include <iostream>

@@ -73,7 +73,7 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
     info.commands.push_back(describe(*command, path + " " + command->get_name()));
   if (info.runs_program)
     info.positionals.push_back(
-        {{"PROGRAM"}, "PROGRAM", "what to start; all that follows is its own", "", "", {}, Takes::kProgram, true});
+        {{"PROGRAM"}, "PROGRAM", "the program to start, followed by its arguments", "", "", {}, Takes::kProgram, true});
   return info;
 }
 

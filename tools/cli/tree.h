@@ -1,5 +1,5 @@
-// The commands and options of `gannet` as plain values, read off the parser: help, the manual page, completion scripts and the
-// parser's error messages are all made of this one tree, so that none of them can tell of what is not there.
+// The commands and options of `gannet` as plain values, read from the parser: help, the manual page, completion scripts and the
+// parser's error messages are all generated from this one tree, so that none of them can drift from the parser.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ enum class Takes { kNothing, kText, kFile, kFolder, kProgram };
 
 struct OptionInfo {
   std::vector<std::string> names;  // "--num_gpus", "--num_accelerators"; of a positional its name: "FILE"
-  std::string value;               // what stands for the value: "N"; "" of a flag
+  std::string value;               // placeholder of the value: "N"; "" for a flag
   std::string meaning;
   std::string range;                 // "1 to 4096"; "" where any value will do
   std::string fallback;              // the default, as text; "" where there is none
@@ -31,7 +31,7 @@ struct CommandInfo {
   std::string footer;   // usage in words, examples, exit codes
   std::vector<OptionInfo> positionals, options;
   std::vector<CommandInfo> commands;
-  bool runs_program = false;  // what follows its options is a program and that program's arguments
+  bool runs_program = false;  // its options are followed by a program and the program's arguments
 
   std::string name() const { return path.substr(path.rfind(' ') + 1); }
 };

@@ -49,7 +49,7 @@ std::string wanted(const OptionInfo& option) {
 Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = reached(app);
   const CommandInfo command = describe(at, path_of(at));
-  const std::string help = "`" + command.path + " --help` tells what it takes";
+  const std::string help = "`" + command.path + " --help` lists its arguments";
   const auto usage = [&](const std::string& what, const std::string& next) { return Error(ErrorCode::kArgument, what, next); };
   // What the parser could not place comes first: what it misses beside may be just that, misspelt.
   for (const std::string& left : command.runs_program ? std::vector<std::string>() : at.remaining()) {

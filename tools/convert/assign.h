@@ -1,4 +1,4 @@
-// Which parameter is which of a group's, where a file has the groups by number and the parameters by name.
+// Matches parameters by name to the entries of parameter groups by number.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace gannet::convert {
 
-// Shares candidates out among the groups: each group takes candidates in their order, from place 0 of it to its end, and some may
-// be left over. `sizes`: how many places each takes. `fits(group, place, candidate)`: whether it can lie there. Gives the group
+// Distributes candidates over the groups: each group takes candidates in their order, from place 0 of it to its end, and some may
+// be left over. `sizes`: how many places each takes. `fits(group, place, candidate)`: whether it matches there. Returns the group
 // of each candidate, -1 where it is left over, or nothing: `ambiguous` then says whether several ways fit, or none.
 struct Assignment {
   std::optional<std::vector<int>> groups;

@@ -1,9 +1,9 @@
-// Imports a checkpoint that DeepSpeed 0.19.6 wrote (ZeRO stages 0 to 3) as one of ours, which any stage, world and tier loads.
+// Converts a checkpoint of DeepSpeed 0.19.6 (ZeRO stages 0 to 3) to one of ours, which loads at any stage, world size and tier.
 //
 //   const DeepSpeedReceipt receipt = import_deepspeed("run", "imported", {});     // run/latest names the tag
 //   std::cout << receipt.to_string();                                             // what was taken, and what was not
 //
-// Tensors are read while the checkpoint is written, block by block: what is held in memory is the files' pickles.
+// Tensors are read while the checkpoint is written, block by block: only the files' pickles are held in memory.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace gannet::convert {
 
 struct DeepSpeedOptions {
   std::string tag;                                           // "": what `latest` names
-  std::vector<std::pair<std::string, std::string>> renames;  // a name that begins with the first begins with the second
+  std::vector<std::pair<std::string, std::string>> renames;  // prefix -> replacement
   bool weights_only = false;                                 // no optimizer states
 };
 

@@ -12,7 +12,7 @@
 namespace gannet::convert {
 namespace {
 
-// What DeepSpeed itself puts beside client_state's keys.
+// Keys that DeepSpeed itself stores in addition to those of client_state.
 const std::set<std::string> kEngineKeys = {"module",
                                            "buffer_names",
                                            "optimizer",
@@ -163,7 +163,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
                             (rates.empty() ? "" : ", lr " + rates));
   if (!left.empty())
     receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") +
-                                " of the optimizer's groups: not a number; the config says it");
+                                " of the optimizer's groups: not a number; the config supplies it");
   return groups;
 }
 
@@ -176,7 +176,7 @@ int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, Dee
       *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
   if (first != last)
     receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " +
-                                std::to_string(static_cast<int64_t>(last)) + "): there is one for all here");
+                                std::to_string(static_cast<int64_t>(last)) + "): Gannet has one for all parameters");
   return static_cast<int64_t>(last);
 }
 
@@ -249,9 +249,9 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
   for (const char* key : {"data_sampler", "random_ltd"})
     if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty()))
       receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
-  receipt.not_taken.push_back("random numbers and the loader's place: DeepSpeed does not save them");
+  receipt.not_taken.push_back("random-number states and the loader's position: DeepSpeed does not save them");
   receipt.not_taken.push_back(
-      "micro-steps and gradients between two steps: DeepSpeed does not save them; it goes on at the beginning of a step");
+      "micro-steps and gradients between two steps: DeepSpeed does not save them; training resumes at the start of a step");
   return document;
 }
 

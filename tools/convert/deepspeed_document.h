@@ -9,7 +9,7 @@
 
 namespace gannet::convert {
 
-// What it took and what it left is written into the receipt. `client`: the tensors of client_state, by name.
+// Entries that were imported or left out are added to the receipt. `client`: the tensors of client_state, by name.
 Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
                  std::vector<checkpoint::Slice>& client);
 

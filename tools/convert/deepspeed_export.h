@@ -1,4 +1,4 @@
-// The weights of a DeepSpeed checkpoint, to be exported as a checkpoint's of ours are: what its script zero_to_fp32.py makes.
+// Exports the weights of a DeepSpeed checkpoint as those of ours are exported: the equivalent of its script zero_to_fp32.py.
 //
 //   std::vector<std::string> notes;
 //   checkpoint::export_file(deepspeed_weights("run", "", {}, notes), "pytorch_model.bin", {.format = pt_format()});

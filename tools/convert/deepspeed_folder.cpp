@@ -90,7 +90,7 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
   throw Error(ErrorCode::kUnsupported, path.string() + ": " + what, next);
 }
 
-// Files by rank, in order; a gap is told as the file that is missing.
+// Files by rank, in order; a gap is reported as the missing file.
 using ByRank = std::map<int64_t, std::string>;
 
 struct Files {

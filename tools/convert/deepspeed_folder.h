@@ -1,4 +1,4 @@
-// The files of a DeepSpeed checkpoint: which there are, whether they belong together, and what is not imported.
+// The files of a DeepSpeed checkpoint: finds them, checks that they belong together, and refuses what is not imported.
 //
 //   <dir>/latest                                                     the tag
 //   <dir>/<tag>/mp_rank_00_model_states.pt                           stages 0 to 2
@@ -26,7 +26,7 @@ bool is_deepspeed_folder(const std::string& dir);
 // Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is
 // missing, Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for
 // pipelines, experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
-// `weights_only`: states on a drive are then no matter.
+// `weights_only`: states on a drive are then ignored.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
 
 }  // namespace gannet::convert

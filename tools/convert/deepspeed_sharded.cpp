@@ -51,7 +51,7 @@ struct Flat {
   }
 };
 
-// What DeepSpeed itself noted of where each parameter lies in a rank's partition.
+// DeepSpeed's own record of each parameter's offset in a rank's partition.
 void check_places(const files::Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
@@ -63,7 +63,7 @@ void check_places(const files::Node& optimizer, size_t group, const std::vector<
     const auto noted = groups[group].find(shape.name);
     const int64_t numel = noted ? noted->at("numel").integer() : 0;
     if (numel != std::max<int64_t>(to - from, 0) || (numel > 0 && noted->at("start").integer() != from - rank * part))
-      differ(groups[group], "param_slice_mappings places " + shape.name + " otherwise than the order of param_shapes does");
+      differ(groups[group], "param_slice_mappings places " + shape.name + " differently from the order of param_shapes");
     at += shape.numel;
   }
 }

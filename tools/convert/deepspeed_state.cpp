@@ -63,7 +63,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       state.notes.push_back(name + " of the model: it is " + node.object().kind_name() + ", not a tensor");
       continue;
     }
-    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // stands for a parameter that the ranks share
+    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder of a parameter that is sharded over the ranks
     state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, files::whole(node), {}});
   }
 }
@@ -86,7 +86,8 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   for (const auto& tensor : state.trained)
     if (!known.insert(tensor.name).second)
       throw Error(ErrorCode::kCorrupt,
-                  folder.path + ": " + tensor.name + " is there twice, as a parameter and as a buffer or another's other name");
+                  folder.path + ": " + tensor.name +
+                      " occurs twice: as a parameter, and as a buffer or the other name of a tied parameter");
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
   return state;

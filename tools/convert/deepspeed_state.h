@@ -1,4 +1,4 @@
-// What a DeepSpeed checkpoint holds, sorted out by name: each tensor as pieces of its files.
+// The contents of a DeepSpeed checkpoint, by name: each tensor as pieces of its files.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct DeepSpeedState {
   std::vector<ImportedTensor> trained, frozen, buffers;
   std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the one it is stored under
   std::vector<files::Node> groups;                           // the optimizer's param_groups
-  std::vector<files::Node> scaler;                           // what holds the loss scale; none: there is none
+  std::vector<files::Node> scaler;                           // the object with the loss scale; empty: none
   std::set<double> steps;                                    // the optimizer's step counts, of all its states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
@@ -39,7 +39,7 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 // The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained
 // (deepspeed_state.cpp).
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
-// `untrained`: names of the model's state_dict that are no parameters, or another's other name.
+// `untrained`: names of the model's state_dict that are not parameters, or are the other name of a tied one.
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
 
 // ---- for those
@@ -48,7 +48,7 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
 // fp64 masters and states stay, all others become fp32.
 c10::ScalarType master_dtype(c10::ScalarType saved);
-// A tensor that masters are made of; refuses one that is not of floating-point numbers.
+// A source tensor of masters; refuses one that is not floating-point.
 const files::StoredTensor& floating(const files::Node& tensor);
 
 // The states of a torch.optim state_dict: `state` by index, as its param_groups count.

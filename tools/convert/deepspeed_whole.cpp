@@ -28,13 +28,14 @@ std::vector<Named> candidates_of(const files::Node& model, const std::set<std::s
 [[noreturn]] void refuse(const files::Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
-    throw Error(ErrorCode::kUnsupported,
-                path +
-                    ": stage 0 keeps the optimizer's parameters by number only, and more than one of the model's parameters fits "
-                    "a number",
-                "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
+    throw Error(
+        ErrorCode::kUnsupported,
+        path +
+            ": stage 0 stores the optimizer's parameters by number only, and more than one of the model's parameters matches "
+            "a number",
+        "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
   throw Error(ErrorCode::kMismatch,
-              path + ": the optimizer's parameters are not the model's: their sizes or values do not fit in the model's order",
+              path + ": the optimizer's parameters are not the model's: their sizes or values do not match in the model's order",
               "--weights-only leaves the optimizer's states out");
 }
 
@@ -86,7 +87,7 @@ void add_by_number(const files::Node& optimizer, const std::vector<Named>& candi
                                {}});
 }
 
-// fp16, bf16: the model's tensors are the roundings of the masters, which tells which master is whose.
+// fp16, bf16: the model's tensors are the rounded masters, which identifies the master of each.
 void add_by_value(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer.at("optimizer_state_dict"));
   const auto flat_groups = optimizer.find("fp32_groups_flat");

@@ -44,7 +44,7 @@ std::optional<Value> convert(const files::Node& node, int depth, std::string& fa
     case files::Object::Kind::kNumber:
       return Value(object.number);
     case files::Object::Kind::kString:
-      return is_utf8(object.text) ? std::optional<Value>(object.text) : refused("a text that is not UTF-8");
+      return is_utf8(object.text) ? std::optional<Value>(object.text) : refused("a string that is not UTF-8");
     case files::Object::Kind::kList:
     case files::Object::Kind::kTuple: {
       List list;
@@ -59,7 +59,7 @@ std::optional<Value> convert(const files::Node& node, int depth, std::string& fa
       Dict dict;
       for (const auto& [key, value] : object.entries)
         if (!key || (key->kind != files::Object::Kind::kString && key->kind != files::Object::Kind::kInt) || !is_utf8(key->text))
-          return refused("a dict with keys that are not texts");
+          return refused("a dict with keys that are not strings");
       for (const auto& [key, member] : node.entries()) {
         auto value = convert(member, depth + 1, fault);
         if (!value) return {};

@@ -1,4 +1,4 @@
-// An object as a value of a document: numbers, texts, lists, dictionaries.
+// Converts an object to a value of a document: numbers, strings, lists, dictionaries.
 #pragma once
 
 #include <gannet/value.h>
@@ -9,8 +9,8 @@
 
 namespace gannet::convert {
 
-// Nothing where it holds what a document cannot: tensors, objects, bytes, texts that are not UTF-8, keys that are neither texts
-// nor integers, nesting deeper than 64. `fault` is then what and where.
+// Nullopt if it contains something that a document cannot hold: tensors, objects, bytes, strings that are not UTF-8, keys that
+// are neither strings nor integers, nesting deeper than 64. `fault` is then what and where.
 std::optional<Value> inert(const files::Node& node, std::string& fault);
 
 }  // namespace gannet::convert

@@ -1,4 +1,4 @@
-// Names that begin with one text begin with another: "transformer." for "", say. The first rule that fits a name is taken.
+// Replaces prefixes of names, such as "transformer." by "". The first rule that matches a name is used.
 #pragma once
 
 #include <gannet/error.h>
@@ -24,7 +24,7 @@ class Renaming {
     return name;
   }
 
-  // Throws Error(kArgument) for a rule that fitted no name of what lies at `path`.
+  // Throws Error(kArgument) for a rule that matched no name in the file at `path`.
   void check(const std::string& path) const {
     for (size_t i = 0; i < renames_.size(); ++i)
       if (!used_[i])

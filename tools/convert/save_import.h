@@ -1,4 +1,4 @@
-// Writes what was imported. Where that fails, no folder is left that was not there before.
+// Writes an imported checkpoint. On failure it removes the folders that it created.
 #pragma once
 
 #include <filesystem>

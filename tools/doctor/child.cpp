@@ -107,7 +107,7 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   if (reading == Reading::kTooLate)
     answer.failure = "it did not return within " + std::to_string(deadline.count()) + " s";
   else if (reading == Reading::kTooLong)
-    answer.failure = "it gave an answer without an end";
+    answer.failure = "its answer was incomplete";
   else if (WIFSIGNALED(status))
     answer.failure =
         "it ended the process with signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";

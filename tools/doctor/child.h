@@ -1,4 +1,4 @@
-// A look at something that may crash or hang, from a process of its own.
+// Runs a check that may crash or hang in a child process.
 //
 //   const Answer answer = ask_child([&] { return describe(plugin); }, std::chrono::seconds(60));
 //   if (!answer.failure.empty()) ...   // "it ended the process with signal 11 (Segmentation fault)"

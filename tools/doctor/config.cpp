@@ -35,7 +35,7 @@ void look_at_config(Diagnosis& diagnosis, const std::string& file) {
   if (!answer.failure.empty()) {
     section.add(file, "could not be checked");
     return diagnosis.problem("opening the plugins that " + file + " names: " + answer.failure,
-                             "`gannet doctor` without --config tells which plugin it is");
+                             "`gannet doctor` without --config shows which plugin it is");
   }
   const Value found = config::parse_value(answer.text);
   const List& mistakes = found.at("mistakes").as_list();

@@ -29,7 +29,7 @@ bool has_auto(const Dict& params) {
   return std::any_of(params.entries().begin(), params.entries().end(), is_auto);
 }
 
-// Opens what `initialize` would open, in its order, and goes on where it would stop.
+// Opens the plugins that `initialize` would open, in the same order, and continues where it would stop.
 class PluginCheck {
  public:
   PluginCheck(const Document& document, ConfigCheck& check, const config::Settings* settings)
@@ -45,7 +45,7 @@ class PluginCheck {
   }
 
  private:
-  // The params against the schema; nullopt where one is wrong, or an "auto" that is told elsewhere.
+  // The params against the schema; nullopt where one is wrong, or an "auto" that is reported elsewhere.
   std::optional<plugin::ParamSet> params(const plugin::Plugin& plugin, const std::string& block) {
     const Dict given = params_of(document_, block.c_str());
     if (has_auto(given)) return std::nullopt;
@@ -118,7 +118,7 @@ class PluginCheck {
 
   void optimizer() {
     const std::string type = type_of(document_, "optimizer");
-    if (type == "auto") return;  // none is given, or an "auto" that is told elsewhere
+    if (type == "auto") return;  // none is given, or an "auto" that is reported elsewhere
     const bool on_host =
         settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
     const std::string device = on_host ? "cpu" : device_;

@@ -1,4 +1,4 @@
-// Everything that can be said of a config without running it: what `gannet config check` and `gannet doctor --config` print.
+// Checks a config without running it: the findings that `gannet config check` and `gannet doctor --config` print.
 //
 //   const ConfigCheck check = check_config("ds_config.json", {.world_size = 2});
 //   if (check.mistakes.empty()) ...
@@ -16,22 +16,22 @@
 namespace gannet::doctor {
 
 struct ConfigCheckOptions {
-  int64_t world_size = 0;    // 0: as WORLD_SIZE or the batch sizes say
-  bool with_plugins = true;  // also open what the config names, and check their params
+  int64_t world_size = 0;    // 0: from WORLD_SIZE or the batch sizes
+  bool with_plugins = true;  // also open the plugins that the config names, and check their params
   Dict overrides = {};       // of --set
 };
 
 struct ConfigCheck {
   int64_t world_size = 1;
   std::vector<Error> mistakes;       // all that do not follow from one another, keys first, then plugins
-  std::vector<std::string> notices;  // what is legal and worth knowing
+  std::vector<std::string> notices;  // legal, but worth knowing
   bool is_partial = false;           // values were not compared with one another, since some of them are mistakes
 };
 
-// Throws what makes a check impossible: no such file, text that is no JSON.
+// Throws if the config cannot be checked: no such file, text that is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
 
-// As options say, else WORLD_SIZE, else what the batch sizes imply.
+// From the options, else from WORLD_SIZE, else implied by the batch sizes.
 int64_t world_size_of(const ConfigCheckOptions& options, const config::Document& document);
 
 }  // namespace gannet::doctor

@@ -1,4 +1,4 @@
-// What `gannet doctor` finds out: facts in sections, the plugins one by one, and what is wrong. A value type; the commands' text,
+// The findings of `gannet doctor`: facts in sections, the plugins one by one, and the problems. A value type; the commands' text,
 // Markdown and JSON are made of it (report.h).
 #pragma once
 
@@ -14,7 +14,7 @@ namespace gannet::doctor {
 
 struct Fact {
   std::string name, text;
-  Value value = {};  // for machines, where it is more than the text: bytes, a count
+  Value value = {};  // for programs, if it is more precise than the text: bytes, a count
 };
 
 struct Section {
@@ -27,14 +27,14 @@ struct Section {
 
 enum class PluginState {
   kUsable,
-  kNotHere,  // sound, and what it is for is not on this machine: a driver, a device
+  kNotHere,  // intact, but its driver or device is not on this machine
   kBroken,
 };
 
 struct PluginFound {
   std::string kind, name, device, version, tier, file;
   PluginState state = PluginState::kUsable;
-  std::string remark;     // why it is not usable; or what else there is to say: "2 x NVIDIA H100"
+  std::string remark;     // why it is not usable, or a remark: "2 x NVIDIA H100"
   std::string next_step;  // "" where there is none
 };
 
@@ -43,21 +43,21 @@ struct Finding {
 };
 
 struct Diagnosis {
-  std::deque<Section> sections;  // one that was added stays where it is
+  std::deque<Section> sections;  // a deque: references to added sections stay valid
   std::vector<PluginFound> plugins;
   std::vector<Finding> problems;                             // they would stop a plain run
   std::vector<Finding> notes;                                // worth knowing
-  std::vector<std::pair<std::string, std::string>> secrets;  // text -> what stands for it in a report: "node7" -> "<host>"
+  std::vector<std::pair<std::string, std::string>> secrets;  // text -> its replacement in a report: "node7" -> "<host>"
 
   Section& section(std::string title) { return sections.emplace_back(Section{std::move(title), {}}); }
   void problem(std::string what, std::string next_step) { problems.push_back({std::move(what), std::move(next_step)}); }
   void note(std::string what, std::string next_step) { notes.push_back({std::move(what), std::move(next_step)}); }
 };
 
-// Each adds its sections and what it finds wrong (software.cpp, machine.cpp, plugins.cpp, config.cpp).
+// Each adds its sections, problems and notes (software.cpp, machine.cpp, plugins.cpp, config.cpp).
 void look_at_software(Diagnosis& diagnosis);
 void look_at_machine(Diagnosis& diagnosis);
-void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // for each file, in a process of its own
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // per file; each runs in a child process
 void look_at_config(Diagnosis& diagnosis, const std::string& file);
 
 }  // namespace gannet::doctor

@@ -64,11 +64,11 @@ void look_at_memory(Diagnosis& diagnosis, const MachineLimits& limits) {
   section.add("ulimit -l (locked)", limits.locked_memory_bytes ? size_text(*limits.locked_memory_bytes) : "without limit");
   const uint64_t free = std::min(memory.host_free_bytes(), memory.process_free_bytes().value_or(UINT64_MAX));
   if (free < kLeastMemory)
-    diagnosis.problem("only " + size_text(free) + " of memory can still be taken",
+    diagnosis.problem("only " + size_text(free) + " of memory is available",
                       "end other programs, or raise the limit that is shown above");
   if (memory.address_space_limit_bytes)
-    diagnosis.note("`ulimit -v` bounds addresses, of which LibTorch reserves more than it uses",
-                   "bound memory by a cgroup instead: ulimit -v unlimited");
+    diagnosis.note("`ulimit -v` limits address space, and LibTorch reserves more of it than it uses",
+                   "limit memory with a cgroup instead: ulimit -v unlimited");
 
   const FolderState shared = look_at("/dev/shm");
   const bool is_there = std::filesystem::is_directory("/dev/shm");
@@ -76,8 +76,8 @@ void look_at_memory(Diagnosis& diagnosis, const MachineLimits& limits) {
               is_there ? bytes(shared.total_bytes) : Value());
   if (!is_there || shared.total_bytes <= kLeastShared)
     diagnosis.note(is_there ? "/dev/shm has " + size_text(shared.total_bytes) +
-                                  ", which is little where GPUs of one machine exchange gradients"
-                            : "there is no /dev/shm, by which GPUs of one machine exchange gradients",
+                                  ", which is little for GPUs of one machine that exchange gradients"
+                            : "there is no /dev/shm, through which GPUs of one machine exchange gradients",
                    "start the container with --shm-size=1g or --ipc=host; training on the CPU needs neither");
 }
 
@@ -103,7 +103,7 @@ void look_at_limits(Diagnosis& diagnosis, const MachineLimits& limits) {
               std::to_string(left) + " of fs.aio-max-nr " + std::to_string(*limits.aio_requests) + " requests free", bytes(left));
   if (left < kPlainAioRequests)
     diagnosis.note("fs.aio-nr is " + std::to_string(taken) + " of fs.aio-max-nr " + std::to_string(*limits.aio_requests) +
-                       ": the nvme offload takes ranks x aio.intra_op_parallelism x aio.queue_depth of them",
+                       ": the nvme offload needs ranks x aio.intra_op_parallelism x aio.queue_depth of them",
                    "raise it: sysctl -w fs.aio-max-nr=1048576");
 }
 
@@ -119,17 +119,17 @@ void look_at_folder(Diagnosis& diagnosis, Section& section, const std::string& n
   const FolderState state = look_at(folder);
   std::string text =
       folder + ": " + size_text(state.free_bytes) + " free of " + size_text(state.total_bytes) + ", " + state.file_system;
-  if (state.is_memory) text += " (what lies there takes memory)";
+  if (state.is_memory) text += " (files there take memory)";
   text += !state.not_writable.empty() ? ", not writable: " + state.not_writable
           : state.takes_direct_io     ? ", takes direct I/O"
                                       : ", takes no direct I/O";
   section.add(name, text, bytes(state.free_bytes));
   if (!state.not_writable.empty() && name != "cache")
     diagnosis.note(
-        "no file can be made in " + folder + ": " + state.not_writable,
+        "no file can be created in " + folder + ": " + state.not_writable,
         name == "TMPDIR" ? "name another folder in TMPDIR" : "name other folders for checkpoints and metrics, with whole paths");
   else if (state.free_bytes < kLeastDisk)
-    diagnosis.note(folder + " has " + size_text(state.free_bytes) + " free", "make room before checkpoints are written to it");
+    diagnosis.note(folder + " has " + size_text(state.free_bytes) + " free", "free space before checkpoints are written to it");
 }
 
 void look_at_network(Diagnosis& diagnosis, const Machine& machine) {
@@ -147,14 +147,14 @@ void look_at_network(Diagnosis& diagnosis, const Machine& machine) {
   if (!has_loopback)
     diagnosis.problem("no loopback interface is up: the ranks of this machine cannot reach one another", "ip link set lo up");
   if (!unresolved.empty())
-    diagnosis.note("the host name " + machine.host + " leads to no address (" + unresolved + ")",
-                   "add it to /etc/hosts before several machines train together; one machine does without it");
+    diagnosis.note("the host name " + machine.host + " resolves to no address (" + unresolved + ")",
+                   "add it to /etc/hosts before several machines train together; one machine works without it");
   if (!has_other)
     diagnosis.note("no interface but the loopback has an address",
                    "ranks of this machine reach one another; other machines cannot");
 }
 
-// Names that a report must not tell.
+// Names that a report must not contain.
 void collect_secrets(Diagnosis& diagnosis, const Machine& machine) {
   const auto add = [&](const char* text, const char* placeholder) {
     if (text && std::string_view(text).size() > 1) diagnosis.secrets.emplace_back(text, placeholder);

@@ -74,7 +74,7 @@ std::string info_of(const Plugin& found) {
 }
 
 // A path says that it is one: it begins with / or ., or has a slash and is no "kind/name". A bare name is never looked for in the
-// current folder, whatever lies there.
+// current folder, whatever it contains.
 bool is_path(const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return false;

@@ -7,7 +7,7 @@
 
 namespace gannet::doctor {
 
-// Prints what a plugin declares, from a process of its own. Throws what opening it throws, and Error(kPluginFault) where its
+// Prints a plugin's declarations, read in a child process. Throws the errors of opening it, and Error(kPluginFault) if its
 // code ended that process.
 void print_plugin_info(const std::string& name_or_path);
 

@@ -38,7 +38,7 @@ class Look {
   void look_at(const Candidate& candidate) {
     if (plugin::is_foreign(candidate)) {
       diagnosis_.note(printable(candidate.file) + " " + candidate.rejected,
-                      "nothing needs to be done; a folder of plugins alone is found through faster");
+                      "no action is needed; a folder that holds only plugins is searched faster");
       return;
     }
     Probed probed = probe(registry_, candidate, patience_);
@@ -48,9 +48,9 @@ class Look {
         const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
         if (!is_first) found.remark = "not used: " + first->second.file + " provides the same and comes first";
         if (!is_first && candidate.is_own && !first->second.is_own)
-          diagnosis_.note(
-              title_of(found) + " is taken from " + first->second.file + ", which stands before Gannet's own, " + found.file,
-              "if that is not meant, give it a name of its own or take it out of the folder");
+          diagnosis_.note(title_of(found) + " is taken from " + first->second.file +
+                              ", which takes precedence over Gannet's own, " + found.file,
+                          "if this is not intended, give it another name or remove it from the folder");
       }
       if (found.kind == "accelerator" && found.state == PluginState::kUsable)
         comms_.emplace(lower(found.name), probed.default_comm);
@@ -77,7 +77,7 @@ class Look {
   }
 
   void tell_findings() {
-    std::set<std::string> told;  // a file is told once, whatever it provides
+    std::set<std::string> told;  // a file is reported once, whatever it provides
     for (const PluginFound& found : diagnosis_.plugins) {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {
@@ -92,7 +92,7 @@ class Look {
       if (!is_usable(kind, name))
         diagnosis_.problem(
             std::string(kind) + " plugin " + name + " was not found in a usable state; it is needed " + what,
-            "install Gannet's plugins beside its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
+            "install Gannet's plugins next to its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
                 join(registry_.searched(), ", "));
   }
 

@@ -149,13 +149,12 @@ Probed broken(const plugin::Candidate& candidate, const std::string& reason, con
 }  // namespace
 
 Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience) {
-  constexpr const char* kReplace =
-      "build it again against this Gannet's SDK, put a sound copy in its place, or take the file away";
+  constexpr const char* kReplace = "rebuild it against this Gannet's SDK, replace it with an intact copy, or remove the file";
   if (!candidate.rejected.empty())
     return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy, PluginState::kBroken);
   const Answer answer = ask_child([&] { return describe(registry, candidate); }, patience);
   if (!answer.failure.empty())
-    return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then take the file away",
+    return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then remove the file",
                   PluginState::kBroken);
   Probed probed;
   const Value lines = config::parse_value(answer.text);

@@ -1,4 +1,4 @@
-// A plugin file tried out: opened, checked, and what it provides made once, as a run would make it.
+// Tries a plugin file: opens it, checks it, and constructs each of its plugins once, as a run would.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 namespace gannet::doctor {
 
 struct Probed {
-  std::vector<PluginFound> plugins;  // at least one: a file that cannot be opened has what its note promises, or no name at all
+  std::vector<PluginFound> plugins;  // at least one: for a file that cannot be opened, those of its note, or one without a name
   // Of an accelerator that is usable; "" otherwise.
   std::string default_comm, plugin_device;
 };
 
-// In a process of its own: a plugin that crashes is one that is broken, and what it loads stays away from this process.
+// Runs in a child process: a plugin that crashes is reported as broken, and its libraries are not loaded into this process.
 Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience);
 
 }  // namespace gannet::doctor

@@ -15,7 +15,7 @@ const char* word_for(PluginState state) {
 
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A broken file may not say what it provides: then its own name stands there.
+// A broken file may not state what it provides: the row then has the file's own name.
 std::string name_of(const PluginFound& found) { return found.name.empty() ? file_name(found.file) : found.name; }
 
 std::string numbered(const std::vector<Finding>& findings, const std::string& indent) {

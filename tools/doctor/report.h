@@ -10,11 +10,11 @@
 namespace gannet::doctor {
 
 std::string as_text(const Diagnosis& diagnosis);
-// Without the machine's and the user's names, home folders and addresses, and it says so.
+// Redacts the machine's and the user's names, home folders and addresses, and says so.
 std::string as_markdown(const Diagnosis& diagnosis);
 std::string as_json(const Diagnosis& diagnosis);
 
-// `text` with every secret replaced where it stands as a word of its own, the longest first.
+// `text` with every secret replaced where it occurs as a whole word, the longest first.
 std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets);
 
 }  // namespace gannet::doctor

@@ -1,4 +1,4 @@
-// Versions: Gannet, the LibTorch in this process and where it lies, compilers, the system; what environment variables say.
+// Versions: Gannet, the LibTorch in this process and its path, compilers, the system; environment variables.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ void look_at_libtorch(Diagnosis& diagnosis, Section& versions) {
   if (!running.empty() && running != compiled)
     diagnosis.problem(
         "Gannet was compiled for LibTorch " + compiled + ", and " + running + " is the one that was loaded, from " + file,
-        "take the other one out of LD_LIBRARY_PATH, or build Gannet again with LIBTORCH_ROOT naming this one");
+        "remove the other one from LD_LIBRARY_PATH, or rebuild Gannet with LIBTORCH_ROOT set to this one");
 }
 
 void look_at_environment(Diagnosis& diagnosis) {

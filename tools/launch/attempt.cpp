@@ -97,7 +97,7 @@ std::vector<pid_t> Attempt::left_behind() const {
 void Attempt::take_signals() {
   Signal signal;
   while (session_.next(signal)) {
-    // A rank in the terminal's group has it already. It may be a debugger or a shell that lives on.
+    // A rank in the terminal's group has received it already. It may be a debugger or a shell that continues to run.
     const bool has_it = signal.is_from_terminal && ranks_.size() == 1 && ranks_[0]->target() > 0;
     if (Signals::is_stop(signal.number)) {
       stop_by(signal.number, signal_name(signal.number), has_it);
@@ -121,7 +121,7 @@ void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
   last_forwarded_ = why;
   if (is_over_) return;
   if (ranks_.size() > 1 || stopped_by_reader_)
-    session_.output.say((stopped_by_reader_ ? why + ": " : "") + signal_name(number) + " goes on to " +
+    session_.output.say((stopped_by_reader_ ? why + ": " : "") + signal_name(number) + " is forwarded to " +
                         std::to_string(ranks_.size()) + (ranks_.size() > 1 ? " ranks, which have " : " rank, which has ") +
                         in_seconds(stop_grace()) + " to end" + (stopped_by_reader_ ? "" : "; send it again to kill them"));
   forwarded_.insert(number);
@@ -150,7 +150,7 @@ void Attempt::reap() {
   if (all_ended()) set_deadline(stop_ || stopped_by_ != 0 ? stop_grace() : failure_grace_, "SIGTERM");
 }
 
-// What the ranks left behind and has ended since. A rank that ends meanwhile is left to the next turn.
+// Reaps leftover processes of the ranks that have ended. A rank that ends meanwhile is left to the next turn.
 void Attempt::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {

@@ -1,5 +1,5 @@
-// One start of all ranks, from the first fork until nothing of them runs any more. `gannet run` makes one, and another after
-// each failure that it may repeat.
+// One start of all ranks, from the first fork until none of their processes runs. `gannet run` makes one, and another after
+// each failure that allows a restart.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@
 
 namespace gannet::launch {
 
-// What outlives an attempt.
+// State that outlives an attempt.
 struct Session {
   Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
-  // The next signal to act on. Where the process in front is gone this ends all below, and the process.
+  // The next signal to act on. If the front process has ended, this ends all descendants, and then this process.
   bool next(Signal& signal);
   // Waits for a signal, for the reader of the output, or for the time.
   void wait(std::vector<pollfd> waiting, std::chrono::milliseconds time);
@@ -49,7 +49,7 @@ class Attempt {
   std::vector<pid_t> left_behind() const;
   void wait();
   void take_signals();
-  void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or what stands for one
+  void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or a substitute for one
   bool must_not_wait() const;
   bool has_room(const Rank& rank, int pipe) const;
   bool read_ranks();
@@ -82,10 +82,10 @@ class Attempt {
   bool stop_ = false;               // first_ ended because it was asked to
   std::string why_killed_;          // first_, by SIGKILL
   int stopped_by_ = 0;
-  bool stopped_by_reader_ = false;  // the output's, which is gone; a signal after it is the first one
-  bool is_over_ = false;            // nothing of the ranks runs any more
+  bool stopped_by_reader_ = false;  // the output's reader has ended; a later signal counts as the first one
+  bool is_over_ = false;            // no process of the ranks runs any more
   size_t first_to_read_ = 0;        // takes turns, so that one rank's flood leaves room for the others
-  std::set<int> forwarded_;         // signals that went on to the ranks
+  std::set<int> forwarded_;         // signals that were forwarded to the ranks
   std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;

@@ -15,15 +15,15 @@ std::string signal_name(int number) {
 std::string meaning_of_signal(int number) {
   switch (number) {
     case SIGSEGV:
-      return "it used memory that is not its own: a null or dangling pointer, or recursion without end";
+      return "it accessed invalid memory: a null or dangling pointer, or infinite recursion";
     case SIGABRT:
-      return "it gave up by abort(): an exception that nobody caught, a failed assertion or a damaged heap";
+      return "it called abort(): an uncaught exception, a failed assertion or a corrupted heap";
     case SIGBUS:
-      return "memory behind a mapped file is gone: a full /dev/shm or disk, or a file made shorter while in use";
+      return "the memory of a mapped file is gone: a full /dev/shm or disk, or a file truncated while in use";
     case SIGFPE:
       return "an integer was divided by zero";
     case SIGILL:
-      return "an instruction that this processor does not have: the program was built for another one";
+      return "an instruction that this processor lacks: the program was built for another one";
     case SIGPIPE:
       return "it wrote to a pipe or socket whose other end was closed";
     case SIGXCPU:
@@ -39,7 +39,7 @@ std::string meaning_of_signal(int number) {
     case SIGHUP:
     case SIGUSR1:
     case SIGUSR2:
-      return "it was sent from outside and not by gannet run; gannet::StopSignals turns it into an orderly end";
+      return "it was sent from outside, not by gannet run; gannet::StopSignals turns it into an orderly exit";
     default:
       return "";
   }
@@ -55,11 +55,11 @@ std::string meaning_of_exit_code(int code) {
     case 70:
       return "a defect, if it came from a gannet::Error: of Gannet itself, please report it with the lines below";
     case 71:
-      return "a plugin's fault, if it came from a gannet::Error: its name and version stand below, its author can tell more";
+      return "a plugin's fault, if it came from a gannet::Error: its name and version are below; ask its author";
     case kStoppedExitCode:
       return "stopped on request after saving";
     case 126:
-      return "a shell's code: a program is there and cannot be executed";
+      return "a shell's code: a program was found but cannot be executed";
     case 127:
       return "a shell's code: a program or a shared library was not found";
     default:

@@ -7,16 +7,16 @@ namespace gannet::launch {
 
 std::string signal_name(int number);  // "SIGTERM"
 
-// "a read or write of memory that is not its own ...", "" where the name says it all.
+// "it accessed invalid memory ...", "" if the name is explanation enough.
 std::string meaning_of_signal(int number);
 
-// "a user's mistake ..."; "" for a code that means nothing beyond the program itself.
+// "a user's mistake ..."; "" for a code that only the program defines.
 std::string meaning_of_exit_code(int code);
 
-// The signal in a shell's exit code 128 + N, which it gives for a program of its own that was killed; 0 for other codes.
+// The signal N in a shell's exit code 128 + N, which reports that a child of the shell was killed; 0 for other codes.
 int signal_in_exit_code(int code);
 
-// A failure that would only come again: a user's mistake, or a program that is not there.
+// A failure that a restart would repeat: a user's mistake, or a missing program.
 bool is_pointless_to_repeat(int exit_code);
 
 }  // namespace gannet::launch

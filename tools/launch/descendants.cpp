@@ -57,7 +57,7 @@ std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded
 }
 
 void end_all_below(const std::vector<pid_t>& excluded, const std::string& mark) {
-  // Passes, because what is killed may just have started something.
+  // Several passes, because a killed process may just have started another.
   for (int pass = 0; pass < 100; ++pass) {
     auto left = descendants_of(getpid(), excluded);
     const auto marked = marked_processes(mark);

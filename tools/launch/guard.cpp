@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMostText = 4000;
 
-// What the launcher could not return: an error, as it crosses the channel.
+// An exception of the launcher, serialized for the channel.
 struct Failure {
   int kind;  // 0: none, 1: StartError, 2: Error, 3: a defect
   int code;  // the shell's, or the ErrorCode

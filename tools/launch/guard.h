@@ -1,4 +1,4 @@
-// gannet run is two processes, so that neither's end, kill -9 included, leaves anything behind.
+// gannet run is two processes, so that the end of either, kill -9 included, leaves no process running.
 //
 //   the one in front   has the process id that a shell and a batch system know; it relays signals and waits
 //   the launcher       its child, in a process group of its own: starts the ranks and looks after them
@@ -12,7 +12,7 @@
 
 namespace gannet::launch {
 
-// Runs `launcher` in the child and returns its result; what it throws (StartError, Error) is thrown here. It gets its end of
+// Runs `launcher` in the child and returns its result; its exceptions (StartError, Error) are rethrown here. It gets its end of
 // the channel, for launch/signals.h. Call it from a process without other threads.
 int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher);
 

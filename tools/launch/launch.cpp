@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience = std::chrono::seconds(3);
 
-// Says why when the answer is no and restarts were wanted.
+// Reports the reason if restarts were enabled and the answer is no.
 bool may_restart(const Options& options, Session& session, const Outcome& outcome, uint32_t restarts) {
   if (!outcome.failed || options.max_restarts == 0) return false;
   const std::string most = std::to_string(options.max_restarts);
@@ -53,7 +53,7 @@ bool stop_came(Session& session, const std::string& instead_of) {
 class Pause {
  public:
   explicit Pause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
-  // False when a stop came.
+  // False if a stop signal arrived.
   bool wait(Session& session, Clock::duration attempt) {
     if (attempt > kLongest) in_a_row_ = 0;
     const auto time = in_a_row_ == 0 ? milliseconds(0) : std::min<milliseconds>(kLongest, first_ * (1 << (in_a_row_ - 1)));
@@ -76,7 +76,7 @@ class Pause {
 
 void report_dropped(Session& session) {
   if (const uint64_t bytes = session.output.take_dropped())
-    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read them while the ranks were ended");
+    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read it while the ranks were being ended");
 }
 
 // After a failure or a stop, a reader that takes nothing for `patience` holds nobody up any more: a batch system waits for the
@@ -93,7 +93,7 @@ void finish_output(Session& session, milliseconds patience) {
     if (Clock::now() - last_progress >= patience) break;
   }
   if (const size_t left = session.output.pending())
-    session.output.say("the last " + size_text(left) + " of output were dropped: their reader takes nothing");
+    session.output.say("the last " + size_text(left) + " of output were dropped: its reader has stalled");
 }
 
 // A stdout or stderr that was closed (`>&-`) would be the number of the next file that is opened.

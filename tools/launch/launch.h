@@ -1,4 +1,4 @@
-// Starts the ranks of one machine and looks after them until the last one has ended: what `gannet run` does.
+// Starts the ranks of one machine and supervises them until the last one has ended: the body of `gannet run`.
 //
 //   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
 //

@@ -4,7 +4,7 @@
 //   LinePrefixer lines("[1] ", last);
 //   lines.add("loss 2.3\nlo");             // "[1] loss 2.3\n"
 //   lines.add("ss 2.1\n");                 // "[1] loss 2.1\n"
-//   lines.finish();                        // a last line without an end gets one
+//   lines.finish();                        // terminates an unterminated last line
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// Processes known by a mark in their environment, which a process hands down to all that it starts: so a program that a rank
+// Finds processes by a mark in their environment, which every child process inherits: so a program that a rank
 // started is found even when it left its process group and its session, as daemons do.
 //
 //   const std::string mark = new_mark();              // goes into the environment of each rank
@@ -17,6 +17,6 @@ inline constexpr const char* kMarkVariable = "GANNET_RUN_ID";
 std::string new_mark();
 // Of this user, the caller itself excepted; a process that has ended and was not reaped is not one.
 std::vector<pid_t> marked_processes(const std::string& mark);
-std::string program_of(pid_t pid);  // its short name, "" when it is gone
+std::string program_of(pid_t pid);  // its short name, "" if it has ended
 
 }  // namespace gannet::launch

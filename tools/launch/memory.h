@@ -1,4 +1,4 @@
-// Whether the kernel killed something of this cgroup for want of memory, by the cgroup's own counter: `oom_kill` in
+// Whether the kernel's OOM killer killed a process of this cgroup, by the cgroup's own counter: `oom_kill` in
 // memory.events (cgroup v2) or in memory.oom_control (v1).
 //
 //   MemoryWatch watch;                     // reads the counter

@@ -5,9 +5,9 @@
 //   output.flush();                          // writes what the reader takes now
 //   if (!output.has_room(1)) ...             // leave it in the rank's pipe: the rank waits, the launcher does not
 //
-// A reader that stands still (Ctrl-S, `less`, a stalled log collector) fills the queue; then ranks wait as they would for a pipe
-// of their own. While they are being stopped they must not: drop_when_full() makes room by dropping, which is counted and said.
-// A reader that is gone is seen even while nothing is written.
+// A reader that stalls (Ctrl-S, `less`, a blocked log collector) fills the queue; then ranks wait as they would for a pipe
+// of their own. While they are being stopped they must not: drop_when_full() makes room by dropping, which is counted and
+// reported. The end of a reader is detected even while nothing is written.
 #pragma once
 
 #include <poll.h>
@@ -27,13 +27,13 @@ class Output {
   Output(const Output&) = delete;
 
   void write(int descriptor, std::string_view text);  // 1 or 2
-  void say(const std::string& text);                  // a line of gannet run's own on stderr; never dropped for want of room
+  void say(const std::string& text);  // a line of gannet run's own on stderr; never dropped when the queue is full
   bool has_room(int descriptor) const { return sink(descriptor).pending() < kMost; }
   void drop_when_full(bool on) { drops_ = on; }
 
   void flush();
   size_t pending() const { return sinks_[0].pending() + sinks_[1].pending(); }  // bytes that are not written yet
-  void add_to(std::vector<pollfd>& waiting) const;                              // what poll() is to wait for
+  void add_to(std::vector<pollfd>& waiting) const;                              // adds the descriptors that poll() must wait for
 
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // or a socket: something with a reader
   bool are_one() const { return sinks_[1].is_the_first; }                  // `2>&1`: the order of both is kept

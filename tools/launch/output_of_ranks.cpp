@@ -1,5 +1,5 @@
-// How what the ranks write reaches gannet run's own stdout and stderr: in turns, in parts, and never at the price of a signal or
-// of a rank's end that is looked at late.
+// Copies the ranks' output to gannet run's own stdout and stderr: in turns, in parts, and without
+// delaying a signal or the detection of a rank's end.
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ void Session::wait(std::vector<pollfd> waiting, std::chrono::milliseconds time) 
 }
 
 // Ranks that are asked to stop, or follow one that failed, must get to their end: a full pipe would hold them up before the
-// checkpoint is written. What then finds no room is dropped.
+// checkpoint is written. Output that then finds no room is dropped.
 bool Attempt::must_not_wait() const { return stopped_by_ != 0 || first_ || forwarded_.count(SIGUSR1) != 0; }
 
 bool Attempt::has_room(const Rank& rank, int pipe) const {
@@ -50,7 +50,7 @@ bool Attempt::read_ranks() {
   return has_read;
 }
 
-// All ranks have ended, so what their pipes hold is all that comes; a process that could not be ended may still write for ever.
+// All ranks have ended, so their pipes hold all remaining output; a process that could not be ended may still write for ever.
 void Attempt::read_what_is_left() {
   for (int part = 0; part < 256; ++part) {
     const bool has_read = read_ranks();
@@ -69,7 +69,7 @@ void Attempt::read_what_is_left() {
   for (auto& rank : ranks_) rank->finish_output(session_.output);
 }
 
-// `gannet run ... | head`: nobody will read what comes, and the training is not to be lost with it.
+// `gannet run ... | head`: nobody reads further output, but the training must not be lost.
 void Attempt::notice_a_lost_reader() {
   if (session_.output.lost_its_reader() && stopped_by_ == 0 && !first_) stop_by(SIGTERM, "the end of its output's reader", false);
 }

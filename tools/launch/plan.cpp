@@ -127,7 +127,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
     const std::string name = name_of(entry);
     // A launcher that is itself a rank's program: its ranks are the outer one's too.
     if (name == kMarkVariable) own[name] = entry.substr(name.size() + 1) + "/" + start.mark;
-    // What an outer torchrun said of its own ranks is not true of these.
+    // Variables that an outer torchrun set for its own ranks are wrong for these.
     if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);
   }
   for (const auto& [name, value] : own) entries.push_back(name + "=" + value);

@@ -1,4 +1,4 @@
-// What `gannet run` is about to do, decided before anything is started: which file, on which cores, with which environment.
+// The plan of a `gannet run`, made before anything is started: the file, the cores, the environment.
 #pragma once
 
 #include <gannet/error.h>
@@ -15,7 +15,7 @@ struct Options {
   bool bind_cores_to_rank = false;
   uint32_t max_restarts = 0;         // how often all ranks are started again after a failure
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
-  double grace_seconds = 30;         // from a stop that goes on to the ranks to SIGKILL: time to write a checkpoint
+  double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 };
@@ -41,7 +41,7 @@ std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint3
 // The cores that this process may run on.
 std::vector<int> available_cores();
 
-// A port of this machine that nothing listens on, outside the range from which outgoing connections take theirs.
+// A port of this machine that nothing listens on, outside the range of ephemeral ports.
 uint16_t free_port();
 
 // What all ranks of one start have in common.

@@ -22,7 +22,7 @@ struct StartOptions {
   pid_t group = 0;               // else the one to join
   bool piped[2] = {true, true};  // stdout, stderr come through pipes, else the launcher's own are inherited
   bool merged = false;           // both through one pipe, in the order in which they are written
-  bool prefixed = true;          // lines with the rank before them, else as they are
+  bool prefixed = true;          // prefix lines with the rank, else pass them unchanged
   bool no_input = false;         // stdin is /dev/null
 };
 
@@ -36,14 +36,14 @@ class Rank {
   pid_t pid() const { return pid_; }
   pid_t target() const { return own_group_ ? -pid_ : pid_; }  // as kill(2) takes it
 
-  // Looks whether it has ended, without waiting. What it left behind in its group is asked to end as well.
+  // Checks whether it has ended, without waiting. Then asks the remaining processes of its group to end as well.
   bool reap();
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
   int exit_code() const;             // the shell's: 128 + signal for a signal
   int signal_number() const;         // that killed it, or, as a shell reports it, what it had started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
-  bool group_alive();                // it, or something that it left in its group, still runs
+  bool group_alive();                // it, or another process of its group, still runs
   void signal(int number) const;
 
   // The pipes: -1 when closed or not piped. read_output() takes one part of what has come, from pipe 0 or 1, and gives it to the

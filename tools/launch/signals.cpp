@@ -12,7 +12,7 @@ namespace gannet::launch {
 Signals::Signals(int channel) : channel_(channel) {
   sigset_t taken;
   sigemptyset(&taken);
-  // SIGPIPE: a reader that is gone is an error of write(). SIGTTOU: a launcher behind a terminal's foreground may still speak.
+  // SIGPIPE: a reader that has ended is an error of write(). SIGTTOU: a launcher behind a terminal's foreground may still speak.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGTTOU}) sigaddset(&taken, number);
   sigprocmask(SIG_BLOCK, &taken, &before_);
   descriptor_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);

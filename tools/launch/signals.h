@@ -1,6 +1,6 @@
-// The signals that gannet run takes while it runs, as file descriptors to poll; the mask of before comes back at the end.
+// The signals that gannet run handles, as file descriptors to poll; the previous mask is restored at the end.
 //
-// The launcher hears of a signal twice when it is sent to a whole job: by itself, and through the process in front of it
+// The launcher receives a signal twice if it is sent to a whole job: directly, and through the process in front of it
 // (launch/guard.h). It counts for each number and acts when the larger of the two counts grows.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Signal {
 
 class Signals {
  public:
-  // `channel`: what the process in front relays comes here; -1: nothing does.
+  // `channel`: receives what the front process relays; -1: none.
   explicit Signals(int channel = -1);
   ~Signals();
   Signals(const Signals&) = delete;
@@ -27,7 +27,7 @@ class Signals {
   // The next one that is to be acted on; false when there is none now. SIGCHLD and SIGPIPE only wake poll() up.
   bool next(Signal& signal);
   void add_to(std::vector<pollfd>& waiting) const;
-  // The process in front is gone, killed with -9: nobody waits for this launch any more.
+  // The front process was killed with -9: nobody waits for this launch any more.
   bool is_abandoned() const { return is_abandoned_; }
 
   static bool is_stop(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }

@@ -1,4 +1,4 @@
-// Axes: round ticks, and where a value stands between the ends.
+// Axes: round ticks, and the position of a value between the ends.
 //
 //   const Axis axis = Axis::linear(1.93, 5.61);   // 1 to 6 with a tick at each integer
 //   axis.place(2.0);                              // 0.2: from the bottom, 0 to 1

@@ -1,7 +1,7 @@
 // One chart of the report as HTML: a figure with a caption that carries names and values, and a plot.
 //
-// The plot's curves are an SVG that is stretched to whatever width the page has (strokes keep theirs); its labels are HTML beside
-// it, placed in percent. So it needs no script, and stays readable on a narrow screen.
+// The plot's curves are an SVG that is stretched to whatever width the page has (strokes keep theirs); its labels are HTML next
+// to it, placed in percent. So it needs no script, and stays readable on a narrow screen.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct Chart {
   std::vector<double> thresholds{};  // dashed, where the axis reaches them
 };
 
-// What all charts show of the run besides their lines: places from 0 to 1.
+// Marks that all charts show in addition to their lines: positions from 0 to 1.
 struct Marks {
   std::vector<double> skipped;
   std::vector<std::pair<double, std::string>> resumed;  // with a label

@@ -1,4 +1,4 @@
-// Which charts a run has: those of which its records hold something.
+// The charts of a run: those that its records have values for.
 #pragma once
 
 #include <vector>

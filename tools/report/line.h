@@ -12,7 +12,7 @@ namespace gannet::report {
 
 constexpr int64_t kSchema = 1;  // the newest that is understood
 
-// What is wrong with a line, as the end of a sentence that begins with its number: "is not JSON".
+// The fault of a line, as the end of a sentence that begins with its number: "is not JSON".
 class BadLine : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,7 +28,7 @@ struct Line {
   Event event;
 };
 
-// Throws BadLine. A kind or a member that is not known is passed over: later versions may add some.
+// Throws BadLine. Unknown kinds and members are skipped: later versions may add some.
 Line parse_line(const std::string& text);
 
 }  // namespace gannet::report

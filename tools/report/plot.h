@@ -8,7 +8,7 @@
 
 namespace gannet::report {
 
-// `label` tells in a sentence what a reader who does not see it would see.
+// `label` describes the plot in a sentence, for readers who cannot see it.
 std::string plot_html(const Chart& chart, const Buckets& buckets, const Marks& marks, const Axis& axis,
                       const std::string& classes, const std::string& label);
 

@@ -27,7 +27,7 @@ std::string file_in(const fs::path& folder) {
   std::sort(found.begin(), found.end());
   if (found.empty())
     throw Error(ErrorCode::kNotFound, "there is no metrics file (*.jsonl) in the folder " + folder.string(),
-                "a run writes one where the config says \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
+                "a run writes one if the config has \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
   throw Error(
       ErrorCode::kArgument,
       "there are " + std::to_string(found.size()) + " metrics files in the folder " + folder.string() + ": " + join(found, ", "),
@@ -93,7 +93,7 @@ class Reader {
       return;
     }
     if (records_.runs.empty()) {
-      records_.notes.push_back("the file does not begin with a run record: what the run was is not known");
+      records_.notes.push_back("the file does not begin with a run record: the run's settings are unknown");
       records_.runs.emplace_back();
     }
     Run& run = records_.runs.back();
@@ -148,7 +148,7 @@ Records read_records(const std::string& path) {
   records.path = fs::is_directory(path, error) ? file_in(path) : path;
   if (!fs::exists(records.path, error))
     throw Error(ErrorCode::kNotFound, "there is no metrics file " + records.path,
-                "a run writes one where the config says \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
+                "a run writes one if the config has \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
   std::ifstream in(records.path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kIo, "cannot read the metrics file " + records.path, "is it readable for this user?");
   Reader reader(records);

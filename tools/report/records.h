@@ -1,11 +1,11 @@
-// A metrics file read back: its runs, the steps that stand, its events, and what was wrong with it.
+// A metrics file read back: its runs, the steps that remain valid, its events, and its faults.
 //
 //   const Records records = read_records("run1/metrics.jsonl");
 //   records.steps.back().loss;   // of the last step
 //   records.notes;               // "line 57 was left out: ..."
 //
-// Where a run was resumed, its steps go back. A step record takes the place of every record of that step or a later one that
-// stands before it in the file: what a run did after the checkpoint from which the next one went on is not part of the training.
+// Where a run was resumed, its steps go back. A step record replaces every record of that step or a later one that
+// precedes it in the file: the steps of a run after the checkpoint from which the next run resumed are not part of the training.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Run {
   // Of the lines behind it:
   int64_t first_step = 0, last_step = 0;
   int64_t steps = 0;        // step records
-  int64_t left_behind = 0;  // of these, the ones that a later record took the place of
+  int64_t left_behind = 0;  // of these, the ones that a later record replaced
   double seconds = 0;       // from its start to its last line
 };
 

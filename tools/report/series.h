@@ -20,7 +20,7 @@ class Buckets {
  public:
   struct Range {
     size_t begin = 0, end = 0;  // of the steps, never empty
-    double x = 0;               // 0 to 1: where its middle stands between the first step and the last
+    double x = 0;               // 0 to 1: position of its middle between the first step and the last
   };
 
   Buckets(const std::vector<Step>& steps, size_t limit);
@@ -61,10 +61,10 @@ Series series(const Buckets& buckets, const Extract& extract);
 
 // At each step the value there of the straight line that fits best, the weight of its neighbours on both sides halved every
 // `half_life` steps (local linear regression): it does not lag behind, and is not drawn inwards at the ends. Values that are not
-// finite are passed over.
+// finite are skipped.
 std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, const Extract& extract, double half_life);
 
-// The value below which the part `q` of all points lies.
+// The `q` quantile of all points.
 double quantile(std::vector<double> values, double q);
 
 }  // namespace gannet::report

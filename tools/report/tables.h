@@ -9,7 +9,7 @@
 
 namespace gannet::report {
 
-// What the head says: label, value, and a line below it.
+// An entry of the head: label, value, and a line below it.
 struct Tile {
   std::string label, value, detail;
 };

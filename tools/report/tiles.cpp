@@ -29,7 +29,7 @@ Tile loss_tile(const Records& records) {
   return tile;
 }
 
-// All that was done, by all the time it took; the median tells of the steps without pauses.
+// The total amount divided by the total time; the median shows the rate of the steps without pauses.
 Tile rate_tile(const Records& records) {
   const bool has_counts = !records.count_names.empty();
   const Extract rate = has_counts ? rate_of(0) : samples_rate();

@@ -1,4 +1,4 @@
-// The strip above the charts: which run did which steps, and what happened between them.
+// The strip above the charts: the steps of each run, and the events between them.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gannet::report {
 
-// What the charts mark: skipped steps, once a bucket, and where later runs begin.
+// The charts' marks: skipped steps, once per bucket, and the starts of later runs.
 Marks marks_of(const Records& records, const Buckets& buckets);
 std::string timeline_html(const Records& records, const Buckets& buckets);
 

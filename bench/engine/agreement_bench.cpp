@@ -1,7 +1,8 @@
 // What it costs that ranks agree: a GPT of about 30M parameters on several ranks, with the fingerprint of replicated parameters
 // every 100 steps (the default) and without it, taking turns step by step; one round is one whole period of it. And, since the
 // noise of a shared machine is larger than the cost: one fingerprint alone, as the difference of step() with a fingerprint in
-// every step and without, over the period. And one call that the watch compares, with its 24 facts and without.
+// every step and without, over the period. Both in time and in processor time of all threads, which other programs of the machine
+// disturb less. And one call that the watch compares, with its 24 facts and without.
 //
 //   gannet run --num_procs 2 agreement_bench [--tokens 512] [--rounds 5] [--period 100] [--stage 0] [--dtype fp32]
 #include <ATen/Context.h>
@@ -11,6 +12,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 
 #include "common/rounds.h"
@@ -26,6 +28,26 @@ std::string option(int argc, char** argv, const char* name, const char* fallback
   for (int i = 1; i + 1 < argc; ++i)
     if (!std::strcmp(argv[i], name)) return argv[i + 1];
   return fallback;
+}
+
+struct Cost {
+  double seconds = 0, cpu_seconds = 0;  // the latter of this process, in all its threads
+  void operator+=(const Cost& other) {
+    seconds += other.seconds;
+    cpu_seconds += other.cpu_seconds;
+  }
+};
+
+double cpu_now() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+template <class Body>
+Cost cost_of(Body&& body) {
+  const double before = cpu_now(), wall = seconds(body);
+  return {wall, cpu_now() - before};
 }
 
 struct Run {
@@ -59,12 +81,12 @@ class Contender {
   }
   void backward() { engine_->backward(engine_->forward(run_.inputs, run_.targets)); }
   // Ranks begin together, so that none counts its wait for another's backward.
-  double step_seconds() {
+  Cost update() {
     run_.group.barrier();
-    return seconds([this] { engine_->step(); });
+    return cost_of([this] { engine_->step(); });
   }
-  double whole_seconds() {
-    return seconds([this] {
+  Cost whole_step() {
+    return cost_of([this] {
       backward();
       engine_->step();
     });
@@ -125,50 +147,54 @@ int main(int argc, char** argv) {
 
   auto without = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", 0}});
   auto with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", period}});
-  with->whole_seconds();
-  without->whole_seconds();
-  std::vector<double> ratios, with_s, without_s;
+  with->whole_step();
+  without->whole_step();
+  std::vector<double> ratios, cpu_ratios, with_s, without_s, without_cpu_s;
   for (int round = 1; round <= rounds; ++round) {
-    double one = 0, other = 0;
+    Cost one, other;
     for (int step = 0; step < period; ++step)
       if (step % 2 == 0) {
-        one += with->whole_seconds();
-        other += without->whole_seconds();
+        one += with->whole_step();
+        other += without->whole_step();
       } else {
-        other += without->whole_seconds();
-        one += with->whole_seconds();
+        other += without->whole_step();
+        one += with->whole_step();
       }
-    with_s.push_back(one / period);
-    without_s.push_back(other / period);
-    ratios.push_back(one / other);
+    with_s.push_back(one.seconds / period);
+    without_s.push_back(other.seconds / period);
+    without_cpu_s.push_back(other.cpu_seconds / period);
+    ratios.push_back(one.seconds / other.seconds);
+    cpu_ratios.push_back(one.cpu_seconds / other.cpu_seconds);
     if (tells)
-      std::printf("round %d: a step with %.2f ms, without %.2f ms, ratio %.5f\n", round, one / period * 1e3, other / period * 1e3,
-                  ratios.back());
+      std::printf("round %d: a step with %.2f ms, without %.2f ms, ratio %.5f; of processor time %.5f\n", round,
+                  one.seconds / period * 1e3, other.seconds / period * 1e3, ratios.back(), cpu_ratios.back());
     std::fflush(stdout);
   }
 
   with.reset();
   with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", 1}});
-  std::vector<double> alone;
+  std::vector<double> alone, alone_cpu;
   for (int round = 0; round <= 4 * rounds; ++round) {
     with->backward();
-    const double every = with->step_seconds();
+    const Cost every = with->update();
     without->backward();
-    const double never = without->step_seconds();
+    const Cost never = without->update();
     if (round == 0) continue;
-    alone.push_back(every - never);
+    alone.push_back(every.seconds - never.seconds);
+    alone_cpu.push_back(every.cpu_seconds - never.cpu_seconds);
     if (tells)
-      std::printf("fingerprint %d: step() with it %.2f ms, without %.2f ms, itself %.2f ms\n", round, every * 1e3, never * 1e3,
-                  alone.back() * 1e3);
+      std::printf("fingerprint %d: step() with it %.2f ms, without %.2f ms, itself %.2f ms, of processor time %.2f ms\n", round,
+                  every.seconds * 1e3, never.seconds * 1e3, alone.back() * 1e3, alone_cpu.back() * 1e3);
     std::fflush(stdout);
   }
-  const double step = median(without_s), share = median(alone) / period / step;
   if (tells)
     std::printf(
         "{\"figure\": \"agreement\", \"parameters\": %lld, \"tokens\": %lld, \"stage\": %lld, \"dtype\": \"%s\", \"ranks\": %u, "
-        "\"rounds\": %d, \"with_ms\": %.3f, \"without_ms\": %.3f, \"fingerprint_ms\": %.3f, \"call_us\": %.3f, "
-        "\"agreed_call_us\": %.3f, \"share_of_a_step\": %.6f, \"bar\": 0.002, \"ratio\": %.5f}\n",
+        "\"rounds\": %d, \"call_us\": %.3f, \"agreed_call_us\": %.3f, \"with_ms\": %.3f, \"without_ms\": %.3f, "
+        "\"fingerprint_ms\": %.3f, \"fingerprint_cpu_ms\": %.3f, \"ratio_of_steps\": %.5f, \"cpu_ratio_of_steps\": %.5f, "
+        "\"share\": %.6f, \"bar\": 0.002, \"cpu_share\": %.6f}\n",
         static_cast<long long>(with->numel()), static_cast<long long>(run.tokens), static_cast<long long>(run.stage),
-        run.dtype.c_str(), group->size(), rounds, median(with_s) * 1e3, step * 1e3, median(alone) * 1e3, bare_us, agreed_us, share,
-        median(ratios));
+        run.dtype.c_str(), group->size(), rounds, bare_us, agreed_us, median(with_s) * 1e3, median(without_s) * 1e3,
+        median(alone) * 1e3, median(alone_cpu) * 1e3, median(ratios), median(cpu_ratios),
+        median(alone) / period / median(without_s), median(alone_cpu) / period / median(without_cpu_s));
 }

@@ -121,9 +121,9 @@ void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
   last_forwarded_ = why;
   if (is_over_) return;
   if (ranks_.size() > 1 || stopped_by_reader_)
-    session_.output.say((stopped_by_reader_ ? why + ": " : "") + signal_name(number) + " goes on to " +
+    session_.output.say((stopped_by_reader_ ? why + ": " : "") + "forwarding " + signal_name(number) + " to " +
                         std::to_string(ranks_.size()) + (ranks_.size() > 1 ? " ranks, which have " : " rank, which has ") +
-                        in_seconds(stop_grace()) + " to end" + (stopped_by_reader_ ? "" : "; send it again to kill them"));
+                        in_seconds(stop_grace()) + " to exit" + (stopped_by_reader_ ? "" : "; send it again to kill them"));
   forwarded_.insert(number);
   if (ranks_have_it) return;
   set_deadline(stop_grace(), signal_name(number));

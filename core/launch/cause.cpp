@@ -55,7 +55,7 @@ std::string meaning_of_exit_code(int code) {
     case 70:
       return "a defect, if it came from a gannet::Error: of Gannet itself, please report it with the lines below";
     case 71:
-      return "a plugin's fault, if it came from a gannet::Error: its name and version stand below, its author can tell more";
+      return "a plugin's fault, if it came from a gannet::Error: its name and version are below; report it to its author";
     case kStoppedExitCode:
       return "stopped on request after saving";
     case 126:

@@ -30,11 +30,11 @@ std::optional<uint64_t> MemoryWatch::limit_bytes() const { return cgroup_memory(
 
 std::string MemoryWatch::why_killed() const {
   const auto now = kills();
-  if (!before_ || !now) return "someone's kill -9, or want of memory: this machine has no counter that would tell";
+  if (!before_ || !now) return "kill -9 from outside, or out of memory: this machine has no counter that tells which";
   if (*now <= *before_)
-    return "someone's kill -9: the kernel killed nothing for want of memory here (oom_kill in " + file_ + " is still " +
+    return "kill -9 from outside: the kernel's out-of-memory killer ended nothing here (oom_kill in " + file_ + " is still " +
            std::to_string(*now) + ")";
-  std::string text = "killed for want of memory: oom_kill in " + file_ + " went from " + std::to_string(*before_) + " to " +
+  std::string text = "killed because memory ran out: oom_kill in " + file_ + " went from " + std::to_string(*before_) + " to " +
                      std::to_string(*now);
   if (const auto limit = limit_bytes()) return text + "; the cgroup's limit is " + in_mebibytes(*limit);
   return text + "; the cgroup has no limit of its own, the machine's memory was used up";

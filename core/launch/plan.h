@@ -15,7 +15,7 @@ struct Options {
   bool bind_cores_to_rank = false;
   uint32_t max_restarts = 0;         // how often all ranks are started again after a failure
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
-  double grace_seconds = 30;         // from a stop that goes on to the ranks to SIGKILL: time to write a checkpoint
+  double grace_seconds = 30;         // from a stop that is forwarded to the ranks to SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 };

@@ -34,7 +34,7 @@ std::vector<std::string> Attempt::meanings() const {
   const int number = first_->signal_number();
   const std::string meaning = number == SIGKILL ? why_killed_ : number ? meaning_of_signal(number) : "";
   if (number && !first_->killed_by_signal())
-    lines.push_back("as a shell says it: something that it had started was killed by " + signal_name(number));
+    lines.push_back("by the shells' convention, a process that it had started was killed by " + signal_name(number));
   if (!meaning.empty()) lines.push_back(signal_name(number) + ": " + meaning);
   if (const std::string text = number ? "" : meaning_of_exit_code(first_->exit_code()); !text.empty())
     lines.push_back("exit code " + std::to_string(first_->exit_code()) + ": " + text);
@@ -75,7 +75,7 @@ Outcome Attempt::finish_stop() {
                            ? " ended by " + signal_name(rank->signal_number()) + ", which it does not handle"
                            : " " + rank->how_it_ended()));
   const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
-  session_.output.say(by + ", and not every rank said by exit code " + std::to_string(kStoppedExitCode) +
+  session_.output.say(by + ", but not every rank reported by exit code " + std::to_string(kStoppedExitCode) +
                       " that it saved: " + join(texts, "; ") + " (exit code " + std::to_string(worst->exit_code()) + ")");
   return {.code = worst->exit_code()};
 }

@@ -44,9 +44,9 @@ StopSignals::~StopSignals() { restore(); }
 
 void StopSignals::install(const std::vector<int>& signals) {
   if (signals.empty()) throw Error(ErrorCode::kArgument, "StopSignals was given no signal", "StopSignals({SIGTERM, SIGUSR1})");
-  struct sigaction ours {};
+  struct sigaction ours{};
   ours.sa_handler = gannet_note_stop;
-  ours.sa_flags = SA_RESTART;  // reads and writes of the program go on as if nothing had come
+  ours.sa_flags = SA_RESTART;  // reads and writes of the program are resumed
   sigemptyset(&ours.sa_mask);
   former_.reserve(signals.size());
   for (const int number : signals) {
@@ -62,7 +62,7 @@ void StopSignals::install(const std::vector<int>& signals) {
 void StopSignals::restore() noexcept {
   // In reverse, so that a signal named twice ends with its first handling.
   for (auto former = former_.rbegin(); former != former_.rend(); ++former) {
-    struct sigaction now {};
+    struct sigaction now{};
     const bool still_ours = sigaction(former->number, nullptr, &now) == 0 && now.sa_handler == gannet_note_stop;
     if (still_ours) sigaction(former->number, &former->action, nullptr);
   }

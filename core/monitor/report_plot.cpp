@@ -73,7 +73,7 @@ class Plot {
 
   double x(size_t bucket) const { return buckets_.ranges()[bucket].x; }
 
-  // Through all means; it ends before values that are not finite and begins anew behind them.
+  // Through all means; it is interrupted at values that are not finite.
   std::string through(const std::vector<Point>& points) const {
     std::string d;
     bool is_open = false;

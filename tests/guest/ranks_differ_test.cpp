@@ -108,6 +108,30 @@ TEST(RanksDiffer, InWhatTheProgramWrote) {
   expect_told("load", {"0"}, HasSubstr("what the program wrote into parameters"));
 }
 TEST(RanksDiffer, InWhatIsFrozen) { expect_told("freeze", {"0"}, HasSubstr("which parameters require a gradient")); }
+
+// Within a step of 2 micro-batches: rank 1 freezes a bias before the second one, rank 0 never, or before the first one. In the
+// second case it is frozen on both when the step is taken, and has a gradient on rank 1 alone.
+RANK_BODY(frozen_within_a_step) {
+  auto world = gannet::test::world();
+  auto engine = make_engine({{"gradient_accumulation_steps", 2}});
+  for (int64_t micro = 0; micro < 2; ++micro) step(*engine, micro);
+  const bool is_early = variable("DEED") == "earlier" && world->rank() == 0;
+  const at::Tensor bias = engine->module()->first->bias;
+  const std::string told = message_of([&] {
+    if (is_early) bias.requires_grad_(false);
+    step(*engine, 2);
+    if (world->rank() == 1) bias.requires_grad_(false);
+    step(*engine, 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a verdict is on its way
+    step(*engine, 4);
+  });
+  contains(told, "which parameters require a gradient");
+  contains(told, "rank 1");
+}
+TEST(RanksDiffer, InWhatIsFrozenWithinAStep) {
+  for (const std::string deed : {"never", "earlier"})
+    ranks::expect_all_succeed(ranks::run_ranks("frozen_within_a_step", 2, {.environment = {{"DEED", deed}}}));
+}
 TEST(RanksDiffer, InTheErrorsThatTheyCaught) { expect_told("nan", {"0"}, HasSubstr("the number of errors that were caught is")); }
 TEST(RanksDiffer, InOneBit) {
   expect_told("bit", {"0"}, AllOf(HasSubstr("different values of 'second.weight'"), HasSubstr("rank 1")));

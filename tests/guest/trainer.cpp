@@ -300,7 +300,7 @@ Outcome run(const Row& row, const Setting& setting) {
     if (const auto named = gannet::error_of(error)) return {Outcome::kTold, named->what()};
     return {Outcome::kThird, std::string("another exception than ours: ") + error.what()};
   }
-  const std::string expected = row.told_where ? row.told_where(setting) : row.told;
+  const std::string& expected = row.told;
   if (!told.empty()) {
     if (expected.empty()) {
       // Stage 3 with nothing whole on a rank: reading and writing parameters outside forward is refused, by the parameter's name.

@@ -38,7 +38,7 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
       {"SEGV", "SIGSEGV: it used memory that is not its own"},
       {"ABRT", "SIGABRT: it gave up by abort()"},
       {"BUS", "SIGBUS: memory behind a mapped file is gone: a full /dev/shm"},
-      {"KILL", "SIGKILL: someone's kill -9"},
+      {"KILL", "SIGKILL: kill -9 from outside"},
       {"TERM", "SIGTERM: it was sent from outside and not by gannet run"},
   };
   for (const auto& [name, text] : cases) {
@@ -81,7 +81,7 @@ TEST_F(GannetRunFault, SaysThatTheKernelKilledItForWantOfMemory) {
               .cgroup_root = folder_.string(),
               .cgroup_membership = at("self")});
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
-  EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed for want of memory: oom_kill in " + at("memory.events") +
+  EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed because memory ran out: oom_kill in " + at("memory.events") +
                                      " went from 0 to 1; the cgroup's limit is 256.0 MiB\n"));
 }
 

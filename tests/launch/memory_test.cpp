@@ -31,9 +31,9 @@ TEST_F(MemoryWatchTest, SaysThatAKillWasForWantOfMemoryWithTheSmallestLimitOnThe
   write("slice/job/memory.max", "max\n");
   write("slice/memory.max", "536870912\n");
   const MemoryWatch before = watch();
-  EXPECT_THAT(before.why_killed(), HasSubstr("the kernel killed nothing for want of memory here (oom_kill in "));
+  EXPECT_THAT(before.why_killed(), HasSubstr("the kernel's out-of-memory killer ended nothing here (oom_kill in "));
   write("slice/job/memory.events", "low 0\nhigh 3\nmax 9\noom 2\noom_kill 2\n");
-  EXPECT_EQ(before.why_killed(), "killed for want of memory: oom_kill in " + before.counter_file() +
+  EXPECT_EQ(before.why_killed(), "killed because memory ran out: oom_kill in " + before.counter_file() +
                                      " went from 1 to 2; the cgroup's limit is 512.0 MiB");
 }
 
@@ -59,7 +59,7 @@ TEST_F(MemoryWatchTest, InAContainerTheMountIsTheCgroup) {
 }
 
 TEST_F(MemoryWatchTest, WithoutACounterItClaimsNothing) {
-  EXPECT_THAT(watch().why_killed(), HasSubstr("someone's kill -9, or want of memory"));
+  EXPECT_THAT(watch().why_killed(), HasSubstr("kill -9 from outside, or out of memory"));
   write("self", "garbage\n:\n7:memory\n0::/x\n");
   write("memory.events", "nothing of use");
   EXPECT_EQ(watch().counter_file(), "");

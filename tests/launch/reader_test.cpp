@@ -134,7 +134,7 @@ TEST_F(GannetRunReader, IsGoneAndStderrSaysSo) {
   run.finish();
   EXPECT_THAT(run.output(), HasSubstr("] xxx"));
   EXPECT_THAT(run.error(),
-              HasSubstr("[gannet run] the end of its output's reader: SIGTERM goes on to 2 ranks, which have 30 s to end\n"));
+              HasSubstr("[gannet run] the end of its output's reader: forwarding SIGTERM to 2 ranks, which have 30 s to exit\n"));
   EXPECT_THAT(run.error(), HasSubstr("[gannet run] stopped by the end of its output's reader after saving (exit code 85)\n"));
   EXPECT_THAT(run.error(), HasSubstr("code 85\n"));
   EXPECT_THAT(content(at("saved1")), Not(""));

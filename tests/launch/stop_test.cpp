@@ -16,7 +16,7 @@ using testing::Not;
 const std::string kProgram = GANNET_BINARY_DIR "/tests/stops_when_asked";
 
 void (*handler_of(int number))(int) {
-  struct sigaction action {};
+  struct sigaction action{};
   sigaction(number, nullptr, &action);
   return action.sa_handler;
 }
@@ -138,7 +138,7 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), SIGTERM);
     EXPECT_EQ(run.finish(), gannet::kStoppedExitCode) << run.error();
-    EXPECT_THAT(run.error(), HasSubstr("SIGTERM goes on to 2 ranks, which have 10 s to end; send it again to kill them\n"));
+    EXPECT_THAT(run.error(), HasSubstr("forwarding SIGTERM to 2 ranks, which have 10 s to exit; send it again to kill them\n"));
   }
   for (const char* file : {"ready0", "ready1"}) std::filesystem::remove(at(file));
   Launched run(Options{.procs = 2, .grace_seconds = 0.5, .command = deaf()});
@@ -148,7 +148,7 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
   EXPECT_THAT(run.error(), HasSubstr("which did not end within 0.5 s of SIGTERM\n"));
-  EXPECT_THAT(run.error(), HasSubstr("stopped by SIGTERM, and not every rank said by exit code 85 that it saved: rank "));
+  EXPECT_THAT(run.error(), HasSubstr("stopped by SIGTERM, but not every rank reported by exit code 85 that it saved: rank "));
   EXPECT_THAT(run.error(), HasSubstr(" was killed by gannet run (exit code 137)\n"));
 }
 

@@ -52,7 +52,7 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
 TEST_F(GannetRunFault, ASignalInsideAShellScriptIsSeenThroughItsExitCode) {
   Launched run(Options{.command = {"sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"}});
   EXPECT_EQ(run.finish(), 128 + SIGSEGV);
-  EXPECT_THAT(run.error(), HasSubstr("something that it had started was killed by SIGSEGV\n    SIGSEGV: it used memory"));
+  EXPECT_THAT(run.error(), HasSubstr("a process that it had started was killed by SIGSEGV\n    SIGSEGV: it used memory"));
 }
 
 TEST_F(GannetRunFault, ExplainsGannetsOwnExitCodes) {

@@ -58,6 +58,7 @@ struct Run {
 };
 
 constexpr int64_t kLength = 128;
+constexpr int kFingerprints = 20;
 
 // A model with an engine of its own.
 class Contender {
@@ -144,6 +145,7 @@ int main(int argc, char** argv) {
   const bool tells = group->rank() == 0;
   const auto [bare_us, agreed_us] = calls(*group->world(), rounds);
   if (tells) std::printf("a call: %.2f us, with facts %.2f us\n", bare_us, agreed_us);
+  std::fflush(stdout);
 
   auto without = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", 0}});
   auto with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", period}});
@@ -174,7 +176,7 @@ int main(int argc, char** argv) {
   with.reset();
   with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", 1}});
   std::vector<double> alone, alone_cpu;
-  for (int round = 0; round <= 4 * rounds; ++round) {
+  for (int round = 0; round <= kFingerprints; ++round) {
     with->backward();
     const Cost every = with->update();
     without->backward();

@@ -5,6 +5,7 @@
 // disturb less. And one call that the watch compares, with its 24 facts and without.
 //
 //   gannet run --num_procs 2 agreement_bench [--tokens 512] [--rounds 5] [--period 100] [--stage 0] [--dtype fp32]
+//   --control yes: rounds with no fingerprint on either side, for the noise and what apart from it makes two engines differ
 #include <ATen/Context.h>
 #include <ATen/ops/randint.h>
 #include <gannet/distributed.h>
@@ -133,6 +134,7 @@ std::pair<double, double> calls(gannet::control::World& world, int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = std::stoi(option(argc, argv, "--rounds", "5")), period = std::stoi(option(argc, argv, "--period", "100"));
+  const bool is_control = option(argc, argv, "--control", "no") == "yes";
   const auto group = gannet::init_distributed();
   Run run{std::stoll(option(argc, argv, "--tokens", "512")),
           std::stoll(option(argc, argv, "--stage", "0")),
@@ -148,7 +150,7 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
 
   auto without = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", 0}});
-  auto with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", period}});
+  auto with = std::make_unique<Contender>(run, gannet::Dict{{"fingerprint_every", is_control ? 0 : period}});
   with->whole_step();
   without->whole_step();
   std::vector<double> ratios, cpu_ratios, with_s, without_s, without_cpu_s;

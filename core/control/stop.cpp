@@ -46,7 +46,7 @@ void StopSignals::install(const std::vector<int>& signals) {
   if (signals.empty()) throw Error(ErrorCode::kArgument, "StopSignals was given no signal", "StopSignals({SIGTERM, SIGUSR1})");
   struct sigaction ours{};
   ours.sa_handler = gannet_note_stop;
-  ours.sa_flags = SA_RESTART;  // reads and writes of the program go on as if nothing had come
+  ours.sa_flags = SA_RESTART;  // reads and writes of the program are resumed
   sigemptyset(&ours.sa_mask);
   former_.reserve(signals.size());
   for (const int number : signals) {

@@ -291,6 +291,7 @@ struct EngineBase::Impl {
   Dict document(const SaveOptions& options) const;
 
   // ---- user_optimizer.cpp
+  void refuse_optimizers_with_closures() const;
   void adopt_user_optimizer();
   void return_user_optimizer() noexcept;  // its tensors are the module's again
   void update_with_user_optimizer(double grad_scale);

@@ -58,6 +58,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
         log_info("no effect: /" + std::string(choice == &impl.settings().optimizer ? "optimizer" : "scheduler") +
                  " (the engine was made for inference)");
   impl.user_optimizer = options.inference ? nullptr : options.optimizer;
+  impl.refuse_optimizers_with_closures();
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
     throw Error(ErrorCode::kUnsupported,
                 "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " +

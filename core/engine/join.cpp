@@ -60,8 +60,8 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   ownership->claim(owned());
   if (!joined.empty()) {
     if (comm->rank() == 0)
-      log_info("training from step " + std::to_string(global_steps + 1) +
-               " on, as they require a gradient by now: " + some_of(joined));
+      log_info("these parameters require a gradient now and are trained from step " + std::to_string(global_steps + 1) + ": " +
+               some_of(joined));
   }
 }
 

@@ -1,7 +1,9 @@
 // A torch::optim::Optimizer of the program's own: it steps the fp32 masters at stage 0, and its state is its own.
 #include <ATen/core/grad_mode.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -18,7 +20,19 @@ std::vector<at::Tensor> masters_of(const Range& range) {
   return masters;
 }
 
+[[noreturn]] void refuse_closure(const std::string& who) {
+  throw Error(ErrorCode::kUnsupported,
+              who +
+                  " evaluates the loss again inside step(), through a closure: the engine's forward, backward and step are "
+                  "separate calls",
+              "name an optimizer in the config, or pass a torch::optim::Optimizer whose step() needs no closure, such as AdamW");
+}
+
 }  // namespace
+
+void EngineBase::Impl::refuse_optimizers_with_closures() const {
+  if (dynamic_cast<const torch::optim::LBFGS*>(user_optimizer.get())) refuse_closure("torch::optim::LBFGS");
+}
 
 void EngineBase::Impl::adopt_user_optimizer() {
   std::unordered_map<const void*, at::Tensor> master_of;
@@ -89,9 +103,14 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
                         " that this engine does not train and that has a gradient of this rank alone: ranks would differ",
                     "register it in the module, or take it out of the optimizer");
     }
-  {
-    at::AutoGradMode with_grad(true);  // LBFGS and its kin look at it
+  try {
+    at::AutoGradMode with_grad(true);  // as where a program calls it
     user_optimizer->step();
+  } catch (const std::bad_function_call&) {
+    refuse_closure("the program's own optimizer");
+  } catch (const c10::Error& error) {
+    if (std::string(error.what_without_backtrace()).find("closure") == std::string::npos) throw;
+    refuse_closure("the program's own optimizer");
   }
   for (auto& group : user_optimizer->param_groups())
     for (auto& tensor : group.params()) tensor.mutable_grad().reset();

@@ -1,5 +1,5 @@
-// What a run tells while it goes on, and to whom: the metrics file, CSV files, TensorBoard. The engine of rank 0 hands over plain
-// values; nothing here asks for a device or another rank, and nothing throws where a file cannot be written.
+// What a run reports while it trains, and to whom: the metrics file, CSV files, TensorBoard. The engine of rank 0 hands over
+// plain values; nothing here asks for a device or another rank, and nothing throws where a file cannot be written.
 //
 //   Monitor monitor(settings, run);
 //   monitor.step({.step = 1, .loss = 5.5, ...});

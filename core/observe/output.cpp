@@ -100,7 +100,7 @@ void Output::write(File& file) {
 void Output::fail(const std::string& path, const std::string& why) {
   ++failures_;
   if (!is_down_) {
-    log_warning(options_.who + ": cannot write " + path + ": " + why + "; training goes on, and writing is tried again in " +
+    log_warning(options_.who + ": cannot write " + path + ": " + why + "; training continues, the next attempt to write is in " +
                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.retry).count()) + " s");
   }
   is_down_ = true;

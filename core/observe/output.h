@@ -1,5 +1,5 @@
-// Files that a run adds to and that never stop it. What cannot be written is told once and dropped; a minute later it is tried
-// anew, as long as the run goes on: a disk that was full for a while costs the lines of that while.
+// Files that a run adds to and that never stop it. What cannot be written is reported once and dropped; writing is retried a
+// minute later: a disk that was full for a while costs the lines of that while.
 //
 //   Output output({.who = "gannet.metrics"});
 //   const size_t file = output.open("run1/metrics.jsonl");   // made, with its folders, at the first flush; what is there stays
@@ -32,7 +32,7 @@ class Output {
   void add(size_t file, std::string_view bytes);
   void flush();
 
-  // What is no text goes on in another file after one: a record may have been cut short.
+  // Output that is not text continues in another file after a failure: a record may have been cut short.
   int64_t failures() const { return failures_; }
 
  private:

@@ -34,7 +34,7 @@ std::string trace_path(const std::string& path, uint32_t rank) {
 
 Trace::Trace(Options options) : options_(std::move(options)), output_({.who = "gannet.trace"}) {
   const std::string path = trace_path(options_.path, options_.rank);
-  std::error_code ignored;  // a file that cannot be written is told when it is
+  std::error_code ignored;  // a file that cannot be written is reported on the first write
   std::filesystem::remove(path, ignored);
   file_ = output_.open(path);
 }

@@ -395,5 +395,23 @@ ROW(a_block_recomputed_behind_all_gradients_later, "") {
   model->is_repeated = true;
   t->train(2);
 }
+// The graph saved the weights of the step before: LibTorch's version counter says so, as it does after torch.optim's step.
+struct Carries : Net {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+    const at::Tensor before = std::exchange(carried, second(features(x)).to(at::kFloat).square().mean());
+    const at::Tensor loss = Net::forward(x, y);
+    return before.defined() ? loss + before.to(loss.scalar_type()) : loss;
+  }
+  at::Tensor carried;
+};
+ROW(a_graph_kept_over_a_step, "modified by an inplace operation") {
+  auto t = side.trainer(std::static_pointer_cast<Model>(make<Carries>(1)));
+  t->train(1);
+  try {
+    t->train(1);
+  } catch (const c10::Error& error) {  // LibTorch's own, which is no third outcome here
+    throw gannet::Error(gannet::ErrorCode::kOrder, error.what_without_backtrace());
+  }
+}
 
 }  // namespace

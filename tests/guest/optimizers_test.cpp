@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "comm/ranks.h"
 #include "zero/support.h"
@@ -111,6 +113,104 @@ RANK_BODY(own_optimizer_after_its_engine) {
 TEST(OwnOptimizer, HasTheModulesTensorsAgainAfterItsEngine) {
   ranks::expect_all_succeed(ranks::run_ranks("own_optimizer_after_its_engine", 1));
 }
+
+struct SpectrumImpl : torch::nn::Module {
+  SpectrumImpl() {
+    torch::manual_seed(1);
+    spectrum = register_parameter("spectrum", torch::randn({8}, at::kComplexFloat));
+    scale = register_parameter("scale", torch::ones({8}));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return (at::real(torch::fft::ifft(torch::fft::fft(x) * spectrum)) * scale - x).square().mean();
+  }
+  at::Tensor spectrum, scale;
+};
+at::Tensor noise(int64_t index) {
+  torch::manual_seed(100 + index);
+  return torch::randn({4, 8});
+}
+
+RANK_BODY(own_optimizer_of_complex_parameters) {
+  auto world = gannet::test::world();
+  Dict config = config_with({{"gradient_clipping", 0.0}});
+  config.erase("optimizer");
+  auto plain = std::make_shared<SpectrumImpl>(), ours = std::make_shared<SpectrumImpl>();
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  torch::optim::SGD of_plain(plain->parameters(), options);
+  auto engine =
+      gannet::initialize(ours, {.config = config, .optimizer = std::make_shared<torch::optim::SGD>(ours->parameters(), options)})
+          .engine;
+  for (int64_t index = 0; index < 4; ++index) {
+    of_plain.zero_grad();
+    for (uint32_t rank = 0; rank < world->size(); ++rank)
+      (plain->forward(noise(index * 2 + rank)) / static_cast<double>(world->size())).backward();
+    of_plain.step();
+    engine->backward(engine->forward(noise(index * 2 + world->rank())));
+    ranks::expect(engine->step().applied, "a step");
+  }
+  for (const auto& entry : plain->named_parameters()) {
+    const at::Tensor& other = entry.value();
+    const double apart = ((ours->named_parameters()[entry.key()] - other).norm() / other.norm()).abs().item<double>();
+    ranks::expect(apart < 1e-5, "'" + entry.key() + "' is " + std::to_string(apart * 1e6) + "e-6 apart");
+  }
+}
+TEST(OwnOptimizer, StepsComplexParameters) {
+  for (const int ranks : {1, 2}) ranks::expect_all_succeed(ranks::run_ranks("own_optimizer_of_complex_parameters", ranks));
+}
+
+// Calls its closure without a look whether there is one.
+struct Reevaluates : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure) override { return closure(); }
+};
+
+RANK_BODY(own_optimizer_with_a_closure) {
+  Dict config = config_with({{"gradient_clipping", 0.0}});
+  config.erase("optimizer");
+  auto net = make_net();
+  auto lbfgs = std::make_shared<torch::optim::LBFGS>(net->parameters());
+  contains(message_of([&] { gannet::initialize(net, {.config = config, .optimizer = lbfgs}); }),
+           "torch::optim::LBFGS evaluates the loss again inside step()");
+  auto own = std::make_shared<Reevaluates>(net->parameters(), torch::optim::SGDOptions(0.1));
+  auto engine = gannet::initialize(net, {.config = config, .optimizer = own}).engine;
+  auto [x, y] = make_batch(0, 4);
+  engine->backward(engine->forward(x, y));
+  try {
+    engine->step();
+  } catch (const gannet::Error& error) {
+    contains(error.what(), "the program's own optimizer evaluates the loss again inside step()");
+    contains(error.what(), "AdamW");
+    return;
+  }
+  ranks::expect(false, "an error");
+}
+TEST(OwnOptimizer, ThatNeedsAClosureIsRefused) { ranks::expect_all_succeed(ranks::run_ranks("own_optimizer_with_a_closure", 1)); }
+
+RANK_BODY(numbers_that_are_none) {
+  auto engine = gannet::initialize(make_net(), {.config = adam_config(0)}).engine;
+  auto group = engine->optimizer_handle()->group(0);
+  for (const double wrong : {std::nan(""), -std::numeric_limits<double>::infinity()}) {
+    contains(message_of([&] { group.set("lr", wrong); }), "'lr' was set to ");
+    contains(message_of([&] { group.set("weight_decay", wrong); }), "'weight_decay' was set to ");
+    contains(message_of([&] { engine->set_lr(wrong); }), "a learning rate is a finite number");
+  }
+  ranks::same(group.get("lr"), 0.01, "the learning rate");
+  ranks::same(group.get("weight_decay"), 0.0, "the decay");
+
+  const auto rate = [](int64_t position) { return position == 2 ? std::nan("") : 0.01; };
+  auto net = make_net();
+  auto scheduled = gannet::initialize(net, {.config = adam_config(0), .lr_scheduler = {rate}}).engine;
+  const auto step = [&, e = scheduled.get()] {
+    auto [x, y] = make_batch(0, 4);
+    e->backward(e->forward(x, y));
+    e->step();
+  };
+  step();
+  const at::Tensor before = flat_parameters(*net);
+  contains(message_of(step), "the schedule's learning rate at position 2 is nan");
+  ranks::expect(torch::equal(flat_parameters(*net), before), "nothing moved");
+}
+TEST(Hyperparameters, AreFiniteNumbers) { ranks::expect_all_succeed(ranks::run_ranks("numbers_that_are_none", 1)); }
 
 RANK_BODY(a_guard_over_a_step) {
   auto world = gannet::test::world();

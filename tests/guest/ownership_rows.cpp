@@ -2,6 +2,9 @@
 #include <gannet/zero.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "guest/trainer.h"
 
@@ -79,6 +82,26 @@ ROW(thawed, "") {
   t->train(2);
   freeze(model->first->weight, false);
   t->train(4);
+}
+
+// The checkpoint has the parameter as trained, the engine that loads it learns of it only by then.
+ROW(thawed_before_a_load, "") {
+  auto t = side.trainer();
+  t->train(2);
+  if (t->engine) {
+    const std::string folder = (std::filesystem::temp_directory_path() / ("gannet-thawed-" + std::to_string(getppid()))).string();
+    t->engine->save_checkpoint(folder);
+    side.drop(t);
+    auto again = make<Net>(9);
+    again->first->weight.requires_grad_(false);
+    t = side.trainer(again);
+    again->first->weight.requires_grad_(true);
+    t->engine->load_checkpoint(folder);
+    t->next = 2;
+    t->engine->process_group()->barrier();
+    if (side.setting.rank == 0) std::filesystem::remove_all(folder);
+  }
+  t->train(3);
 }
 
 ROW(thawed_by_and_by, "") {

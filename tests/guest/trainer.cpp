@@ -324,7 +324,7 @@ Outcome run(const Row& row, const Setting& setting) {
     if (!named) return {Outcome::kThird, "another exception than ours: " + what.substr(0, what.find('\n'))};
     told = named->what();
   }
-  const std::string expected = row.told_where ? row.told_where(setting) : row.told;
+  const std::string& expected = row.told;
   if (!told.empty()) {
     if (expected.empty()) {
       if (is_refused_where_nothing_is_whole(setting, told)) return {Outcome::kTold, told};

@@ -103,8 +103,7 @@ struct Row {
   std::string name;
   std::string told;  // "": equal to plain LibTorch
   std::function<void(Side&)> program;
-  std::function<bool(const Setting&)> applies;            // null: everywhere
-  std::function<std::string(const Setting&)> told_where;  // null: `told` everywhere
+  std::function<bool(const Setting&)> applies;  // null: everywhere
 };
 std::vector<Row>& rows();
 
@@ -121,11 +120,11 @@ Outcome run(const Row& row, const Setting& setting);
 
 }  // namespace guest
 
-#define ROW(name, told)                                                                          \
-  static void name##_row(guest::Side& side);                                                     \
-  static const guest::Adder name##_added(guest::Row{#name, told, name##_row, nullptr, nullptr}); \
+#define ROW(name, told)                                                                 \
+  static void name##_row(guest::Side& side);                                            \
+  static const guest::Adder name##_added(guest::Row{#name, told, name##_row, nullptr}); \
   static void name##_row([[maybe_unused]] guest::Side& side)
-#define ROW_WHERE(name, told, applies)                                                           \
-  static void name##_row(guest::Side& side);                                                     \
-  static const guest::Adder name##_added(guest::Row{#name, told, name##_row, applies, nullptr}); \
+#define ROW_WHERE(name, told, applies)                                                  \
+  static void name##_row(guest::Side& side);                                            \
+  static const guest::Adder name##_added(guest::Row{#name, told, name##_row, applies}); \
   static void name##_row([[maybe_unused]] guest::Side& side)

@@ -54,6 +54,14 @@ ROW(torch_load_twice_while_training, "") {
   t->train(2);
 }
 
+ROW(torch_load_into_a_frozen_layer, "") {
+  auto model = make<Net>(1), other = make<Net>(7);
+  model->second->weight.requires_grad_(false);
+  auto t = side.trainer(model);
+  load(side, t->model, other);
+  t->train(4);
+}
+
 ROW(set_data, "") {
   auto t = side.trainer();
   t->train(2);

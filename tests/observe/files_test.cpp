@@ -274,7 +274,7 @@ TEST_F(Files, AFullDiskIsToldOnceAndTheRestGoesOn) {
   }
   file.reset();
   EXPECT_THAT(warnings_, ElementsAre(testing::AllOf(HasSubstr("gannet.metrics: cannot write /dev/full: No space left on device"),
-                                                    HasSubstr("training goes on"))));
+                                                    HasSubstr("training continues"))));
 }
 
 TEST_F(Files, AFolderThatCannotBeMadeIsToldOnceForAllFilesOfAMonitor) {

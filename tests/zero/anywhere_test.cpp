@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "exchange/import_weights.h"
 #include "zero/pairwise.h"
 #include "zero/support.h"
 
@@ -118,6 +119,87 @@ TEST(Anywhere, ACheckpointGoesOnAtAnyOtherStageTierAndNumberOfRanks) {
     EXPECT_LT(apart, limit);
     EXPECT_GT(difference(straight, parameters_in(saved)), 2 * limit) << "training goes somewhere, compared with the bound";
     if (all) std::cout << what << ": " << apart << " of " << limit << std::endl;
+    std::filesystem::remove_all(folder);
+  }
+}
+
+auto engine_in(const std::string& precision, int64_t stage, int64_t seed) {
+  Dict config = stage3(stage);
+  if (precision != "fp32") config[precision] = Dict{{"enabled", true}};
+  if (precision == "fp16") config[precision] = Dict{{"enabled", true}, {"initial_scale_power", 8}};
+  return gannet::initialize(make_net(seed), {.config = config}).engine;
+}
+
+// Saved in one precision and stage, loaded in another: masters and states are the same bits, training continues.
+RANK_BODY(every_pair_of_precisions) {
+  auto world = gannet::test::world();
+  const std::filesystem::path folder = variable("FOLDER");
+  int64_t pairs = 0;
+  for (const std::string saved : {"fp32", "bf16", "fp16"})
+    for (const int64_t stage : {1, 3}) {
+      const std::string from = folder / (saved + std::to_string(stage));
+      {
+        auto engine = engine_in(saved, stage, 1);
+        train(*engine, 3);
+        engine->save_checkpoint(from, {.tag = "saved"});
+      }
+      const auto expected = tensors_of(from, "saved");
+      for (const std::string loaded : {"fp32", "bf16", "fp16"})
+        for (const int64_t other : {1, 3}) {
+          const std::string what =
+              saved + " at stage " + std::to_string(stage) + " to " + loaded + " at " + std::to_string(other);
+          auto engine = engine_in(loaded, other, 9);
+          engine->load_checkpoint(from, {.tag = "saved", .lock_folder = false});
+          ranks::same(engine->loss_scale(), loaded == "fp16" ? 256.0 : 1.0, what + ": the loss scale");
+          const std::string again = from + "-again-" + loaded + std::to_string(other);
+          engine->save_checkpoint(again, {.tag = "again"});
+          const auto found = tensors_of(again, "again");
+          ranks::same(found.size(), expected.size(), what + ": tensors");
+          for (const auto& [name, tensor] : expected)
+            ranks::expect(found.contains(name) && torch::equal(found.at(name), tensor), what + ": '" + name + "' is the same");
+          train(*engine, 2, 3);
+          ranks::expect(engine->was_step_applied(), what + ": a step");
+          ranks::same(engine->global_steps(), int64_t{5}, what + ": steps");
+          ++pairs;
+        }
+    }
+  ranks::same(pairs, int64_t{36}, "pairs");
+}
+
+// A weight file in one dtype, imported and trained in another: masters are the file's numbers.
+RANK_BODY(every_pair_through_an_import) {
+  auto world = gannet::test::world();
+  const std::filesystem::path folder = variable("FOLDER");
+  for (const auto& [name, dtype] :
+       {std::pair("fp32", at::kFloat), std::pair("bf16", at::kBFloat16), std::pair("fp16", at::kHalf)}) {
+    const std::string file = folder / (std::string(name) + ".safetensors"), imported = folder / (std::string("from-") + name);
+    auto net = make_net(5);
+    net->to(dtype);
+    if (world->rank() == 0) {
+      gannet::save_weights(*net, file);
+      gannet::exchange::import_weights(file, imported, {});
+    }
+    world->barrier();
+    for (const std::string trained : {"fp32", "bf16", "fp16"})
+      for (const int64_t stage : {1, 3}) {
+        const std::string what = std::string(name) + " imported, trained in " + trained + " at stage " + std::to_string(stage);
+        auto engine = engine_in(trained, stage, 9);
+        engine->load_checkpoint(imported, {.lock_folder = false});
+        for (const auto& entry : net->named_parameters())
+          ranks::expect(torch::equal(engine->full_fp32_parameter(entry.key()), entry.value().detach().to(at::kFloat)),
+                        what + ": '" + entry.key() + "' is the file's");
+        ranks::same(engine->loss_scale(), trained == "fp16" ? 256.0 : 1.0, what + ": the loss scale");
+        train(*engine, 2);
+        ranks::expect(engine->was_step_applied(), what + ": a step");
+      }
+  }
+}
+
+TEST(Anywhere, EveryPairOfPrecisionsThroughAResumeAndThroughAnImportOnTwoRanks) {
+  for (const char* const body : {"every_pair_of_precisions", "every_pair_through_an_import"}) {
+    const std::filesystem::path folder = std::filesystem::current_path() / ("precisions-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    ranks::expect_all_succeed(run_ranks(body, 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(240)}));
     std::filesystem::remove_all(folder);
   }
 }

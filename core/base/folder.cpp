@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/machine_limits.h"
 #include "base/text.h"
 
@@ -13,16 +14,16 @@ void check_folder(const std::string& folder, uint64_t bytes) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed && !std::filesystem::is_directory(folder))
-    throw Error(ErrorCode::kIo, "the folder '" + folder + "' cannot be made: " + failed.message(),
+    throw Error(ErrorCode::kIo, formatted("the folder '{}' cannot be made: {}", folder, failed.message()),
                 "correct the path, or make a folder there that this user may write to");
   const FolderState state = look_at(folder);
   if (!state.not_writable.empty())
-    throw Error(ErrorCode::kIo, "no file can be written in the folder '" + folder + "': " + state.not_writable,
+    throw Error(ErrorCode::kIo, formatted("no file can be written in the folder '{}': {}", folder, state.not_writable),
                 "name another folder, or make room and rights there");
   if (state.free_bytes < bytes)
     throw Error(ErrorCode::kIo,
-                "the disk of the folder '" + folder + "' has " + size_text(state.free_bytes) + " free, and " + size_text(bytes) +
-                    " are needed",
+                formatted("the disk of the folder '{}' has {} free, and {} are needed", folder, size_text(state.free_bytes),
+                          size_text(bytes)),
                 "make room, or name a folder on another disk");
 }
 

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/format.h"
+
 namespace gannet {
 namespace {
 
@@ -40,10 +42,10 @@ Machine this_machine(const std::string& proc) {
   utsname names{};
   if (uname(&names) == 0) {
     machine.host = names.nodename;
-    machine.system = std::string(names.sysname) + " " + names.release + " " + names.machine;
+    machine.system = formatted("{} {} {}", names.sysname, names.release, names.machine);
   }
   machine.distribution = field("/etc/os-release", "PRETTY_NAME", '=');
-  const std::string cpuinfo = proc + "/cpuinfo";
+  const std::string cpuinfo = formatted("{}/cpuinfo", proc);
   machine.processor = field(cpuinfo, "model name", ':');
   std::string flags = field(cpuinfo, "flags", ':');
   if (flags.empty()) flags = field(cpuinfo, "Features", ':');

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/format.h"
 #include "base/machine_memory.h"
 
 namespace gannet {
@@ -44,10 +45,11 @@ std::optional<double> cores_of(const std::string& cgroups, const std::string& me
     }
   for (const std::string& folder : folders) {
     double quota = 0, period = 0;
-    if (std::ifstream(folder + "/cpu.max") >> quota >> period) take(quota, period);  // "max" is no number: no limit
+    if (std::ifstream(formatted("{}/cpu.max", folder)) >> quota >> period) take(quota, period);  // "max" is no number: no limit
   }
   double quota = 0, period = 0;  // version 1: -1 is no limit
-  if (std::ifstream(cgroups + "/cpu/cpu.cfs_quota_us") >> quota && std::ifstream(cgroups + "/cpu/cpu.cfs_period_us") >> period)
+  if (std::ifstream(formatted("{}/cpu/cpu.cfs_quota_us", cgroups)) >> quota &&
+      std::ifstream(formatted("{}/cpu/cpu.cfs_period_us", cgroups)) >> period)
     take(quota, period);
   return smallest;
 }
@@ -89,9 +91,9 @@ MachineLimits machine_limits(const std::string& proc, const std::string& cgroups
     limits.open_files = finite(limit.rlim_cur);
     limits.open_files_hard = finite(limit.rlim_max);
   }
-  limits.aio_requests = first_number_in(proc + "/sys/fs/aio-max-nr");
-  limits.aio_requests_taken = first_number_in(proc + "/sys/fs/aio-nr");
-  limits.cores_of_cgroup = cores_of(cgroups, proc + "/self/cgroup");
+  limits.aio_requests = first_number_in(formatted("{}/sys/fs/aio-max-nr", proc));
+  limits.aio_requests_taken = first_number_in(formatted("{}/sys/fs/aio-nr", proc));
+  limits.cores_of_cgroup = cores_of(cgroups, formatted("{}/self/cgroup", proc));
   return limits;
 }
 
@@ -101,14 +103,14 @@ FolderState look_at(const std::string& folder) {
   std::filesystem::path nearest = std::filesystem::absolute(folder, failed);
   while (!std::filesystem::is_directory(nearest, failed) && nearest.has_relative_path()) nearest = nearest.parent_path();
   state.folder = nearest.string();
-  struct statfs status {};
+  struct statfs status{};
   if (::statfs(state.folder.c_str(), &status) == 0) {
     state.file_system = name_of_file_system(static_cast<uint32_t>(status.f_type));
     state.is_memory = state.file_system == "tmpfs" || state.file_system == "ramfs";
     state.total_bytes = static_cast<uint64_t>(status.f_blocks) * static_cast<uint64_t>(status.f_bsize);
     state.free_bytes = static_cast<uint64_t>(status.f_bavail) * static_cast<uint64_t>(status.f_bsize);
   }
-  std::string file = state.folder + "/.gannet-probe-XXXXXX";
+  std::string file = formatted("{}/.gannet-probe-XXXXXX", state.folder);
   const int descriptor = ::mkostemp(file.data(), O_CLOEXEC);
   if (descriptor < 0) {
     state.not_writable = std::strerror(errno);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet {
@@ -31,7 +32,7 @@ std::optional<uint64_t> used_in(const std::string& folder, bool is_version_2) {
   if (!used) return std::nullopt;
   const std::string prefix = is_version_2 ? "" : "total_";  // version 1 counts groups below apart
   for (const char* cache : {"inactive_file", "active_file"})
-    *used -= std::min(*used, number_in(folder + "/memory.stat", prefix + cache).value_or(0));
+    *used -= std::min(*used, number_in(formatted("{}/memory.stat", folder), prefix + cache).value_or(0));
   return used;
 }
 
@@ -52,7 +53,7 @@ std::optional<uint64_t> number_in(const std::string& file, const std::string& na
   for (std::string line; std::getline(stream, line);) {
     std::istringstream words(line);
     std::string word;
-    if (uint64_t value; words >> word >> value && (word == name || word == name + ":")) return value;
+    if (uint64_t value; words >> word >> value && (word == name || word == formatted("{}:", name))) return value;
   }
   return std::nullopt;
 }
@@ -67,7 +68,7 @@ std::vector<MemoryCgroup> memory_cgroups(const std::string& root, const std::str
     const auto names = split(controllers, ',');
     const bool is_version_2 = controllers.empty();
     if (!is_version_2 && std::find(names.begin(), names.end(), "memory") == names.end()) continue;
-    const std::string top = is_version_2 ? root : root + "/memory";
+    const std::string top = is_version_2 ? root : formatted("{}/memory", root);
     if (path != "/") found.push_back({top, top + path, is_version_2});
     found.push_back({top, top, is_version_2});
   }
@@ -81,7 +82,7 @@ CgroupMemory cgroup_memory(const MemoryCgroup& cgroup) {
     const std::string folder = path.string();
     auto limit = first_number_in(folder + (cgroup.is_version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
     // Version 1 also sums up those above, which a container may not see.
-    if (!cgroup.is_version_2) take_smaller(limit, number_in(folder + "/memory.stat", "hierarchical_memory_limit"));
+    if (!cgroup.is_version_2) take_smaller(limit, number_in(formatted("{}/memory.stat", folder), "hierarchical_memory_limit"));
     if (limit && *limit >= kNoLimit) limit.reset();
     take_smaller(memory.limit_bytes, limit);
     if (limit) take_smaller(memory.free_bytes, left_of(limit, used_in(folder, cgroup.is_version_2).value_or(0)));
@@ -100,13 +101,13 @@ std::optional<uint64_t> MachineMemory::process_free_bytes() const {
 
 MachineMemory machine_memory(const std::string& proc, const std::string& cgroups) {
   const auto kibibytes = [&](const std::string& file, const char* name) {
-    const auto number = number_in(proc + "/" + file, name);
+    const auto number = number_in(formatted("{}/{}", proc, file), name);
     return number ? std::optional(*number * 1024) : std::nullopt;
   };
   MachineMemory memory;
   memory.physical_bytes = kibibytes("meminfo", "MemTotal").value_or(0);
   memory.available_bytes = kibibytes("meminfo", "MemAvailable").value_or(memory.physical_bytes);
-  for (const MemoryCgroup& cgroup : memory_cgroups(cgroups, proc + "/self/cgroup")) {
+  for (const MemoryCgroup& cgroup : memory_cgroups(cgroups, formatted("{}/self/cgroup", proc))) {
     const CgroupMemory one = cgroup_memory(cgroup);
     take_smaller(memory.cgroup.limit_bytes, one.limit_bytes);
     take_smaller(memory.cgroup.free_bytes, one.free_bytes);
@@ -119,7 +120,7 @@ MachineMemory machine_memory(const std::string& proc, const std::string& cgroups
 }
 
 uint64_t free_bytes(const std::string& path) {
-  struct statvfs status {};
+  struct statvfs status{};
   std::string place = path;
   while (::statvfs(place.c_str(), &status) != 0) {  // of the nearest folder that exists
     const size_t slash = place.find_last_of('/');

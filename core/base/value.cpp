@@ -6,11 +6,13 @@
 #include <cmath>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet {
 namespace {
 
 [[noreturn]] void wrong_type(const Value& value, const char* wanted) {
-  throw Error(ErrorCode::kArgument, std::string("expected ") + wanted + ", found " + value.type_name() + ": " + value.to_json());
+  throw Error(ErrorCode::kArgument, formatted("expected {}, found {}: {}", wanted, value.type_name(), value.to_json()));
 }
 
 void write_string(std::string& out, const std::string& text) {
@@ -144,7 +146,7 @@ Dict& Value::as_dict() { return const_cast<Dict&>(std::as_const(*this).as_dict()
 
 const Value& Value::at(std::string_view key) const {
   const Value* found = as_dict().find(key);
-  if (!found) throw Error(ErrorCode::kArgument, "there is no '" + std::string(key) + "' in " + to_json());
+  if (!found) throw Error(ErrorCode::kArgument, formatted("there is no '{}' in {}", key, to_json()));
   return *found;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -31,18 +32,17 @@ Json outcome(const std::function<Json()>& part) {
 std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part) {
   const std::string mine = outcome(part).dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::vector<std::string> texts = ranks.gather ? ranks.gather(what, mine) : std::vector<std::string>{mine};
-  GANNET_CHECK(texts.size() == ranks.size,
-               "gathered " + std::to_string(texts.size()) + " texts of " + std::to_string(ranks.size) + " ranks");
+  GANNET_CHECK(texts.size() == ranks.size, formatted("gathered {} texts of {} ranks", texts.size(), ranks.size));
 
   std::vector<Json> results;
   std::optional<Error> first;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     Json json = Json::parse(texts[rank], nullptr, false);
-    GANNET_CHECK(json.is_object(), "rank " + std::to_string(rank) + " gave no JSON: " + texts[rank].substr(0, 200));
+    GANNET_CHECK(json.is_object(), formatted("rank {} gave no JSON: {}", rank, texts[rank].substr(0, 200)));
     if (!json.contains("error")) {
       results.push_back(std::move(json["result"]));
     } else if (!first) {
-      const std::string who = ranks.size > 1 ? "rank " + std::to_string(rank) + ": " : "";
+      const std::string who = ranks.size > 1 ? formatted("rank {}: ", rank) : "";
       first.emplace(static_cast<ErrorCode>(json["code"].get<int>()), who + json["error"].get<std::string>(),
                     json["next_step"].get<std::string>());
     }

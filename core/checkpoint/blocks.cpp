@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/format.h"
 #include "files/io.h"
 
 namespace gannet::checkpoint {
@@ -79,10 +80,10 @@ files::Descriptor open_direct(const std::string& path, int flags) {
 }
 
 [[noreturn]] void ends_early(const std::string& path, uint64_t at) {
-  throw Error(ErrorCode::kCorrupt, path + " ends at byte " + std::to_string(at));
+  throw Error(ErrorCode::kCorrupt, formatted("{} ends at byte {}", path, at));
 }
 [[noreturn]] void read_failed(const std::string& path, uint64_t at) {
-  throw Error(ErrorCode::kIo, "cannot read " + path + " at byte " + std::to_string(at) + ": " + std::strerror(errno));
+  throw Error(ErrorCode::kIo, formatted("cannot read {} at byte {}: {}", path, at, std::strerror(errno)));
 }
 
 // A file to read blocks of.
@@ -153,7 +154,7 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
   // Room for all of it first: a full disk is known before the first byte, and the blocks need not extend the file one by one.
   if (bytes > 0 && ::fallocate(file, 0, 0, static_cast<off_t>(rounded_up(bytes))) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-    files::io_failed("reserve " + size_text(bytes) + " for", path, errno);
+    files::io_failed(formatted("reserve {} for", size_text(bytes)), path, errno);
 
   std::vector<uint64_t> checksums(block_count(bytes, block_bytes));
   on_threads(checksums.size(), std::min(rounded_up(bytes), block_bytes), [&](uint64_t block, char* buffer) {
@@ -196,9 +197,9 @@ void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockReq
       const uint64_t checksum =
           is_cached ? source->read_cached(placed ? placed : buffer, size, begin) : source->read_direct(buffer, size, begin);
       if (checksum != file.checksums[request.block])
-        throw Error(ErrorCode::kCorrupt, file.name + " is damaged: bytes " + std::to_string(begin) + " to " +
-                                             std::to_string(begin + size) +
-                                             " do not have the checksum that the manifest gives them");
+        throw Error(ErrorCode::kCorrupt,
+                    formatted("{} is damaged: bytes {} to {} do not have the checksum that the manifest gives them", file.name,
+                              begin, begin + size));
     } catch (const Error& error) {
       reader.bad(request, error);
       return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/io.h"
 
@@ -16,14 +17,15 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   return files::names_in(folder);
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kNotFound) throw;
-  if (files::kind_of(folder).exists) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder of checkpoints");
+  if (files::kind_of(folder).exists)
+    throw Error(ErrorCode::kNotFound, formatted("{} is a file, not a folder of checkpoints", folder));
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
 // A folder without a manifest is somebody else's, unless files of ours lie in it. `problem`: why that cannot be told.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;
-  if (files::kind_of(path + "/" + kManifestName).exists) return true;
+  if (files::kind_of(formatted("{}/{}", path, kManifestName)).exists) return true;
   for (const std::string& name : files::names_in(path))
     if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
   return false;
@@ -37,8 +39,8 @@ Found examine(const std::string& tag, const std::string& path) {
   found.tag = tag;
   found.path = path;
   try {
-    const std::string file = path + "/" + kManifestName;
-    if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, std::string(kManifestName) + " is missing");
+    const std::string file = formatted("{}/{}", path, kManifestName);
+    if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, formatted("{} is missing", kManifestName));
     const Manifest manifest = parse_manifest(files::read_file(file, kMaxManifestBytes), kManifestName);
     found.sequence = manifest.sequence;
     found.saved_at = manifest.saved_at;
@@ -51,7 +53,7 @@ Found examine(const std::string& tag, const std::string& path) {
   return found;
 }
 
-std::string latest_checksum(const std::string& tag) { return "xxh3:" + hex(XXH3_64bits(tag.data(), tag.size())); }
+std::string latest_checksum(const std::string& tag) { return formatted("xxh3:{}", hex(XXH3_64bits(tag.data(), tag.size()))); }
 
 }  // namespace
 
@@ -71,7 +73,7 @@ std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& pa
   std::vector<bool> elsewhere(manifest.files.size(), false);
   if (keepers.size() < 2) return elsewhere;
   for (const FileEntry& file : manifest.files)
-    if (files::kind_of(path + "/" + file.name).exists) here.insert(file.keeper);
+    if (files::kind_of(formatted("{}/{}", path, file.name)).exists) here.insert(file.keeper);
   if (here.empty()) return elsewhere;
   for (size_t i = 0; i < elsewhere.size(); ++i) elsewhere[i] = !here.contains(manifest.files[i].keeper);
   return elsewhere;
@@ -82,24 +84,24 @@ void check_sizes(const Manifest& manifest, const std::string& path) {
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     if (elsewhere[i]) continue;
     const FileEntry& file = manifest.files[i];
-    const files::Kind kind = files::kind_of(path + "/" + file.name);
-    if (!kind.exists) throw Error(ErrorCode::kCorrupt, file.name + " is missing");
-    if (!kind.is_file) throw Error(ErrorCode::kCorrupt, file.name + " is not a file");
+    const files::Kind kind = files::kind_of(formatted("{}/{}", path, file.name));
+    if (!kind.exists) throw Error(ErrorCode::kCorrupt, formatted("{} is missing", file.name));
+    if (!kind.is_file) throw Error(ErrorCode::kCorrupt, formatted("{} is not a file", file.name));
     if (kind.bytes != file.bytes)
-      throw Error(ErrorCode::kCorrupt,
-                  file.name + (kind.bytes < file.bytes ? " is truncated: it has " : " is too long: it has ") +
-                      std::to_string(kind.bytes) + " bytes, the manifest says " + std::to_string(file.bytes));
+      throw Error(ErrorCode::kCorrupt, formatted("{}{}{} bytes, the manifest says {}", file.name,
+                                                 kind.bytes < file.bytes ? " is truncated: it has " : " is too long: it has ",
+                                                 kind.bytes, file.bytes));
   }
 }
 
 Manifest inspect(const std::string& path) {
-  const std::string file = path + "/" + kManifestName;
-  if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, path + ": " + kManifestName + " is missing");
+  const std::string file = formatted("{}/{}", path, kManifestName);
+  if (!files::kind_of(file).exists) throw Error(ErrorCode::kCorrupt, formatted("{}: {} is missing", path, kManifestName));
   Manifest manifest = parse_manifest(files::read_file(file, kMaxManifestBytes), file);
   try {
     check_sizes(manifest, path);
   } catch (const Error& error) {
-    throw Error(error.code(), path + "/" + error.message(), error.next_step());
+    throw Error(error.code(), formatted("{}/{}", path, error.message()), error.next_step());
   }
   return manifest;
 }
@@ -113,7 +115,7 @@ std::vector<Found> scan(const std::string& folder) {
     found.push_back(problem ? Found{.tag = tag, .path = path, .problem = problem} : examine(tag, path));
   };
   for (const std::string& name : names) {
-    const std::string path = folder + "/" + name;
+    const std::string path = formatted("{}/{}", folder, name);
     if (name.front() != '.') {
       if (name != "lost+found") add(name, path);  // the root's own, at the root of many file systems
       continue;
@@ -130,7 +132,7 @@ std::vector<Found> scan(const std::string& folder) {
 }
 
 Latest read_latest(const std::string& folder) {
-  const std::string path = folder + "/" + kLatestName;
+  const std::string path = formatted("{}/{}", folder, kLatestName);
   std::string text;
   try {
     const files::Kind kind = files::kind_of(path);
@@ -138,17 +140,17 @@ Latest read_latest(const std::string& folder) {
     if (!kind.is_file) return {"", "`latest` is not a regular file"};
     text = files::read_file(path, kMaxLatestBytes);
   } catch (const Error& error) {
-    return {"", "`latest` cannot be read (" + error.message() + ")"};
+    return {"", formatted("`latest` cannot be read ({})", error.message())};
   }
   const size_t end = text.find('\n');
   const std::string tag = text.substr(0, end);
   const std::string rest = end == std::string::npos ? "" : text.substr(end + 1);
   if (!tag_fault(tag).empty()) return {"", "`latest` is damaged: it does not hold a tag"};
   if (rest.empty()) return {tag, "", /*is_checked=*/false};
-  if (rest != latest_checksum(tag) + "\n") return {"", "`latest` is damaged: its checksum is not that of its tag"};
+  if (rest != formatted("{}\n", latest_checksum(tag))) return {"", "`latest` is damaged: its checksum is not that of its tag"};
   return {tag, "", true};
 }
 
-std::string format_latest(const std::string& tag) { return tag + "\n" + latest_checksum(tag) + "\n"; }
+std::string format_latest(const std::string& tag) { return formatted("{}\n{}\n", tag, latest_checksum(tag)); }
 
 }  // namespace gannet::checkpoint

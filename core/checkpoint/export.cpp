@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/value_json.h"
 #include "files/io.h"
@@ -48,7 +49,7 @@ std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) 
   for (const auto& [name, info] : from.tensors) {
     ExportItem item{&info, name, info.dtype};
     if (!names.insert(item.name).second)
-      throw Error(ErrorCode::kArgument, from.path + " has a parameter and a buffer of the name '" + item.name + "'");
+      throw Error(ErrorCode::kArgument, formatted("{} has a parameter and a buffer of the name '{}'", from.path, item.name));
     if (options.dtype && c10::isFloatingType(info.dtype)) item.dtype = *options.dtype;
     if (!shards.back().items.empty() &&
         item.bytes() > options.max_shard_bytes - std::min(shards.back().bytes, options.max_shard_bytes))
@@ -57,12 +58,13 @@ std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) 
     shards.back().items.push_back(item);
     for (const std::string& alias : aliases[name]) {
       if (!names.insert(alias).second)
-        throw Error(ErrorCode::kArgument, from.path + " has two tensors of the name '" + alias + "'");
+        throw Error(ErrorCode::kArgument, formatted("{} has two tensors of the name '{}'", from.path, alias));
       shards.back().items.push_back({&info, alias, item.dtype, name});
     }
   }
   if (names.empty())
-    throw Error(ErrorCode::kArgument, from.path + " holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'",
+    throw Error(ErrorCode::kArgument,
+                formatted("{} holds no weights: no tensor's name begins with 'parameter/' or 'buffer/0/'", from.path),
                 "`gannet checkpoint show` lists what it holds");
   for (size_t i = 0; i < shards.size(); ++i) {
     char number[32] = "";
@@ -133,8 +135,9 @@ void make_folder(const std::string& folder) {
 void check_folder(const std::string& folder, const ExportFormat& format) {
   make_folder(folder);
   for (const std::string& name : files::names_in(folder)) {
-    if (name.starts_with(format.stem) && (name.ends_with(format.extension) || name.ends_with(format.extension + ".index.json")))
-      throw Error(ErrorCode::kArgument, folder + " holds a model already (" + name + ")",
+    if (name.starts_with(format.stem) &&
+        (name.ends_with(format.extension) || name.ends_with(formatted("{}.index.json", format.extension))))
+      throw Error(ErrorCode::kArgument, formatted("{} holds a model already ({})", folder, name),
                   "remove it, or export into another folder");
   }
 }
@@ -149,19 +152,20 @@ Exported write(const ExportSource& from, const std::string& folder, const Export
   }
   if (!options.format.has_aliases)
     for (const auto& [alias, name] : from.aliases)
-      result.left_out.push_back(alias + ": another name of " + name + ", which a " + options.format.extension + " file has once");
+      result.left_out.push_back(
+          formatted("{}: another name of {}, which a {} file has once", alias, name, options.format.extension));
   const uint64_t free = free_bytes(folder);
   if (free < result.bytes)
-    throw Error(ErrorCode::kIo, "the model does not fit: it takes " + size_text(result.bytes) + ", in " + folder + " are " +
-                                    size_text(free) + " free; nothing was written");
-  if (shards.size() > 1) result.files.push_back(options.format.stem + options.format.extension + ".index.json");
+    throw Error(ErrorCode::kIo, formatted("the model does not fit: it takes {}, in {} are {} free; nothing was written",
+                                          size_text(result.bytes), folder, size_text(free)));
+  if (shards.size() > 1) result.files.push_back(formatted("{}{}.index.json", options.format.stem, options.format.extension));
 
-  auto staged = [&](const std::string& name) { return folder + "/." + name + ".tmp-" + std::to_string(::getpid()); };
+  auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, ::getpid()); };
   try {
     for (const Shard& shard : shards)
       options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });
     if (shards.size() > 1) files::write_synced(staged(result.files.back()), index_of(shards, result.bytes));
-    for (const std::string& name : result.files) files::rename_file(staged(name), folder + "/" + name);
+    for (const std::string& name : result.files) files::rename_file(staged(name), formatted("{}/{}", folder, name));
   } catch (...) {
     for (const std::string& name : result.files) ::unlink(staged(name).c_str());
     throw;
@@ -198,7 +202,7 @@ Exported export_model(const ExportSource& from, const std::string& folder, const
 
 Exported export_file(const ExportSource& from, const std::string& file, const ExportOptions& options) {
   if (files::kind_of(file).exists)
-    throw Error(ErrorCode::kArgument, file + " is there already", "remove it, or choose another name");
+    throw Error(ErrorCode::kArgument, formatted("{} is there already", file), "remove it, or choose another name");
   ExportOptions whole = options;
   whole.max_shard_bytes = UINT64_MAX;
   std::vector<Shard> shards = plan(from, whole);
@@ -227,7 +231,7 @@ uint64_t parse_size(const std::string& text) {
     for (const auto& [name, factor] : kUnits)
       if (unit == name && number * static_cast<double>(factor) < 9e18)
         return std::max<uint64_t>(1, static_cast<uint64_t>(number * static_cast<double>(factor)));
-  throw Error(ErrorCode::kArgument, "'" + text + "' is not a size", "write it like 5GB, 500MB or 2GiB");
+  throw Error(ErrorCode::kArgument, formatted("'{}' is not a size", text), "write it like 5GB, 500MB or 2GiB");
 }
 
 }  // namespace gannet::checkpoint

@@ -11,6 +11,7 @@
 #include <regex>
 #include <utility>
 
+#include "base/format.h"
 #include "checkpoint/catalog.h"
 #include "files/io.h"
 
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 void remove_tree(const std::string& path) noexcept {
   std::error_code code;
   fs::remove_all(path, code);
-  if (code) log_warning("cannot remove " + path + ": " + code.message());
+  if (code) log_warning(formatted("cannot remove {}: {}", path, code.message()));
 }
 
 }  // namespace
@@ -34,8 +35,8 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
   if (code || !files::kind_of(path_).is_folder) {
     const files::Kind kind = files::kind_of(path_);
     if (kind.exists && !kind.is_folder)
-      throw Error(ErrorCode::kIo, "checkpoints cannot be saved into " + path_ + ": it is a file, not a folder");
-    throw Error(ErrorCode::kIo, "cannot make the folder " + path_ + ": " + code.message(),
+      throw Error(ErrorCode::kIo, formatted("checkpoints cannot be saved into {}: it is a file, not a folder", path_));
+    throw Error(ErrorCode::kIo, formatted("cannot make the folder {}: {}", path_, code.message()),
                 "choose a folder that this user may write to");
   }
   lock_ = std::make_unique<FolderLock>(path_);
@@ -49,10 +50,11 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
 void Folder::tell_of_others() {
   if (others_.empty() || std::exchange(told_, true)) return;
   const std::string latest = read_latest(path_).tag;
-  log_warning(path_ + " holds " + (others_.size() == 1 ? "a checkpoint" : std::to_string(others_.size()) + " checkpoints") +
-              " of a run that this one did not go on from" + (latest.empty() ? "" : " (`latest` is '" + latest + "')") +
-              ": they stay beside this run's, but `latest` will name this run's, and one of a tag that both use is replaced. "
-              "Load it first to go on, or save elsewhere");
+  log_warning(
+      formatted("{} holds {} of a run that this one did not go on from{}: they stay beside this run's, but `latest` will name "
+                "this run's, and one of a tag that both use is replaced. Load it first to go on, or save elsewhere",
+                path_, others_.size() == 1 ? "a checkpoint" : formatted("{} checkpoints", others_.size()),
+                latest.empty() ? "" : formatted(" (`latest` is '{}')", latest)));
 }
 
 // The lock is ours: whoever made these is gone.
@@ -60,11 +62,11 @@ void Folder::clear_stale() {
   static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
   std::smatch parts;
   for (const std::string& name : files::names_in(path_)) {
-    const std::string entry = path_ + "/" + name;
+    const std::string entry = formatted("{}/{}", path_, name);
     if (std::regex_match(name, kStaged)) {
       remove_tree(entry);
     } else if (std::regex_match(name, parts, kReplaced)) {
-      const std::string tag = path_ + "/" + parts[1].str();
+      const std::string tag = formatted("{}/{}", path_, parts[1].str());
       if (files::kind_of(tag).exists)
         remove_tree(entry);
       else
@@ -74,24 +76,25 @@ void Folder::clear_stale() {
 }
 
 std::string Folder::temporary(const std::string& name) {
-  return path_ + "/." + name + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(++count_);
+  return formatted("{}/.{}.tmp-{}-{}", path_, name, ::getpid(), ++count_);
 }
 
 std::string Folder::stage(const std::string& tag, uint64_t bytes) {
-  const std::string target = path_ + "/" + tag;
+  const std::string target = formatted("{}/{}", path_, tag);
   const files::Kind kind = files::kind_of(target);
   if (kind.exists && !kind.is_folder)
-    throw Error(ErrorCode::kArgument, target + " is a file: a checkpoint of that tag cannot be saved",
+    throw Error(ErrorCode::kArgument, formatted("{} is a file: a checkpoint of that tag cannot be saved", target),
                 "choose another tag or remove it");
-  if (kind.exists && !files::kind_of(target + "/" + kManifestName).exists && !files::names_in(target).empty())
-    throw Error(ErrorCode::kArgument, target + " is a folder that is not a checkpoint of Gannet, and would be replaced",
+  if (kind.exists && !files::kind_of(formatted("{}/{}", target, kManifestName)).exists && !files::names_in(target).empty())
+    throw Error(ErrorCode::kArgument,
+                formatted("{} is a folder that is not a checkpoint of Gannet, and would be replaced", target),
                 "choose another tag or folder, or remove it");
   const uint64_t free = free_bytes(path_);
   if (free < bytes)
-    throw Error(ErrorCode::kIo,
-                "checkpoint '" + tag + "' does not fit: it takes " + size_text(bytes) + ", in " + path_ + " are " +
-                    size_text(free) + " free",
-                "make room or choose a folder on another disk; nothing was written");
+    throw Error(
+        ErrorCode::kIo,
+        formatted("checkpoint '{}' does not fit: it takes {}, in {} are {} free", tag, size_text(bytes), path_, size_text(free)),
+        "make room or choose a folder on another disk; nothing was written");
   const std::string staging = temporary(tag);
   std::error_code code;
   fs::create_directory(staging, code);
@@ -102,7 +105,7 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
 void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
 
 void Folder::commit(const std::string& staging, const Manifest& manifest) {
-  files::write_synced(staging + "/" + kManifestName, format_manifest(manifest));
+  files::write_synced(formatted("{}/{}", staging, kManifestName), format_manifest(manifest));
   files::sync_folder(staging);
   replace(staging, manifest.tag);
   files::sync_folder(path_);
@@ -110,13 +113,13 @@ void Folder::commit(const std::string& staging, const Manifest& manifest) {
 }
 
 void Folder::replace(const std::string& staging, const std::string& tag) {
-  const std::string target = path_ + "/" + tag;
+  const std::string target = formatted("{}/{}", path_, tag);
   if (!files::kind_of(target).exists) return files::rename_file(staging, target);
   // Both names at once; then the old one lies where the new one was, as something stale.
   if (::renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
-      files::io_failed("exchange " + staging + " for", target, errno);
-    const std::string old = path_ + "/." + tag + ".old-" + std::to_string(::getpid()) + "-" + std::to_string(++count_);
+      files::io_failed(formatted("exchange {} for", staging), target, errno);
+    const std::string old = formatted("{}/.{}.old-{}-{}", path_, tag, ::getpid(), ++count_);
     files::rename_file(target, old);  // from here to the next line the old one is found under this name
     files::rename_file(staging, target);
     files::sync_folder(path_);
@@ -130,13 +133,15 @@ void Folder::set_latest(const std::string& tag) {
   const std::string staged = temporary(kLatestName);
   try {
     files::write_synced(staged, format_latest(tag));
-    files::rename_file(staged, path_ + "/" + kLatestName);
+    files::rename_file(staged, formatted("{}/{}", path_, kLatestName));
   } catch (const Error& error) {
     remove_tree(staged);
-    if (!files::kind_of(path_ + "/" + tag + "/" + kManifestName).exists) throw;  // the folder is gone, and the checkpoint with it
-    throw Error(error.code(),
-                "checkpoint '" + tag + "' is written and complete, but `latest` could not be made to name it: " + error.message(),
-                error.next_step());
+    if (!files::kind_of(formatted("{}/{}/{}", path_, tag, kManifestName)).exists)
+      throw;  // the folder is gone, and the checkpoint with it
+    throw Error(
+        error.code(),
+        formatted("checkpoint '{}' is written and complete, but `latest` could not be made to name it: {}", tag, error.message()),
+        error.next_step());
   }
   files::sync_folder(path_);
 }
@@ -151,7 +156,7 @@ void Folder::retain(int64_t keep, const std::string& tag) {
     if (::rename(found.path.c_str(), going.c_str()) == 0)
       remove_tree(going);  // at once under its name, or not at all
     else
-      log_warning("cannot remove the old checkpoint " + found.path + ": " + std::generic_category().message(errno));
+      log_warning(formatted("cannot remove the old checkpoint {}: {}", found.path, std::generic_category().message(errno)));
   }
 }
 

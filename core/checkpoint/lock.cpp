@@ -17,6 +17,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "base/format.h"
 #include "checkpoint/saved_at.h"
 #include "checkpoint/value_json.h"
 
@@ -30,7 +31,7 @@ struct Owner {
 };
 
 std::string start_of(int64_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::ifstream in(formatted("/proc/{}/stat", pid));
   std::stringstream text;
   text << in.rdbuf();
   const std::string line = text.str();
@@ -112,8 +113,8 @@ timespec modified(int file) {
 bool beats(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   const timespec before = modified(file);
   if (std::abs(std::difftime(std::time(nullptr), before.tv_sec)) > static_cast<double>(times.stale.count())) return false;
-  log_info(path + " is of process " + std::to_string(owner.pid) + " on host " + owner.host + ": watching it for " +
-           std::to_string(times.watch.count() / 1000) + " s for a sign of life");
+  log_info(formatted("{} is of process {} on host {}: watching it for {} s for a sign of life", path, owner.pid, owner.host,
+                     times.watch.count() / 1000));
   const auto end = std::chrono::steady_clock::now() + times.watch;
   while (std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(
@@ -146,20 +147,19 @@ std::optional<Owner> wait_for_owner(int file) {
 [[noreturn]] void held(const std::string& folder, const std::string& path, const std::optional<Owner>& owner) {
   std::string who = "another job";
   if (owner && owner->pid == ::getpid() && owner->host == host_name())
-    who = "another saver of this same process (" + std::to_string(owner->pid) + ")";
+    who = formatted("another saver of this same process ({})", owner->pid);
   else if (owner)
-    who = "another job (process " + std::to_string(owner->pid) + " on host " + owner->host + ", since " + owner->since + ")";
-  throw Error(
-      ErrorCode::kUnavailable,
-      who + " saves checkpoints into " + folder + "; this is process " + std::to_string(::getpid()) + " on host " + host_name(),
-      "give each job a folder of its own; a job that only reads it loads with lock_folder = false; if the other job is gone for "
-      "good, remove " +
-          path);
+    who = formatted("another job (process {} on host {}, since {})", owner->pid, owner->host, owner->since);
+  throw Error(ErrorCode::kUnavailable,
+              formatted("{} saves checkpoints into {}; this is process {} on host {}", who, folder, ::getpid(), host_name()),
+              formatted("give each job a folder of its own; a job that only reads it loads with lock_folder = false; if the "
+                        "other job is gone for good, remove {}",
+                        path));
 }
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path_(folder + "/.gannet.lock") {
+FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path_(formatted("{}/.gannet.lock", folder)) {
   for (;;) {
     bool is_new = true;
     files::Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -168,7 +168,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       file = files::open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
       struct stat status{};
       if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-        throw Error(ErrorCode::kIo, path_ + " is not a regular file", "remove it");
+        throw Error(ErrorCode::kIo, formatted("{} is not a regular file", path_), "remove it");
     }
     const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
     if (!locked) {
@@ -245,7 +245,7 @@ FolderLock::~FolderLock() {
 
 bool is_locked_here(const std::string& folder) {
   struct stat status{};
-  if (::stat((folder + "/.gannet.lock").c_str(), &status) != 0) return false;
+  if (::stat((formatted("{}/.gannet.lock", folder)).c_str(), &status) != 0) return false;
   const std::lock_guard lock(places_mutex());
   return places().contains({::getpid(), status.st_dev, status.st_ino});
 }

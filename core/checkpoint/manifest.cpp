@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <set>
 
+#include "base/format.h"
 #include "checkpoint/blocks.h"
 #include "checkpoint/value_json.h"
 #include "files/safetensors_header.h"
@@ -23,7 +24,7 @@ std::string checksum_line(std::string_view rest) {
 }
 
 [[noreturn]] void corrupt(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kCorrupt, path + ": " + what);
+  throw Error(ErrorCode::kCorrupt, formatted("{}: {}", path, what));
 }
 
 // One member of a JSON object, of the type that it must have.
@@ -31,31 +32,31 @@ class Reader {
  public:
   Reader(const Json& object, const std::string& path, std::string where)
       : object_(object), path_(path), where_(std::move(where)) {
-    if (!object.is_object()) corrupt(path_, where_ + " is not a dictionary");
+    if (!object.is_object()) corrupt(path_, formatted("{} is not a dictionary", where_));
   }
 
   const Json& member(const char* key) const {
     const auto found = object_.find(key);
-    if (found == object_.end()) corrupt(path_, where_ + " has no '" + key + "'");
+    if (found == object_.end()) corrupt(path_, formatted("{} has no '{}'", where_, key));
     return *found;
   }
   int64_t size(const char* key, uint64_t limit = INT64_MAX) const { return size_of(member(key), key, limit); }
   int64_t size_of(const Json& value, const char* key, uint64_t limit = INT64_MAX) const {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > limit)
-      corrupt(path_, where_ + ": '" + key + "' is not a size up to " + std::to_string(limit) + ": " + shown(value));
+      corrupt(path_, formatted("{}: '{}' is not a size up to {}: {}", where_, key, limit, shown(value)));
     return static_cast<int64_t>(value.get<uint64_t>());
   }
   const std::string& text(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_string()) corrupt(path_, where_ + ": '" + key + "' is not a text: " + shown(value));
+    if (!value.is_string()) corrupt(path_, formatted("{}: '{}' is not a text: {}", where_, key, shown(value)));
     return value.get_ref<const std::string&>();
   }
   const Json& list(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_array()) corrupt(path_, where_ + ": '" + key + "' is not a list: " + shown(value));
+    if (!value.is_array()) corrupt(path_, formatted("{}: '{}' is not a list: {}", where_, key, shown(value)));
     return value;
   }
-  [[noreturn]] void fail(const std::string& what) const { corrupt(path_, where_ + " " + what); }
+  [[noreturn]] void fail(const std::string& what) const { corrupt(path_, formatted("{} {}", where_, what)); }
 
  private:
   static std::string shown(const Json& value) { return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80); }
@@ -66,9 +67,9 @@ class Reader {
 };
 
 Dict document_of(const Json& json, const std::string& path, const std::string& where) {
-  if (!json.is_object()) corrupt(path, where + " is not a dictionary");
+  if (!json.is_object()) corrupt(path, formatted("{} is not a dictionary", where));
   Value value = from_json(json);
-  if (!value.is_dict()) corrupt(path, where + " is not a dictionary");  // {"$number": ...} alone
+  if (!value.is_dict()) corrupt(path, formatted("{} is not a dictionary", where));  // {"$number": ...} alone
   return std::move(value.as_dict());
 }
 
@@ -80,7 +81,7 @@ uint64_t parse_hex(const Json& value, const Reader& reader) {
 }
 
 FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const std::string& path) {
-  const Reader reader(json, path, "file " + std::to_string(index));
+  const Reader reader(json, path, formatted("file {}", index));
   FileEntry file;
   file.name = reader.text("name");
   if (file.name.empty() || file.name.front() == '.' || file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
@@ -88,36 +89,34 @@ FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const
   file.bytes = reader.size("bytes");
   const Json& blocks = reader.list("blocks");
   if (blocks.size() != block_count(file.bytes, block_bytes))
-    reader.fail("of " + std::to_string(file.bytes) + " bytes has " + std::to_string(blocks.size()) + " checksums, expected " +
-                std::to_string(block_count(file.bytes, block_bytes)));
+    reader.fail(
+        formatted("of {} bytes has {} checksums, expected {}", file.bytes, blocks.size(), block_count(file.bytes, block_bytes)));
   for (const Json& block : blocks) file.blocks.push_back(parse_hex(block, reader));
   if (json.contains("keeper")) file.keeper = static_cast<uint32_t>(reader.size("keeper", UINT32_MAX));
   return file;
 }
 
 TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileEntry>& files, const std::string& path) {
-  const std::string& name = Reader(json, path, "tensor " + std::to_string(index)).text("name");
-  const Reader reader(json, path, "tensor '" + name + "'");
+  const std::string& name = Reader(json, path, formatted("tensor {}", index)).text("name");
+  const Reader reader(json, path, formatted("tensor '{}'", name));
   const auto dtype = safetensors::dtype_of(reader.text("dtype"));
-  if (!dtype) reader.fail("has dtype '" + reader.text("dtype").substr(0, 40) + "', which is not known");
+  if (!dtype) reader.fail(formatted("has dtype '{}', which is not known", reader.text("dtype").substr(0, 40)));
   TensorEntry tensor{{name, *dtype, {}}, {}};
   for (const Json& size : reader.list("shape")) tensor.info.shape.push_back(reader.size_of(size, "shape"));
   const int64_t numel = checked_numel(tensor.info.shape, *dtype);
   if (numel < 0) reader.fail("has a shape larger than any memory");
 
   for (const Json& item : reader.list("slices")) {
-    const Reader slice(item, path, "a slice of tensor '" + name + "'");
+    const Reader slice(item, path, formatted("a slice of tensor '{}'", name));
     SliceEntry entry{slice.size("begin"), slice.size("numel"), static_cast<size_t>(slice.size("file")),
                      static_cast<uint64_t>(slice.size("offset"))};
-    if (entry.file >= files.size())
-      slice.fail("is in file " + std::to_string(entry.file) + " of " + std::to_string(files.size()));
+    if (entry.file >= files.size()) slice.fail(formatted("is in file {} of {}", entry.file, files.size()));
     if (entry.begin > numel || entry.numel > numel - entry.begin)
-      slice.fail("reaches from element " + std::to_string(entry.begin) + " over " + std::to_string(entry.numel) +
-                 ", the tensor has " + std::to_string(numel));
+      slice.fail(formatted("reaches from element {} over {}, the tensor has {}", entry.begin, entry.numel, numel));
     const FileEntry& file = files[entry.file];
     const uint64_t bytes = static_cast<uint64_t>(entry.numel) * c10::elementSize(*dtype);
     if (entry.offset > file.bytes || bytes > file.bytes - entry.offset)
-      slice.fail("ends beyond " + file.name + ", which has " + std::to_string(file.bytes) + " bytes");
+      slice.fail(formatted("ends beyond {}, which has {} bytes", file.name, file.bytes));
     tensor.slices.push_back(entry);
   }
   const std::string fault = coverage_fault(tensor.slices, numel);
@@ -141,8 +140,8 @@ void check_apart(const Manifest& manifest, const std::string& path) {
             [](const Span& a, const Span& b) { return std::pair(a.file, a.begin) < std::pair(b.file, b.begin); });
   for (size_t i = 1; i < spans.size(); ++i)
     if (spans[i].file == spans[i - 1].file && spans[i].begin < spans[i - 1].end)
-      corrupt(path, "tensors '" + spans[i - 1].tensor->info.name + "' and '" + spans[i].tensor->info.name + "' overlap in " +
-                        manifest.files[spans[i].file].name);
+      corrupt(path, formatted("tensors '{}' and '{}' overlap in {}", spans[i - 1].tensor->info.name, spans[i].tensor->info.name,
+                              manifest.files[spans[i].file].name));
 }
 
 Manifest parse_body(const Json& json, const std::string& path) {
@@ -151,10 +150,10 @@ Manifest parse_body(const Json& json, const std::string& path) {
   const std::string& gannet = reader.text("gannet");
   if (format > kFormat)
     throw Error(ErrorCode::kUnsupported,
-                path + " is of format " + std::to_string(format) + ", written by Gannet " + gannet.substr(0, 40) +
-                    "; this one (" + GANNET_VERSION + ") reads up to format " + std::to_string(kFormat),
+                formatted("{} is of format {}, written by Gannet {}; this one ({}) reads up to format {}", path, format,
+                          gannet.substr(0, 40), GANNET_VERSION, kFormat),
                 "use that version or a newer one");
-  if (format != kFormat) reader.fail("is of format " + std::to_string(format) + ", which there never was");
+  if (format != kFormat) reader.fail(formatted("is of format {}, which there never was", format));
 
   Manifest manifest;
   manifest.gannet = gannet;
@@ -164,24 +163,24 @@ Manifest parse_body(const Json& json, const std::string& path) {
   manifest.world_size = static_cast<uint32_t>(reader.size("world_size", UINT32_MAX));
   manifest.block_bytes = reader.size("block_bytes", kMaxBlockBytes);
   if (manifest.block_bytes == 0 || manifest.block_bytes % 4096 != 0)
-    reader.fail("has blocks of " + std::to_string(manifest.block_bytes) + " bytes, not a multiple of 4096");
+    reader.fail(formatted("has blocks of {} bytes, not a multiple of 4096", manifest.block_bytes));
   manifest.document = document_of(reader.member("document"), path, "'document'");
   const Json& rank_documents = reader.list("rank_documents");
   if (manifest.world_size == 0 || rank_documents.size() != manifest.world_size)
-    reader.fail("has " + std::to_string(rank_documents.size()) + " rank documents for " + std::to_string(manifest.world_size) +
-                " ranks");
+    reader.fail(formatted("has {} rank documents for {} ranks", rank_documents.size(), manifest.world_size));
   for (const Json& document : rank_documents) manifest.rank_documents.push_back(document_of(document, path, "a rank's document"));
 
   std::set<std::string> names;
   for (const Json& file : reader.list("files")) {
     manifest.files.push_back(parse_file(file, manifest.files.size(), manifest.block_bytes, path));
-    if (!names.insert(manifest.files.back().name).second) reader.fail("names the file " + manifest.files.back().name + " twice");
+    if (!names.insert(manifest.files.back().name).second)
+      reader.fail(formatted("names the file {} twice", manifest.files.back().name));
   }
   names.clear();
   for (const Json& tensor : reader.list("tensors")) {
     manifest.tensors.push_back(parse_tensor(tensor, manifest.tensors.size(), manifest.files, path));
     if (!names.insert(manifest.tensors.back().info.name).second)
-      reader.fail("names the tensor '" + manifest.tensors.back().info.name + "' twice");
+      reader.fail(formatted("names the tensor '{}' twice", manifest.tensors.back().info.name));
   }
   check_apart(manifest, path);
   return manifest;
@@ -222,24 +221,20 @@ std::string coverage_fault(std::vector<SliceEntry>& slices, int64_t numel) {
   int64_t covered = 0;
   for (const SliceEntry& slice : slices) {
     if (slice.numel == 0) continue;
-    if (slice.begin > covered)
-      return "misses elements " + std::to_string(covered) + " to " + std::to_string(slice.begin) + " of " + std::to_string(numel);
+    if (slice.begin > covered) return formatted("misses elements {} to {} of {}", covered, slice.begin, numel);
     if (slice.begin < covered)
-      return "has elements " + std::to_string(slice.begin) + " to " +
-             std::to_string(std::min(covered, slice.begin + slice.numel)) + " twice";
+      return formatted("has elements {} to {} twice", slice.begin, std::min(covered, slice.begin + slice.numel));
     covered += slice.numel;
   }
-  return covered == numel
-             ? ""
-             : "misses elements " + std::to_string(covered) + " to " + std::to_string(numel) + " of " + std::to_string(numel);
+  return covered == numel ? "" : formatted("misses elements {} to {} of {}", covered, numel, numel);
 }
 
 std::string format_manifest(const Manifest& manifest) try {
   // A line for each file and tensor: people look into it.
   std::string rest;
-  auto member = [&](const char* key, const Json& value) { rest += '"' + std::string(key) + "\": " + value.dump() + ",\n"; };
+  auto member = [&](const char* key, const Json& value) { rest += formatted("\"{}\": {},\n", key, value.dump()); };
   auto lines = [&](const char* key, size_t count, const std::function<Json(size_t)>& line) {
-    rest += '"' + std::string(key) + "\": [";
+    rest += formatted("\"{}\": [", key);
     for (size_t i = 0; i < count; ++i) rest += (i ? ",\n" : "\n") + line(i).dump();
     rest += ']';
   };
@@ -285,7 +280,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     corrupt(path, "it does not begin with the checksum of a manifest");
   const std::string_view rest = text.substr(kChecksumLine);
   if (text.substr(0, kChecksumLine) != checksum_line(rest))
-    corrupt(path, "its checksum is not that of its " + std::to_string(text.size()) + " bytes: it is damaged or was edited");
+    corrupt(path, formatted("its checksum is not that of its {} bytes: it is damaged or was edited", text.size()));
   try {
     return parse_body(parse_json(text), path);
   } catch (const Json::exception& error) {

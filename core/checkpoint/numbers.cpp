@@ -4,11 +4,13 @@
 
 #include <cmath>
 
+#include "base/format.h"
+
 namespace gannet::checkpoint {
 namespace {
 
 [[noreturn]] void impossible(const std::string& where, const std::string& found, const std::string& expected) {
-  throw Error(ErrorCode::kCorrupt, where + " is " + found + ", expected " + expected,
+  throw Error(ErrorCode::kCorrupt, formatted("{} is {}, expected {}", where, found, expected),
               "the file is damaged or was edited: use another checkpoint");
 }
 
@@ -23,7 +25,7 @@ std::string text_of(double number) {
 int64_t checked_count(int64_t count, const std::string& where, int64_t least, int64_t most) {
   if (count < least || count > most)
     impossible(where, std::to_string(count),
-               "a number from " + std::to_string(least) + " to " + (most == kMostCount ? "2^53" : std::to_string(most)));
+               formatted("a number from {} to {}", least, most == kMostCount ? "2^53" : std::to_string(most)));
   return count;
 }
 

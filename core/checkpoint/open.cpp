@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/opened_state.h"
@@ -48,8 +49,8 @@ std::string problem_of(const Found& found, const OpenOptions& options) {
 
 bool holds_deepspeed(const std::string& path) {
   try {
-    return files::kind_of(path + "/mp_rank_00_model_states.pt").exists ||
-           files::kind_of(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt").exists;
+    return files::kind_of(formatted("{}/mp_rank_00_model_states.pt", path)).exists ||
+           files::kind_of(formatted("{}/zero_pp_rank_0_mp_rank_00_model_states.pt", path)).exists;
   } catch (const Error&) {
     return false;  // a folder that may not be searched
   }
@@ -60,46 +61,47 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
                                 const OpenOptions& options) {
   std::vector<std::string> notes;
   if (!latest.is_checked)
-    notes.push_back("`latest` has no checksum, so that it may have been cut, or written by hand; used " + named.tag);
+    notes.push_back(formatted("`latest` has no checksum, so that it may have been cut, or written by hand; used {}", named.tag));
   for (const Found& found : all) {  // newest first
     if (&found == &named || found.sequence <= named.sequence) break;
     if (!problem_of(found, options).empty()) continue;
-    notes.push_back("'" + found.tag + "' is newer and complete, and `latest` names another; used " + named.tag);
+    notes.push_back(formatted("'{}' is newer and complete, and `latest` names another; used {}", found.tag, named.tag));
     break;
   }
   return notes;
 }
 
 [[noreturn]] void no_checkpoint(const std::string& folder) {
-  if (files::kind_of(folder + "/" + kManifestName).exists)
-    throw Error(ErrorCode::kNotFound, folder + " is itself a checkpoint, not a folder of checkpoints",
-                "give the folder that it lies in, and '" + files::last_name(folder) + "' as the tag");
+  if (files::kind_of(formatted("{}/{}", folder, kManifestName)).exists)
+    throw Error(ErrorCode::kNotFound, formatted("{} is itself a checkpoint, not a folder of checkpoints", folder),
+                formatted("give the folder that it lies in, and '{}' as the tag", files::last_name(folder)));
   std::string also;
   for (const std::string& name : files::names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";
-    if (files::kind_of(folder + "/" + name).is_folder && holds_deepspeed(folder + "/" + name))
-      also = ", only one of DeepSpeed's (" + name + "), which `gannet checkpoint import` reads";
+    if (files::kind_of(formatted("{}/{}", folder, name)).is_folder && holds_deepspeed(formatted("{}/{}", folder, name)))
+      also = formatted(", only one of DeepSpeed's ({}), which `gannet checkpoint import` reads", name);
   }
-  throw Error(ErrorCode::kNotFound, "there is no checkpoint in " + folder + also,
+  throw Error(ErrorCode::kNotFound, formatted("there is no checkpoint in {}{}", folder, also),
               "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
 Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<Found>& all) {
   const Found* found = find(all, options.tag);
   if (!found) {
-    const std::string place = folder + "/" + options.tag;
+    const std::string place = formatted("{}/{}", folder, options.tag);
     if (tag_fault(options.tag).empty() && files::kind_of(place).is_folder)
-      throw Error(ErrorCode::kCorrupt, place + " is not a checkpoint of Gannet: " + kManifestName + " is missing", kListAdvice);
+      throw Error(ErrorCode::kCorrupt, formatted("{} is not a checkpoint of Gannet: {} is missing", place, kManifestName),
+                  kListAdvice);
     std::vector<std::string> near = nearest(options.tag, tags_of(all), 3);
     const std::string what = near.empty() ? "the newest are " : "the nearest are ";
     if (near.empty()) near = tags_of(all);
     near.resize(std::min<size_t>(near.size(), 3));
     throw Error(ErrorCode::kNotFound,
-                "there is no checkpoint '" + options.tag + "' in " + folder + "; " + what + join(near, ", "), kListAdvice);
+                formatted("there is no checkpoint '{}' in {}; {}{}", options.tag, folder, what, join(near, ", ")), kListAdvice);
   }
   const std::string problem = problem_of(*found, options);
   if (problem.empty()) return opened(found->path, found->tag, {});
-  throw Error(found->problem ? found->problem->code() : ErrorCode::kCorrupt, folder + "/" + options.tag + ": " + problem,
+  throw Error(found->problem ? found->problem->code() : ErrorCode::kCorrupt, formatted("{}/{}: {}", folder, options.tag, problem),
               found->problem && !found->problem->next_step().empty() ? found->problem->next_step() : kListAdvice);
 }
 
@@ -120,23 +122,24 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   if (!latest.problem.empty())
     reasons.push_back(latest.problem);
   else if (!named)
-    reasons.push_back("`latest` names '" + latest.tag + "', which is not there");
+    reasons.push_back(formatted("`latest` names '{}', which is not there", latest.tag));
   const Found* chosen = nullptr;
   for (const Found& found : all) {
     const std::string problem = problem_of(found, options);
     if (problem.empty() && !chosen) chosen = &found;
     // Named are those that would have been taken before it; of one without a readable manifest that cannot be told.
-    if (!problem.empty() && (!chosen || found.sequence < 0 || &found == named)) reasons.push_back(found.tag + ": " + problem);
+    if (!problem.empty() && (!chosen || found.sequence < 0 || &found == named))
+      reasons.push_back(formatted("{}: {}", found.tag, problem));
   }
   if (!chosen) {
     const bool newer = std::all_of(all.begin(), all.end(), [](const Found& found) {
       return found.problem && found.problem->code() == ErrorCode::kUnsupported;
     });
     throw Error(newer ? ErrorCode::kUnsupported : ErrorCode::kCorrupt,
-                "no checkpoint in " + folder + " can be used: " + join(reasons, "; "),
+                formatted("no checkpoint in {} can be used: {}", folder, join(reasons, "; ")),
                 newer ? all.front().problem->next_step() : "restore one from a copy; `gannet checkpoint verify` tells more");
   }
-  for (std::string& reason : reasons) reason += "; used " + chosen->tag;
+  for (std::string& reason : reasons) reason += formatted("; used {}", chosen->tag);
   return opened(chosen->path, chosen->tag, std::move(reasons));
 }
 

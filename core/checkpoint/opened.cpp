@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/blocks.h"
 #include "checkpoint/bytes_of.h"
@@ -25,23 +26,23 @@ struct Copy {
 };
 
 void check_target(const Target& target, const TensorEntry* tensor, const std::string& path) {
-  const std::string who = path + ": tensor '" + target.name + "'";
-  if (!tensor) throw Error(ErrorCode::kArgument, who + " is not in this checkpoint");
+  const std::string who = formatted("{}: tensor '{}'", path, target.name);
+  if (!tensor) throw Error(ErrorCode::kArgument, formatted("{} is not in this checkpoint", who));
   if (!target.into.defined() || !target.into.is_contiguous())
-    throw Error(ErrorCode::kArgument, who + " is read into a tensor that is not contiguous");
+    throw Error(ErrorCode::kArgument, formatted("{} is read into a tensor that is not contiguous", who));
   if (target.into.scalar_type() != tensor->info.dtype)
-    throw Error(ErrorCode::kArgument, who + " is " + c10::toString(tensor->info.dtype) + ", it is read into " +
-                                          c10::toString(target.into.scalar_type()));
+    throw Error(ErrorCode::kArgument, formatted("{} is {}, it is read into {}", who, c10::toString(tensor->info.dtype),
+                                                c10::toString(target.into.scalar_type())));
   const int64_t numel = tensor->info.numel();
   if (target.begin < 0 || target.begin > numel || target.into.numel() > numel - target.begin)
-    throw Error(ErrorCode::kArgument, who + " has " + std::to_string(numel) + " elements, asked for " +
-                                          std::to_string(target.into.numel()) + " from " + std::to_string(target.begin));
+    throw Error(ErrorCode::kArgument,
+                formatted("{} has {} elements, asked for {} from {}", who, numel, target.into.numel(), target.begin));
 }
 
 std::vector<BlockFile> block_files(const Opened::State& state) {
   std::vector<BlockFile> files;
   for (const FileEntry& file : state.manifest.files)
-    files.push_back({state.path + "/" + file.name, file.name, file.bytes, state.manifest.block_bytes, file.blocks});
+    files.push_back({formatted("{}/{}", state.path, file.name), file.name, file.bytes, state.manifest.block_bytes, file.blocks});
   return files;
 }
 
@@ -53,28 +54,28 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
     for (const SliceEntry& slice : tensor.slices) {
       const uint64_t last = slice.offset + slice.numel * c10::elementSize(tensor.info.dtype);
       if (slice.file == request.file && slice.offset < end && last > begin) {
-        names.push_back("'" + tensor.info.name + "'");
+        names.push_back(formatted("'{}'", tensor.info.name));
         break;
       }
     }
   if (names.empty()) return "no tensor lies there, but its header does";
   const size_t more = names.size() > 3 ? names.size() - 3 : 0;
   names.resize(names.size() - more);
-  return "tensors there: " + join(names, ", ") + (more ? " and " + std::to_string(more) + " more" : "");
+  return formatted("tensors there: {}{}", join(names, ", "), more ? formatted(" and {} more", more) : "");
 }
 
 // What the safetensors header of a file says, against the manifest: other programs go by it.
 std::string header_fault(const Opened::State& state, size_t index) try {
   const FileEntry& file = state.manifest.files[index];
-  const std::string path = state.path + "/" + file.name;
+  const std::string path = formatted("{}/{}", state.path, file.name);
   files::Descriptor descriptor = files::open_file(path, O_RDONLY);
   uint64_t length = 0;
   std::string json;
   if (file.bytes < 8 || !files::read_at(descriptor, reinterpret_cast<char*>(&length), 8, 0) || length > file.bytes - 8 ||
       length > safetensors::kMaxHeaderBytes)
-    return file.name + " has no safetensors header";
+    return formatted("{} has no safetensors header", file.name);
   json.resize(length);
-  if (!files::read_at(descriptor, json.data(), length, 8)) return file.name + " has no whole header";
+  if (!files::read_at(descriptor, json.data(), length, 8)) return formatted("{} has no whole header", file.name);
   std::map<std::string, safetensors::Entry> entries;
   for (safetensors::Entry& entry : safetensors::parse_header(json, file.bytes - 8 - length, file.name).entries)
     entries.emplace(entry.name, entry);
@@ -85,7 +86,7 @@ std::string header_fault(const Opened::State& state, size_t index) try {
       if (found == entries.end() || found->second.dtype != tensor.info.dtype ||
           found->second.begin + 8 + length != slice.offset ||
           found->second.end - found->second.begin != slice.numel * c10::elementSize(tensor.info.dtype))
-        return file.name + ": its header does not say of tensor '" + tensor.info.name + "' what the manifest says";
+        return formatted("{}: its header does not say of tensor '{}' what the manifest says", file.name, tensor.info.name);
     }
   return "";
 } catch (const Error& error) {
@@ -109,8 +110,8 @@ const std::vector<std::string>& Opened::notes() const { return state_->notes; }
 
 const Dict& Opened::rank_document(uint32_t rank) const {
   if (rank >= state_->manifest.rank_documents.size())
-    throw Error(ErrorCode::kArgument, state_->path + " was saved by " + std::to_string(world_size()) +
-                                          " ranks, it has nothing of rank " + std::to_string(rank));
+    throw Error(ErrorCode::kArgument,
+                formatted("{} was saved by {} ranks, it has nothing of rank {}", state_->path, world_size(), rank));
   return state_->manifest.rank_documents[rank];
 }
 
@@ -144,11 +145,12 @@ void Opened::read(const std::vector<Target>& targets) const {
       const int64_t first = std::max(target.begin, slice.begin), last = std::min(target_end, slice.begin + slice.numel);
       if (first >= last) continue;
       if (elsewhere[slice.file])
-        throw Error(
-            ErrorCode::kMismatch,
-            state_->path + ": a part of tensor '" + target.name + "' is in " + manifest.files[slice.file].name +
-                ", which another machine has: the checkpoint was saved with checkpoint.use_node_local_storage",
-            "start with the ranks on the machines that they were on, or copy the machines' folders " + state_->tag + " into one");
+        throw Error(ErrorCode::kMismatch,
+                    formatted("{}: a part of tensor '{}' is in {}, which another machine has: the checkpoint was saved with "
+                              "checkpoint.use_node_local_storage",
+                              state_->path, target.name, manifest.files[slice.file].name),
+                    formatted("start with the ranks on the machines that they were on, or copy the machines' folders {} into one",
+                              state_->tag));
       const uint64_t begin = slice.offset + (first - slice.begin) * item, end = begin + (last - first) * item;
       for (uint64_t block = begin / manifest.block_bytes; block * manifest.block_bytes < end; ++block) {
         const uint64_t from = std::max(begin, block * manifest.block_bytes),
@@ -172,7 +174,7 @@ void Opened::read(const std::vector<Target>& targets) const {
   };
   reader.bad = [&](const BlockRequest& request, const Error& what) {
     throw Error(what.code() == ErrorCode::kNotFound ? ErrorCode::kCorrupt : what.code(),
-                state_->path + ": " + what.message() + " (" + tensors_in(manifest, request) + ")",
+                formatted("{}: {} ({})", state_->path, what.message(), tensors_in(manifest, request)),
                 "use another checkpoint: `gannet checkpoint verify` says which are whole");
   };
   read_blocks(block_files(*state_), requests, reader);
@@ -196,7 +198,7 @@ std::vector<std::string> Opened::verify() const {
   reader.use = [](const BlockRequest&, const char*, uint64_t) {};
   reader.bad = [&](const BlockRequest& request, const Error& what) {
     const std::lock_guard lock(mutex);
-    faults.push_back(what.message() + " (" + tensors_in(manifest, request) + ")");
+    faults.push_back(formatted("{} ({})", what.message(), tensors_in(manifest, request)));
   };
   read_blocks(block_files(*state_), requests, reader);
   if (faults.empty())  // what is damaged need not be taken at its word

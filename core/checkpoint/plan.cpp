@@ -5,16 +5,19 @@
 #include <cstdio>
 #include <map>
 
+#include "base/format.h"
 #include "checkpoint/saved_at.h"
 #include "files/safetensors_header.h"
 
 namespace gannet::checkpoint {
 namespace {
 
-std::string shape_text(const Json& slice) { return slice.at("dtype").get<std::string>() + " " + slice.at("shape").dump(); }
+std::string shape_text(const Json& slice) {
+  return formatted("{} {}", slice.at("dtype").get<std::string>(), slice.at("shape").dump());
+}
 
 std::string shape_text(const TensorInfo& info) {
-  return std::string(safetensors::dtype_name(info.dtype)) + " " + Json(info.shape).dump();
+  return formatted("{} {}", safetensors::dtype_name(info.dtype), Json(info.shape).dump());
 }
 
 }  // namespace
@@ -63,10 +66,10 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const Json& part = parts[rank];
     if (part.at("tag") != manifest.tag)
-      throw Error(ErrorCode::kMismatch,
-                  "ranks save under different tags: rank 0 '" + manifest.tag + "', rank " + std::to_string(rank) + " " +
-                      part.at("tag").dump(),
-                  "give every rank the same tag");
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("ranks save under different tags: rank 0 '{}', rank {} {}", manifest.tag, rank, part.at("tag").dump()),
+          "give every rank the same tag");
     manifest.rank_documents.push_back(from_json(part.at("rank_document")).as_dict());
     const auto its_keeper = part.at("keeper").get<uint32_t>();
     manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}, its_keeper});
@@ -80,16 +83,16 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
              {}});
       TensorEntry& tensor = manifest.tensors[at->second.first];
       if (shape_text(slice) != shape_text(tensor.info))
-        throw Error(ErrorCode::kArgument, "tensor '" + name + "' is " + shape_text(tensor.info) + " on rank " +
-                                              std::to_string(at->second.second) + " and " + shape_text(slice) + " on rank " +
-                                              std::to_string(rank));
+        throw Error(ErrorCode::kArgument, formatted("tensor '{}' is {} on rank {} and {} on rank {}", name,
+                                                    shape_text(tensor.info), at->second.second, shape_text(slice), rank));
       tensor.slices.push_back({slice.at("begin"), slice.at("numel"), rank, slice.at("offset")});
     }
   }
   for (TensorEntry& tensor : manifest.tensors) {
     const std::string fault = coverage_fault(tensor.slices, tensor.info.numel());
     if (!fault.empty())
-      throw Error(ErrorCode::kArgument, "tensor '" + tensor.info.name + "' " + fault + ": the ranks' slices must cover it once");
+      throw Error(ErrorCode::kArgument,
+                  formatted("tensor '{}' {}: the ranks' slices must cover it once", tensor.info.name, fault));
   }
   return manifest;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/format.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/value_json.h"
 #include "files/safetensors_header.h"
@@ -15,7 +16,7 @@ namespace gannet::checkpoint {
 namespace {
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what, const std::string& advice = "") {
-  throw Error(ErrorCode::kArgument, "tensor '" + name + "' cannot be saved: " + what, advice);
+  throw Error(ErrorCode::kArgument, formatted("tensor '{}' cannot be saved: {}", name, what), advice);
 }
 
 void check(const Slice& slice) {
@@ -28,14 +29,14 @@ void check(const Slice& slice) {
   const int64_t numel = checked_numel(slice.shape, slice.data.scalar_type());
   if (numel < 0) refuse(slice.name, "its shape has a negative size or is larger than any memory");
   if (slice.begin < 0 || slice.begin > numel || slice.data.numel() > numel - slice.begin)
-    refuse(slice.name, "the slice from element " + std::to_string(slice.begin) + " over " + std::to_string(slice.data.numel()) +
-                           " is not inside its " + std::to_string(numel) + " elements");
+    refuse(slice.name,
+           formatted("the slice from element {} over {} is not inside its {} elements", slice.begin, slice.data.numel(), numel));
 }
 
 }  // namespace
 
 std::string RankFile::name_in_file(const std::string& name, int64_t begin, int64_t numel, int64_t whole) {
-  return numel == whole ? name : name + "#" + std::to_string(begin);
+  return numel == whole ? name : formatted("{}#{}", name, begin);
 }
 
 RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
@@ -66,8 +67,9 @@ RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
   }
   json.resize((sizeof(uint64_t) + json.size() + 4095) / 4096 * 4096 - sizeof(uint64_t), ' ');
   if (json.size() > safetensors::kMaxHeaderBytes)
-    throw Error(ErrorCode::kUnsupported, "the names and shapes of " + std::to_string(slices.size()) + " tensors take " +
-                                             std::to_string(json.size()) + " bytes, the format allows 100000000");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("the names and shapes of {} tensors take {} bytes, the format allows 100000000", slices.size(), json.size()));
   const uint64_t length = json.size();
   header_.assign(reinterpret_cast<const char*>(&length), sizeof(length));
   header_ += json;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/format.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/folder.h"
@@ -43,9 +44,9 @@ std::string identity(const std::string& path, const std::string& machine) {
   std::filesystem::create_directories(path, code);
   struct stat status{};
   if (code || ::stat(path.c_str(), &status) != 0)
-    throw Error(ErrorCode::kIo, "cannot make the folder " + path + ": " + (code ? code.message() : std::strerror(errno)),
+    throw Error(ErrorCode::kIo, formatted("cannot make the folder {}: {}", path, code ? code.message() : std::strerror(errno)),
                 "choose a folder that this user may write to");
-  return machine + " " + std::to_string(status.st_dev) + " " + std::to_string(status.st_ino);
+  return formatted("{} {} {}", machine, status.st_dev, status.st_ino);
 }
 
 // The folder was there when it was locked. What is missing now was removed, moved or unmounted: the machine's fault, which a
@@ -55,7 +56,8 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
     return part();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNotFound) throw;
-    throw Error(ErrorCode::kIo, error.message() + ": " + path + ", or a part of it, vanished while a checkpoint was being saved",
+    throw Error(ErrorCode::kIo,
+                formatted("{}: {}, or a part of it, vanished while a checkpoint was being saved", error.message(), path),
                 "was it removed or moved, or a file system unmounted?");
   }
 }
@@ -94,13 +96,14 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   Folder* folder = state_->folder.get();
 
   const auto together = [&](const std::string& what, const std::function<Json()>& part) {
-    return agree(ranks, "checkpoint: " + what, [&] { return with_folder(state_->path, part); });
+    return agree(ranks, formatted("checkpoint: {}", what), [&] { return with_folder(state_->path, part); });
   };
 
   std::optional<RankFile> file;
   const std::vector<Json> parts = together("slices", [&] {
     const std::string fault = tag_fault(content.tag);
-    if (!fault.empty()) throw Error(ErrorCode::kArgument, "the tag '" + content.tag + "' " + fault, "give a name like 'step100'");
+    if (!fault.empty())
+      throw Error(ErrorCode::kArgument, formatted("the tag '{}' {}", content.tag, fault), "give a name like 'step100'");
     file.emplace(content.slices);
     return describe(content, *file, ranks.rank, keeper);
   });
@@ -123,7 +126,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     if (one.is_object()) manifest.sequence = std::max(manifest.sequence, one.at("sequence").get<int64_t>());
 
   const std::vector<Json> written = together("files", [&] {
-    const std::string path = state_->path + "/" + name + "/" + rank_file_name(ranks.rank);
+    const std::string path = formatted("{}/{}/{}", state_->path, name, rank_file_name(ranks.rank));
     return Json(write_blocks(path, file->bytes(), kBlockBytes,
                              [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); }));
   });
@@ -144,7 +147,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   });
 
   SaveResult result;
-  result.path = state_->path + "/" + content.tag;
+  result.path = formatted("{}/{}", state_->path, content.tag);
   for (const Json& part : parts) result.bytes += part.at("bytes").get<uint64_t>();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "files/safetensors_file.h"
 #include "files/weight_index.h"
@@ -79,7 +80,7 @@ std::vector<std::string> shards_of(const fs::path& index) {
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
   if (!files::kind_of(path).exists)
-    throw Error(ErrorCode::kNotFound, "there is no '" + path + "' to load weights from",
+    throw Error(ErrorCode::kNotFound, formatted("there is no '{}' to load weights from", path),
                 "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
   if (!files::kind_of(path).is_folder) return std::make_unique<SafetensorsSource>(std::vector{path});
   const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";

@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/weight_source.h"
 #include "files/io.h"
@@ -55,13 +56,13 @@ class StateDictSource : public checkpoint::WeightSource {
 // What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
 std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
   const auto kind = files::kind_of(path);
-  const auto holds = [&](const char* name) { return files::kind_of(path + "/" + name).exists; };
+  const auto holds = [&](const char* name) { return files::kind_of(formatted("{}/{}", path, name)).exists; };
   const bool is_pt = kind.is_folder
                          ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && files::is_pt_folder(path)
                          : kind.exists && files::is_pt_name(path);
   if (!is_pt) return checkpoint::open_weights(path, tag);
   files::StateDict weights = files::open_state_dict(path);
-  log_info("weights of " + weights.taken_from);
+  log_info(formatted("weights of {}", weights.taken_from));
   return std::make_unique<StateDictSource>(std::move(weights));
 }
 
@@ -82,19 +83,19 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     known.insert(name);
     const auto found = source.find(name);
     if (found == source.end()) {
-      if (options.strict && !filled.count(identity(tensor))) differences.push_back("missing in it: " + name);
+      if (options.strict && !filled.count(identity(tensor))) differences.push_back(formatted("missing in it: {}", name));
     } else if (found->second.shape != tensor.sizes()) {
-      differences.push_back("shape of " + name + ": " + shape_text(found->second.shape) + " there, " +
-                            shape_text(tensor.sizes()) + " in the module");
+      differences.push_back(formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape),
+                                      shape_text(tensor.sizes())));
     }
   }
   for (const auto& [name, info] : source)
-    if (options.strict && !known.count(name)) differences.push_back("unexpected in it: " + name);
+    if (options.strict && !known.count(name)) differences.push_back(formatted("unexpected in it: {}", name));
   if (!differences.empty()) {
     std::string text;
-    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
-    if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
-    throw Error(ErrorCode::kMismatch, "the weights of '" + path + "' do not fit the module:" + text,
+    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += formatted("\n  {}", differences[i]);
+    if (differences.size() > 5) text += formatted("\n  and {} more", differences.size() - 5);
+    throw Error(ErrorCode::kMismatch, formatted("the weights of '{}' do not fit the module:{}", path, text),
                 "build the module that was saved, or pass strict = false where only names are missing");
   }
   at::NoGradGuard no_grad;

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/keys.h"
 
 namespace gannet::config {
 namespace {
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 std::string parent_of(const Key& key) {
   return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
 }
@@ -69,13 +70,13 @@ constexpr OtherName kOtherNames[] = {
 
 std::string did_you_mean(const Key& row, const std::string& section) {
   const std::string parent = parent_of(row);
-  return "; did you mean " + in_quotes(row.name()) + (parent == section ? "" : " " + place_of(parent)) + "?";
+  return formatted("; did you mean {}{}?", in_quotes(row.name()), parent == section ? "" : formatted(" {}", place_of(parent)));
 }
 
 // "fp16.loss_scale" as one key: a path in the way that --set writes it.
 const Key* row_of_path(const std::string& key, const std::string& section) {
   if (key.find('.') == std::string::npos) return nullptr;
-  std::string path = (section.empty() ? "" : section + "/") + key;
+  std::string path = (section.empty() ? "" : formatted("{}/", section)) + key;
   std::replace(path.begin(), path.end(), '.', '/');
   if (const Key* row = find_key(path)) return row;
   const std::string last = path.substr(path.rfind('/') + 1);
@@ -86,7 +87,7 @@ const Key* row_of_path(const std::string& key, const std::string& section) {
 
 }  // namespace
 
-std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : "in /" + std::string(section); }
+std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : formatted("in /{}", section); }
 
 std::string advice_for(const std::string& key, const std::string& section) {
   std::vector<const Key*> elsewhere = keys_named(key);
@@ -96,7 +97,7 @@ std::string advice_for(const std::string& key, const std::string& section) {
   if (!elsewhere.empty() && elsewhere.size() <= 2) {
     std::vector<std::string> places;
     for (const Key* row : elsewhere) places.push_back(place_of(parent_of(*row)));
-    return "; it belongs " + join(places, " or ");
+    return formatted("; it belongs {}", join(places, " or "));
   }
   for (const auto& [name, advice] : kMisplaced)
     if (key == name) return std::string("; ") + advice;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/parse.h"
 
@@ -21,9 +22,9 @@ Value value_of(const std::string& text, const std::string& assignment) {
   if (const auto [rest, failed] = std::from_chars(text.data(), end, number); failed == std::errc() && rest == end) return number;
   if (text.empty() || std::string("[{\"").find(text[0]) == std::string::npos) return text;
   try {
-    return *parse_text("{\"value\":" + text + "}", "--set").root.find("value");
+    return *parse_text(formatted("{{\"value\":{}}}", text), "--set").root.find("value");
   } catch (const Error& error) {
-    throw Error(ErrorCode::kArgument, "--set '" + assignment + "': the value is not JSON (" + error.message() + ")",
+    throw Error(ErrorCode::kArgument, formatted("--set '{}': the value is not JSON ({})", assignment, error.message()),
                 "write it as it would stand in the file, in quotes for the shell: --set 'optimizer.params.betas=[0.9, 0.98]'");
   }
 }
@@ -34,7 +35,8 @@ void assign(Dict& overrides, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const auto path = split(std::string_view(assignment).substr(0, std::min(equals, assignment.size())), '.');
   if (equals == std::string::npos || path.empty())
-    throw Error(ErrorCode::kArgument, "--set '" + assignment + "' is not an assignment", "write --set optimizer.params.lr=3e-4");
+    throw Error(ErrorCode::kArgument, formatted("--set '{}' is not an assignment", assignment),
+                "write --set optimizer.params.lr=3e-4");
   Dict* dict = &overrides;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     Value& member = (*dict)[path[i]];

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "base/format.h"
+
 namespace gannet::config {
 namespace {
 
@@ -13,7 +15,7 @@ int64_t product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
 }
 
-std::string show(const char* name, int64_t value) { return std::string(name) + " " + std::to_string(value); }
+std::string show(const char* name, int64_t value) { return formatted("{} {}", name, value); }
 
 constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
@@ -23,12 +25,12 @@ constexpr const char* kAccumulation = "gradient_accumulation_steps";
 [[noreturn]] void not_a_multiple(int64_t train, int64_t unit, const std::string& parts, const std::string& where) {
   const std::string what = train < unit ? " is less than " : " is not a multiple of ";
   const int64_t below = train / unit * unit;
-  std::string next = "the nearest that fits is " + std::to_string(below > 0 ? below : unit);
+  std::string next = formatted("the nearest that fits is {}", below > 0 ? below : unit);
   if (below > 0 && below <= std::numeric_limits<int64_t>::max() - unit)
-    next = "the nearest that fit are " + std::to_string(below) + " and " + std::to_string(below + unit);
+    next = formatted("the nearest that fit are {} and {}", below, below + unit);
   throw Error(
       ErrorCode::kConfig,
-      where + show(kTrain, train) + what + parts + (parts.find(" x ") == std::string::npos ? "" : " = " + std::to_string(unit)),
+      where + show(kTrain, train) + what + parts + (parts.find(" x ") == std::string::npos ? "" : formatted(" = {}", unit)),
       next);
 }
 
@@ -38,19 +40,19 @@ Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::str
   for (const auto& [name, value] :
        {std::pair(kTrain, given.train), std::pair(kMicro, given.micro), std::pair(kAccumulation, given.accumulation)}) {
     if (value && *value < 1)
-      throw Error(ErrorCode::kConfig, where + show(name, *value) + " is not above 0", "the smallest batch is 1");
+      throw Error(ErrorCode::kConfig, formatted("{}{} is not above 0", where, show(name, *value)), "the smallest batch is 1");
   }
   const std::string world = show("world size", world_size);
   if (!given.train && !given.micro)
-    throw Error(ErrorCode::kConfig, where + "neither " + kTrain + " nor " + kMicro + " is given",
-                std::string("give ") + kMicro + ", the samples of one forward on one rank; the rest follows");
+    throw Error(ErrorCode::kConfig, formatted("{}neither {} nor {} is given", where, kTrain, kMicro),
+                formatted("give {}, the samples of one forward on one rank; the rest follows", kMicro));
   if (!given.train) {
     const int64_t accumulation = given.accumulation.value_or(1);
     const int64_t train = product(product(*given.micro, accumulation), world_size);
     if (train == std::numeric_limits<int64_t>::max())
       throw Error(ErrorCode::kConfig,
-                  where + show(kMicro, *given.micro) + " x " + show(kAccumulation, accumulation) + " x " + world +
-                      " is more than an integer holds",
+                  formatted("{}{} x {} x {} is more than an integer holds", where, show(kMicro, *given.micro),
+                            show(kAccumulation, accumulation), world),
                   "choose smaller numbers");
     return {train, *given.micro, accumulation};
   }
@@ -60,25 +62,25 @@ Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::str
     if (product(per_rank, world_size) == train) return {train, *given.micro, *given.accumulation};
     const bool fits_another_world = train % per_rank == 0;
     std::string next = std::string("leave one of the three out, and it is computed") +
-                       (fits_another_world ? "; they fit world size " + std::to_string(train / per_rank) : "");
+                       (fits_another_world ? formatted("; they fit world size {}", train / per_rank) : "");
     if (world_size == 1 && !rank_is_set && train > per_rank)
-      next = "world size is 1 because RANK is not set: start with `gannet run --num_procs " +
-             (fits_another_world ? std::to_string(train / per_rank) : "N") + "`";
+      next = formatted("world size is 1 because RANK is not set: start with `gannet run --num_procs {}`",
+                       fits_another_world ? std::to_string(train / per_rank) : "N");
     throw Error(ErrorCode::kConfig,
-                where + show(kTrain, train) + " is not " + show(kMicro, *given.micro) + " x " +
-                    show(kAccumulation, *given.accumulation) + " x " + world + " = " +
-                    std::to_string(product(per_rank, world_size)),
+                formatted("{}{} is not {} x {} x {} = {}", where, show(kTrain, train), show(kMicro, *given.micro),
+                          show(kAccumulation, *given.accumulation), world, product(per_rank, world_size)),
                 next);
   }
   if (given.micro) {
     const int64_t unit = product(*given.micro, world_size);
-    if (train % unit != 0) not_a_multiple(train, unit, show(kMicro, *given.micro) + " x " + world, where);
+    if (train % unit != 0) not_a_multiple(train, unit, formatted("{} x {}", show(kMicro, *given.micro), world), where);
     return {train, *given.micro, train / unit};
   }
   const int64_t accumulation = given.accumulation.value_or(1);
   const int64_t unit = product(accumulation, world_size);
   if (train % unit != 0)
-    not_a_multiple(train, unit, given.accumulation ? show(kAccumulation, accumulation) + " x " + world : world, where);
+    not_a_multiple(train, unit, given.accumulation ? formatted("{} x {}", show(kAccumulation, accumulation), world) : world,
+                   where);
   return {train, train / unit, accumulation};
 }
 

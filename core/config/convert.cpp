@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::config {
@@ -135,14 +136,14 @@ std::string wanted(const Key& key) {
       return "true or false";
     case Type::kInt:
     case Type::kSize:
-      return "an integer" + range;
+      return formatted("an integer{}", range);
     case Type::kNumber:
-      return "a finite number" + range;
+      return formatted("a finite number{}", range);
     case Type::kString:
       return "a string";
     case Type::kChoice:
     case Type::kWord:
-      return "one of " + join(split(key.range, '|'), ", ");
+      return formatted("one of {}", join(split(key.range, '|'), ", "));
     case Type::kDType:
       return "one of fp32, fp16, bf16, int8";
     case Type::kList:
@@ -167,10 +168,10 @@ Value convert(const Key& key, const Value& value, const std::string& where) {
   if (value.is_string() && is_word) hint = did_you_mean(value.as_string(), split(key.range, '|'));
   if (value.is_string() && key.type == Type::kDType) hint = did_you_mean(value.as_string(), {"fp32", "fp16", "bf16"});
   std::string found = value.is_dict() ? "an object" : value.is_list() ? "a list" : value.to_json();
-  if (found.size() > 60) found = found.substr(0, 57) + "...";
+  if (found.size() > 60) found = formatted("{}...", found.substr(0, 57));
   std::string next(key.meaning);
-  if (key.default_json != "null" && !key.is_section()) next += "; default " + std::string(key.default_json);
-  throw Error(ErrorCode::kConfig, where + " must be " + wanted(key) + ", found " + found + hint, next);
+  if (key.default_json != "null" && !key.is_section()) next += formatted("; default {}", key.default_json);
+  throw Error(ErrorCode::kConfig, formatted("{} must be {}, found {}{}", where, wanted(key), found, hint), next);
 }
 
 }  // namespace gannet::config

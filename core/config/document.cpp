@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/mistakes.h"
 #include "config/normalize.h"
@@ -12,8 +13,7 @@ namespace {
 
 void name_origins(const Value& value, const std::string& path, const std::string& origin, std::map<std::string, Origin>& origins,
                   int depth = 0) {
-  if (depth > kMaxDepth)
-    throw Error(ErrorCode::kConfig, origin + ": nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  if (depth > kMaxDepth) throw Error(ErrorCode::kConfig, formatted("{}: nested deeper than {} levels", origin, kMaxDepth));
   origins[path] = {origin, 0, 0};
   if (!value.is_dict()) return;
   for (const auto& [key, member] : value.as_dict().entries())
@@ -28,9 +28,10 @@ void merge(Dict& base, Dict& overlay, const std::string& path, Tree& into, std::
       merge(old->as_dict(), value.as_dict(), at, into, overlay_origins);
       continue;
     }
-    std::erase_if(into.origins, [&](const auto& entry) { return entry.first == at || entry.first.starts_with(at + "/"); });
+    std::erase_if(into.origins,
+                  [&](const auto& entry) { return entry.first == at || entry.first.starts_with(formatted("{}/", at)); });
     for (const auto& [where, origin] : overlay_origins)
-      if (where == at || where.starts_with(at + "/")) into.origins[where] = origin;
+      if (where == at || where.starts_with(formatted("{}/", at))) into.origins[where] = origin;
     base[key] = std::move(value);
   }
 }
@@ -43,12 +44,10 @@ Tree tree_of(const Dict& dictionary, const std::string& origin) {
 
 }  // namespace
 
-std::string Origin::to_string() const {
-  return line == 0 ? origin : origin + ":" + std::to_string(line) + ":" + std::to_string(column);
-}
+std::string Origin::to_string() const { return line == 0 ? origin : formatted("{}:{}:{}", origin, line, column); }
 
 std::string pointer(const std::string& parent, const std::string& key) {
-  std::string result = parent + "/";
+  std::string result = formatted("{}/", parent);
   for (const char letter : key) {
     if (letter == '~')
       result += "~0";

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/advice.h"
 #include "config/convert.h"
@@ -13,7 +14,7 @@
 namespace gannet::config {
 namespace {
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 class Normalizer {
  public:
   Normalizer(const Tree& written, std::vector<Error>* mistakes) : written_(written), mistakes_(mistakes) {}
@@ -31,7 +32,7 @@ class Normalizer {
     std::string from, to;
   };
 
-  std::string where(const Spot& spot) const { return written_.origin_of(spot.from).to_string() + ": "; }
+  std::string where(const Spot& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
 
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
@@ -53,7 +54,7 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
     const Spot spot{pointer(from, key), pointer(to, key)};
     attempt(mistakes_, [&, &name = key, &written = value] {
       if (!seen.insert(name).second)
-        throw Error(ErrorCode::kConfig, where(spot) + "the key " + in_quotes(name) + " stands twice " + place_of(path),
+        throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice {}", where(spot), in_quotes(name), place_of(path)),
                     "keep one of the two");
       any_member(name, written, members, from, path, to, out, is_open, depth);
     });
@@ -64,25 +65,26 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
                             const std::string& path, const std::string& to, Dict& out, bool is_open, int depth) {
   const Spot spot{pointer(from, key), pointer(to, key)};
   if (is_note(key)) return;
-  const Key* row = find_key(path.empty() ? key : path + "/" + key);
+  const Key* row = find_key(path.empty() ? key : formatted("{}/{}", path, key));
   if (row) {
     member(*row, value, {spot.from, pointer(to, std::string(row->name()))}, members, out, depth);
   } else if (is_open) {
     out[key] = plain(value, spot, depth + 1);
   } else {
     const std::string advice = advice_for(key, path);
-    throw Error(ErrorCode::kConfig, where(spot) + "unknown key " + in_quotes(key) + " at " + spot.from + advice,
-                std::string(advice.find("belongs") != std::string::npos ? "move it there, or " : "") +
-                    "add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys");
+    throw Error(ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), spot.from, advice),
+                formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",
+                          advice.find("belongs") != std::string::npos ? "move it there, or " : ""));
   }
 }
 
 void Normalizer::member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth) {
   const std::string name(row.name());
   if (out.find(name))
-    throw Error(ErrorCode::kConfig,
-                where(spot) + in_quotes(row.alias) + " and " + in_quotes(name) + " are two names of one key, and both are given",
-                "keep one of the two");
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{}{} and {} are two names of one key, and both are given", where(spot), in_quotes(row.alias), in_quotes(name)),
+        "keep one of the two");
   if (!row.replaced_by.empty()) return deprecated(row, value, spot, siblings, out);
 
   result_.origins[spot.to] = written_.origin_of(spot.from);
@@ -90,16 +92,16 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
     out[name] = value;
   } else if (value.is_null()) {
     if (row.default_json != "null")
-      throw Error(ErrorCode::kConfig, where(spot) + spot.from + " must be " + wanted(row) + ", found null",
-                  "leave the key out for its default, " + std::string(row.default_json));
+      throw Error(ErrorCode::kConfig, formatted("{}{} must be {}, found null", where(spot), spot.from, wanted(row)),
+                  formatted("leave the key out for its default, {}", row.default_json));
     out[name] = value;
   } else if (row.path == "zero_optimization" && !value.is_dict()) {
     // DeepSpeed's first form: true was stage 1.
     if (!value.is_bool()) convert(row, value, where(spot) + spot.from);
     const int stage = value.as_bool() ? 1 : 0;
-    result_.notices.push_back(where(spot) +
-                              "a boolean zero_optimization is deprecated: write {\"stage\": " + std::to_string(stage) + "}");
-    result_.origins[spot.to + "/stage"] = written_.origin_of(spot.from);
+    result_.notices.push_back(
+        formatted("{}a boolean zero_optimization is deprecated: write {{\"stage\": {}}}", where(spot), stage));
+    result_.origins[formatted("{}/stage", spot.to)] = written_.origin_of(spot.from);
     out[name] = Dict{{"stage", stage}};
   } else if (row.is_section()) {
     const Value object = convert(row, value, where(spot) + spot.from);
@@ -109,13 +111,13 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
   } else {
     const Value converted = convert(row, value, where(spot) + spot.from);
     if (row.type == Type::kSize && value.is_number() && value.as_number() != converted.as_number())
-      result_.notices.push_back(where(spot) + spot.from + " = " + value.to_json() + " is rounded down to " + converted.to_json() +
-                                ": a size is a whole number");
+      result_.notices.push_back(formatted("{}{} = {} is rounded down to {}: a size is a whole number", where(spot), spot.from,
+                                          value.to_json(), converted.to_json()));
     Value& kept = out[name] = plain(converted, spot, depth);
     if (row.path == "optimizer/params" && kept.as_dict().erase("max_grad_norm"))  // so that the plugin does not tell it again
       throw Error(ErrorCode::kConfig,
-                  where({pointer(spot.from, "max_grad_norm"), ""}) + spot.from +
-                      "/max_grad_norm: clipping is the engine's work, not the optimizer's",
+                  formatted("{}{}/max_grad_norm: clipping is the engine's work, not the optimizer's",
+                            where({pointer(spot.from, "max_grad_norm"), ""}), spot.from),
                   "write gradient_clipping at the top level");
   }
 }
@@ -124,16 +126,16 @@ void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot
   const Key& successor = *find_key(row.replaced_by);
   const std::string name(successor.name());
   if (siblings.find(name) || (!successor.alias.empty() && siblings.find(successor.alias)))
-    throw Error(ErrorCode::kConfig,
-                where(spot) + in_quotes(row.name()) + " is the deprecated form of " + in_quotes(name) + ", and both are given",
-                "keep " + name);
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{}{} is the deprecated form of {}, and both are given", where(spot), in_quotes(row.name()), in_quotes(name)),
+        formatted("keep {}", name));
   if (value.is_string() && value.as_string() == "auto")
-    result_.notices.push_back(where(spot) + "\"auto\" taken as its default: " + spot.from + " = " +
-                              std::string(row.default_json));
+    result_.notices.push_back(formatted("{}\"auto\" taken as its default: {} = {}", where(spot), spot.from, row.default_json));
   if (value.is_null() || (value.is_string() && value.as_string() == "auto")) return;
   const Value converted = convert(row, value, where(spot) + spot.from);
   const std::string to = spot.to.substr(0, spot.to.rfind('/') + 1) + name;
-  result_.notices.push_back(where(spot) + spot.from + " is deprecated: write " + name);
+  result_.notices.push_back(formatted("{}{} is deprecated: write {}", where(spot), spot.from, name));
   result_.origins[to] = written_.origin_of(spot.from);
   if (successor.is_section()) {
     out[name] = converted.as_bool() ? Value(Dict{{"device", "cpu"}}) : Value();
@@ -144,8 +146,7 @@ void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot
 
 // A value of free form, without notes.
 Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
-  if (depth > kMaxDepth)
-    throw Error(ErrorCode::kConfig, where(spot) + "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  if (depth > kMaxDepth) throw Error(ErrorCode::kConfig, formatted("{}nested deeper than {} levels", where(spot), kMaxDepth));
   const auto origin = written_.origins.find(spot.from);
   if (origin != written_.origins.end()) result_.origins[spot.to] = origin->second;
   if (value.is_list()) {
@@ -162,7 +163,7 @@ Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
     const Spot inner{pointer(spot.from, key), pointer(spot.to, key)};
     if (is_note(key)) continue;
     if (out.find(key))
-      throw Error(ErrorCode::kConfig, where(inner) + "the key " + in_quotes(key) + " stands twice in " + spot.from,
+      throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice in {}", where(inner), in_quotes(key), spot.from),
                   "keep one of the two");
     out[key] = plain(element, inner, depth + 1);
   }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/scan.h"
 
@@ -19,7 +20,7 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 
 // Builds the tree from the parser's events. Keys arrive in the order of the text, so the n-th key event stands at the scan's
 // n-th key.
@@ -49,8 +50,8 @@ class Builder : public json::json_sax_t {
     const std::string path = pointer(top.path, name);
     if (top.value.as_dict().find(name))
       throw Error(ErrorCode::kConfig,
-                  scan_.where(at) + ": the key " + in_quotes(name) + " stands twice " + place(top.path) + ", first at " +
-                      tree_.origins.at(path).to_string(),
+                  formatted("{}: the key {} stands twice {}, first at {}", scan_.where(at), in_quotes(name), place(top.path),
+                            tree_.origins.at(path).to_string()),
                   "keep one of the two");
     const Position position = scan_.position(at);
     tree_.origins[path] = {name_, position.line, position.column};
@@ -61,7 +62,7 @@ class Builder : public json::json_sax_t {
 
   Tree take() {
     if (!root_.is_dict())
-      throw Error(ErrorCode::kConfig, name_ + ": a config is an object { ... }, found " + root_.type_name(),
+      throw Error(ErrorCode::kConfig, formatted("{}: a config is an object {{ ... }}, found {}", name_, root_.type_name()),
                   "put the keys inside { }");
     tree_.root = std::move(root_.as_dict());
     tree_.origins[""] = {name_, 0, 0};
@@ -75,7 +76,7 @@ class Builder : public json::json_sax_t {
     std::string key;   // of the member that comes next, in a dictionary
   };
 
-  static std::string place(const std::string& path) { return path.empty() ? "at the top level" : "in " + path; }
+  static std::string place(const std::string& path) { return path.empty() ? "at the top level" : formatted("in {}", path); }
 
   std::string next_path() const {
     if (open_.empty()) return "";
@@ -85,8 +86,7 @@ class Builder : public json::json_sax_t {
 
   bool open(Value container) {
     if (open_.size() >= kMaxDepth)
-      throw Error(ErrorCode::kConfig,
-                  name_ + ": nested deeper than " + std::to_string(kMaxDepth) + " levels, at " + open_.front().key,
+      throw Error(ErrorCode::kConfig, formatted("{}: nested deeper than {} levels, at {}", name_, kMaxDepth, open_.front().key),
                   "no key of a config is that deep");
     std::string path = next_path();
     open_.push_back({std::move(container), std::move(path), ""});
@@ -126,7 +126,7 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
       std::strchr(" \t\r\n,:{}[]\"", text[offset]))
     --offset;
   const auto fail = [&](size_t at, const std::string& what, const std::string& next) {
-    throw Error(ErrorCode::kConfig, scan_.where(at) + ": " + what, next);
+    throw Error(ErrorCode::kConfig, formatted("{}: {}", scan_.where(at), what), next);
   };
   const bool is_key_wanted = std::strstr(error.what(), "object key") != nullptr;
   if (text.find_last_not_of(" \t\r\n") == std::string::npos)
@@ -135,7 +135,7 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
     if (!open_.empty()) {
       const bool is_list = open_.back().value.is_list();
       fail(text.size(),
-           "the text ends before " + (open_.back().path.empty() ? "the outermost object" : open_.back().path) + " is closed",
+           formatted("the text ends before {} is closed", open_.back().path.empty() ? "the outermost object" : open_.back().path),
            is_list ? "a ']' is missing" : "a '}' is missing");
     }
   }
@@ -145,20 +145,22 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
   const std::string word = text.substr(start, end - start);
   const std::string folded = lower(word);
   if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
-    fail(start, in_quotes(word) + " is not a number that a config may hold", "write a finite number, or leave the key out");
+    fail(start, formatted("{} is not a number that a config may hold", in_quotes(word)),
+         "write a finite number, or leave the key out");
   if (word == "True" || word == "False" || word == "None")
-    fail(start, in_quotes(word) + " is Python's word", std::string("JSON writes ") + (word == "None" ? "null" : folded));
+    fail(start, formatted("{} is Python's word", in_quotes(word)),
+         std::string("JSON writes ") + (word == "None" ? "null" : folded));
   if (!word.empty() && (word[0] == '\'' || word.find('\'') != std::string::npos))
     fail(start, "strings stand in double quotes, found a single quote", "write \"...\"");
   if (!word.empty() && (std::isalpha(static_cast<unsigned char>(word[0])) || word[0] == '_' || word[0] == '$'))
-    fail(start, std::string(is_key_wanted ? "the key " : "the value ") + in_quotes(word) + " needs double quotes",
-         "write \"" + word + "\"");
+    fail(start, formatted("{}{} needs double quotes", is_key_wanted ? "the key " : "the value ", in_quotes(word)),
+         formatted("write \"{}\"", word));
   if (std::strstr(error.what(), "out_of_range"))
-    fail(start, "the number " + in_quotes(token) + " is too large", "the largest is about 1.8e308");
+    fail(start, formatted("the number {} is too large", in_quotes(token)), "the largest is about 1.8e308");
   if (open_.empty() && std::strstr(error.what(), "end of input"))
     fail(start, "there is more text behind the config's closing brace", "remove it");
   if (word.size() > 1 && word[0] == '0' && std::isdigit(static_cast<unsigned char>(word[1])))
-    fail(start, in_quotes(word) + " is not a JSON value", "a number has no leading zeros");
+    fail(start, formatted("{} is not a JSON value", in_quotes(word)), "a number has no leading zeros");
   if (std::strstr(error.what(), "; expected '}'"))
     fail(start, "a ',' or '}' is missing before this", "members of an object are separated by commas");
   if (std::strstr(error.what(), "; expected ']'"))
@@ -170,7 +172,8 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
     fail(start, "this string is not valid JSON",
          "a backslash stands before one of \" \\ / b f n r t or u and four hexadecimal digits");
   if (!word.empty())
-    fail(start, in_quotes(word) + " is not a JSON value", "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
+    fail(start, formatted("{} is not a JSON value", in_quotes(word)),
+         "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
   fail(start, "a value is expected here", "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
   return false;
 }
@@ -179,10 +182,10 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
 
 Tree parse_text(const std::string& text, const std::string& name) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    throw Error(ErrorCode::kConfig, name + ": the config is empty",
+    throw Error(ErrorCode::kConfig, formatted("{}: the config is empty", name),
                 "write { } with the keys in it, at least train_micro_batch_size_per_gpu");
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    throw Error(ErrorCode::kConfig, name + ": the text is UTF-16", "save it as UTF-8");
+    throw Error(ErrorCode::kConfig, formatted("{}: the text is UTF-16", name), "save it as UTF-8");
   const Scan scan(text, name);
   Builder builder(scan, name);
   json::sax_parse(scan.text(), &builder);
@@ -198,14 +201,15 @@ Tree parse_file(const std::string& path) {
     const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
       siblings.push_back(entry->path().filename().string());
-    throw Error(ErrorCode::kNotFound,
-                "config file " + in_quotes(path) + " does not exist" + did_you_mean(fs::path(path).filename().string(), siblings),
-                "the current folder is " + fs::current_path(error).string());
+    throw Error(
+        ErrorCode::kNotFound,
+        formatted("config file {} does not exist{}", in_quotes(path), did_you_mean(fs::path(path).filename().string(), siblings)),
+        formatted("the current folder is {}", fs::current_path(error).string()));
   }
   if (fs::is_directory(status))
-    throw Error(ErrorCode::kConfig, "config " + in_quotes(path) + " is a folder, not a file", "name the JSON file in it");
+    throw Error(ErrorCode::kConfig, formatted("config {} is a folder, not a file", in_quotes(path)), "name the JSON file in it");
   if (fs::is_regular_file(status) && fs::file_size(path, error) > kMaxFileBytes && !error)
-    throw Error(ErrorCode::kConfig, path + ": larger than 16 MiB, which no config is", "was another file meant?");
+    throw Error(ErrorCode::kConfig, formatted("{}: larger than 16 MiB, which no config is", path), "was another file meant?");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -214,15 +218,16 @@ Tree parse_file(const std::string& path) {
     text.append(buffer, static_cast<size_t>(file.gcount()));
   if (!file.eof() || file.bad()) {
     if (text.size() > kMaxFileBytes)
-      throw Error(ErrorCode::kConfig, path + ": larger than 16 MiB, which no config is", "was another file meant?");
-    throw Error(ErrorCode::kIo, "config file " + in_quotes(path) + " cannot be read: " + std::strerror(errno ? errno : EIO),
+      throw Error(ErrorCode::kConfig, formatted("{}: larger than 16 MiB, which no config is", path), "was another file meant?");
+    throw Error(ErrorCode::kIo,
+                formatted("config file {} cannot be read: {}", in_quotes(path), std::strerror(errno ? errno : EIO)),
                 "check its permissions");
   }
   return parse_text(text, path);
 }
 
 Value parse_value(std::string_view json_text) {
-  Tree tree = parse_text("{\"value\": " + std::string(json_text) + "}", "key table");
+  Tree tree = parse_text(formatted("{{\"value\": {}}}", json_text), "key table");
   return *tree.root.find("value");
 }
 

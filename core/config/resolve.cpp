@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
@@ -40,7 +41,7 @@ class Reader {
   const Value& at(const std::string& path) const { return values_.at(path); }
   // Where a key is written, for the head of an error: "ds_config.json:3:5: ".
   std::string place(const std::string& path) const { return document_.origin_of(path).to_string(); }
-  std::string where(const std::string& path) const { return place(path) + ": "; }
+  std::string where(const std::string& path) const { return formatted("{}: ", place(path)); }
   void computed(const std::string& path, int64_t value, const std::string& how) {
     if (!at(path).is_null()) return;
     values_[path] = value;
@@ -64,7 +65,7 @@ class Reader {
 };
 
 void Reader::read(const Key& key) {
-  const std::string path = "/" + std::string(key.path);
+  const std::string path = formatted("/{}", key.path);
   const Value* given = document_.find(path);
   const bool is_set = given && !given->is_null();
   if (key.type == Type::kFree && is_set && given->is_dict() && !given->as_dict().empty()) {
@@ -78,7 +79,7 @@ void Reader::read(const Key& key) {
   } else if (is_set && is_auto(*given)) {
     if (path == "/optimizer/type" || path == "/scheduler/type") unresolved_.push_back(path);
     values_[path] = default_of(key);
-    add(path, default_of(key), "auto at " + document_.origin_of(path).to_string() + ": the default");
+    add(path, default_of(key), formatted("auto at {}: the default", document_.origin_of(path).to_string()));
   } else {
     values_[path] = is_set ? *given : default_of(key);
     add(path, values_[path], is_set ? document_.origin_of(path).to_string() : "default");
@@ -96,14 +97,14 @@ std::vector<std::string> Reader::open_batch_sizes() const {
 std::string Reader::defaults_for_auto() const {
   std::vector<std::string> taken;
   for (const Key* key : all_keys()) {
-    const std::string path = "/" + std::string(key->path);
+    const std::string path = formatted("/{}", key->path);
     const Value* given = document_.find(path);
     // Batch sizes are computed; where the default is "auto" itself, it has a meaning.
     if (!given || !is_auto(*given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
     if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
     const auto value = values_.find(path);
     if (is_unresolved(path) || (path == kAccumulation && at(path).is_null())) continue;
-    taken.push_back(path + " = " + (value == values_.end() ? default_of(*key) : value->second).to_json());
+    taken.push_back(formatted("{} = {}", path, (value == values_.end() ? default_of(*key) : value->second).to_json()));
   }
   return join(taken, ", ");
 }
@@ -113,10 +114,10 @@ void Reader::require_no_auto() const {
   open.insert(open.end(), unresolved_.begin(), unresolved_.end());
   if (open.empty()) return;
   std::vector<std::string> shown;
-  for (const std::string& path : open) shown.push_back(path + " (" + document_.origin_of(path).to_string() + ")");
+  for (const std::string& path : open) shown.push_back(formatted("{} ({})", path, document_.origin_of(path).to_string()));
   throw Error(
       ErrorCode::kConfig,
-      "nothing gives a value to " + std::string(open.size() == 1 ? "this \"auto\": " : "these \"auto\"s: ") + join(shown, ", "),
+      formatted("nothing gives a value to {}{}", open.size() == 1 ? "this \"auto\": " : "these \"auto\"s: ", join(shown, ", ")),
       "write the values: such an \"auto\" is a blank that another program fills in before the run");
 }
 
@@ -127,19 +128,19 @@ std::optional<DType> dtype(const Reader& read, const std::string& path) {
   if (value.is_null()) return std::nullopt;
   const std::string& name = value.as_string();
   if (name == "int8")
-    throw Error(ErrorCode::kUnsupported, read.where(path) + path + " = \"int8\": Gannet does not implement this",
+    throw Error(ErrorCode::kUnsupported, formatted("{}{} = \"int8\": Gannet does not implement this", read.where(path), path),
                 "write fp32, fp16 or bf16");
   return name == "fp16" ? DType::kFloat16 : name == "bf16" ? DType::kBFloat16 : DType::kFloat32;
 }
 
 PluginChoice plugin_choice(const Reader& read, const std::string& block, bool absent_is_auto) {
-  const std::string type_path = "/" + block + "/type";
+  const std::string type_path = formatted("/{}/type", block);
   PluginChoice choice;
   choice.type = read.at(type_path).is_null() ? "" : read.at(type_path).as_string();
-  choice.params = read.at("/" + block + "/params").as_dict();
+  choice.params = read.at(formatted("/{}/params", block)).as_dict();
   choice.is_auto = absent_is_auto && choice.type == "auto";
   if (choice.type.empty() && !choice.params.empty() && !read.is_unresolved(type_path))
-    throw Error(ErrorCode::kConfig, read.where("/" + block) + "/" + block + " has params and no type",
+    throw Error(ErrorCode::kConfig, formatted("{}/{} has params and no type", read.where(formatted("/{}", block)), block),
                 std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
   return choice;
 }
@@ -151,12 +152,14 @@ void fill_batch(Settings& settings, const Document& document, Reader& read, int6
   settings.train_batch_size = batch.train;
   settings.micro_batch_size = batch.micro;
   settings.accumulation_steps = batch.accumulation;
-  const std::string world = "world size " + std::to_string(world_size);
+  const std::string world = formatted("world size {}", world_size);
   const bool nothing_to_share = !given.accumulation && !(given.train && given.micro);
-  read.computed(kAccumulation, batch.accumulation,
-                nothing_to_share ? "default" : "computed from train_batch_size, train_micro_batch_size_per_gpu and " + world);
-  read.computed(kMicro, batch.micro, "computed from train_batch_size, gradient_accumulation_steps and " + world);
-  read.computed(kTrain, batch.train, "computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and " + world);
+  read.computed(
+      kAccumulation, batch.accumulation,
+      nothing_to_share ? "default" : formatted("computed from train_batch_size, train_micro_batch_size_per_gpu and {}", world));
+  read.computed(kMicro, batch.micro, formatted("computed from train_batch_size, gradient_accumulation_steps and {}", world));
+  read.computed(kTrain, batch.train,
+                formatted("computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and {}", world));
 }
 
 void fill_flops_profiler(FlopsProfiler& profiler, const Reader& read) {
@@ -191,28 +194,30 @@ const char* name_of(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : dt
 
 void check_precision(const Settings& settings, const Reader& read) {
   if (settings.fp16.enabled && settings.bf16.enabled)
-    throw Error(ErrorCode::kConfig,
-                read.where("/bf16/enabled") + "bf16 and fp16 are both enabled (fp16 at " + read.place("/fp16/enabled") + ")",
-                "a model has one of the two types: set the other's enabled to false");
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{}bf16 and fp16 are both enabled (fp16 at {})", read.where("/bf16/enabled"), read.place("/fp16/enabled")),
+        "a model has one of the two types: set the other's enabled to false");
   const DType model = settings.fp16.enabled ? DType::kFloat16 : settings.bf16.enabled ? DType::kBFloat16 : DType::kFloat32;
   const auto param = dtype(read, "/data_types/param_dtype");
   if (param && *param != model)
     throw Error(ErrorCode::kConfig,
-                read.where("/data_types/param_dtype") + "/data_types/param_dtype is " + name_of(*param) +
-                    ", but fp16 and bf16 say " + name_of(model),
+                formatted("{}/data_types/param_dtype is {}, but fp16 and bf16 say {}", read.where("/data_types/param_dtype"),
+                          name_of(*param), name_of(model)),
                 "leave param_dtype out, or enable that type");
   const auto accumulation = settings.grad_accum_dtype;
   if (accumulation && *accumulation != model && *accumulation != DType::kFloat32)
     throw Error(ErrorCode::kUnsupported,
-                read.where("/data_types/grad_accum_dtype") + "/data_types/grad_accum_dtype is " + name_of(*accumulation) +
-                    " for a model in " + name_of(model),
+                formatted("{}/data_types/grad_accum_dtype is {} for a model in {}", read.where("/data_types/grad_accum_dtype"),
+                          name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
   if (!settings.fp16.enabled || settings.fp16.loss_scale != 0) return;
   for (const char* path : {"/fp16/loss_scale_window", "/fp16/min_loss_scale"}) {
     if (read.at(path).as_int() <= 0)
-      throw Error(ErrorCode::kConfig,
-                  read.where(path) + path + " must be above 0 with a dynamic loss scale, found " + read.at(path).to_json(),
-                  "or set a static loss_scale");
+      throw Error(
+          ErrorCode::kConfig,
+          formatted("{}{} must be above 0 with a dynamic loss scale, found {}", read.where(path), path, read.at(path).to_json()),
+          "or set a static loss_scale");
   }
 }
 
@@ -228,35 +233,35 @@ void check_zero(const Settings& settings, const Document& document, const Reader
   if (stage > 0) {
     if (stage < 3 && given("/zero_optimization/offload_param/device"))
       refuse("/zero_optimization/offload_param/device",
-             "offload_param belongs to ZeRO stage 3, and the stage is " + std::to_string(stage), "leave it out");
+             formatted("offload_param belongs to ZeRO stage 3, and the stage is {}", stage), "leave it out");
     if (const Value* zenflow = document.find("/zero_optimization/zenflow"); zenflow && zenflow->is_dict())
       refuse("/zero_optimization/zenflow", "ZenFlow is not done by Gannet", "leave zenflow out");
   }
   const Value* ratio = document.find("/zero_optimization/offload_optimizer/ratio");
   if (ratio && ratio->is_number() && ratio->as_number() < 1 && stage < 3)
     throw Error(ErrorCode::kConfig,
-                read.where("/zero_optimization/offload_optimizer/ratio") +
-                    "offload_optimizer.ratio below 1 belongs to ZeRO stage 3, and the stage is " +
-                    std::to_string(settings.zero.stage),
+                formatted("{}offload_optimizer.ratio below 1 belongs to ZeRO stage 3, and the stage is {}",
+                          read.where("/zero_optimization/offload_optimizer/ratio"), settings.zero.stage),
                 "leave ratio out");
 }
 
 OffloadTo offload_to(const Reader& read, const std::string& block, bool applies) {
   OffloadTo to;
-  const std::string path = "/zero_optimization/" + block;
-  const std::string device = read.at(path + "/device").is_null() ? "none" : read.at(path + "/device").as_string();
+  const std::string path = formatted("/zero_optimization/{}", block);
+  const std::string device =
+      read.at(formatted("{}/device", path)).is_null() ? "none" : read.at(formatted("{}/device", path)).as_string();
   if (!applies || device == "none") return to;
   to.device = device;
-  if (const Value& folder = read.at(path + "/nvme_path"); !folder.is_null()) to.params["nvme_path"] = folder;
+  if (const Value& folder = read.at(formatted("{}/nvme_path", path)); !folder.is_null()) to.params["nvme_path"] = folder;
   for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events"})
     to.params[key] = read.at(std::string("/aio/") + key);
   return to;
 }
 
 MonitorFolder monitor_folder(const Reader& read, const std::string& block) {
-  const std::string path = "/" + block;
-  return {read.at(path + "/enabled").as_bool(), read.at(path + "/output_path").as_string(),
-          read.at(path + "/job_name").as_string()};
+  const std::string path = formatted("/{}", block);
+  return {read.at(formatted("{}/enabled", path)).as_bool(), read.at(formatted("{}/output_path", path)).as_string(),
+          read.at(formatted("{}/job_name", path)).as_string()};
 }
 
 void fill_monitors(Settings& settings, const Reader& read) {
@@ -268,8 +273,8 @@ void fill_monitors(Settings& settings, const Reader& read) {
   settings.trace.last_step = read.at("/gannet/trace/last_step").as_int();
   if (!settings.trace.path.empty() && settings.trace.last_step < settings.trace.first_step)
     throw Error(ErrorCode::kConfig,
-                read.where("/gannet/trace/last_step") + "/gannet/trace/last_step is " + std::to_string(settings.trace.last_step) +
-                    ", before first_step, which is " + std::to_string(settings.trace.first_step),
+                formatted("{}/gannet/trace/last_step is {}, before first_step, which is {}",
+                          read.where("/gannet/trace/last_step"), settings.trace.last_step, settings.trace.first_step),
                 "give the last step that is to be traced, counted from 1");
 }
 
@@ -319,7 +324,7 @@ static Resolved resolve_into(const Document& document, int64_t world_size, bool 
   });
   if (!mistakes || !read.lacks_batch()) attempt(mistakes, [&] { fill_batch(settings, document, read, world_size, rank_is_set); });
   if (const std::string taken = read.defaults_for_auto(); !taken.empty())
-    result.notices.push_back("\"auto\" taken as its default: " + taken);
+    result.notices.push_back(formatted("\"auto\" taken as its default: {}", taken));
 
   settings.gradient_clipping = read.at("/gradient_clipping").as_number();
   settings.prescale_gradients = read.at("/prescale_gradients").as_bool();

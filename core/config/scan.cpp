@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/format.h"
+
 namespace gannet::config {
 namespace {
 
@@ -65,8 +67,8 @@ void Scan::require_text() const {
       constexpr char kHex[] = "0123456789abcdef";
       const auto byte = static_cast<unsigned char>(text_[i]);
       throw Error(ErrorCode::kConfig,
-                  name_ + ": not a text file: byte " + std::to_string(i) + " is 0x" + kHex[byte >> 4] + kHex[byte & 15] +
-                      ", which is not UTF-8 text",
+                  formatted("{}: not a text file: byte {} is 0x{}{}, which is not UTF-8 text", name_, i, kHex[byte >> 4],
+                            kHex[byte & 15]),
                   "a config is JSON text in UTF-8; was another file meant?");
     }
     i += length;
@@ -77,7 +79,7 @@ size_t Scan::blank_comment(size_t at) {
   const bool is_block = text_.compare(at, 2, "/*") == 0;
   size_t end = is_block ? text_.find("*/", at + 2) : text_.find('\n', at);
   if (is_block && end == std::string::npos)
-    throw Error(ErrorCode::kConfig, where(at) + ": the comment that begins here is not closed", "close it with */");
+    throw Error(ErrorCode::kConfig, formatted("{}: the comment that begins here is not closed", where(at)), "close it with */");
   end = is_block ? end + 2 : std::min(end, text_.size());
   for (size_t i = at; i < end; ++i)
     if (text_[i] != '\n' && text_[i] != '\r') text_[i] = ' ';
@@ -91,7 +93,7 @@ size_t Scan::skip_string(size_t at) const {
     else if (text_[i] == '"')
       return i + 1;
   }
-  throw Error(ErrorCode::kConfig, where(at) + ": the string that begins here is not closed on its line",
+  throw Error(ErrorCode::kConfig, formatted("{}: the string that begins here is not closed on its line", where(at)),
               "close it with a double quote");
 }
 
@@ -120,7 +122,7 @@ Position Scan::position(size_t offset) const {
 
 std::string Scan::where(size_t offset) const {
   const Position at = position(offset);
-  return name_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
+  return formatted("{}:{}:{}", name_, at.line, at.column);
 }
 
 }  // namespace gannet::config

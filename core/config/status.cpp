@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
@@ -26,7 +27,7 @@ class StatusCheck {
   std::vector<std::string> run() {
     section(document_.root(), "");
     std::vector<std::string> notices;
-    for (const auto& [reason, paths] : idle_) notices.push_back("no effect: " + join(paths, ", ") + " (" + reason + ")");
+    for (const auto& [reason, paths] : idle_) notices.push_back(formatted("no effect: {} ({})", join(paths, ", "), reason));
     return notices;
   }
 
@@ -63,14 +64,15 @@ bool StatusCheck::asks_for_nothing(const Key& row, const Value& value) const {
 
 void StatusCheck::section(const Dict& members, const std::string& path) {
   // A section that is off is legal whatever stands in it.
-  if (const Key* enabled = find_key(path + "/enabled")) {
+  if (const Key* enabled = find_key(formatted("{}/enabled", path))) {
     const Value* given = members.find("enabled");
     const bool is_given = given && given->is_bool();
     if (!(is_given ? given->as_bool() : default_of(*enabled).as_bool())) {
       if (is_given) return;
       for (const auto& [key, value] : members.entries()) {
-        const Key* row = find_key(path + "/" + key);
-        if (!row || !asks_for_nothing(*row, value)) note("/" + path + "/enabled is not set", "/" + path + "/" + key);
+        const Key* row = find_key(formatted("{}/{}", path, key));
+        if (!row || !asks_for_nothing(*row, value))
+          note(formatted("/{}/enabled is not set", path), formatted("/{}/{}", path, key));
       }
       return;
     }
@@ -81,7 +83,7 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
     }
   }
   for (const auto& [key, value] : members.entries()) {
-    if (const Key* row = find_key(path.empty() ? key : path + "/" + key))
+    if (const Key* row = find_key(path.empty() ? key : formatted("{}/{}", path, key)))
       attempt(mistakes_, [&, &given = value] { member(*row, given); });
   }
 }
@@ -89,7 +91,7 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
 void StatusCheck::member(const Key& row, const Value& value) {
   if (row.is_section() && value.is_dict()) return section(value.as_dict(), std::string(row.path));
   if (row.status == Status::kActive || asks_for_nothing(row, value)) return;
-  const std::string path = "/" + std::string(row.path);
+  const std::string path = formatted("/{}", row.path);
   if (stage_ < 3 && path == "/zero_optimization/offload_optimizer/ratio") return;  // resolve refuses it
   if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
   if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", path);
@@ -100,11 +102,11 @@ void StatusCheck::member(const Key& row, const Value& value) {
     if (row.status == Status::kAtStage3) return;
   }
   const std::string head =
-      document_.origin_of(path).to_string() + ": " + path + " = " + (value.is_dict() ? "{ ... }" : value.to_json());
+      formatted("{}: {} = {}", document_.origin_of(path).to_string(), path, value.is_dict() ? "{ ... }" : value.to_json());
   const std::string section_name(row.path.substr(0, row.path.find('/')));
-  throw Error(ErrorCode::kUnsupported, head + ": Gannet does not implement this: " + std::string(row.note),
-              "leave it out, or at its default " + std::string(row.default_json) + "; `gannet config keys --all " + section_name +
-                  "` shows what Gannet acts on");
+  throw Error(ErrorCode::kUnsupported, formatted("{}: Gannet does not implement this: {}", head, row.note),
+              formatted("leave it out, or at its default {}; `gannet config keys --all {}` shows what Gannet acts on",
+                        row.default_json, section_name));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/rendezvous.h"
 #include "control/world.h"
@@ -49,15 +50,14 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& 
   std::vector<uint32_t> world_ranks;
   for (const uint32_t rank : ranks) {
     if (rank >= all.size())
-      throw Error(ErrorCode::kArgument,
-                  "a subset names rank " + std::to_string(rank) + " of a group of " + std::to_string(all.size()),
+      throw Error(ErrorCode::kArgument, formatted("a subset names rank {} of a group of {}", rank, all.size()),
                   "ranks of a subset are those of the group that it is taken from, from 0");
     if (std::find(world_ranks.begin(), world_ranks.end(), all[rank]) != world_ranks.end())
-      throw Error(ErrorCode::kArgument, "a subset names rank " + std::to_string(rank) + " twice", "name each rank once");
+      throw Error(ErrorCode::kArgument, formatted("a subset names rank {} twice", rank), "name each rank once");
     world_ranks.push_back(all[rank]);
   }
   // All ranks of this group count its subsets alike, so the name is the same on all of them and used once.
-  const std::string name = name_ + "/" + std::to_string(subsets_++);
+  const std::string name = formatted("{}/{}", name_, subsets_++);
   if (std::find(world_ranks.begin(), world_ranks.end(), world_->rank()) == world_ranks.end()) return nullptr;
   auto made = std::make_shared<ProcessGroup>(world_, new CommGroup(world_->comm(), world_ranks, name));
   made->name_ = name;
@@ -70,10 +70,10 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   if (the.group) {
     const std::string open = the.group->world()->comm().plugin().name();
     if (lower(options.comm) != "auto" && lower(options.comm) != lower(open))
-      throw Error(
-          ErrorCode::kConfig,
-          "comm '" + options.comm + "' is asked for, but the world was made with '" + open + "' by an earlier init_distributed",
-          "ask for it in the first call, or call destroy_distributed before");
+      throw Error(ErrorCode::kConfig,
+                  formatted("comm '{}' is asked for, but the world was made with '{}' by an earlier init_distributed",
+                            options.comm, open),
+                  "ask for it in the first call, or call destroy_distributed before");
     return the.group;
   }
   auto world = std::make_shared<control::World>(options, the.generation++);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/format.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -18,13 +19,13 @@ constexpr uint16_t kDefaultPort = 29500;
 void parse_address(const std::string& text, const std::string& where, Environment& found) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
-    throw Error(ErrorCode::kConfig, where + " names no host and port: '" + text + "'",
+    throw Error(ErrorCode::kConfig, formatted("{} names no host and port: '{}'", where, text),
                 "write it as tcp://host:port, as in tcp://10.0.0.1:29500");
   found.master_addr = text.substr(0, colon);
   if (found.master_addr.size() > 2 && found.master_addr.front() == '[' && found.master_addr.back() == ']')
     found.master_addr = found.master_addr.substr(1, found.master_addr.size() - 2);
-  found.master_port =
-      static_cast<uint16_t>(number("the port of " + where, text.substr(colon + 1), 65535, "write it as tcp://host:port"));
+  found.master_port = static_cast<uint16_t>(
+      number(formatted("the port of {}", where), text.substr(colon + 1), 65535, "write it as tcp://host:port"));
 }
 
 uint16_t port_number(const std::string& text) { return static_cast<uint16_t>(number("MASTER_PORT", text, 65535, kHowToStart)); }
@@ -47,23 +48,24 @@ std::string missing_of(const Variables& variables, const std::vector<std::string
 }
 
 void check_ranks(const Environment& found, const std::string& rank_name, const std::string& world_name) {
-  if (found.world_size == 0) throw Error(ErrorCode::kConfig, world_name + " is 0: a world has at least one rank", kHowToStart);
+  if (found.world_size == 0)
+    throw Error(ErrorCode::kConfig, formatted("{} is 0: a world has at least one rank", world_name), kHowToStart);
   if (found.rank >= found.world_size)
     throw Error(ErrorCode::kConfig,
-                rank_name + " is " + std::to_string(found.rank) + " and " + world_name + " is " +
-                    std::to_string(found.world_size) + ": ranks count from 0 to " + world_name + " - 1",
+                formatted("{} is {} and {} is {}: ranks count from 0 to {} - 1", rank_name, found.rank, world_name,
+                          found.world_size, world_name),
                 kHowToStart);
   if (found.local_rank && *found.local_rank > found.rank)
     throw Error(ErrorCode::kConfig,
-                "the local rank is " + std::to_string(*found.local_rank) + " and " + rank_name + " is " +
-                    std::to_string(found.rank) + ": the rank on one machine cannot be above the rank in the world",
+                formatted("the local rank is {} and {} is {}: the rank on one machine cannot be above the rank in the world",
+                          *found.local_rank, rank_name, found.rank),
                 kHowToStart);
 }
 
 std::string without(const Claim& claim) {
   std::string command = "env";
-  for (const auto& name : claim.variables) command += " -u " + name;
-  return command + " PROGRAM";
+  for (const auto& name : claim.variables) command += formatted(" -u {}", name);
+  return formatted("{} PROGRAM", command);
 }
 
 // Where the ranks of a launcher meet: the address that the environment names, or on one machine a port of the job's own.
@@ -82,11 +84,11 @@ void find_master(const Variables& variables, const Claim& claim, const std::func
     found.master_port = static_cast<uint16_t>(number("PET_MASTER_PORT", claim.master_port, 65535, kHowToStart));
     return;
   }
-  throw Error(ErrorCode::kConfig,
-              claim.launcher + " started this as rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) +
-                  ", but " + missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"}) +
-                  " of the environment are not set, so the ranks cannot find one another",
-              "export MASTER_ADDR (a name or address of the machine that rank 0 runs on) and MASTER_PORT (a free port there)");
+  throw Error(
+      ErrorCode::kConfig,
+      formatted("{} started this as rank {} of {}, but {} of the environment are not set, so the ranks cannot find one another",
+                claim.launcher, found.rank, found.world_size, missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"})),
+      "export MASTER_ADDR (a name or address of the machine that rank 0 runs on) and MASTER_PORT (a free port there)");
 }
 
 // The launchers' claims: the first that is complete is joined, and one that cannot be is refused.
@@ -100,32 +102,35 @@ void from_launchers(const Variables& variables, bool address_known,
     found.local_rank = claim.local_rank;
     check_ranks(found, claim.variables[0], claim.variables.size() > 1 ? claim.variables[1] : "its world size");
     if (found.world_size == 1) break;
-    found.discovered = claim.variables[0] + " and " + claim.variables[1] + " of " + claim.launcher;
+    found.discovered = formatted("{} and {} of {}", claim.variables[0], claim.variables[1], claim.launcher);
     if (!address_known) find_master(variables, claim, process_of, found);
     return;
   }
   for (const Claim& claim : all)
     if (claim.is_one_of_several())
-      throw Error(ErrorCode::kConfig,
-                  claim.text() + ", and this process cannot join the others: " +
-                      (!claim.why_not.empty() ? claim.why_not
-                       : claim.size           ? "another launcher's variables say that it is alone"
-                                              : "no variable says how many they are"),
-                  claim.started_from_here
-                      ? "start the processes with `gannet run --num_procs " + std::to_string(*claim.size) +
-                            " PROGRAM` or with torchrun; to train with one process: " + without(claim)
-                      : "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them; where each is to train alone: " +
-                            without(claim));
+      throw Error(
+          ErrorCode::kConfig,
+          formatted("{}, and this process cannot join the others: {}", claim.text(),
+                    !claim.why_not.empty() ? claim.why_not
+                    : claim.size           ? "another launcher's variables say that it is alone"
+                                           : "no variable says how many they are"),
+          claim.started_from_here
+              ? formatted("start the processes with `gannet run --num_procs {} PROGRAM` or with torchrun; to train with one "
+                          "process: {}",
+                          *claim.size, without(claim))
+              : formatted("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them; where each is to train alone: {}",
+                          without(claim)));
   if (found.discovered.empty())
-    found.discovered = all.empty() ? "RANK is not set: one process" : all[0].launcher + ": one process";
+    found.discovered = all.empty() ? "RANK is not set: one process" : formatted("{}: one process", all[0].launcher);
 }
 
 // RANK and WORLD_SIZE of a world of one, where a launcher started several: nobody trains alone by mistake.
 void check_that_it_is_alone(const Variables& variables) {
   const auto claim = claim_of_several(variables);
   if (!claim) return;
-  throw Error(ErrorCode::kConfig, "RANK and WORLD_SIZE say that this process is alone, but " + claim->text(),
-              "set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: " + without(*claim));
+  throw Error(
+      ErrorCode::kConfig, formatted("RANK and WORLD_SIZE say that this process is alone, but {}", claim->text()),
+      formatted("set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: {}", without(*claim)));
 }
 
 }  // namespace
@@ -136,9 +141,9 @@ Environment discover(const Variables& variables, const Overrides& overrides,
   bool address_known = false;
   if (!overrides.init_method.empty() && overrides.init_method != "env://") {
     if (overrides.init_method.rfind("tcp://", 0) != 0)
-      throw Error(ErrorCode::kConfig, "init_method is '" + overrides.init_method + "'",
+      throw Error(ErrorCode::kConfig, formatted("init_method is '{}'", overrides.init_method),
                   "it is env:// (the default) or tcp://host:port");
-    parse_address(overrides.init_method.substr(6), "init_method '" + overrides.init_method + "'", found);
+    parse_address(overrides.init_method.substr(6), formatted("init_method '{}'", overrides.init_method), found);
     address_known = true;
   }
   if (const auto* agent = find(variables, "TORCHELASTIC_USE_AGENT_STORE"); agent && lower(*agent) == "true" && !address_known) {
@@ -156,11 +161,11 @@ Environment discover(const Variables& variables, const Overrides& overrides,
       if (!rank && !overrides.rank) missing.push_back("RANK");
       if (!world && !overrides.world_size) missing.push_back("WORLD_SIZE");
       throw Error(ErrorCode::kConfig,
-                  join(missing, " and ") + (missing.size() > 1 ? " are" : " is") + " not set, though " +
-                      (told    ? "the call of init_distributed gives the other"
-                       : rank  ? "RANK is"
-                       : world ? "WORLD_SIZE is"
-                               : "LOCAL_RANK is"),
+                  formatted("{}{} not set, though {}", join(missing, " and "), missing.size() > 1 ? " are" : " is",
+                            told    ? "the call of init_distributed gives the other"
+                            : rank  ? "RANK is"
+                            : world ? "WORLD_SIZE is"
+                                    : "LOCAL_RANK is"),
                   kHowToStart);
     }
     const auto chosen = [](const char* name, const std::optional<int>& given, const std::string* text) {
@@ -172,11 +177,11 @@ Environment discover(const Variables& variables, const Overrides& overrides,
     check_ranks(found, "RANK", "WORLD_SIZE");
     if (const auto* local_size = find(variables, "LOCAL_WORLD_SIZE");
         local_size && found.local_rank && *found.local_rank >= number("LOCAL_WORLD_SIZE", *local_size, kMostRanks, kHowToStart))
-      throw Error(ErrorCode::kConfig, "LOCAL_RANK is " + *local + " and LOCAL_WORLD_SIZE is " + *local_size, kHowToStart);
+      throw Error(ErrorCode::kConfig, formatted("LOCAL_RANK is {} and LOCAL_WORLD_SIZE is {}", *local, *local_size), kHowToStart);
     if (found.world_size > 1 && !address_known && !read_master(variables, found))
       throw Error(ErrorCode::kConfig,
-                  "this is rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) + ", but " +
-                      missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"}) + " of the environment is not set",
+                  formatted("this is rank {} of {}, but {} of the environment is not set", found.rank, found.world_size,
+                            missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"})),
                   kHowToStart);
     if (found.world_size == 1 && !told) check_that_it_is_alone(variables);
     found.discovered = told ? "the call of init_distributed" : "RANK and WORLD_SIZE of the environment";
@@ -186,7 +191,7 @@ Environment discover(const Variables& variables, const Overrides& overrides,
 
   if (found.world_size > 1 && found.master_port == 0)
     throw Error(ErrorCode::kConfig,
-                "MASTER_PORT is 0: " + std::to_string(found.world_size) + " ranks must know the port that rank 0 serves at",
+                formatted("MASTER_PORT is 0: {} ranks must know the port that rank 0 serves at", found.world_size),
                 "choose a free port, as 29500, the same on all ranks");
   return found;
 }
@@ -194,7 +199,7 @@ Environment discover(const Variables& variables, const Overrides& overrides,
 std::chrono::milliseconds time_out(const Variables& variables, const std::optional<double>& seconds) {
   if (seconds) {
     if (!(*seconds > 0 && *seconds < 1e9))
-      throw Error(ErrorCode::kArgument, "timeout_seconds is " + std::to_string(*seconds), "give a number of seconds above 0");
+      throw Error(ErrorCode::kArgument, formatted("timeout_seconds is {}", *seconds), "give a number of seconds above 0");
     return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000 + 0.5));
   }
   if (const auto* minutes = find(variables, "DEEPSPEED_TIMEOUT")) {

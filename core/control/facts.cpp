@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.h"
+
 namespace gannet::control {
 
 uint64_t Facts::hash() const { return XXH3_64bits(values_.data(), values_.size() * sizeof(uint64_t)); }
@@ -19,7 +21,7 @@ std::string Facts::changes() {
     if (row.is_sent && row.sent == values_[i]) continue;
     row.is_sent = true;
     row.sent = values_[i];
-    text += row.name + "=";
+    text += formatted("{}=", row.name);
     if (row.kind == Kind::kNumber) {
       const double number = std::bit_cast<double>(values_[i]);
       const bool is_whole = number == std::floor(number) && std::abs(number) < 1e15;

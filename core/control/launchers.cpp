@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::control {
@@ -93,7 +94,7 @@ std::optional<Claim> claim_of(const Variables& variables, const Launcher& launch
   const auto here = number_in(variables, launcher.local_size), nodes = number_in(variables, launcher.nodes);
   claim.on_one_machine = (claim.size && here == claim.size) || nodes == 1u;
   for (const char* name : launcher.job)
-    if (const auto* part = name ? find(variables, name) : nullptr) claim.job += *part + " ";
+    if (const auto* part = name ? find(variables, name) : nullptr) claim.job += formatted("{} ", *part);
   return claim;
 }
 
@@ -116,11 +117,11 @@ std::optional<Claim> claim_of_torchrun(const Variables& variables) {
   claim.size = most <= 1 ? procs : most;
   claim.rank = number_in(variables, "PET_NODE_RANK");
   if (claim.size == 1u) claim.rank = 0;
-  const std::string on_each = "PET_NPROC_PER_NODE=" + (each ? *each : "");
+  const std::string on_each = formatted("PET_NPROC_PER_NODE={}", each ? *each : "");
   if (claim.size > 1u && each && *each != "1")
-    claim.why_not = on_each + " leaves it to torchrun to start the processes of a node";
+    claim.why_not = formatted("{} leaves it to torchrun to start the processes of a node", on_each);
   else if (claim.size > 1u && (is_elastic || !claim.rank))
-    claim.why_not = is_elastic ? "PET_NNODES=" + *nodes + " is a number of nodes that torchrun changes while they run"
+    claim.why_not = is_elastic ? formatted("PET_NNODES={} is a number of nodes that torchrun changes while they run", *nodes)
                                : "PET_NODE_RANK is not set, so torchrun is to find the ranks out";
   if (claim.started_from_here) claim.rank.reset();
   if (const auto* address = find(variables, "PET_MASTER_ADDR")) claim.master_addr = *address;
@@ -146,16 +147,17 @@ uint32_t number(const std::string& name, const std::string& text, uint32_t most,
   uint32_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || value > most)
-    throw Error(ErrorCode::kConfig, name + " is '" + text + "', which is not a whole number from 0 to " + std::to_string(most),
+    throw Error(ErrorCode::kConfig, formatted("{} is '{}', which is not a whole number from 0 to {}", name, text, most),
                 next_step);
   return value;
 }
 
 std::string Claim::text() const {
-  std::string as = rank ? "rank " + std::to_string(*rank) : "one process";
-  as += size ? " of " + std::to_string(*size) : "";
-  return launcher + (started_from_here ? " expects " + std::to_string(*size) + " processes" : " started this as " + as) + " (" +
-         join(variables, ", ") + ")";
+  std::string as = rank ? formatted("rank {}", *rank) : "one process";
+  as += size ? formatted(" of {}", *size) : "";
+  return formatted("{}{} ({})", launcher,
+                   started_from_here ? formatted(" expects {} processes", *size) : formatted(" started this as {}", as),
+                   join(variables, ", "));
 }
 
 std::vector<Claim> claims(const Variables& variables) {
@@ -199,15 +201,16 @@ std::optional<Claim> claim_of_several(const Variables& variables) {
 std::string launcher_process(const std::string& variable) {
   std::string pid = std::to_string(getppid());
   for (int level = 0; level < 64 && pid != "0"; ++level) {
-    const std::string folder = "/proc/" + pid;
+    const std::string folder = formatted("/proc/{}", pid);
     bool is_readable = false;
-    const std::string environment = std::string(1, '\0') + content_of(folder + "/environ", is_readable);
+    const std::string environment = std::string(1, '\0') + content_of(formatted("{}/environ", folder), is_readable);
     // pid (name) state ppid ...; the name may hold anything, a bracket too. The start time is the 22nd field.
-    const std::string status = content_of(folder + "/stat", is_readable);
+    const std::string status = content_of(formatted("{}/stat", folder), is_readable);
     std::istringstream fields(status.substr(std::min(status.size(), status.rfind(')') + 1)));
     const std::vector<std::string> words{std::istream_iterator<std::string>(fields), {}};
     if (words.size() < 20) return "";
-    if (environment.find(std::string(1, '\0') + variable + "=") == std::string::npos) return pid + " " + words[19];
+    if (environment.find(formatted("{}{}=", std::string(1, '\0'), variable)) == std::string::npos)
+      return formatted("{} {}", pid, words[19]);
     pid = words[1];
   }
   return "";

@@ -19,6 +19,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet::control {
 namespace {
 
@@ -29,7 +31,7 @@ Addresses resolve(const std::string& host, uint16_t port, int type, std::string&
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (code != 0) reason = "the name '" + host + "' cannot be resolved: " + gai_strerror(code);
+  if (code != 0) reason = formatted("the name '{}' cannot be resolved: {}", host, gai_strerror(code));
   return Addresses(code == 0 ? found : nullptr, &freeaddrinfo);
 }
 
@@ -85,15 +87,17 @@ Socket listen_on(uint16_t port) {
     if (::bind(socket.get(), address, length) == 0 && ::listen(socket.get(), SOMAXCONN) == 0) return socket;
     if (family == AF_INET6 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) continue;
     const int reason = errno;
-    const std::string name = "port " + std::to_string(port);
+    const std::string name = formatted("port {}", port);
     if (reason == EADDRINUSE)
       throw Error(
           ErrorCode::kUnavailable,
-          name + " (MASTER_PORT) is in use by another program on this machine, so rank 0 cannot serve the rendezvous there",
+          formatted("{} (MASTER_PORT) is in use by another program on this machine, so rank 0 cannot serve the rendezvous there",
+                    name),
           "choose another port (--master_port of `gannet run`, or MASTER_PORT on every rank); `ss -ltnp` shows who has it");
     if (reason == EACCES)
-      throw Error(ErrorCode::kUnavailable, name + " (MASTER_PORT) may not be opened by this user", "choose a port above 1023");
-    throw Error(ErrorCode::kUnavailable, "rank 0 cannot listen on " + name + ": " + std::strerror(reason));
+      throw Error(ErrorCode::kUnavailable, formatted("{} (MASTER_PORT) may not be opened by this user", name),
+                  "choose a port above 1023");
+    throw Error(ErrorCode::kUnavailable, formatted("rank 0 cannot listen on {}: {}", name, std::strerror(reason)));
   }
   throw Error(ErrorCode::kUnavailable, std::string("rank 0 cannot open a socket: ") + std::strerror(errno));
 }
@@ -159,7 +163,7 @@ std::string machine_identity() {
   // Two network namespaces of one machine are two machines here: they do not share a loopback.
   std::array<char, 64> space{};
   if (readlink("/proc/self/ns/net", space.data(), space.size() - 1) < 0) space[0] = 0;
-  return std::string(name.data()) + " " + boot + " " + space.data();
+  return formatted("{} {} {}", name.data(), boot, space.data());
 }
 
 }  // namespace gannet::control

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/rendezvous.h"
 
@@ -9,7 +10,7 @@ namespace gannet::control {
 namespace {
 
 std::string whole_seconds(std::chrono::steady_clock::duration time) {
-  return std::to_string(std::chrono::round<std::chrono::seconds>(time).count()) + " s";
+  return formatted("{} s", std::chrono::round<std::chrono::seconds>(time).count());
 }
 
 const char* are(size_t count) { return count == 1 ? " is " : " are "; }
@@ -18,17 +19,18 @@ const char* have(size_t count) { return count == 1 ? " has " : " have "; }
 }  // namespace
 
 std::string CallSite::text() const {
-  return name + "()" + (step >= 0 ? " of step " + std::to_string(step) : "") + (tag.empty() ? "" : " with tag '" + tag + "'");
+  return formatted("{}(){}{}", name, step >= 0 ? formatted(" of step {}", step) : "",
+                   tag.empty() ? "" : formatted(" with tag '{}'", tag));
 }
 
 std::string place_of(Stand stand, const CallSite& call) {
   switch (stand) {
     case Stand::kInside:
-      return "in " + call.text();
+      return formatted("in {}", call.text());
     case Stand::kLeft:
-      return "after " + call.text();
+      return formatted("after {}", call.text());
     case Stand::kFailed:
-      return "after an error in " + call.text();
+      return formatted("after an error in {}", call.text());
     case Stand::kBefore:
       break;
   }
@@ -82,27 +84,27 @@ Verdict Referee::disagreement(const Entry& entry, uint32_t rank, const CallSite&
   std::string failed;
   for (const uint32_t one : {rank, entry.first_rank})
     if (!ranks_[one].failed_in.empty())
-      failed += "; an error that " + name_ranks({one}) + " caught had ended its " + ranks_[one].failed_in;
+      failed += formatted("; an error that {} caught had ended its {}", name_ranks({one}), ranks_[one].failed_in);
   if (!entry.call.is_same_call(call))
     return {ErrorCode::kMismatch,
-            "the ranks make different calls: " + mine + " called " + call.text() + " where " + theirs + " called " +
-                entry.call.text() + "; " + places(group.members) + failed,
+            formatted("the ranks make different calls: {} called {} where {} called {}; {}{}", mine, call.text(), theirs,
+                      entry.call.text(), places(group.members), failed),
             "all ranks of a group make the same collective calls in the same order: look for a call that only some "
             "ranks make, or for a rank whose data ended before the others'"};
   if (entry.call.set != call.set)
     return {ErrorCode::kMismatch,
-            "the ranks call different engines: " + mine + " called " + call.text() + " of its engine " +
-                std::to_string(call.set) + " where " + theirs + " called that of its engine " + std::to_string(entry.call.set) +
-                failed,
+            formatted("the ranks call different engines: {} called {} of its engine {} where {} called that of its engine {}{}",
+                      mine, call.text(), call.set, theirs, entry.call.set, failed),
             "make the same calls of the same engines in the same order on every rank"};
   std::vector<std::string> parts;
   const auto own = facts_of(rank, call);
   for (const auto& [name, value] : *own)
     if (const auto other = entry.facts->find(name); other == entry.facts->end() || other->second != value)
-      parts.push_back(name + " is " + value + " on " + mine + " and " +
-                      (other == entry.facts->end() ? "unknown" : other->second) + " on " + theirs);
+      parts.push_back(formatted("{} is {} on {} and {} on {}", name, value, mine,
+                                other == entry.facts->end() ? "unknown" : other->second, theirs));
   return {ErrorCode::kMismatch,
-          "the ranks differ in " + call.text() + ": " + (parts.empty() ? "in what they were told" : join(parts, ", ")) + failed,
+          formatted("the ranks differ in {}: {}{}", call.text(), parts.empty() ? "in what they were told" : join(parts, ", "),
+                    failed),
           "give every rank the same numbers and make the same calls on it; what only one rank knows is sent to the others first "
           "(engine->mean)"};
 }
@@ -141,7 +143,7 @@ void Referee::end(uint32_t rank, bool orderly, Instant now) {
 void Referee::fail(uint32_t rank, const std::string& sentence) {
   if (verdict_) return;
   verdict_ = Verdict{ErrorCode::kPeerLost,
-                     "the communication of rank " + std::to_string(rank) + ", which is " + place(rank) + ", failed: " + sentence,
+                     formatted("the communication of rank {}, which is {}, failed: {}", rank, place(rank), sentence),
                      "see that rank's output and the network between the ranks' machines"};
 }
 
@@ -180,8 +182,8 @@ std::string Referee::silence_of(const std::vector<uint32_t>& ranks, Instant now)
     last = std::min(last, ranks_[rank].beat);
   }
   if (silent.empty()) return "";
-  return "; " + name_ranks(silent) + have(silent.size()) + "given no sign of life for " + whole_seconds(now - last) +
-         ": the process is stopped, or its machine is out of reach or overloaded";
+  return formatted("; {}{}given no sign of life for {}: the process is stopped, or its machine is out of reach or overloaded",
+                   name_ranks(silent), have(silent.size()), whole_seconds(now - last));
 }
 
 // Those who have not come, or came and do not wait as the others do; nobody, when the network keeps all of them.
@@ -228,13 +230,13 @@ void Referee::look_for_the_dead(Instant now) {
   }
   if (!settled) return;
   std::vector<std::string> parts;
-  for (const uint32_t rank : died) parts.push_back("rank " + std::to_string(rank) + " has died " + place(rank));
-  for (const uint32_t rank : gone) parts.push_back("rank " + std::to_string(rank) + " has ended " + place(rank));
+  for (const uint32_t rank : died) parts.push_back(formatted("rank {} has died {}", rank, place(rank)));
+  for (const uint32_t rank : gone) parts.push_back(formatted("rank {} has ended {}", rank, place(rank)));
   std::vector<uint32_t> ended = died;
   ended.insert(ended.end(), gone.begin(), gone.end());
   const std::string others = places(all_but(ended));
   verdict_ = Verdict{
-      ErrorCode::kPeerLost, join(parts, ", ") + (others.empty() ? "" : "; " + others),
+      ErrorCode::kPeerLost, join(parts, ", ") + (others.empty() ? "" : formatted("; {}", others)),
       died.empty()
           ? "all ranks make the same calls and end together: see why that rank had nothing more to do, or what error it threw"
           : "see the end of that rank's own output, and whether a signal or the lack of memory ended it"};
@@ -262,19 +264,20 @@ std::vector<Report> Referee::look(Instant now) {
       if (waited >= visit.deadline) {
         verdict_ =
             Verdict{ErrorCode::kTimeout,
-                    (late.empty() ? "all ranks have waited in " + place + " for " + lasted + ", and nothing arrives"
-                                  : name_ranks(late) + (late.size() == 1 ? " is late: " : " are late: ") + who +
-                                        have(ranks.size()) + "waited in " + place + " for " + lasted + ", the deadline; " +
-                                        places(late) + silence_of(late, now)),
+                    (late.empty() ? formatted("all ranks have waited in {} for {}, and nothing arrives", place, lasted)
+                                  : formatted("{}{}{}{}waited in {} for {}, the deadline; {}{}", name_ranks(late),
+                                              late.size() == 1 ? " is late: " : " are late: ", who, have(ranks.size()), place,
+                                              lasted, places(late), silence_of(late, now))),
                     late.empty() ? "look at the network between the ranks' machines"
                                  : "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
         return reports;
       }
       if (waited < rhythm_.report_every * (visit.reports + 1)) continue;
       visit.reports = static_cast<int>(waited / rhythm_.report_every);
-      reports.push_back({ranks, "waiting in " + place + " (" + lasted + " of " + whole_seconds(visit.deadline) + ")" +
-                                    (late.empty() ? ": all ranks are there, and nothing arrives"
-                                                  : " for " + name_ranks(late) + ": " + places(late) + silence_of(late, now))});
+      reports.push_back(
+          {ranks, formatted("waiting in {} ({} of {}){}", place, lasted, whole_seconds(visit.deadline),
+                            late.empty() ? ": all ranks are there, and nothing arrives"
+                                         : formatted(" for {}: {}{}", name_ranks(late), places(late), silence_of(late, now)))});
     }
   }
   return reports;

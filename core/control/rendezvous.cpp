@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/network.h"
 
@@ -28,9 +29,7 @@ std::string seconds(milliseconds time) {
   return text;
 }
 
-std::string place(const Environment& environment) {
-  return environment.master_addr + ":" + std::to_string(environment.master_port);
-}
+std::string place(const Environment& environment) { return formatted("{}:{}", environment.master_addr, environment.master_port); }
 
 // A rank that does not serve waits for a server, says so, and only then lets c10d connect (which would wait in silence).
 void wait_for_server(const Environment& environment, const Patience& patience) {
@@ -43,11 +42,11 @@ void wait_for_server(const Environment& environment, const Patience& patience) {
     if (patience.left().count() <= 0)
       throw Error(
           ErrorCode::kTimeout,
-          "rank " + std::to_string(environment.rank) + " of " + std::to_string(environment.world_size) + " could not reach " +
-              server + " at " + place(environment) + " within " + seconds(patience.total) + ": " + reason,
+          formatted("rank {} of {} could not reach {} at {} within {}: {}", environment.rank, environment.world_size, server,
+                    place(environment), seconds(patience.total), reason),
           "see whether rank 0 was started and still runs, and whether MASTER_ADDR and MASTER_PORT are the same on all ranks");
     if (steady_clock::now() >= next_report) {
-      log_info("waiting for " + server + " at " + place(environment) + " (" + patience.spent() + "): " + reason);
+      log_info(formatted("waiting for {} at {} ({}): {}", server, place(environment), patience.spent(), reason));
       next_report += patience.report_every;
     }
     std::this_thread::sleep_for(std::min(patience.left(), milliseconds(100)));
@@ -86,7 +85,7 @@ milliseconds Patience::left() const {
 }
 
 std::string Patience::spent() const {
-  return seconds(std::chrono::round<std::chrono::seconds>(steady_clock::now() - start)) + " of " + seconds(total);
+  return formatted("{} of {}", seconds(std::chrono::round<std::chrono::seconds>(steady_clock::now() - start)), seconds(total));
 }
 
 std::string name_ranks(const std::vector<uint32_t>& ranks) {
@@ -96,7 +95,7 @@ std::string name_ranks(const std::vector<uint32_t>& ranks) {
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     // A run of three or more as a range.
     if (last - i >= 2) {
-      parts.push_back(std::to_string(ranks[i]) + "-" + std::to_string(ranks[last]));
+      parts.push_back(formatted("{}-{}", ranks[i], ranks[last]));
     } else {
       for (size_t k = i; k <= last; ++k) parts.push_back(std::to_string(ranks[k]));
     }
@@ -112,36 +111,36 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       "allows more time";
   std::vector<uint32_t> missing(world_size);
   for (uint32_t rank = 0; rank < world_size; ++rank) missing[rank] = rank;
-  const auto came = [&](uint32_t rank) { return store.check(key + "/" + std::to_string(rank)); };
+  const auto came = [&](uint32_t rank) { return store.check(formatted("{}/{}", key, rank)); };
   auto next_report = steady_clock::now() + patience.report_every;
   for (;;) {
     std::vector<std::string> keys;
-    for (const uint32_t rank : missing) keys.push_back(key + "/" + std::to_string(rank));
+    for (const uint32_t rank : missing) keys.push_back(formatted("{}/{}", key, rank));
     if (store.wait(keys, std::min({patience.report_every, patience.left(), milliseconds(1000)}))) return;
     std::erase_if(missing, came);
     if (missing.empty()) return;
-    const std::string who = name_ranks(missing) + " of " + std::to_string(world_size);
+    const std::string who = formatted("{} of {}", name_ranks(missing), world_size);
 
     // Rank 0 takes the store with it when it gives up, so it tells the others why and stays until they know.
     if (patience.left().count() <= 0) {
-      const std::string sentence = who + " did not arrive " + what + " within " + seconds(patience.total);
+      const std::string sentence = formatted("{} did not arrive {} within {}", who, what, seconds(patience.total));
       if (self == 0) {
-        store.set(key + "/given-up", sentence);
+        store.set(formatted("{}/given-up", key), sentence);
         const auto others = static_cast<int64_t>(world_size - missing.size()) - 1;
-        for (const Patience goodbye(kGoodbye); goodbye.left().count() > 0 && store.add(key + "/know", 0) < others;)
+        for (const Patience goodbye(kGoodbye); goodbye.left().count() > 0 && store.add(formatted("{}/know", key), 0) < others;)
           std::this_thread::sleep_for(milliseconds(20));
       } else {
-        store.add(key + "/know", 1);
+        store.add(formatted("{}/know", key), 1);
       }
       throw Error(ErrorCode::kTimeout, sentence, kAdvice);
     }
-    if (self != 0 && store.check(key + "/given-up")) {
-      const std::string sentence = store.get(key + "/given-up");
-      store.add(key + "/know", 1);
+    if (self != 0 && store.check(formatted("{}/given-up", key))) {
+      const std::string sentence = store.get(formatted("{}/given-up", key));
+      store.add(formatted("{}/know", key), 1);
       throw Error(ErrorCode::kTimeout, sentence, kAdvice);
     }
     if (steady_clock::now() >= next_report) {
-      log_info("waiting for " + who + " " + what + " (" + patience.spent() + ")");
+      log_info(formatted("waiting for {} {} ({})", who, what, patience.spent()));
       next_report += patience.report_every;
     }
   }
@@ -152,8 +151,8 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
   Store::Options options;
   options.port = environment.master_port;
   // A rank of another job that comes to this port by mistake waits for its own, under its own job's name.
-  options.prefix = "gannet/" + (environment.job.empty() ? "" : environment.job + "/") +
-                   (environment.attempt.empty() ? "0" : environment.attempt) + "/" + std::to_string(generation) + "/";
+  options.prefix = formatted("gannet/{}{}/{}/", environment.job.empty() ? "" : formatted("{}/", environment.job),
+                             environment.attempt.empty() ? "0" : environment.attempt, generation);
   options.timeout = patience.total;
   if (serves) {
     // Its own client comes by the loopback: MASTER_ADDR may be a name that only other machines can resolve.
@@ -168,23 +167,23 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
-  if (store.add("claimed/" + self, 1) > 1)
+  if (store.add(formatted("claimed/{}", self), 1) > 1)
     throw Error(ErrorCode::kConfig,
-                "another process has already announced itself as rank " + self + " at " + place(environment) +
-                    " (this is process " + std::to_string(getpid()) + ")",
+                formatted("another process has already announced itself as rank {} at {} (this is process {})", self,
+                          place(environment), getpid()),
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
-  store.set("arrived/" + self,
-            address_towards(environment.master_addr) + "\n" + machine_identity() + "\n" + std::to_string(environment.world_size));
-  wait_for_ranks(store, "arrived", environment.rank, environment.world_size, "at the rendezvous at " + place(environment),
-                 patience);
+  store.set(formatted("arrived/{}", self),
+            formatted("{}\n{}\n{}", address_towards(environment.master_addr), machine_identity(), environment.world_size));
+  wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
+                 formatted("at the rendezvous at {}", place(environment)), patience);
 
   std::vector<Member> members;
   for (uint32_t rank = 0; rank < environment.world_size; ++rank) {
-    members.push_back(parse_member(store.get("arrived/" + std::to_string(rank))));
+    members.push_back(parse_member(store.get(formatted("arrived/{}", rank))));
     if (members.back().world_size != std::to_string(environment.world_size))
       throw Error(ErrorCode::kMismatch,
-                  "rank " + std::to_string(rank) + " was told WORLD_SIZE=" + members.back().world_size + ", and this rank " +
-                      self + " WORLD_SIZE=" + std::to_string(environment.world_size),
+                  formatted("rank {} was told WORLD_SIZE={}, and this rank {} WORLD_SIZE={}", rank, members.back().world_size,
+                            self, environment.world_size),
                   "start all ranks with the same WORLD_SIZE");
   }
   meeting.host_address = own_address(members, environment.rank);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/format.h"
 #include "control/world.h"
 
 namespace gannet {
@@ -52,8 +53,7 @@ void StopSignals::install(const std::vector<int>& signals) {
   for (const int number : signals) {
     Former former{number, {}};
     if (sigaction(number, &ours, &former.action) != 0)
-      throw Error(ErrorCode::kArgument,
-                  "StopSignals cannot handle signal " + std::to_string(number) + ": " + std::strerror(errno),
+      throw Error(ErrorCode::kArgument, formatted("StopSignals cannot handle signal {}: {}", number, std::strerror(errno)),
                   "SIGKILL and SIGSTOP are the kernel's own; take SIGTERM, SIGUSR1, SIGUSR2, SIGINT or SIGHUP");
     former_.push_back(former);
   }

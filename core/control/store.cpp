@@ -11,6 +11,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/format.h"
 #include "control/network.h"
 
 namespace gannet::control {
@@ -24,12 +25,12 @@ auto translated(const std::string& doing, Body&& body) {
   try {
     return body();
   } catch (const c10::DistStoreError& error) {
-    throw Error(ErrorCode::kTimeout, doing + " of the ranks' store timed out: " + error.what_without_backtrace());
+    throw Error(ErrorCode::kTimeout, formatted("{} of the ranks' store timed out: {}", doing, error.what_without_backtrace()));
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kPeerLost, doing + " of the ranks' store failed: " + error.what_without_backtrace(),
+    throw Error(ErrorCode::kPeerLost, formatted("{} of the ranks' store failed: {}", doing, error.what_without_backtrace()),
                 "the store lives in rank 0 (or in the agent that started the ranks): see how that process ended");
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kPeerLost, doing + " of the ranks' store failed: " + error.what());
+    throw Error(ErrorCode::kPeerLost, formatted("{} of the ranks' store failed: {}", doing, error.what()));
   }
 }
 
@@ -100,8 +101,9 @@ auto Store::perform(const std::string& doing, Body body) {
   while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     check_guard();
     if (std::chrono::steady_clock::now() > end)
-      throw Error(ErrorCode::kTimeout,
-                  doing + " of the ranks' store timed out: rank 0, or the agent that serves the store, does not answer");
+      throw Error(
+          ErrorCode::kTimeout,
+          formatted("{} of the ranks' store timed out: rank 0, or the agent that serves the store, does not answer", doing));
   }
   return translated(doing, [&] { return answer.get(); });
 }
@@ -119,7 +121,7 @@ void Store::set_guard(std::function<void()> guard) {
 Store::Store(const Options& options) : client_(std::make_shared<Client>()) {
   client_->prefix = options.prefix;
   client_->timeout = options.timeout;
-  translated("connecting to " + options.host + ":" + std::to_string(options.port), [&] {
+  translated(formatted("connecting to {}:{}", options.host, options.port), [&] {
     c10d::TCPStoreOptions tcp;
     tcp.port = options.port;
     tcp.isServer = options.listener >= 0;
@@ -151,8 +153,7 @@ Store::Store(const Options& options) : client_(std::make_shared<Client>()) {
   table_.wait = [](void* self, const char* key, uint64_t timeout_ms, gannet_error* error) -> int32_t {
     return walled(error, [&] {
       if (!static_cast<Store*>(self)->wait({key}, std::chrono::milliseconds(timeout_ms)))
-        throw Error(ErrorCode::kTimeout,
-                    std::string("no rank has set the key '") + key + "' in " + std::to_string(timeout_ms) + " ms");
+        throw Error(ErrorCode::kTimeout, formatted("no rank has set the key '{}' in {} ms", key, timeout_ms));
     });
   };
   table_.check = [](void* self, const char* key, int32_t* exists, gannet_error* error) -> int32_t {
@@ -175,24 +176,26 @@ Store::~Store() {
 }
 
 void Store::set(const std::string& key, const std::string& value) {
-  perform("writing '" + key + "'", [key, value](Client& client) { client.tcp->set(client.prefix + key, to_bytes(value)); });
+  perform(formatted("writing '{}'", key),
+          [key, value](Client& client) { client.tcp->set(client.prefix + key, to_bytes(value)); });
 }
 
 std::string Store::get(const std::string& key) {
-  if (!wait({key}, timeout())) throw Error(ErrorCode::kTimeout, "no rank has set '" + key + "' in the ranks' store in time");
-  return perform("reading '" + key + "'", [key](Client& client) {
+  if (!wait({key}, timeout()))
+    throw Error(ErrorCode::kTimeout, formatted("no rank has set '{}' in the ranks' store in time", key));
+  return perform(formatted("reading '{}'", key), [key](Client& client) {
     const auto bytes = client.tcp->get(client.prefix + key);
     return std::string(bytes.begin(), bytes.end());
   });
 }
 
 int64_t Store::add(const std::string& key, int64_t amount) {
-  return perform("adding to '" + key + "'",
+  return perform(formatted("adding to '{}'", key),
                  [key, amount](Client& client) { return client.tcp->add(client.prefix + key, amount); });
 }
 
 bool Store::check(const std::string& key) {
-  return perform("looking for '" + key + "'", [key](Client& client) { return client.tcp->check({client.prefix + key}); });
+  return perform(formatted("looking for '{}'", key), [key](Client& client) { return client.tcp->check({client.prefix + key}); });
 }
 
 // By looking again and again: a wait of c10d's that times out writes warnings of its own, and holds the connection meanwhile.

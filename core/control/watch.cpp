@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/watch_active.h"
 
@@ -77,7 +78,8 @@ void Watch::Call::wait_for_all() {
   watch_->end_wait();
   watch_->check();
   if (!ready)
-    throw Error(ErrorCode::kTimeout, "not all ranks came to " + active_->call.text() + " in time, and rank 0 does not say which");
+    throw Error(ErrorCode::kTimeout,
+                formatted("not all ranks came to {} in time, and rank 0 does not say which", active_->call.text()));
 }
 
 Watch::Call::~Call() {
@@ -131,7 +133,7 @@ void Watch::explain(const Error& failure) {
   if (!changed_.wait_for(lock, kExplain, [this] { return verdict_.has_value() || over_; }))
     post({"fail", failure.message()}, true);
   end_wait();
-  if (verdict_) throw Error(verdict_->code, verdict_->sentence + " (" + failure.message() + ")", verdict_->next_step);
+  if (verdict_) throw Error(verdict_->code, formatted("{} ({})", verdict_->sentence, failure.message()), verdict_->next_step);
 }
 
 milliseconds Watch::patience(milliseconds otherwise) const { return inside ? deadline_.load() + kBeyondDeadline : otherwise; }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/rendezvous.h"
 #include "control/watch.h"
@@ -55,7 +56,7 @@ Watch::Watch(Store& store, const Options& options)
     fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     token_ = random_token();
     referee_.emplace(size_, kRhythm, now);
-    store.set("watch", token_ + " " + std::to_string(port_of(listener_)) + " " + options.host);
+    store.set("watch", formatted("{} {} {}", token_, port_of(listener_), options.host));
   } else {
     const auto published = split(store.get("watch"), ' ');
     token_ = published.at(0);
@@ -64,10 +65,9 @@ Watch::Watch(Store& store, const Options& options)
     Socket socket =
         connect_to(host, static_cast<uint16_t>(std::stoi(published.at(1))), static_cast<int>(kConnect.count()), reason);
     if (socket.get() < 0)
-      throw Error(
-          ErrorCode::kUnavailable,
-          "rank " + std::to_string(rank_) + " cannot reach the watch of rank 0 at " + host + ":" + published[1] + ": " + reason,
-          "ranks connect to one another on free ports: see whether a firewall stands between their machines");
+      throw Error(ErrorCode::kUnavailable,
+                  formatted("rank {} cannot reach the watch of rank 0 at {}:{}: {}", rank_, host, published[1], reason),
+                  "ranks connect to one another on free ports: see whether a firewall stands between their machines");
     peers_.push_back({Channel(std::move(socket)), 0});
     peers_.front().channel.send({"hello", token_, std::to_string(rank_)});
   }
@@ -89,9 +89,10 @@ void Watch::wait_for_all() {
     if (!connected_.count(rank)) missing.push_back(rank);
   lock.unlock();
   end_thread();
-  throw Error(ErrorCode::kTimeout,
-              name_ranks(missing) + " did not connect to the watch of rank 0 within 30 s, though at the rendezvous before",
-              "see how those processes ended, and whether a firewall stands between their machines");
+  throw Error(
+      ErrorCode::kTimeout,
+      formatted("{} did not connect to the watch of rank 0 within 30 s, though at the rendezvous before", name_ranks(missing)),
+      "see how those processes ended, and whether a firewall stands between their machines");
 }
 
 void Watch::end_thread() {
@@ -171,19 +172,20 @@ void Watch::look_at_waits(Instant now) {
         post({"wait", active.call.group, std::to_string(waited.count()), std::to_string(deadline.count())}, false);
       }
       if (rank_ == 0 || rank_zero_ != kRuns || silent_for < kRhythm.silence) continue;
-      const std::string where = "rank 0, last seen " + rank_zero_place_ + ", has given no sign of life for " +
-                                std::to_string(silent_for.count() / 1000) +
-                                " s: the process is stopped, or its machine is out of reach or overloaded";
-      const std::string lasted = std::to_string(waited.count() / 1000) + " s";
+      const std::string where = formatted(
+          "rank 0, last seen {}, has given no sign of life for {} s: the process is stopped, or its machine is out of reach or "
+          "overloaded",
+          rank_zero_place_, silent_for.count() / 1000);
+      const std::string lasted = formatted("{} s", waited.count() / 1000);
       if (waited >= deadline + kBeat) {  // a rank 0 that runs has judged by now
         late = Verdict{ErrorCode::kTimeout,
-                       "rank 0 is late: rank " + std::to_string(rank_) + " has waited in " + active.call.text() + " for " +
-                           lasted + ", the deadline; " + where,
+                       formatted("rank 0 is late: rank {} has waited in {} for {}, the deadline; {}", rank_, active.call.text(),
+                                 lasted, where),
                        "see what keeps it; \"gannet\": {\"deadline_seconds\": ...} in the config allows more time"};
       } else if (waited >= report_every * (active.reports + 1)) {
         active.reports = static_cast<int>(waited / report_every);
-        lines.push_back("waiting in " + active.call.text() + " (" + lasted + " of " + std::to_string(deadline.count() / 1000) +
-                        " s) for rank 0: " + where);
+        lines.push_back(
+            formatted("waiting in {} ({} of {} s) for rank 0: {}", active.call.text(), lasted, deadline.count() / 1000, where));
       }
     }
   }
@@ -349,7 +351,7 @@ void Watch::judge_rank_zero(Instant now) {
   {
     std::lock_guard lock(mutex_);
     if (verdict_ || over_) return;
-    here = "; rank " + std::to_string(rank_) + " is " + place_;
+    here = formatted("; rank {} is {}", rank_, place_);
     if (rank_zero_ == kGone) {
       const bool needed = std::any_of(active_.begin(), active_.end(), [&](const Active& active) {
         return active.with_rank_zero && (active.entered > rank_zero_ended_ || active.waiting_since != 0);

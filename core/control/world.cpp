@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/rendezvous.h"
 
@@ -35,9 +36,9 @@ std::string first_difference(const std::string& text, const std::string& referen
     const bool same = i < mine.size() && i < theirs.size() && mine[i] == theirs[i];
     if (same) continue;
     const auto quoted = [i](const std::vector<std::string>& lines) {
-      return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing");
+      return i < lines.size() ? formatted("'{}'", lines[i]) : std::string("nothing");
     };
-    return quoted(mine) + " where rank 0 has " + quoted(theirs);
+    return formatted("{} where rank 0 has {}", quoted(mine), quoted(theirs));
   }
   return "the same text";
 }
@@ -64,16 +65,17 @@ std::string disagreement(const std::string& what, const std::vector<std::string>
   for (size_t i = 0; i < std::min(groups.size(), kMost); ++i)
     parts.push_back(name_ranks(groups[i].second) + (groups[i].second.size() == 1 ? " has " : " have ") +
                     first_difference(groups[i].first, texts[0]));
-  std::string sentence = "the ranks differ in " + what + ": " + join(parts, "; ");
-  if (groups.size() > kMost) sentence += "; and " + std::to_string(groups.size() - kMost) + " more";
+  std::string sentence = formatted("the ranks differ in {}: {}", what, join(parts, "; "));
+  if (groups.size() > kMost) sentence += formatted("; and {} more", groups.size() - kMost);
   return sentence;
 }
 
 std::string list_of(const std::vector<const plugin::Plugin*>& plugins) {
   std::vector<std::string> lines;
   for (const auto* plugin : plugins)
-    lines.push_back(std::string(plugin::kind_name(plugin->kind())) + " " + plugin->name() +
-                    (plugin->device().empty() ? "" : "@" + plugin->device()) + " " + plugin->version() + " " + plugin->hash);
+    lines.push_back(formatted("{} {}{} {} {}", plugin::kind_name(plugin->kind()), plugin->name(),
+                              plugin->device().empty() ? "" : formatted("@{}", plugin->device()), plugin->version(),
+                              plugin->hash));
   return join(lines, "\n");
 }
 
@@ -111,7 +113,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
   const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
-  const auto where = [](const std::string& member) { return "comm parameter '" + member + "'"; };
+  const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
   comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
   comm_->set_watcher(watch_.get());
   if (watch_) watch_->on_verdict([this] { comm_->abort(); });
@@ -130,11 +132,12 @@ void World::set_deadline(double seconds) {
   if (!watch_) return;
   const milliseconds deadline(std::llround(seconds * 1000));
   if (deadline > comm_->timeout())
-    throw Error(ErrorCode::kConfig,
-                "gannet.deadline_seconds is " + std::to_string(deadline.count() / 1000) +
-                    ", but the ranks were connected with a time-out of " + std::to_string(comm_->timeout().count() / 1000) +
-                    " s by an earlier init_distributed",
-                "give that call .timeout_seconds or .deadline_seconds of as much");
+    throw Error(
+        ErrorCode::kConfig,
+        formatted(
+            "gannet.deadline_seconds is {}, but the ranks were connected with a time-out of {} s by an earlier init_distributed",
+            deadline.count() / 1000, comm_->timeout().count() / 1000),
+        "give that call .timeout_seconds or .deadline_seconds of as much");
   watch_->set_deadline(deadline);
 }
 
@@ -164,21 +167,22 @@ void World::agree(const std::string& what, const std::string& text) {
 }
 
 void World::agree(const std::string& what, const std::string& text, const Patience& patience) {
-  const std::string key = "agree/" + std::to_string(agreements_++);
-  store_->set(key + "/" + std::to_string(rank()), text);
-  wait_for_ranks(*store_, key, rank(), size(), "to compare " + what, patience);
+  const std::string key = formatted("agree/{}", agreements_++);
+  store_->set(formatted("{}/{}", key, rank()), text);
+  wait_for_ranks(*store_, key, rank(), size(), formatted("to compare {}", what), patience);
   // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, and 2N reads instead of N^2.
   std::string verdict;
   if (rank() == 0) {
     std::vector<std::string> texts;
-    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
+    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(formatted("{}/{}", key, other)));
     verdict = disagreement(what, texts);
-    store_->set(key + "/verdict", verdict);
+    store_->set(formatted("{}/verdict", key), verdict);
     // A verdict that nobody can read any more, because this process ended on it, would look like a lost peer.
-    if (!verdict.empty()) store_->wait({key + "/read"}, kGoodbye);
+    if (!verdict.empty()) store_->wait({formatted("{}/read", key)}, kGoodbye);
   } else {
-    verdict = store_->get(key + "/verdict");
-    if (!verdict.empty() && store_->add(key + "/readers", 1) == static_cast<int64_t>(size()) - 1) store_->set(key + "/read", "");
+    verdict = store_->get(formatted("{}/verdict", key));
+    if (!verdict.empty() && store_->add(formatted("{}/readers", key), 1) == static_cast<int64_t>(size()) - 1)
+      store_->set(formatted("{}/read", key), "");
   }
   if (!verdict.empty())
     throw Error(ErrorCode::kMismatch, verdict, "start the same build with the same config and plugins on every rank");
@@ -189,13 +193,13 @@ std::vector<std::string> World::gather(const std::string& what, const std::strin
   std::string key;
   {
     const std::lock_guard lock(gathers_mutex_);
-    key = "gather/" + what + "/" + std::to_string(gathers_[what]++);
+    key = formatted("gather/{}/{}", what, gathers_[what]++);
   }
   return watched([&](const Patience& patience) {
-    store_->set(key + "/" + std::to_string(rank()), text);
-    wait_for_ranks(*store_, key, rank(), size(), "for " + what, patience);
+    store_->set(formatted("{}/{}", key, rank()), text);
+    wait_for_ranks(*store_, key, rank(), size(), formatted("for {}", what), patience);
     std::vector<std::string> texts;
-    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(key + "/" + std::to_string(other)));
+    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(formatted("{}/{}", key, other)));
     return texts;
   });
 }

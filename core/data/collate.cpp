@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/format.h"
 #include "data/failure.h"
 
 namespace gannet {
@@ -33,8 +34,8 @@ at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member) {
         other.device() == first.device())
       continue;
     throw Error(ErrorCode::kArgument,
-                std::string("samples of a micro-batch cannot be stacked: '") + member + "' is " + describe(first) +
-                    " in the first and " + describe(other) + " in number " + std::to_string(i + 1),
+                formatted("samples of a micro-batch cannot be stacked: '{}' is {} in the first and {} in number {}", member,
+                          describe(first), describe(other), i + 1),
                 "make the samples alike, or give a collate_fn that pads them");
   }
   return at::stack(tensors);
@@ -44,7 +45,7 @@ std::string list_samples(Indices samples) {
   constexpr size_t kShown = 8;
   std::string text = samples.size() == 1 ? "sample " : "samples ";
   for (size_t i = 0; i < std::min(samples.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(samples[i]);
-  return samples.size() > kShown ? text + " ... (" + std::to_string(samples.size()) + " in all)" : text;
+  return samples.size() > kShown ? formatted("{} ... ({} in all)", text, samples.size()) : text;
 }
 
 std::string type_name(const std::type_info& type) {
@@ -58,17 +59,17 @@ void rethrow_with(const std::string& where) {
   try {
     throw;
   } catch (const Error& error) {
-    std::throw_with_nested(Error(error.code(), where + ": " + error.message(), error.next_step()));
+    std::throw_with_nested(Error(error.code(), formatted("{}: {}", where, error.message()), error.next_step()));
   } catch (const c10::Error& error) {
-    std::throw_with_nested(Error(ErrorCode::kArgument, where + ": " + error.what_without_backtrace()));
+    std::throw_with_nested(Error(ErrorCode::kArgument, formatted("{}: {}", where, error.what_without_backtrace())));
   } catch (const std::exception& error) {
-    std::throw_with_nested(Error(ErrorCode::kArgument, where + ": " + error.what()));
+    std::throw_with_nested(Error(ErrorCode::kArgument, formatted("{}: {}", where, error.what())));
   } catch (...) {
-    std::throw_with_nested(Error(ErrorCode::kArgument, where + ": what was thrown is not a std::exception"));
+    std::throw_with_nested(Error(ErrorCode::kArgument, formatted("{}: what was thrown is not a std::exception", where)));
   }
 }
 
-void rethrow_with_samples(Indices samples) { rethrow_with("reading " + list_samples(samples) + " of the dataset failed"); }
+void rethrow_with_samples(Indices samples) { rethrow_with(formatted("reading {} of the dataset failed", list_samples(samples))); }
 
 void fail_repeating_empty() {
   throw Error(ErrorCode::kArgument, "the loader that a RepeatingLoader repeats gave nothing in a whole epoch",

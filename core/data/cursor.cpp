@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet {
 namespace {
 
@@ -25,9 +27,8 @@ void read(const Value& value, bool& member) { member = value.as_bool(); }
 void read(const Value& value, Value& member) { member = value; }
 
 std::string place(const DataCursor& cursor) {
-  return "epoch " + std::to_string(cursor.epoch) + ", " + std::to_string(cursor.samples) + " of " +
-         std::to_string(cursor.dataset_size) + " samples, seed " + std::to_string(cursor.seed) +
-         (cursor.shuffle ? "" : ", not shuffled");
+  return formatted("epoch {}, {} of {} samples, seed {}{}", cursor.epoch, cursor.samples, cursor.dataset_size, cursor.seed,
+                   cursor.shuffle ? "" : ", not shuffled");
 }
 
 // All but the count of micro-batches, which is each rank's own.
@@ -48,18 +49,19 @@ DataCursor DataCursor::from_dict(const Dict& saved) {
   DataCursor cursor;
   each_member(cursor, [&](const char* name, auto& member) {
     const Value* value = saved.find(name);
-    if (!value) throw Error(ErrorCode::kCorrupt, std::string("a saved data cursor lacks '") + name + "'");
+    if (!value) throw Error(ErrorCode::kCorrupt, formatted("a saved data cursor lacks '{}'", name));
     try {
       read(*value, member);
     } catch (const Error& error) {
-      throw Error(ErrorCode::kCorrupt, std::string("'") + name + "' of a saved data cursor: " + error.message());
+      throw Error(ErrorCode::kCorrupt, formatted("'{}' of a saved data cursor: {}", name, error.message()));
     }
   });
   for (const auto& [name, value] : saved.entries()) {
     bool is_known = false;
     each_member(cursor, [&, &name = name](const char* member, auto&) { is_known = is_known || name == member; });
     if (!is_known)
-      throw Error(ErrorCode::kUnsupported, "a saved data cursor has a member '" + name + "' that this version does not know",
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("a saved data cursor has a member '{}' that this version does not know", name),
                   "resume with the version of Gannet that saved it, or a newer one");
   }
   return cursor;
@@ -68,15 +70,14 @@ DataCursor DataCursor::from_dict(const Dict& saved) {
 DataCursor DataCursor::for_rank(const std::vector<DataCursor>& saved, int64_t rank, int64_t world_size) {
   if (saved.empty()) throw Error(ErrorCode::kArgument, "no data cursor was saved");
   if (rank < 0 || rank >= world_size)
-    throw Error(ErrorCode::kArgument,
-                "a data cursor was asked for rank " + std::to_string(rank) + " of " + std::to_string(world_size));
+    throw Error(ErrorCode::kArgument, formatted("a data cursor was asked for rank {} of {}", rank, world_size));
   const DataCursor& first = saved.front();
   if (first.dataset_size > 0) {
     for (size_t other = 1; other < saved.size(); ++other)
       if (!same_place(saved[other], first))
         throw Error(ErrorCode::kMismatch,
-                    "the saved data cursors differ: rank 0 stood at " + place(first) + ", rank " + std::to_string(other) +
-                        " at " + place(saved[other]),
+                    formatted("the saved data cursors differ: rank 0 stood at {}, rank {} at {}", place(first), other,
+                              place(saved[other])),
                     "ranks that share a dataset read it in step: give each the same number of batches");
     return first;
   }
@@ -84,9 +85,9 @@ DataCursor DataCursor::for_rank(const std::vector<DataCursor>& saved, int64_t ra
   for (const DataCursor& cursor : saved)
     if (!same_place(cursor, first) || cursor.micro_batches > 0 || cursor.ended || !cursor.state.is_null())
       throw Error(ErrorCode::kMismatch,
-                  "the data was a stream of each rank's own, saved by " + std::to_string(saved.size()) +
-                      " ranks: it cannot be divided among " + std::to_string(world_size),
-                  "resume on " + std::to_string(saved.size()) + " ranks, or train from a dataset with size() and get(i)");
+                  formatted("the data was a stream of each rank's own, saved by {} ranks: it cannot be divided among {}",
+                            saved.size(), world_size),
+                  formatted("resume on {} ranks, or train from a dataset with size() and get(i)", saved.size()));
   return first;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "data/failure.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
@@ -17,14 +18,14 @@ namespace gannet::loading {
 namespace {
 
 void require(bool legal, const std::string& what, int64_t found) {
-  if (!legal) throw Error(ErrorCode::kArgument, "the loader's " + what + ", not " + std::to_string(found));
+  if (!legal) throw Error(ErrorCode::kArgument, formatted("the loader's {}, not {}", what, found));
 }
 
 void check(const LoaderOptions& options) {
   require(options.batch_size >= 1, "batch_size must be at least 1", options.batch_size);
   require(options.world_size >= 1, "world_size must be at least 1", options.world_size);
-  require(options.rank >= 0 && options.rank < options.world_size,
-          "rank must be in 0 .. " + std::to_string(options.world_size - 1), options.rank);
+  require(options.rank >= 0 && options.rank < options.world_size, formatted("rank must be in 0 .. {}", options.world_size - 1),
+          options.rank);
   require(options.workers >= 0, "workers must be at least 0", options.workers);
   require(options.prefetch >= 1, "prefetch must be at least 1", options.prefetch);
   require(options.micro_batches_multiple >= 1, "micro_batches_multiple must be at least 1", options.micro_batches_multiple);
@@ -41,46 +42,47 @@ Collating choose_collate(const Source& source, const Collator& collator) {
   if (!collator.call) {
     if (source.default_collate) return source.default_collate;
     throw Error(ErrorCode::kArgument,
-                "samples of type " + type_name(*source.sample) + " have no default way to become a batch of type " +
-                    type_name(*source.batch),
-                "give a collate_fn that takes std::vector<" + type_name(*source.sample) + ">");
+                formatted("samples of type {} have no default way to become a batch of type {}", type_name(*source.sample),
+                          type_name(*source.batch)),
+                formatted("give a collate_fn that takes std::vector<{}>", type_name(*source.sample)));
   }
   if (*collator.sample == *source.sample) return collator.call;
   throw Error(ErrorCode::kArgument,
-              "the collate function takes samples of type " + type_name(*collator.sample) + ", but the dataset's are " +
-                  type_name(*source.sample),
-              "let collate_fn take std::vector<" + type_name(*source.sample) + ">");
+              formatted("the collate function takes samples of type {}, but the dataset's are {}", type_name(*collator.sample),
+                        type_name(*source.sample)),
+              formatted("let collate_fn take std::vector<{}>", type_name(*source.sample)));
 }
 
 // That `cursor` is a place in this dataset.
 void check_cursor(const DataCursor& cursor, const Source& source, int64_t samples, bool shuffle) {
   require(cursor.epoch >= 0 && cursor.micro_batches >= 0 && cursor.samples >= 0, "cursor must not be negative",
           std::min({cursor.epoch, cursor.micro_batches, cursor.samples}));
-  const std::string place = "the cursor (epoch " + std::to_string(cursor.epoch) + ", " + std::to_string(cursor.micro_batches) +
-                            " micro-batches, " + std::to_string(cursor.samples) + " samples)";
+  const std::string place =
+      formatted("the cursor (epoch {}, {} micro-batches, {} samples)", cursor.epoch, cursor.micro_batches, cursor.samples);
   const char* const next_step = "resume with the dataset that the run was started with";
   const bool sized = static_cast<bool>(source.read);
   const bool of_stream = cursor.ended || !cursor.state.is_null() || (cursor.micro_batches > 0 && cursor.samples == 0);
   if (sized && of_stream)
-    throw Error(ErrorCode::kMismatch, place + " is that of a stream, the dataset has random access", next_step);
+    throw Error(ErrorCode::kMismatch, formatted("{} is that of a stream, the dataset has random access", place), next_step);
   if (!sized && (cursor.samples > 0 || cursor.dataset_size > 0))
-    throw Error(ErrorCode::kMismatch, place + " is that of a dataset with random access, this one is a stream", next_step);
+    throw Error(ErrorCode::kMismatch, formatted("{} is that of a dataset with random access, this one is a stream", place),
+                next_step);
   if (sized && cursor.dataset_size > 0 && cursor.dataset_size != samples)
     throw Error(ErrorCode::kMismatch,
-                place + " is that of a dataset of " + std::to_string(cursor.dataset_size) + " samples, this one has " +
-                    std::to_string(samples),
+                formatted("{} is that of a dataset of {} samples, this one has {}", place, cursor.dataset_size, samples),
                 next_step);
   if (sized && cursor.samples > samples)
-    throw Error(ErrorCode::kMismatch, place + " lies beyond the dataset's " + std::to_string(samples) + " samples", next_step);
+    throw Error(ErrorCode::kMismatch, formatted("{} lies beyond the dataset's {} samples", place, samples), next_step);
   if (sized && cursor.dataset_size > 0 && cursor.samples > 0 && cursor.shuffle != shuffle)
     throw Error(ErrorCode::kMismatch,
-                place + " lies within an epoch that was " + (cursor.shuffle ? "" : "not ") + "shuffled, this loader does " +
-                    (shuffle ? "shuffle" : "not"),
+                formatted("{} lies within an epoch that was {}shuffled, this loader does {}", place, cursor.shuffle ? "" : "not ",
+                          shuffle ? "shuffle" : "not"),
                 "set gannet.shuffle as it was, until the epoch's end");
   if (!cursor.state.is_null() && !source.has_cursor)
-    throw Error(ErrorCode::kMismatch,
-                place + " holds a stream's own state, and this stream cannot be put there: it has no cursor() and seek()",
-                next_step);
+    throw Error(
+        ErrorCode::kMismatch,
+        formatted("{} holds a stream's own state, and this stream cannot be put there: it has no cursor() and seek()", place),
+        next_step);
 }
 
 }  // namespace
@@ -166,7 +168,7 @@ struct Loader::State {
         if (collate) item = collate(item.get());
         if (on_batch) on_batch(item.get());
       } catch (...) {
-        rethrow_with("collating " + list_samples(indices) + " failed");
+        rethrow_with(formatted("collating {} failed", list_samples(indices)));
       }
       return {std::move(item)};
     };
@@ -204,10 +206,9 @@ Loader::Loader(const Source& source, const Collator& collator, const LoaderOptio
   const Cut cut = state.cut_from(0);
   if (cut.micro_batches() > 0) return;
   throw Error(ErrorCode::kArgument,
-              "an epoch would give no micro-batch: " + std::to_string(state.samples) + " samples over " +
-                  std::to_string(options.world_size) + " ranks, micro-batches of " + std::to_string(options.batch_size) +
-                  ", in multiples of " + std::to_string(options.micro_batches_multiple) +
-                  (options.drop_last ? ", with drop_last" : ""),
+              formatted("an epoch would give no micro-batch: {} samples over {} ranks, micro-batches of {}, in multiples of {}{}",
+                        state.samples, options.world_size, options.batch_size, options.micro_batches_multiple,
+                        options.drop_last ? ", with drop_last" : ""),
               "use more samples, a smaller micro-batch or fewer accumulation steps");
 }
 
@@ -295,7 +296,7 @@ void Loader::seek(const DataCursor& cursor) {
       try {
         state.source.seek(cursor.state);
       } catch (...) {
-        rethrow_with("putting the stream to its cursor " + cursor.state.to_json() + " failed");
+        rethrow_with(formatted("putting the stream to its cursor {} failed", cursor.state.to_json()));
       }
     } else if (cursor.micro_batches == 0) {
       where.state = state.source.cursor();

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "data/failure.h"
 
 namespace gannet::loading {
@@ -28,8 +29,7 @@ struct Queue::State {
 };
 
 Queue::Queue(int64_t capacity) {
-  if (capacity < 1)
-    throw Error(ErrorCode::kArgument, "a SampleQueue's capacity must be at least 1, not " + std::to_string(capacity));
+  if (capacity < 1) throw Error(ErrorCode::kArgument, formatted("a SampleQueue's capacity must be at least 1, not {}", capacity));
   state_ = std::unique_ptr<State>(new State(capacity));
 }
 
@@ -82,9 +82,9 @@ Any Queue::pop() {
   std::unique_lock lock(state.mutex);
   const auto settled = [&] { return state.interrupted || state.closed || !state.items.empty(); };
   for (auto waited = kPatience; !state.filled.wait_for(lock, kPatience, settled); waited += kPatience) {
-    const std::string line = "the loader has waited " + std::to_string(waited.count()) +
-                             " s for a sample of its queue, which was given " + std::to_string(state.pushed) +
-                             " so far and not closed";
+    const std::string line =
+        formatted("the loader has waited {} s for a sample of its queue, which was given {} so far and not closed",
+                  waited.count(), state.pushed);
     lock.unlock();
     log_warning(line);
     lock.lock();
@@ -94,7 +94,7 @@ Any Queue::pop() {
     state.take_in_epoch = false;
     if (!state.error) return nullptr;
     const std::exception_ptr error = state.error;
-    const std::string where = "a producer failed after " + std::to_string(state.taken) + " samples of the queue";
+    const std::string where = formatted("a producer failed after {} samples of the queue", state.taken);
     lock.unlock();
     try {
       std::rethrow_exception(error);
@@ -151,10 +151,10 @@ void Queue::seek(const Value& where) {
   std::lock_guard lock(state.mutex);
   const bool used = state.pushed > state.first;
   if (used && (sample != state.taken || in_epoch != state.take_in_epoch))
-    throw Error(ErrorCode::kOrder,
-                "the queue is to go on at sample " + std::to_string(sample) + ", but " +
-                    std::to_string(state.pushed - state.first) + " samples were pushed already",
-                "load the checkpoint before the producers start, and push from queue.position() on");
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("the queue is to go on at sample {}, but {} samples were pushed already", sample, state.pushed - state.first),
+        "load the checkpoint before the producers start, and push from queue.position() on");
   if (used) return;
   state.first = state.pushed = state.taken = sample;
   state.push_in_epoch = state.take_in_epoch = in_epoch;

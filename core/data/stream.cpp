@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "data/failure.h"
 
 namespace gannet::loading {
@@ -23,8 +24,7 @@ Made StreamEpoch::make() {
     // With a multiple, a group of micro-batches is given once it is complete.
     while (group_.empty() && !over_) fill();
   } catch (...) {
-    rethrow_with("reading the stream failed in micro-batch " + std::to_string(read_) + " of epoch " +
-                 std::to_string(start_.epoch));
+    rethrow_with(formatted("reading the stream failed in micro-batch {} of epoch {}", read_, start_.epoch));
   }
   if (group_.empty()) return {.batch = nullptr, .state = end_state_, .ended = true};
   Made made = std::move(group_.front());

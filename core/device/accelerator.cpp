@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/format.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -11,11 +12,10 @@ Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, 
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
   if (has(GANNET_ACCELERATOR_QUEUES) == (api_->queue_create != nullptr)) return;
   api_->destroy(self_);
-  throw plugin::fault(plugin_,
-                      interfaces::who(plugin_) +
-                          " says that it has queues and has no functions for them, or the other way round: "
-                          "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are "
-                          "not null");
+  throw plugin::fault(
+      plugin_, formatted("{} says that it has queues and has no functions for them, or the other way round: "
+                         "GANNET_ACCELERATOR_QUEUES belongs into its capabilities exactly where its queue functions are not null",
+                         interfaces::who(plugin_)));
 }
 
 Accelerator::~Accelerator() { api_->destroy(self_); }
@@ -29,9 +29,8 @@ uint32_t Accelerator::device_of(uint32_t local_rank) const {
   if (count == 1) return 0;
   if (local_rank < count) return local_rank;
   throw Error(ErrorCode::kUnavailable,
-              "local rank " + std::to_string(local_rank) + " has no device of its own: accelerator '" + name() + "' has " +
-                  std::to_string(count),
-              "start at most " + std::to_string(count) + " processes on this machine, or let each see one device alone");
+              formatted("local rank {} has no device of its own: accelerator '{}' has {}", local_rank, name(), count),
+              formatted("start at most {} processes on this machine, or let each see one device alone", count));
 }
 
 Accelerator::Device Accelerator::device(uint32_t index) const {

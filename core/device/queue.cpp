@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -90,7 +91,7 @@ Queue Accelerator::make_queue(const std::string& queue_name, uint32_t index) {
     call(*this, &gannet_accelerator_api::queue_create, index, queue_name.c_str(), &queue);
   else if (has(GANNET_ACCELERATOR_SEPARATE_MEMORY))
     throw Error(ErrorCode::kUnsupported,
-                interfaces::who(plugin_) + " has memory of its own and no queues that copy from and to it",
+                formatted("{} has memory of its own and no queues that copy from and to it", interfaces::who(plugin_)),
                 "leave out what moves memory between host and device (offload), or use a version of the plugin with queues");
   return Queue(*this, queue);
 }

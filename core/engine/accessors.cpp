@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
@@ -25,7 +26,7 @@ Found find(EngineBase::Impl& impl, const std::string& name) {
       if (range.parameters[p].name == name) return {&range, p};
       names.push_back(range.parameters[p].name);
     }
-  throw Error(ErrorCode::kNotFound, "no trained parameter is called '" + name + "'" + did_you_mean(name, names),
+  throw Error(ErrorCode::kNotFound, formatted("no trained parameter is called '{}'{}", name, did_you_mean(name, names)),
               "engine->parameter_names() lists them");
 }
 
@@ -37,8 +38,9 @@ size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string
       if (optimizer->states()[s].name == state && optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) return s;
       if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) names.push_back(optimizer->states()[s].name);
     }
-  throw Error(ErrorCode::kNotFound, "the optimizer keeps no state '" + state + "' of each element" + did_you_mean(state, names),
-              names.empty() ? "it keeps none" : "it keeps " + join(names, ", "));
+  throw Error(ErrorCode::kNotFound,
+              formatted("the optimizer keeps no state '{}' of each element{}", state, did_you_mean(state, names)),
+              names.empty() ? "it keeps none" : formatted("it keeps {}", join(names, ", ")));
 }
 
 // What this rank has of the parameter; numel 0: nothing.
@@ -63,7 +65,7 @@ at::Tensor own_master(const Found& found, const zero::Part& part) { return found
 
 void require_gradient(EngineBase::Impl& impl, const Found& found) {
   if (!impl.reducer || impl.phase != Phase::kBackwarded || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
-    throw Error(ErrorCode::kOrder, "there is no gradient of '" + found.get().name + "' now",
+    throw Error(ErrorCode::kOrder, formatted("there is no gradient of '{}' now", found.get().name),
                 "ask between the last backward() of a step and its step()");
   impl.reducer->wait();
 }
@@ -80,9 +82,9 @@ at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found, const zero::
 at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
   if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))
-    throw Error(ErrorCode::kArgument, "a value for '" + found.get().name + "' has shape " +
-                                          (value.defined() ? shape_text(value.sizes().vec()) : "undefined") +
-                                          ", the parameter has " + shape_text(found.get().shape));
+    throw Error(ErrorCode::kArgument,
+                formatted("a value for '{}' has shape {}, the parameter has {}", found.get().name,
+                          value.defined() ? shape_text(value.sizes().vec()) : "undefined", shape_text(found.get().shape)));
   const at::Tensor flat = real.detach().to(impl.device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous().flatten();
   impl.broadcast(flat);
   return flat.to(at::kCPU);

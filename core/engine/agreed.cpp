@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
@@ -38,7 +39,7 @@ void EngineBase::Impl::start_agreeing() {
   fact_rows.late = facts->add("the hash of which gradients came behind their bucket", Kind::kHash);
   for (const Group& group : groups) {
     auto& rows = fact_rows.hyper.emplace_back();
-    for (const auto& name : group.hyper_names) rows.push_back(facts->add(name + " of " + group.name));
+    for (const auto& name : group.hyper_names) rows.push_back(facts->add(formatted("{} of {}", name, group.name)));
   }
 }
 
@@ -85,18 +86,16 @@ bool may_differ(const std::string& path) {
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
   if (!is_whole_world()) return;
-  std::string model = "ZeRO stage " + std::to_string(settings().zero.stage) + ", reduce_bucket_size " +
-                      std::to_string(settings().zero.reduce_bucket_size) + ", micro-batch " +
-                      std::to_string(settings().micro_batch_size) + ", accumulation " +
-                      std::to_string(settings().accumulation_steps) + (observe::is_wanted(settings()) ? ", with a monitor" : "") +
-                      "\n";
+  std::string model = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n",
+                                settings().zero.stage, settings().zero.reduce_bucket_size, settings().micro_batch_size,
+                                settings().accumulation_steps, observe::is_wanted(settings()) ? ", with a monitor" : "");
   // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
   for (const auto& entry : resolved.effective)
-    if (!may_differ(entry.path)) model += entry.path + " = " + entry.value.to_json() + "\n";
+    if (!may_differ(entry.path)) model += formatted("{} = {}\n", entry.path, entry.value.to_json());
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
-      model += parameter.name + " " + c10::toString(range.dtype) + " (gradient " + c10::toString(range.grad_dtype) + ", group " +
-               std::to_string(range.group) + ") " + shape_text(parameter.shape) + "\n";
+      model += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
+                         c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
     }
   process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
 }

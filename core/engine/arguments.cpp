@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/format.h"
 #include "config/assignment.h"
 
 namespace gannet {
@@ -47,7 +48,7 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
         uint32_t count = 0;
         const auto [rest, failed] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
         if (failed != std::errc() || rest != ranks.data() + ranks.size() || count == 0)
-          throw Error(ErrorCode::kArgument, argument + ": '" + ranks + "' is not a number of ranks",
+          throw Error(ErrorCode::kArgument, formatted("{}: '{}' is not a number of ranks", argument, ranks),
                       "write --estimate=8, or --estimate for those of this run");
         taken.estimate = count;
       }
@@ -69,14 +70,14 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
       taken.enabled = true;
       if (!value) continue;
     } else if (!value) {
-      throw Error(ErrorCode::kArgument, flag + " needs a value", ConfigArguments::help());
+      throw Error(ErrorCode::kArgument, formatted("{} needs a value", flag), ConfigArguments::help());
     }
     if (flag == "--set") {
       config::assign(taken.overrides, *value);
       continue;
     }
     if (!taken.config.empty() && taken.config != *value)
-      throw Error(ErrorCode::kArgument, "two configs were given: '" + taken.config + "' and '" + *value + "'", "give one");
+      throw Error(ErrorCode::kArgument, formatted("two configs were given: '{}' and '{}'", taken.config, *value), "give one");
     taken.config = *value;
     taken.enabled = true;
   }

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "engine/impl.h"
 #include "tensor/module_walk.h"
@@ -73,9 +74,9 @@ at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor) {
                                                   : at::ScalarType::Undefined;
   if (dtype == at::ScalarType::Undefined)
     throw Error(ErrorCode::kArgument,
-                "parameter '" + name + "' was given memory of " + std::to_string(bytes) + " bytes for " +
-                    std::to_string(value.numel()) + " elements of " + c10::toString(value.scalar_type()) +
-                    " (by set_, or torch::load of a file in another dtype)",
+                formatted("parameter '{}' was given memory of {} bytes for {} elements of {} (by set_, or torch::load of a file "
+                          "in another dtype)",
+                          name, bytes, value.numel(), c10::toString(value.scalar_type())),
                 "load weights with engine->load_checkpoint() or gannet::load_weights(), or copy_() them");
   const at::Tensor flat = at::empty({0}, value.options().dtype(dtype)).set_(value.storage(), 0, {value.numel()}, {1});
   return flat.view(value.sizes());
@@ -144,7 +145,7 @@ void EngineBase::Impl::audit() {
   if (const std::string name = reducer->restore_hooks(); !name.empty())
     throw Error(
         ErrorCode::kOrder,
-        "parameter '" + name + "' has another post-accumulate-gradient hook than this engine's: its gradients go there",
+        formatted("parameter '{}' has another post-accumulate-gradient hook than this engine's: its gradients go there", name),
         "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
   const auto added = new_parameters();
   if (changes.empty() && added.empty()) return;
@@ -157,12 +158,12 @@ void EngineBase::Impl::audit() {
     const bool any_replaced =
         std::any_of(changes.begin(), changes.end(), [](const Change& change) { return change.is_replaced; });
     const Change& first = changes.front();
-    const std::string more = changes.size() > 1 ? " and " + std::to_string(changes.size() - 1) + " others" : "";
-    say_once(any_replaced ? "took in new memory of parameters (torch::load, set_data or to): '" +
-                                first.range->parameters[first.parameter].name + "'" + more +
-                                " train from those values, in the engine's memory and dtype"
-                          : "took in values that the program wrote in place: '" + first.range->parameters[first.parameter].name +
-                                "'" + more);
+    const std::string more = changes.size() > 1 ? formatted(" and {} others", changes.size() - 1) : "";
+    say_once(any_replaced ? formatted("took in new memory of parameters (torch::load, set_data or to): '{}'{} train from those "
+                                      "values, in the engine's memory and dtype",
+                                      first.range->parameters[first.parameter].name, more)
+                          : formatted("took in values that the program wrote in place: '{}'{}",
+                                      first.range->parameters[first.parameter].name, more));
   }
   if (!added.empty()) join_parameters(added);
   record_parameters();
@@ -177,13 +178,14 @@ void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
   if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
   if (value.sizes() != at::IntArrayRef(parameter.shape))
     throw Error(ErrorCode::kArgument,
-                "parameter '" + parameter.name + "' was given a value of shape " + shape_text(value.sizes().vec()) +
-                    " (by torch::load, set_data or resize), this engine trains it in shape " + shape_text(parameter.shape),
+                formatted("parameter '{}' was given a value of shape {} (by torch::load, set_data or resize), this engine trains "
+                          "it in shape {}",
+                          parameter.name, shape_text(value.sizes().vec()), shape_text(parameter.shape)),
                 "give it its shape back, or make a new engine with initialize()");
   if (!value.is_floating_point())
     throw Error(ErrorCode::kArgument,
-                "parameter '" + parameter.name + "' was given a value of dtype " + c10::toString(value.scalar_type()) +
-                    ", which cannot be trained",
+                formatted("parameter '{}' was given a value of dtype {}, which cannot be trained", parameter.name,
+                          c10::toString(value.scalar_type())),
                 "give it floating-point values");
   if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
   const at::Tensor whole = value.to(device, range.master_dtype).contiguous().flatten();
@@ -254,11 +256,11 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters
     const void* identity = entry.value().unsafeGetTensorImpl();
     if (const auto same_name = by_name.find(entry.key());
         same_name != by_name.end() && same_name->second != identity && !trained.contains(identity))
-      throw Error(
-          ErrorCode::kOrder,
-          "the module's parameter '" + entry.key() +
-              "' is another tensor than the one that this engine trains under that name (replace_module, register_parameter)",
-          "make a new engine with initialize()");
+      throw Error(ErrorCode::kOrder,
+                  formatted("the module's parameter '{}' is another tensor than the one that this engine trains under that name "
+                            "(replace_module, register_parameter)",
+                            entry.key()),
+                  "make a new engine with initialize()");
     if (trained.contains(identity) || declined.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
@@ -269,8 +271,10 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters
     }
     if (entry.value().requires_grad() && groups_are_given && !given_group.contains(identity)) {
       declined.insert(identity);
-      say_once("parameter '" + entry.key() +
-               "' requires a gradient and is in none of the parameter groups: it is not trained, as torch.optim would not");
+      say_once(
+          formatted("parameter '{}' requires a gradient and is in none of the parameter groups: it is not trained, as "
+                    "torch.optim would not",
+                    entry.key()));
       if (known.contains(identity)) continue;
     }
     found.emplace_back(entry.key(), entry.value());

@@ -4,6 +4,7 @@
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 
+#include "base/format.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -26,7 +27,7 @@ void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root)
     whole = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse), coalesced != 0);
   } else if (tensor.layout() == at::kMkldnn || tensor.layout() == at::kJagged) {
     throw Error(ErrorCode::kUnsupported,
-                std::string("a buffer of layout ") + c10::str(tensor.layout()) + " cannot be sent to other ranks",
+                formatted("a buffer of layout {} cannot be sent to other ranks", c10::str(tensor.layout())),
                 "keep it dense or sparse (COO, CSR, CSC, BSR, BSC)");
   } else {
     const bool by_rows = tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr;

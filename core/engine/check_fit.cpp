@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/format.h"
 #include "base/machine_memory.h"
 #include "control/environment.h"
 #include "engine/impl.h"
@@ -64,9 +65,9 @@ void EngineBase::Impl::check_fit() {
   try {
     zero::fit(plan, room);
   } catch (const Error& error) {
-    throw Error(
-        error.code(), error.message(),
-        error.next_step() + (error.next_step().empty() ? "" : "; ") + "\"gannet\": {\"check_memory\": false} tries anyway");
+    throw Error(error.code(), error.message(),
+                formatted("{}{}\"gannet\": {{\"check_memory\": false}} tries anyway", error.next_step(),
+                          error.next_step().empty() ? "" : "; "));
   }
 }
 

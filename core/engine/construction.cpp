@@ -10,6 +10,7 @@
 #include <deque>
 #include <exception>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "engine/impl.h"
 #include "tensor/absent_storage.h"
@@ -69,7 +70,7 @@ void Shards::add(const at::Tensor& parameter) {
   range.layout = zero::lay_out({parameter.numel()}, 0, comm_->size());
   range.shards = zero::shards_of(range.layout, comm_->rank(), comm_->size());
   TrainedParameter one;
-  one.name = "number " + std::to_string(ranges_.size()) + " of shape " + shape_text(parameter.sizes().vec());
+  one.name = formatted("number {} of shape {}", ranges_.size(), shape_text(parameter.sizes().vec()));
   range.parameters.push_back(std::move(one));
   const zero::Shard& shard = range.shards[0];
   range.param = Array::in_memory(broadcast(range, parameter).narrow(0, shard.offset, shard.numel).clone());
@@ -170,15 +171,16 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
     if (opened.comm->rank() == 0)
-      log_info("zero::Init has no effect: " +
-               std::string(zero.stage < 3 ? "the ZeRO stage is " + std::to_string(zero.stage) : "there is one rank"));
+      log_info(formatted("zero::Init has no effect: {}",
+                         zero.stage < 3 ? formatted("the ZeRO stage is {}", zero.stage) : "there is one rank"));
     return;
   }
   if (!opened.device.is_cpu())
-    throw Error(ErrorCode::kUnsupported,
-                "zero::Init on accelerator '" + opened.accelerator->name() +
-                    "': parameters are shared out in the host's memory, which its Comm does not move",
-                "build the model without it");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("zero::Init on accelerator '{}': parameters are shared out in the host's memory, which its Comm does not move",
+                  opened.accelerator->name()),
+        "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
   state_->shards = std::make_shared<Shards>(opened.process_group, opened.comm);
   state_->interception = std::make_unique<Interception>();

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "tensor/dtype.h"
@@ -50,31 +51,33 @@ void EngineBase::end_forward() {
 
 void EngineBase::Impl::require_usable(const char* call) const {
   if (!torn.empty())
-    throw Error(ErrorCode::kOrder, std::string(call) + "() was called although parameter values are undefined: " + torn,
+    throw Error(ErrorCode::kOrder, formatted("{}() was called although parameter values are undefined: {}", call, torn),
                 "load_checkpoint() brings every rank back to a saved state");
   if (!ownership) return;
   if (const std::string lost = ownership->lost(); !lost.empty())
-    throw Error(ErrorCode::kOrder, std::string(call) + "() was called on an engine that has no parameters any more: " + lost,
+    throw Error(ErrorCode::kOrder, formatted("{}() was called on an engine that has no parameters any more: {}", call, lost),
                 "use the newer engine, and let this one end");
 }
 
 void EngineBase::Impl::check_loss(const at::Tensor& loss, const char* call) const {
-  const std::string name = std::string(call) + "()";
+  const std::string name = formatted("{}()", call);
   require_usable(call);
   if (!reducer)
-    throw Error(ErrorCode::kOrder, name + " was called, but there is no optimizer",
+    throw Error(ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
                 "add an \"optimizer\" block to the config, or pass one to initialize");
   if (phase == Phase::kIdle)
     throw Error(
-        ErrorCode::kOrder, training ? name + " was called before forward()" : name + " was called in evaluation mode",
+        ErrorCode::kOrder,
+        training ? formatted("{} was called before forward()", name) : formatted("{} was called in evaluation mode", name),
         training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
   if (!loss.defined() || loss.numel() != 1)
     throw Error(ErrorCode::kArgument,
-                name + " takes a loss of one element, found " +
-                    (loss.defined() ? std::to_string(loss.numel()) + " elements" : std::string("an undefined tensor")),
+                formatted("{} takes a loss of one element, found {}", name,
+                          loss.defined() ? formatted("{} elements", loss.numel()) : std::string("an undefined tensor")),
                 "reduce it first, for example with .mean()");
   if (!loss.requires_grad())
-    throw Error(ErrorCode::kArgument, "the loss given to " + name + " does not depend on any parameter that requires a gradient",
+    throw Error(ErrorCode::kArgument,
+                formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
                 "compute it from engine->forward(...), outside NoGradGuard, and do not detach it");
 }
 
@@ -86,10 +89,10 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
   if (device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
     loss_was_finite = std::isfinite(loss.item<double>());
     if (!loss_was_finite && !skips_non_finite) {
-      const std::string what =
-          "the loss of step " + std::to_string(global_steps + 1) + " is " + std::to_string(loss.item<double>());
+      const std::string what = formatted("the loss of step {} is {}", global_steps + 1, loss.item<double>());
       if (reporter) reporter->error(global_steps + 1, what);
-      throw Error(ErrorCode::kNonFinite, what + "; no parameter was changed, and the next micro-batch is the first of its step",
+      throw Error(ErrorCode::kNonFinite,
+                  formatted("{}; no parameter was changed, and the next micro-batch is the first of its step", what),
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
@@ -100,8 +103,9 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
   keeps_user_grads = options.create_graph;
   if (shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
-                "backward() with allreduce_gradients = false at ZeRO stage " + std::to_string(settings().zero.stage) +
-                    ": a rank keeps no gradients that are not its own, so they are averaged at once",
+                formatted("backward() with allreduce_gradients = false at ZeRO stage {}: a rank keeps no gradients that are not "
+                          "its own, so they are averaged at once",
+                          settings().zero.stage),
                 "use stage 1 or 0");
   const bool boundary = is_boundary();
   const bool reduce = (boundary || shards_gradients()) && options.allreduce_gradients && !no_sync && comm->size() > 1;
@@ -187,11 +191,10 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
   if (impl.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
-    impl.say_once("zero_grad() dropped " + std::to_string(impl.micro_in_step) + " of " +
-                  std::to_string(impl.settings().accumulation_steps) + " micro-batches of step " +
-                  std::to_string(impl.global_steps + 1) +
-                  ": the next one is the first of its step (the engine clears gradients "
-                  "itself after each step)");
+    impl.say_once(
+        formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
+                  "clears gradients itself after each step)",
+                  impl.micro_in_step, impl.settings().accumulation_steps, impl.global_steps + 1));
   if (impl.reducer) {
     impl.forget_gradients();
     for (auto& range : impl.ranges)
@@ -215,8 +218,7 @@ void EngineBase::train(bool on) {
 std::vector<double> EngineBase::get_lr() const { return impl_->rates(); }
 
 void EngineBase::set_lr(double lr) {
-  if (!std::isfinite(lr))
-    throw Error(ErrorCode::kArgument, "set_lr(" + std::to_string(lr) + "): a learning rate is a finite number");
+  if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
   for (auto& group : impl_->groups)
     if (double* current = group.find("lr")) *current = lr;
 }
@@ -238,13 +240,13 @@ void EngineBase::set_train_batch_size(int64_t samples) {
   const int64_t unit = settings.micro_batch_size * impl_->comm->size();
   if (samples <= 0 || samples % unit != 0)
     throw Error(ErrorCode::kArgument,
-                "set_train_batch_size(" + std::to_string(samples) + "): not a multiple of micro-batch times ranks, " +
-                    std::to_string(settings.micro_batch_size) + " * " + std::to_string(impl_->comm->size()),
-                "give a positive multiple of " + std::to_string(unit));
+                formatted("set_train_batch_size({}): not a multiple of micro-batch times ranks, {} * {}", samples,
+                          settings.micro_batch_size, impl_->comm->size()),
+                formatted("give a positive multiple of {}", unit));
   impl_->accumulation_from_next = samples / unit;
   if (impl_->micro_in_step == 0 && impl_->phase != Phase::kBackwarded) return impl_->start_next_step();
-  impl_->say_once("set_train_batch_size(" + std::to_string(samples) + ") takes effect with step " +
-                  std::to_string(impl_->global_steps + 2) + ": step " + std::to_string(impl_->global_steps + 1) + " has begun");
+  impl_->say_once(formatted("set_train_batch_size({}) takes effect with step {}: step {} has begun", samples,
+                            impl_->global_steps + 2, impl_->global_steps + 1));
 }
 
 void EngineBase::Impl::start_next_step() {
@@ -255,8 +257,7 @@ void EngineBase::Impl::start_next_step() {
 }
 
 void EngineBase::set_train_micro_batch_size(int64_t samples) {
-  if (samples <= 0)
-    throw Error(ErrorCode::kArgument, "set_train_micro_batch_size(" + std::to_string(samples) + "): must be positive");
+  if (samples <= 0) throw Error(ErrorCode::kArgument, formatted("set_train_micro_batch_size({}): must be positive", samples));
   auto& settings = impl_->resolved.settings;
   settings.micro_batch_size = samples;
   settings.train_batch_size = samples * settings.accumulation_steps * impl_->comm->size();
@@ -266,10 +267,11 @@ EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
   if (engine.impl_->no_sync)
     throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
   if (engine.impl_->shards_gradients())
-    throw Error(ErrorCode::kUnsupported,
-                "no_sync() at ZeRO stage " + std::to_string(engine.impl_->settings().zero.stage) +
-                    ": a rank keeps no gradients that are not its own, so every backward averages them",
-                "use stage 1 or 0");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("no_sync() at ZeRO stage {}: a rank keeps no gradients that are not its own, so every backward averages them",
+                  engine.impl_->settings().zero.stage),
+        "use stage 1 or 0");
   engine.impl_->no_sync = true;
 }
 EngineBase::NoSync::~NoSync() { engine_.impl_->no_sync = false; }
@@ -340,12 +342,13 @@ void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) con
   if (impl_->comm->rank() != 0 || per_step == 1) return;
   const std::string option = " (gannet.leftover_micro_batches: carry or drop)";
   if (leftover > 0)
-    log_info("each epoch leaves out its last " + std::to_string(leftover) +
-             " micro-batches, so that it has a whole number of steps of " + std::to_string(per_step) + option);
+    log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",
+                       leftover, per_step, option));
   else if (micro_batches > 0 && micro_batches % per_step != 0)
-    log_info("an epoch has " + std::to_string(micro_batches) + " micro-batches, not a multiple of " + std::to_string(per_step) +
-             ": the gradients of the last " + std::to_string(micro_batches % per_step) +
-             " are carried into the next epoch's first step" + option);
+    log_info(
+        formatted("an epoch has {} micro-batches, not a multiple of {}: the gradients of the last {} are carried into the next "
+                  "epoch's first step{}",
+                  micro_batches, per_step, micro_batches % per_step, option));
 }
 
 std::shared_ptr<OptimizerHandle> EngineBase::optimizer_handle() {

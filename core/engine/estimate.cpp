@@ -9,6 +9,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "base/format.h"
 #include "base/machine_memory.h"
 #include "base/table.h"
 #include "base/text.h"
@@ -61,11 +62,11 @@ class Read {
     if (name == "cpu") return Tier::kCpu;
     if (name == "nvme") return Tier::kNvme;
     throw Error(ErrorCode::kUnsupported,
-                origin(path) + ": " + path + ": an estimate is made for none, cpu and nvme, not for '" + name + "'");
+                formatted("{}: {}: an estimate is made for none, cpu and nvme, not for '{}'", origin(path), path, name));
   }
   std::string origin(const std::string& path) const { return document_ ? document_->origin_of(path).to_string() : ""; }
   Dict params(const std::string& block) const {
-    const Value* value = find("/" + block + "/params");
+    const Value* value = find(formatted("/{}/params", block));
     return value && value->is_dict() ? value->as_dict() : Dict{};
   }
 
@@ -92,7 +93,8 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
   });
   const Optimizer optimizer(
       plugin,
-      plugin::parse_params(plugin, params, [&](const std::string& member) { return read.origin("/optimizer/params/" + member); }),
+      plugin::parse_params(plugin, params,
+                           [&](const std::string& member) { return read.origin(formatted("/optimizer/params/{}", member)); }),
       host);
   uint32_t bytes = 0;
   for (const auto& state : optimizer.states())
@@ -115,17 +117,17 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   plan.ranks = request.ranks;
   plan.ranks_per_host = request.ranks_per_host > 0 ? std::min(request.ranks, request.ranks_per_host) : request.ranks;
 
-  const std::string section = "/zero_optimization/", offload = section + "offload_optimizer/";
+  const std::string section = "/zero_optimization/", offload = formatted("{}offload_optimizer/", section);
   auto& buffers = plan.buffers;
-  buffers.reduce_bucket_size = read.number(section + "reduce_bucket_size", buffers.reduce_bucket_size);
-  buffers.prefetch_bucket_size = read.number(section + "stage3_prefetch_bucket_size", buffers.prefetch_bucket_size);
-  buffers.sub_group_size = read.number(section + "sub_group_size", buffers.sub_group_size);
-  buffers.buffer_count = read.number(offload + "buffer_count", buffers.buffer_count);
-  buffers.max_in_cpu = read.number(section + "offload_param/max_in_cpu", config::OffloadTo().max_in_cpu);
-  buffers.pin_memory = read.is_true(offload + "pin_memory", buffers.pin_memory);
-  plan.placement.stage = static_cast<int>(read.number(section + "stage", 0));
-  if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(offload + "device");
-  if (plan.placement.stage == 3) plan.placement.offload_param = read.tier(section + "offload_param/device");
+  buffers.reduce_bucket_size = read.number(formatted("{}reduce_bucket_size", section), buffers.reduce_bucket_size);
+  buffers.prefetch_bucket_size = read.number(formatted("{}stage3_prefetch_bucket_size", section), buffers.prefetch_bucket_size);
+  buffers.sub_group_size = read.number(formatted("{}sub_group_size", section), buffers.sub_group_size);
+  buffers.buffer_count = read.number(formatted("{}buffer_count", offload), buffers.buffer_count);
+  buffers.max_in_cpu = read.number(formatted("{}offload_param/max_in_cpu", section), config::OffloadTo().max_in_cpu);
+  buffers.pin_memory = read.is_true(formatted("{}pin_memory", offload), buffers.pin_memory);
+  plan.placement.stage = static_cast<int>(read.number(formatted("{}stage", section), 0));
+  if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(formatted("{}device", offload));
+  if (plan.placement.stage == 3) plan.placement.offload_param = read.tier(formatted("{}offload_param/device", section));
   return plan;
 }
 
@@ -152,19 +154,19 @@ std::optional<uint64_t> known(uint64_t free) { return free == UINT64_MAX ? std::
 std::string this_machine(const MachineMemory& memory, const zero::Room& room, const std::string& nvme,
                          const std::string& checkpoints, const Accelerator* accelerator) {
   std::string text =
-      "This machine: " + size_text(memory.physical_bytes) + " of memory, " + size_text(memory.available_bytes) + " available";
+      formatted("This machine: {} of memory, {} available", size_text(memory.physical_bytes), size_text(memory.available_bytes));
   if (memory.cgroup.limit_bytes)
-    text += "; its cgroup may take " + size_text(*memory.cgroup.limit_bytes) + ", " + size_text(*memory.cgroup.free_bytes) +
-            " of it still free";
-  if (memory.address_space_limit_bytes) text += "; ulimit -v " + size_text(*memory.address_space_limit_bytes);
-  if (memory.data_limit_bytes) text += "; ulimit -d " + size_text(*memory.data_limit_bytes);
+    text += formatted("; its cgroup may take {}, {} of it still free", size_text(*memory.cgroup.limit_bytes),
+                      size_text(*memory.cgroup.free_bytes));
+  if (memory.address_space_limit_bytes) text += formatted("; ulimit -v {}", size_text(*memory.address_space_limit_bytes));
+  if (memory.data_limit_bytes) text += formatted("; ulimit -d {}", size_text(*memory.data_limit_bytes));
   if (accelerator) {
     const Accelerator::Device device = accelerator->device(0);
-    text += "; " + std::to_string(accelerator->device_count()) + " x " + device.name + " with " + size_text(device.memory_bytes) +
-            ", " + size_text(device.free_bytes) + " free";
+    text += formatted("; {} x {} with {}, {} free", accelerator->device_count(), device.name, size_text(device.memory_bytes),
+                      size_text(device.free_bytes));
   }
-  if (room.nvme) text += "; " + size_text(*room.nvme) + " of disk free in " + nvme;
-  if (room.checkpoint) text += "; " + size_text(*room.checkpoint) + " in " + checkpoints;
+  if (room.nvme) text += formatted("; {} of disk free in {}", size_text(*room.nvme), nvme);
+  if (room.checkpoint) text += formatted("; {} in {}", size_text(*room.checkpoint), checkpoints);
   return text;
 }
 
@@ -190,11 +192,11 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
     if (!plan.device_is_host && !room.device) unknown.push_back("device");
     if (bytes.nvme > 0 && !room.nvme) unknown.push_back("NVMe");
     for (const zero::Lack& lack : zero::lacks(one, room))
-      lacking.push_back(size_text(lack.needed - lack.free) + " of " + lack.kind);
-    row.push_back(!lacking.empty()  ? "lacks " + join(lacking, ", ")
+      lacking.push_back(formatted("{} of {}", size_text(lack.needed - lack.free), lack.kind));
+    row.push_back(!lacking.empty()  ? formatted("lacks {}", join(lacking, ", "))
                   : unknown.empty() ? "fits"
-                                    : "unknown: " + join(unknown, ", "));
-    if (!config.empty() && placement == plan.placement) row.back() += "   <- " + config;
+                                    : formatted("unknown: {}", join(unknown, ", ")));
+    if (!config.empty() && placement == plan.placement) row.back() += formatted("   <- {}", config);
     table.add(row);
   }
   return table.to_string();
@@ -226,29 +228,30 @@ std::string estimate_text(const EstimateRequest& request) {
     room.device = accelerator->device(0).free_bytes;
   std::string nvme = request.nvme;
   for (const char* block : {"offload_optimizer", "offload_param"})
-    if (nvme.empty()) nvme = read.text(std::string("/zero_optimization/") + block + "/nvme_path");
+    if (nvme.empty()) nvme = read.text(formatted("/zero_optimization/{}/nvme_path", block));
   if (!nvme.empty()) room.nvme = known(free_bytes(nvme));
   if (!request.checkpoints.empty()) room.checkpoint = known(free_bytes(request.checkpoints));
 
-  std::string text = "Bytes on each of " + std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank (" : " ranks (") +
-                     std::to_string(plan.ranks_per_host) + " on a host), for " + request.said + " parameters in " + dtype +
-                     ", the largest of " + std::to_string(plan.model.largest) +
-                     (request.largest ? "" : " (a guess: --largest says it)") + ", with " +
-                     std::to_string(plan.model.state_bytes) + " bytes of optimizer states for each" + (states ? "" : " (Adam)") +
-                     ":\n\n" + table_of(plan, room, request.config_name) +
-                     "\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has " +
-                     size_text(zero::checkpoint_bytes(plan.model)) + ", shared among the ranks.\n" +
-                     this_machine(memory, room, nvme, request.checkpoints, accelerator.get()) + ".\n";
+  std::string text = formatted(
+      "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest of {}{}, with {} bytes of optimizer states for "
+      "each{}:\n\n{}\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has {}, shared "
+      "among the ranks.\n{}.\n",
+      plan.ranks, plan.ranks == 1 ? " rank (" : " ranks (", plan.ranks_per_host, request.said, dtype, plan.model.largest,
+      request.largest ? "" : " (a guess: --largest says it)", plan.model.state_bytes, states ? "" : " (Adam)",
+      table_of(plan, room, request.config_name), size_text(zero::checkpoint_bytes(plan.model)),
+      this_machine(memory, room, nvme, request.checkpoints, accelerator.get()));
   if (!plan.device_is_host && !accelerator)
-    text += "No device is usable here (" + why_not +
-            "): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's memory.\n";
+    text += formatted(
+        "No device is usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
+        "memory.\n",
+        why_not);
   if (!request.document) return text;
   try {
     zero::fit(plan, room);
-    return text + request.config_name + ": " + to_string(plan.placement) + " fits" +
-           (plan.device_is_host || room.device ? "" : ", if the device does") + ".\n";
+    return formatted("{}{}: {} fits{}.\n", text, request.config_name, to_string(plan.placement),
+                     plan.device_is_host || room.device ? "" : ", if the device does");
   } catch (const Error& error) {
-    return text + request.config_name + ": " + error.what() + "\n";
+    return formatted("{}{}: {}\n", text, request.config_name, error.what());
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "control/rendezvous.h"
 #include "engine/impl.h"
 
@@ -38,7 +39,7 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
       if (parameter.resident) continue;  // each rank has a part of its own
       add(parameter.name, parameter.tensor.detach());
       if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
-        add("the master of " + parameter.name, range.whole_master(parameter));
+        add(formatted("the master of {}", parameter.name), range.whole_master(parameter));
     }
   if (hashes.empty()) return;
   uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
@@ -56,8 +57,8 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
         first = names[i];
         ranks.push_back(rank);
       }
-  torn = "the ranks have different values of '" + first + "': " + control::name_ranks(ranks) + " and rank 0 (found " + where +
-         ", step " + std::to_string(global_steps) + ")";
+  torn = formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
+                   control::name_ranks(ranks), where, global_steps);
   throw Error(
       ErrorCode::kMismatch, torn,
       "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "

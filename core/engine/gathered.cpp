@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
@@ -116,8 +117,8 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
     const auto found = known.find(parameter.unsafeGetTensorImpl());
     if (found == known.end())
       throw Error(ErrorCode::kArgument,
-                  "zero::GatheredParameters was given a tensor of shape " + shape_text(parameter.sizes().vec()) +
-                      " that is no parameter of the engine's module",
+                  formatted("zero::GatheredParameters was given a tensor of shape {} that is no parameter of the engine's module",
+                            shape_text(parameter.sizes().vec())),
                   "give the module's own tensors (module->parameters()), not views or copies of them");
     const Chosen& one = found->second;
     if (std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& earlier) { return earlier.tensor.is_same(one.tensor); }))
@@ -130,21 +131,22 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
 
 void GatheredParameters::State::agree() const {
   if (impl->comm->size() == 1) return;
-  std::string text = write_from ? "written from rank " + std::to_string(*write_from) : "read";
+  std::string text = write_from ? formatted("written from rank {}", *write_from) : "read";
   for (const Chosen& one : chosen)
-    text += one.range ? " " + one.range->parameters[one.parameter].name : " " + shape_text(one.tensor.sizes().vec());
+    text += one.range ? formatted(" {}", one.range->parameters[one.parameter].name)
+                      : formatted(" {}", shape_text(one.tensor.sizes().vec()));
   const auto texts = gather_texts(*impl->comm, text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
-      throw Error(ErrorCode::kMismatch,
-                  "the ranks ask zero::GatheredParameters for different things: rank 0 for parameters " +
-                      texts[0].substr(0, 200) + ", rank " + std::to_string(rank) + " for parameters " +
-                      texts[rank].substr(0, 200),
-                  "make the same guards, with the same write_from, in the same order on every rank");
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted(
+              "the ranks ask zero::GatheredParameters for different things: rank 0 for parameters {}, rank {} for parameters {}",
+              texts[0].substr(0, 200), rank, texts[rank].substr(0, 200)),
+          "make the same guards, with the same write_from, in the same order on every rank");
   if (write_from && *write_from >= impl->comm->size())
     throw Error(ErrorCode::kArgument,
-                "zero::GatheredParameters: write_from is rank " + std::to_string(*write_from) + ", and there are " +
-                    std::to_string(impl->comm->size()),
+                formatted("zero::GatheredParameters: write_from is rank {}, and there are {}", *write_from, impl->comm->size()),
                 "ranks are counted from 0");
 }
 

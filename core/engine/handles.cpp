@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/format.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -26,8 +27,8 @@ double& hyperparameter(Group& group, const std::string& name) {
   if (double* value = group.find(name)) return *value;
   std::string names;
   for (auto& known : group.hyper_names) names += (names.empty() ? "" : ", ") + known;
-  throw Error(ErrorCode::kArgument, "parameter group '" + group.name + "' has no hyperparameter '" + name + "'",
-              "it has " + names);
+  throw Error(ErrorCode::kArgument, formatted("parameter group '{}' has no hyperparameter '{}'", group.name, name),
+              formatted("it has {}", names));
 }
 
 }  // namespace
@@ -40,16 +41,14 @@ double OptimizerHandle::Group::get(const std::string& name) const {
 }
 void OptimizerHandle::Group::set(const std::string& name, double value) {
   if (!std::isfinite(value))
-    throw Error(ErrorCode::kArgument, "'" + name + "' was set to " + std::to_string(value) + ": it is a finite number");
+    throw Error(ErrorCode::kArgument, formatted("'{}' was set to {}: it is a finite number", name, value));
   hyperparameter(Locked(engine_)->groups[index_], name) = value;
 }
 
 size_t OptimizerHandle::group_count() const { return Locked(engine_)->groups.size(); }
 OptimizerHandle::Group OptimizerHandle::group(size_t index) {
   const size_t count = group_count();
-  if (index >= count)
-    throw Error(ErrorCode::kArgument,
-                "there is no parameter group " + std::to_string(index) + ", there are " + std::to_string(count));
+  if (index >= count) throw Error(ErrorCode::kArgument, formatted("there is no parameter group {}, there are {}", index, count));
   return Group(engine_, index);
 }
 std::string OptimizerHandle::type() const {

@@ -240,7 +240,7 @@ struct EngineBase::Impl {
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step
   void start_next_step();
 
-  // ---- stages.cpp (residency): parameters that come and go
+  // ---- construction.cpp, engine.cpp: parameters that are gathered on demand
   void begin_forward();
   void end_forward();
   void disarm();  // operators are not looked at any more

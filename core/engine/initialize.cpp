@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "control/environment.h"
 #include "control/world.h"
@@ -55,15 +56,17 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (options.inference && impl.comm->rank() == 0)
     for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
       if (!choice->type.empty())
-        log_info("no effect: /" + std::string(choice == &impl.settings().optimizer ? "optimizer" : "scheduler") +
-                 " (the engine was made for inference)");
+        log_info(formatted("no effect: /{} (the engine was made for inference)",
+                           choice == &impl.settings().optimizer ? "optimizer" : "scheduler"));
   impl.user_optimizer = options.inference ? nullptr : options.optimizer;
   impl.refuse_optimizers_with_closures();
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
-    throw Error(ErrorCode::kUnsupported,
-                "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage " +
-                    std::to_string(impl.settings().zero.stage) + " cuts them among the ranks",
-                "set zero_optimization.stage to 0, or name an optimizer in the config");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted(
+            "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage {} cuts them among the ranks",
+            impl.settings().zero.stage),
+        "set zero_optimization.stage to 0, or name an optimizer in the config");
   impl.open_tiers(document);
   if (impl.user_optimizer && (impl.state_tier || impl.param_tier))
     throw Error(
@@ -99,7 +102,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   }
   impl.start_reporting();
   if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
-  if (impl.settings().dump_state && impl.comm->rank() == 0) log_info("effective config:\n" + config_table());
+  if (impl.settings().dump_state && impl.comm->rank() == 0) log_info(formatted("effective config:\n{}", config_table()));
 } catch (...) {
   rethrow_as_ours("initialize");
 }
@@ -172,10 +175,10 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
   const plugin::Plugin& carrier = comm->comm().plugin();
   if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->plugin_device()))
     throw Error(ErrorCode::kUnsupported,
-                "comm plugin '" + carrier.name() + "' moves memory of device '" + carrier.device() + "', and accelerator '" +
-                    accelerator->name() + "' trains on its own",
-                "set \"comm\": {\"type\": \"" + accelerator->default_comm() +
-                    "\"} in the config, or \"accelerator\": {\"type\": \"" + carrier.device() + "\"}");
+                formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
+                          carrier.device(), accelerator->name()),
+                formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
+                          accelerator->default_comm(), carrier.device()));
   device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
   accelerator->set_device(index);
 }
@@ -183,7 +186,7 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
 void EngineBase::Impl::open_tiers(const config::Document& document) {
   const auto open = [&](const config::OffloadTo& to, const std::string& block) {
     if (!to) return std::shared_ptr<Offload>();
-    const std::string place = "zero_optimization/" + block;
+    const std::string place = formatted("zero_optimization/{}", block);
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
     return std::make_shared<Offload>(
         plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), host,
@@ -194,10 +197,11 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
   param_tier = open(settings().zero.offload_param, "offload_param");
   if (!param_tier) return;
   if (memory_is_apart && !state_tier)
-    throw Error(ErrorCode::kUnsupported,
-                document.origin_of("/zero_optimization/offload_param").to_string() +
-                    ": offload_param without offload_optimizer: the update would need both the device's memory and the host's",
-                "add \"offload_optimizer\": {\"device\": \"cpu\"}");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{}: offload_param without offload_optimizer: the update would need both the device's memory and the host's",
+                  document.origin_of("/zero_optimization/offload_param").to_string()),
+        "add \"offload_optimizer\": {\"device\": \"cpu\"}");
   void* const region = param_tier->allocate(param_tier->alignment_bytes(), "probe");
   param_tier_is_drive = param_tier->address(region) == nullptr;
   param_tier->release(region);
@@ -230,14 +234,14 @@ void EngineBase::Impl::open_optimizer(const config::Document& document, const En
       group.hyper = group.optimizer->hyper_values();
       if (const double* lr = group.find("lr")) group.base_lr = *lr;
       if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
-        throw Error(
-            ErrorCode::kUnsupported,
-            "optimizer '" + settings().optimizer.type + "' averages gradients itself, which this engine does not support yet",
-            "choose another optimizer");
+        throw Error(ErrorCode::kUnsupported,
+                    formatted("optimizer '{}' averages gradients itself, which this engine does not support yet",
+                              settings().optimizer.type),
+                    "choose another optimizer");
       if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) && settings().zero.stage > 0 && comm->size() > 1)
         throw Error(ErrorCode::kUnsupported,
-                    "optimizer '" + settings().optimizer.type + "' needs whole tensors, and ZeRO stage " +
-                        std::to_string(settings().zero.stage) + " cuts them among the ranks",
+                    formatted("optimizer '{}' needs whole tensors, and ZeRO stage {} cuts them among the ranks",
+                              settings().optimizer.type, settings().zero.stage),
                     "set zero_optimization.stage to 0, or choose another optimizer");
     }
   }
@@ -256,9 +260,9 @@ void EngineBase::Impl::refuse_trained_elsewhere() const {
     if (owner.empty() || (settings().zero.stage < 3 && (!dtype || *dtype == entry.value().scalar_type()))) continue;
     throw Error(
         ErrorCode::kOrder,
-        "parameter '" + entry.key() + "' is trained by " + owner +
-            ", and an engine for inference in another dtype or at ZeRO "
-            "stage 3 would take it over",
+        formatted(
+            "parameter '{}' is trained by {}, and an engine for inference in another dtype or at ZeRO stage 3 would take it over",
+            entry.key(), owner),
         "evaluate with the engine that trains (engine->eval()), give the same precision at a stage below 3, or end that engine");
   }
 }
@@ -311,17 +315,16 @@ void EngineBase::Impl::create_states(Range& range) {
   for (const auto& state : optimizer->states()) {
     if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
       throw Error(ErrorCode::kUnsupported,
-                  "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
-                      "' for a whole group, which ZeRO stage " + std::to_string(settings().zero.stage) +
-                      " updates shard by shard",
+                  formatted("optimizer '{}' keeps the state '{}' for a whole group, which ZeRO stage {} updates shard by shard",
+                            settings().optimizer.type, state.name, settings().zero.stage),
                   "set zero_optimization.stage to 0, or choose another optimizer");
     const auto has_its_rest_elsewhere = [&](const Range& other) {
       return other.group == range.group && other.dtype == range.dtype && other.placement != range.placement;
     };
     if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges.begin(), ranges.end(), has_its_rest_elsewhere))
       throw Error(ErrorCode::kUnsupported,
-                  "optimizer '" + settings().optimizer.type + "' keeps the state '" + state.name +
-                      "' for a whole group, of which max_in_cpu leaves a part in memory",
+                  formatted("optimizer '{}' keeps the state '{}' for a whole group, of which max_in_cpu leaves a part in memory",
+                            settings().optimizer.type, state.name),
                   "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
     const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
                           : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
@@ -346,8 +349,8 @@ void EngineBase::Impl::create_scheduler(const config::Document& document, const 
         static_cast<uint32_t>(groups.size()));
     const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);
     if (first.beta1 && !groups[0].find("betas[0]"))
-      log_warning("scheduler '" + settings().scheduler.type +
-                  "' cycles momentum, but the optimizer has no betas: its momentum has no effect");
+      log_warning(formatted("scheduler '{}' cycles momentum, but the optimizer has no betas: its momentum has no effect",
+                            settings().scheduler.type));
   }
 }
 
@@ -358,10 +361,10 @@ std::string EngineBase::plugin_table() const {
   if (impl_->scheduler) used.push_back(&impl_->scheduler->plugin());
   for (const auto* plugin : used) {
     auto column = [](std::string text, size_t width) {
-      return text.size() < width ? text + std::string(width - text.size(), ' ') : text + " ";
+      return text.size() < width ? text + std::string(width - text.size(), ' ') : formatted("{} ", text);
     };
-    table += column(plugin::kind_name(plugin->kind()), 12) + column(plugin->name(), 16) + column(plugin->version(), 8) +
-             plugin->file + "\n";
+    table += formatted("{}{}{}{}\n", column(plugin::kind_name(plugin->kind()), 12), column(plugin->name(), 16),
+                       column(plugin->version(), 8), plugin->file);
   }
   return table;
 }
@@ -369,7 +372,7 @@ std::string EngineBase::plugin_table() const {
 std::string EngineBase::config_table() const {
   std::string table;
   for (const auto& entry : impl_->resolved.effective)
-    table += entry.path + " = " + entry.value.to_json() + "   # " + entry.origin + "\n";
+    table += formatted("{} = {}   # {}\n", entry.path, entry.value.to_json(), entry.origin);
   return table;
 }
 

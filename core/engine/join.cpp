@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
@@ -16,7 +17,7 @@ namespace {
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kMost = 5;
   const std::vector<std::string> first(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMost)));
-  return join(first, ", ") + (names.size() > kMost ? " and " + std::to_string(names.size() - kMost) + " others" : "");
+  return join(first, ", ") + (names.size() > kMost ? formatted(" and {} others", names.size() - kMost) : "");
 }
 
 }  // namespace
@@ -60,8 +61,8 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   ownership->claim(owned());
   if (!joined.empty()) {
     if (comm->rank() == 0)
-      log_info("these parameters require a gradient now and are trained from step " + std::to_string(global_steps + 1) + ": " +
-               some_of(joined));
+      log_info(formatted("these parameters require a gradient now and are trained from step {}: {}", global_steps + 1,
+                         some_of(joined)));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/lock.h"
 #include "config/parse.h"
@@ -44,8 +45,8 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
     if (!newest[rank].empty())
       throw Error(
           ErrorCode::kNotFound,
-          "rank 0's machine has no checkpoint in " + folder + ", rank " + std::to_string(rank) + "'s has '" + newest[rank] + "'",
-          "start with the ranks on the machines that they were on; to begin anew, remove " + folder + " on all of them");
+          formatted("rank 0's machine has no checkpoint in {}, rank {}'s has '{}'", folder, rank, newest[rank]),
+          formatted("start with the ranks on the machines that they were on; to begin anew, remove {} on all of them", folder));
 }
 
 // A run that resumes from a folder saves into it, hours later perhaps: now is the time to find another job there. Weights that
@@ -62,7 +63,7 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
   return "";
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kIo) throw;
-  return "the folder was not locked, and saving into it will fail: " + std::string(error.message());
+  return formatted("the folder was not locked, and saving into it will fail: {}", error.message());
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
-    return ranks.gather ? ranks.gather("load_checkpoint: " + what, text) : std::vector<std::string>{text};
+    return ranks.gather ? ranks.gather(formatted("load_checkpoint: {}", what), text) : std::vector<std::string>{text};
   };
   std::vector<std::string> avoid, passed_over;
   bool lock_is_settled = false;
@@ -87,13 +88,13 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     if (ranks.rank == 0) {
       try {
         found = checkpoint::open(folder, {options.tag, avoid});
-        choice = "tag " + found->tag();
+        choice = formatted("tag {}", found->tag());
       } catch (const Error& error) {
-        choice = to_text(passed_over.empty()
-                             ? error
-                             : Error(error.code(), error.message() + "; " + join(passed_over, "; "), error.next_step()));
+        choice = to_text(passed_over.empty() ? error
+                                             : Error(error.code(), formatted("{}; {}", error.message(), join(passed_over, "; ")),
+                                                     error.next_step()));
         if (error.code() == ErrorCode::kNotFound && options.if_present && options.tag.empty() && avoid.empty())
-          choice = "none " + std::string(error.message());
+          choice = formatted("none {}", error.message());
       }
       const bool is_choice = found || choice.starts_with("none ");
       if (is_choice && !lock_is_settled && should_lock(folder, options, found ? &*found : nullptr)) choice = "lock";
@@ -127,7 +128,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     for (uint32_t rank = 0; rank < problems.size(); ++rank) {
       if (problems[rank].empty()) continue;
       try {
-        rethrow(problems[rank], problems.size() > 1 ? "rank " + std::to_string(rank) + ": " : "");
+        rethrow(problems[rank], problems.size() > 1 ? formatted("rank {}: ", rank) : "");
       } catch (const Error& error) {
         // Where each machine has a folder of its own, a save that was cut short may be on some of them only.
         const bool is_missing_there = error.code() == ErrorCode::kNotFound && impl.settings().checkpoint_on_each_machine;
@@ -147,7 +148,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       if (impl.reporter) impl.reporter->event("resume", impl.global_steps, receipt.to_string());
       return receipt;
     }
-    passed_over.push_back("passed over " + tag + ": " + *first);
+    passed_over.push_back(formatted("passed over {}: {}", tag, *first));
     avoid.push_back(tag);
   }
 } catch (...) {
@@ -157,15 +158,14 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
 std::string LoadReceipt::to_string() const {
   std::string text;
   if (loaded) {
-    text = "loaded " + path + " (saved by " + std::to_string(saved_by_ranks) + (saved_by_ranks == 1 ? " rank" : " ranks") +
-           "): " + std::to_string(parameters) + " parameters, " + std::to_string(buffers) + " buffers, " +
-           std::to_string(states) + " optimizer states; step " + std::to_string(global_steps);
+    text = formatted("loaded {} (saved by {}{}): {} parameters, {} buffers, {} optimizer states; step {}", path, saved_by_ranks,
+                     saved_by_ranks == 1 ? " rank" : " ranks", parameters, buffers, states, global_steps);
     for (size_t g = 0; g < lr.size(); ++g) text += (g ? ", " : ", lr ") + Value(lr[g]).to_json();
-    text += ", " + std::to_string(global_samples) + " samples seen";
+    text += formatted(", {} samples seen", global_samples);
   } else {
     text = "no checkpoint was loaded, the run starts anew";
   }
-  for (const auto& line : notes) text += "\n  " + line;
+  for (const auto& line : notes) text += formatted("\n  {}", line);
   return text;
 }
 

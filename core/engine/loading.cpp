@@ -14,6 +14,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "engine/saved_names.h"
 #include "engine/state_entries.h"
@@ -54,7 +55,7 @@ class Loading {
       check_numbers(found_, impl_.is_fp16, wants_states());
     }
     at::NoGradGuard no_grad;
-    impl_.torn = "a load of " + found_.path() + " failed partway";
+    impl_.torn = formatted("a load of {} failed partway", found_.path());
     read();
     if (options_.custom_load_fn) hand_to_program();
     if (!module_only_) restore();
@@ -71,7 +72,7 @@ class Loading {
   const Value& value(const char* key) const {
     const Value* found = found_.document().find(key);
     if (!found)
-      throw Error(ErrorCode::kCorrupt, found_.path() + ": its manifest has no '" + std::string(key) + "'",
+      throw Error(ErrorCode::kCorrupt, formatted("{}: its manifest has no '{}'", found_.path(), key),
                   "was it saved by an engine?");
     return *found;
   }
@@ -94,48 +95,49 @@ class Loading {
       if (is_state && !wants_states()) continue;
       if (!saved) {
         if (kept.kind == StateEntry::Kind::kFrozen && frozen_excluded) {
-          note("frozen parameter '" + kept.name + "' was not saved: it stays as it is");
+          note(formatted("frozen parameter '{}' was not saved: it stays as it is", kept.name));
         } else if (options_.load_module_strict ||
                    (is_state && !missing_parameters.count(kept.name.substr(kept.name.find('/') + 1)))) {
-          differences.push_back("missing in the checkpoint: " + name);
+          differences.push_back(formatted("missing in the checkpoint: {}", name));
         } else {
           missing_parameters.insert(kept.name);
-          if (!is_state) note("missing in the checkpoint, left as it is: " + name);
+          if (!is_state) note(formatted("missing in the checkpoint, left as it is: {}", name));
         }
         continue;
       }
       if (saved->shape != kept.shape) {
-        differences.push_back("shape of " + name + ": " + shape_text(saved->shape) + " in the checkpoint, " +
-                              shape_text(kept.shape) + " here");
+        differences.push_back(
+            formatted("shape of {}: {} in the checkpoint, {} here", name, shape_text(saved->shape), shape_text(kept.shape)));
         continue;
       }
       const bool are_numbers = c10::isFloatingType(saved->dtype) && c10::isFloatingType(kept.dtype);
       const bool may_convert =
           kept.kind == StateEntry::Kind::kFrozen || kept.kind == StateEntry::Kind::kBuffer || (is_weights_ && are_numbers);
       if (saved->dtype != kept.dtype && !may_convert) {
-        differences.push_back("dtype of " + name + ": " + c10::toString(saved->dtype) + " in the checkpoint, " +
-                              c10::toString(kept.dtype) + " here");
+        differences.push_back(formatted("dtype of {}: {} in the checkpoint, {} here", name, c10::toString(saved->dtype),
+                                        c10::toString(kept.dtype)));
         continue;
       }
       if (is_weights_ && saved->dtype != kept.dtype)
-        ++converted[std::string(c10::toString(saved->dtype)) + " to " + c10::toString(kept.dtype)];
+        ++converted[formatted("{} to {}", c10::toString(saved->dtype), c10::toString(kept.dtype))];
       wanted_.push_back({kept, saved});
       ++(is_state ? receipt_.states : kept.kind == StateEntry::Kind::kBuffer ? receipt_.buffers : receipt_.parameters);
     }
-    const std::string own_buffers = "buffer/" + std::to_string(source_rank_) + "/";
+    const std::string own_buffers = formatted("buffer/{}/", source_rank_);
     for (const TensorInfo& saved : found_.tensors()) {
       const bool counts = saved.name.starts_with("parameter/") || saved.name.starts_with(own_buffers) ||
                           (wants_states() && saved.name.starts_with("state/"));
       if (!counts || expected.count(saved.name)) continue;
       if (names_.is_copy_of_tied(saved))
-        note(saved.name.substr(saved.name.find('/') + 1) + " is tied to another parameter here, and has the same values there");
+        note(formatted("{} is tied to another parameter here, and has the same values there",
+                       saved.name.substr(saved.name.find('/') + 1)));
       else if (options_.load_module_strict && !options_.custom_load_fn)
-        differences.push_back("unexpected in the checkpoint: " + saved.name);
+        differences.push_back(formatted("unexpected in the checkpoint: {}", saved.name));
       else if (!saved.name.starts_with("state/"))
-        note("unexpected in the checkpoint, not used: " + saved.name);
+        note(formatted("unexpected in the checkpoint, not used: {}", saved.name));
     }
     for (const auto& [dtypes, tensors] : converted)
-      note(std::to_string(tensors) + (tensors == 1 ? " tensor" : " tensors") + " converted from " + dtypes);
+      note(formatted("{}{} converted from {}", tensors, tensors == 1 ? " tensor" : " tensors", dtypes));
     if (wants_states() && (found_.find("optimizer/user") != nullptr) != (impl_.user_optimizer != nullptr))
       differences.push_back(impl_.user_optimizer
                                 ? "the program gave its own optimizer, and the checkpoint has none of that kind"
@@ -148,9 +150,9 @@ class Loading {
     const bool only_states = std::all_of(differences.begin(), differences.end(), is_of_states);
     if (!only_states) std::erase_if(differences, is_of_states);
     std::string text;
-    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n  " + differences[i];
-    if (differences.size() > 5) text += "\n  and " + std::to_string(differences.size() - 5) + " more";
-    throw Error(ErrorCode::kMismatch, "checkpoint " + found_.path() + " does not fit this engine:" + text,
+    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += formatted("\n  {}", differences[i]);
+    if (differences.size() > 5) text += formatted("\n  and {} more", differences.size() - 5);
+    throw Error(ErrorCode::kMismatch, formatted("checkpoint {} does not fit this engine:{}", found_.path(), text),
                 only_states
                     ? "use the config that it was saved with, or load_optimizer_states = false"
                     : "build the model that was saved, or load with load_module_strict = false where only names are missing");
@@ -193,7 +195,7 @@ class Loading {
     }
     if (options_.custom_load_fn) {
       for (const TensorInfo& saved : found_.tensors()) {
-        const std::string own_buffers = "buffer/" + std::to_string(source_rank_) + "/";
+        const std::string own_buffers = formatted("buffer/{}/", source_rank_);
         for (const std::string& prefix : {std::string("parameter/"), own_buffers})
           if (saved.name.starts_with(prefix)) for_program_[saved.name.substr(prefix.size())] = bytes(saved.name);
       }
@@ -201,15 +203,15 @@ class Loading {
     if (!module_only_) {
       const uint32_t rank = impl_.comm->rank();
       if (rank < saved_ranks_)
-        for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes("rng/" + std::to_string(rank) + "/" + name);
+        for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes(formatted("rng/{}/{}", rank, name));
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters)
-          if (at::Tensor held = bytes("gradient/" + std::to_string(rank) + "/" + parameter.name); held.defined())
+          if (at::Tensor held = bytes(formatted("gradient/{}/{}", rank, parameter.name)); held.defined())
             gradients_.emplace_back(&range, &parameter, held);
       if (holds_sums_)
         for (auto& range : impl_.ranges)
           for (const auto& part : range.parts)
-            targets.push_back({"gradient/sum/" + range.parameters[part.tensor].name, part.begin,
+            targets.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name), part.begin,
                                range.grad_of({part.offset, part.own, part.numel})});
       if (impl_.user_optimizer && wants_states()) user_optimizer_ = bytes("optimizer/user");
     }
@@ -232,16 +234,16 @@ class Loading {
     const std::string precision = precision_of(found_);
     if (precision != "fp16") {
       impl_.scaler.restart();
-      note("the loss scale begins at the config's " + Value(impl_.scaler.scale()).to_json() + ": the checkpoint was saved in " +
-           (precision.empty() ? "another precision" : precision) + ", which has none");
+      note(formatted("the loss scale begins at the config's {}: the checkpoint was saved in {}, which has none",
+                     Value(impl_.scaler.scale()).to_json(), precision.empty() ? "another precision" : precision));
       return;
     }
     const Dict& saved = dict("loss_scaler");
     impl_.scaler.set_state({saved.find("scale")->as_number(), saved.find("iteration")->as_int(),
                             saved.find("last_overflow_iteration")->as_int(), saved.find("hysteresis_left")->as_int()});
     if (const Value* dynamic = saved.find("dynamic"); dynamic && !dynamic->as_bool())
-      note("the loss scale was fixed at " + Value(impl_.scaler.scale()).to_json() +
-           " in the checkpoint: it begins there, and moves");
+      note(formatted("the loss scale was fixed at {} in the checkpoint: it begins there, and moves",
+                     Value(impl_.scaler.scale()).to_json()));
   }
 
   void restore() {
@@ -293,15 +295,14 @@ class Loading {
     holds_sums_ = is_there("gradient/sum/");
     if (!same_ranks_ || accumulation != saved)
       throw Error(ErrorCode::kMismatch,
-                  "checkpoint " + found_.path() + " was saved between two steps, by " + std::to_string(saved_ranks_) +
-                      " ranks with " + std::to_string(saved) + " accumulation steps: its gradients cannot be shared out among " +
-                      std::to_string(impl_.comm->size()) + " ranks with " + std::to_string(accumulation),
+                  formatted("checkpoint {} was saved between two steps, by {} ranks with {} accumulation steps: its gradients "
+                            "cannot be shared out among {} ranks with {}",
+                            found_.path(), saved_ranks_, saved, impl_.comm->size(), accumulation),
                   "resume with the same numbers, or save after a step");
     if (holds_sums_ != impl_.shards_gradients())
       throw Error(ErrorCode::kMismatch,
-                  "checkpoint " + found_.path() + " was saved between two steps, with gradients " +
-                      (holds_sums_ ? "summed over" : "of each of") + " the ranks, as ZeRO stage " +
-                      (holds_sums_ ? "2" : "0 or 1") + " has them",
+                  formatted("checkpoint {} was saved between two steps, with gradients {} the ranks, as ZeRO stage {} has them",
+                            found_.path(), holds_sums_ ? "summed over" : "of each of", holds_sums_ ? "2" : "0 or 1"),
                   "resume at that stage, or save after a step");
   }
 
@@ -321,8 +322,8 @@ class Loading {
   bool restore_hyperparameters() {
     const List& saved = value("groups").as_list();
     if (saved.size() != impl_.groups.size()) {
-      note("the checkpoint has " + std::to_string(saved.size()) + " parameter groups, this engine " +
-           std::to_string(impl_.groups.size()) + ": hyperparameters are the config's");
+      note(formatted("the checkpoint has {} parameter groups, this engine {}: hyperparameters are the config's", saved.size(),
+                     impl_.groups.size()));
       return false;
     }
     for (size_t g = 0; g < saved.size(); ++g) {
@@ -331,8 +332,8 @@ class Loading {
         if (!current) continue;
         const bool scheduled = (name == "lr" || name.starts_with("betas")) && (impl_.scheduler || impl_.user_schedule.function);
         if (*current != number.as_number() && !scheduled)
-          note(name + " of " + impl_.groups[g].name + " is the checkpoint's " + number.to_json() + ", not the config's " +
-               Value(*current).to_json() + " (optimizer->group(" + std::to_string(g) + ").set changes it)");
+          note(formatted("{} of {} is the checkpoint's {}, not the config's {} (optimizer->group({}).set changes it)", name,
+                         impl_.groups[g].name, number.to_json(), Value(*current).to_json(), g));
         *current = number.as_number();
       }
     }
@@ -343,8 +344,7 @@ class Loading {
     for (auto& [name, generator] : generators(impl_)) {
       const auto state = random_.find(name);
       if (state == random_.end() || !state->second.defined()) {
-        note("no random numbers of rank " + std::to_string(impl_.comm->rank()) + " (" + name +
-             ") were saved: its generator goes on as it is");
+        note(formatted("no random numbers of rank {} ({}) were saved: its generator goes on as it is", impl_.comm->rank(), name));
         continue;
       }
       at::Generator own = generator;
@@ -352,15 +352,13 @@ class Loading {
       own.set_state(state->second);
     }
     if (!same_ranks_ && receipt_.buffers > 0)
-      note("buffers are those of rank 0: " + std::to_string(saved_ranks_) + " ranks saved their own, and " +
-           std::to_string(impl_.comm->size()) + " resume");
+      note(formatted("buffers are those of rank 0: {} ranks saved their own, and {} resume", saved_ranks_, impl_.comm->size()));
   }
 
   void restore_program_states() {
     auto states_of = [&](uint32_t rank) -> const Dict& {
       const Value* states = found_.rank_document(rank).find("states");
-      if (!states)
-        throw Error(ErrorCode::kCorrupt, found_.path() + ": rank " + std::to_string(rank) + "'s document has no 'states'");
+      if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));
       return states->as_dict();
     };
     for (auto& state : impl_.program_states) {
@@ -370,12 +368,12 @@ class Loading {
       if (saved.size() == saved_ranks_)
         state.load(saved);
       else
-        note("the checkpoint has no state '" + state.name + "': it stays as it is");
+        note(formatted("the checkpoint has no state '{}': it stays as it is", state.name));
     }
     for (const auto& [name, unused] : states_of(0).entries())
       if (std::none_of(impl_.program_states.begin(), impl_.program_states.end(),
                        [&](const auto& state) { return state.name == name; }))
-        note("state '" + name + "' of the checkpoint is not used: nothing of that name was added to the engine");
+        note(formatted("state '{}' of the checkpoint is not used: nothing of that name was added to the engine", name));
   }
 
   EngineBase::Impl& impl_;

@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "plugin/schema.h"
 
 namespace gannet {
@@ -34,7 +35,7 @@ plugin::Registry::Options plugin_places(const config::Document& document) {
 
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block) {
   return [&document, block](const std::string& member) {
-    return document.origin_of("/" + block + "/params" + (member.empty() ? "" : "/" + member)).to_string();
+    return document.origin_of(formatted("/{}/params{}", block, member.empty() ? "" : formatted("/{}", member))).to_string();
   };
 }
 
@@ -43,7 +44,8 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   try {
     return registry.require(kind, type, device);
   } catch (const Error& error) {
-    throw Error(error.code(), document.origin_of("/" + block + "/" + key).to_string() + ": " + error.message(),
+    throw Error(error.code(),
+                formatted("{}: {}", document.origin_of(formatted("/{}/{}", block, key)).to_string(), error.message()),
                 error.next_step());
   }
 }
@@ -58,11 +60,12 @@ Dict known_params(const plugin::Plugin& plugin, const Dict& given) {
 
 std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
                                                                           const std::string& block) {
-  return [&document, place = "/" + block](const std::string& member) {
-    const std::string path = place + (member.empty() ? "" : "/" + member);
-    return document.origin_of(document.find(path)               ? path
-                              : document.find("/aio/" + member) ? "/aio/" + member
-                                                                : place)
+  return [&document, place = formatted("/{}", block)](const std::string& member) {
+    const std::string path = place + (member.empty() ? "" : formatted("/{}", member));
+    return document
+        .origin_of(document.find(path)                           ? path
+                   : document.find(formatted("/aio/{}", member)) ? formatted("/aio/{}", member)
+                                                                 : place)
         .to_string();
   };
 }

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/format.h"
+
 namespace gannet {
 
 struct Ownership::Record {
@@ -28,7 +30,7 @@ Table& table() {
   return *forever;
 }
 
-std::string name_of(uint32_t engine) { return "engine " + std::to_string(engine) + " of this process"; }
+std::string name_of(uint32_t engine) { return formatted("engine {} of this process", engine); }
 
 }  // namespace
 
@@ -60,13 +62,13 @@ void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of
                                        [&](const void* parameter) { return mine.contains(parameter); });
     if (&other != record_.get() && !takes_all)
       throw Error(ErrorCode::kOrder,
-                  "parameter '" + name + "' is trained by " + name_of(other.engine) + ", which trains others as well",
+                  formatted("parameter '{}' is trained by {}, which trains others as well", name, name_of(other.engine)),
                   "a parameter has one engine: call requires_grad_(false) on it for this one, or end the other engine first "
                   "(engine.reset())");
     if (&other != record_.get() && other.holds_gradients())
       throw Error(ErrorCode::kOrder,
-                  "parameter '" + name + "' is trained by " + name_of(other.engine) +
-                      ", which holds gradients of a step that has begun: they would be lost",
+                  formatted("parameter '{}' is trained by {}, which holds gradients of a step that has begun: they would be lost",
+                            name, name_of(other.engine)),
                   "end that step (step()) or give it up (zero_grad()) before initialize()");
   }
 }
@@ -77,7 +79,7 @@ void Ownership::claim(const Named& parameters) {
     const auto found = table().owners.find(tensor.unsafeGetTensorImpl());
     if (found == table().owners.end() || found->second == record_) continue;
     auto& other = *static_cast<Record*>(found->second.get());
-    other.lost = "its module was given to " + name_of(record_->engine) + " by a later initialize()";
+    other.lost = formatted("its module was given to {} by a later initialize()", name_of(record_->engine));
     forget(other);  // of all its parameters, those that are frozen by now too: an address may be another tensor's one day
   }
   for (const auto& [name, tensor] : parameters) {

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "engine/impl.h"
 #include "params/interception.h"
 #include "tensor/dtype.h"
@@ -78,20 +79,20 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
   for (auto& given : groups_of(options, *module)) {
     const size_t index = groups.size();
     Group& group = groups.emplace_back();
-    group.name = given.name.empty() ? "group " + std::to_string(index) : given.name;
+    group.name = given.name.empty() ? formatted("group {}", index) : given.name;
     for (auto& tensor : given.parameters) {
       const void* identity = tensor.unsafeGetTensorImpl();
       const auto known = names.find(identity);
-      const std::string name =
-          known != names.end() ? known->second : group.name + "[" + std::to_string(group.parameters.size()) + "]";
+      const std::string name = known != names.end() ? known->second : formatted("{}[{}]", group.name, group.parameters.size());
       given_group.emplace(identity, index);
       if (!tensor.requires_grad()) continue;
       const TrainedParameter parameter = admit(name, tensor);
       if (const auto [place, is_new] = group_of.emplace(identity, index); !is_new) {
         if (place->second != index)
-          throw Error(ErrorCode::kArgument,
-                      "parameter '" + name + "' is in two parameter groups: " + groups[place->second].name + " and " + group.name,
-                      "give each parameter to one group");
+          throw Error(
+              ErrorCode::kArgument,
+              formatted("parameter '{}' is in two parameter groups: {} and {}", name, groups[place->second].name, group.name),
+              "give each parameter to one group");
         continue;  // registered under two names: tied
       }
       group.parameters.push_back(tensor);
@@ -100,10 +101,9 @@ void EngineBase::Impl::collect_parameters(const EngineOptions& options) {
   }
   collect_frozen(group_of, off_the_drive);
   if (ranges.empty())
-    throw Error(
-        ErrorCode::kArgument,
-        "none of the model's " + std::to_string(names.size()) + " parameters requires a gradient, so there is nothing to train",
-        "call requires_grad_(true) on those to train");
+    throw Error(ErrorCode::kArgument,
+                formatted("none of the model's {} parameters requires a gradient, so there is nothing to train", names.size()),
+                "call requires_grad_(true) on those to train");
 }
 
 TrainedParameter EngineBase::Impl::admit(const std::string& name, const at::Tensor& tensor) const {
@@ -111,7 +111,7 @@ TrainedParameter EngineBase::Impl::admit(const std::string& name, const at::Tens
       tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
   if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)
     throw Error(ErrorCode::kArgument,
-                "parameter '" + name + "' has dtype " + c10::toString(tensor.scalar_type()) + ", which cannot be trained",
+                formatted("parameter '{}' has dtype {}, which cannot be trained", name, c10::toString(tensor.scalar_type())),
                 "register it as a buffer");
   return parameter_of(name, tensor);
 }
@@ -321,8 +321,8 @@ void EngineBase::Impl::shard_parameter(Range& range, size_t p, const at::Tensor&
   gatherer->add(range, p);
   parameter.resident =
       residency->add(parameter.name, parameter.tensor,
-                     comm->size() > 1 ? "is shared out among the ranks (ZeRO stage 3): " + std::string(kHowToRead)
-                                      : "is offloaded to " + settings().zero.offload_param.device + ": " + kHowToRead);
+                     comm->size() > 1 ? formatted("is shared out among the ranks (ZeRO stage 3): {}", kHowToRead)
+                                      : formatted("is offloaded to {}: {}", settings().zero.offload_param.device, kHowToRead));
   zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency.get(), *parameter.resident);
 }
 
@@ -332,7 +332,7 @@ void EngineBase::Impl::make_residency() {
   if (param_tier && memory_is_apart)
     to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
   gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] {
-    return std::string(residency->stretch_name()) + " of step " + std::to_string(global_steps + 1);
+    return formatted("{} of step {}", residency->stretch_name(), global_steps + 1);
   });
   residency = std::make_unique<zero::Residency>(
       *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
@@ -375,8 +375,8 @@ void EngineBase::Impl::move_module() {
       }
     if (kept == all) param_tier.reset();  // nothing is on the drive
     if (kept > 0 && comm->rank() == 0)
-      log_info("offload_param: " + std::to_string(kept) + " of a rank's " + std::to_string(all) +
-               " elements stay in memory (max_in_cpu is " + std::to_string(settings().zero.offload_param.max_in_cpu) + ")");
+      log_info(formatted("offload_param: {} of a rank's {} elements stay in memory (max_in_cpu is {})", kept, all,
+                         settings().zero.offload_param.max_in_cpu));
   }
 
   // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.

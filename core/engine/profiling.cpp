@@ -9,6 +9,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "base/format.h"
 #include "engine/impl.h"
 #include "profiler/memory.h"
 #include "profiler/recorder.h"
@@ -143,9 +144,10 @@ bool Profiling::report() {
   const Timers::Times times = impl_.timers.now() - before_;
   run.step_seconds = times.whole(Timed::kStep);
   run.iteration_seconds = times.whole(Timed::kForward) + times.whole(Timed::kBackward) + run.step_seconds;
-  if (settings.zero.offload_optimizer) run.places += "masters and states on " + settings.zero.offload_optimizer.device;
+  if (settings.zero.offload_optimizer)
+    run.places += formatted("masters and states on {}", settings.zero.offload_optimizer.device);
   if (settings.zero.offload_param)
-    run.places += (run.places.empty() ? "" : ", ") + ("parameters on " + settings.zero.offload_param.device);
+    run.places += (run.places.empty() ? "" : ", ") + (formatted("parameters on {}", settings.zero.offload_param.device));
   write(profiler::report(
       profile, {settings.flops_profiler.module_depth, settings.flops_profiler.top_modules, settings.flops_profiler.detailed},
       run));
@@ -161,9 +163,9 @@ void Profiling::write(const std::string& text) const {
   std::ofstream out(file, std::ios::trunc);
   out << text << std::flush;
   if (!out)
-    log(LogLevel::kError, "the FLOPs profile could not be written to " + file + "; it follows here" + text);
+    log(LogLevel::kError, formatted("the FLOPs profile could not be written to {}; it follows here{}", file, text));
   else
-    log_info("the FLOPs profile of step " + std::to_string(impl_.settings().flops_profiler.profile_step) + " is in " + file);
+    log_info(formatted("the FLOPs profile of step {} is in {}", impl_.settings().flops_profiler.profile_step, file));
 }
 
 }  // namespace gannet

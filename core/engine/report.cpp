@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/format.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -73,9 +74,9 @@ void EngineBase::Impl::report(const StepResult& result, const StepInputs& inputs
   if (!result.applied && is_first) log_warning(result.reason);
   if (settings().wall_clock_breakdown) report_times(true);
   if (prints && is_first) {
-    std::string line = "step=" + std::to_string(global_steps) + ", skipped=" + std::to_string(skipped_steps), text;
+    std::string line = formatted("step={}, skipped={}", global_steps, skipped_steps), text;
     for (const double lr : rates()) text += (text.empty() ? "" : ", ") + short_number(lr);
-    log_info(line + ", lr=[" + text + "]" + (grad_norm ? ", grad_norm=" + short_number(*grad_norm) : ""));
+    log_info(formatted("{}, lr=[{}]{}", line, text, grad_norm ? formatted(", grad_norm={}", short_number(*grad_norm)) : ""));
   }
   if (!trace && !reporter) return;
   const auto boundary = reporter ? reporter->boundary_now() : StepReporter::Boundary();
@@ -99,9 +100,9 @@ void EngineBase::Impl::report(const StepResult& result, const StepInputs& inputs
 }
 
 std::string EngineBase::Impl::sentence_of(const SaveReceipt& receipt) const {
-  const std::string seconds = " in " + short_number(receipt.seconds) + " s";
-  if (settings().checkpoint_async) return "copied " + receipt.path + seconds + ", which is written in the background";
-  return "saved " + receipt.path + ", " + observe::bytes_text(receipt.bytes) + seconds;
+  const std::string seconds = formatted(" in {} s", short_number(receipt.seconds));
+  if (settings().checkpoint_async) return formatted("copied {}{}, which is written in the background", receipt.path, seconds);
+  return formatted("saved {}, {}{}", receipt.path, observe::bytes_text(receipt.bytes), seconds);
 }
 
 void EngineBase::count(std::string_view name, int64_t number) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/network.h"
 #include "control/world.h"
@@ -61,14 +62,14 @@ std::vector<Slice> share_of(const std::vector<std::pair<std::string, at::Tensor>
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
   if (!ranks.gather) return tag;
-  const auto tags = ranks.gather("save_checkpoint into " + folder, tag);
+  const auto tags = ranks.gather(formatted("save_checkpoint into {}", folder), tag);
   for (uint32_t rank = 1; rank < tags.size(); ++rank) {
     if (tags[rank] == tags[0] || lower(validation) == "ignore") continue;
-    const std::string sentence = "save_checkpoint was given different tags: '" + tags[0] + "' on rank 0, '" + tags[rank] +
-                                 "' on rank " + std::to_string(rank);
+    const std::string sentence =
+        formatted("save_checkpoint was given different tags: '{}' on rank 0, '{}' on rank {}", tags[0], tags[rank], rank);
     if (lower(validation) == "fail")
       throw Error(ErrorCode::kMismatch, sentence, "give the same tag on every rank (checkpoint.tag_validation is Fail)");
-    if (ranks.rank == 0) log_warning(sentence + "; rank 0's is used (checkpoint.tag_validation)");
+    if (ranks.rank == 0) log_warning(formatted("{}; rank 0's is used (checkpoint.tag_validation)", sentence));
     break;
   }
   return tags[0];
@@ -144,21 +145,22 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   // What all ranks have, the neighbours share: each folder gets it once.
   for (auto& slice : share_of(shared, neighbours.place, neighbours.count)) add_for_neighbours(std::move(slice));
 
-  const std::string mine = std::to_string(rank) + "/";
+  const std::string mine = formatted("{}/", rank);
   for (auto& [name, generator] : generators(*this)) {
     const std::lock_guard lock(generator.mutex());
-    content.slices.push_back(whole("rng/" + mine + name, generator.get_state()));
+    content.slices.push_back(whole(formatted("rng/{}{}", mine, name), generator.get_state()));
   }
   if (reducer) reducer->wait_for_sums();
   if (reducer && reducer->holds_sums())
     for (const auto& range : ranges)
       for (const auto& part : range.parts)
-        content.slices.push_back({"gradient/sum/" + range.parameters[part.tensor].name, range.parameters[part.tensor].shape,
-                                  part.begin, range.grad_of({part.offset, part.own, part.numel})});
+        content.slices.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name),
+                                  range.parameters[part.tensor].shape, part.begin,
+                                  range.grad_of({part.offset, part.own, part.numel})});
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())
-        content.slices.push_back(whole("gradient/" + mine + parameter.name, parameter.held.view(parameter.shape)));
+        content.slices.push_back(whole(formatted("gradient/{}{}", mine, parameter.name), parameter.held.view(parameter.shape)));
   if (rank == neighbours.keeper && user_optimizer) {
     torch::serialize::OutputArchive archive;
     user_optimizer->save(archive);
@@ -167,7 +169,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     add_for_neighbours(whole("optimizer/user", bytes_of(stream.str())));
   }
   if (rank == neighbours.keeper)
-    for (const auto& [name, tensor] : options.client_state.tensors) add_for_neighbours(whole("client/" + name, tensor.detach()));
+    for (const auto& [name, tensor] : options.client_state.tensors)
+      add_for_neighbours(whole(formatted("client/{}", name), tensor.detach()));
 
   content.document = document(options);
   Dict states;
@@ -184,7 +187,7 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
   if (is_whole_world()) {
     ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
-      return world->gather(what + " (engine " + std::to_string(id) + ")", text);
+      return world->gather(formatted("{} (engine {})", what, id), text);
     };
   } else {
     ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) {
@@ -214,7 +217,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   const std::string tag =
-      agreed_tag(writer.ranks(), folder, options.tag.empty() ? "global_step" + std::to_string(impl.global_steps) : options.tag,
+      agreed_tag(writer.ranks(), folder, options.tag.empty() ? formatted("global_step{}", impl.global_steps) : options.tag,
                  impl.settings().tag_validation);
   if (impl.reducer) {
     impl.audit();
@@ -226,7 +229,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
                                        impl.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;
-  receipt.path = folder + "/" + content.tag;
+  receipt.path = formatted("{}/{}", folder, content.tag);
   if (is_async) {
     writer.snapshot(content.slices);
     writer.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
@@ -247,7 +250,8 @@ void EngineBase::wait_for_checkpoint() {
 void EngineBase::Impl::add_state(ProgramState added) {
   for (const auto& state : program_states)
     if (state.name == added.name)
-      throw Error(ErrorCode::kArgument, "the engine keeps a state '" + added.name + "' already", "give each a name of its own");
+      throw Error(ErrorCode::kArgument, formatted("the engine keeps a state '{}' already", added.name),
+                  "give each a name of its own");
   program_states.push_back(std::move(added));
 }
 
@@ -315,7 +319,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                 bool exclude_frozen, bool masters) {
   impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
   if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
-    throw Error(ErrorCode::kArgument, "the model's file '" + filename + "' does not say what it is by its name",
+    throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call =
       impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
@@ -333,12 +337,12 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     try {
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);
-      if (failure) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder + "': " + failure.message());
+      if (failure) throw Error(ErrorCode::kIo, formatted("cannot make the folder '{}': {}", folder, failure.message()));
       if (files::is_pt_name(filename)) add_other_names(*impl.module, tensors);
       if (files::is_pt_name(filename))
-        files::save_pt(folder + "/" + filename, tensors);
+        files::save_pt(formatted("{}/{}", folder, filename), tensors);
       else
-        save_safetensors(folder + "/" + filename, tensors, {{"format", "pt"}});
+        save_safetensors(formatted("{}/{}", folder, filename), tensors, {{"format", "pt"}});
     } catch (const Error& error) {
       problem = error.what();
       if (impl.comm->size() == 1) throw;
@@ -346,7 +350,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   }
   if (impl.comm->size() > 1) {
     const auto problems = gather_texts(*impl.comm, problem);
-    if (!problems[0].empty()) throw Error(ErrorCode::kIo, "rank 0 could not save the model: " + problems[0]);
+    if (!problems[0].empty()) throw Error(ErrorCode::kIo, formatted("rank 0 could not save the model: {}", problems[0]));
   }
 }
 

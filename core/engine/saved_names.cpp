@@ -4,6 +4,8 @@
 #include <ATen/ops/equal.h>
 #include <torch/nn/module.h>
 
+#include "base/format.h"
+
 namespace gannet {
 
 using checkpoint::TensorInfo;
@@ -26,7 +28,7 @@ SavedNames::SavedNames(const torch::nn::Module& module, const checkpoint::Opened
 const TensorInfo* SavedNames::find(const StateEntry& kept) const {
   const std::string name = stored_name(kept, source_rank);
   if (const TensorInfo* saved = found_.find(name)) return saved;
-  if (kept.kind == StateEntry::Kind::kBuffer) return is_weights_ ? found_.find("parameter/" + kept.name) : nullptr;
+  if (kept.kind == StateEntry::Kind::kBuffer) return is_weights_ ? found_.find(formatted("parameter/{}", kept.name)) : nullptr;
   const std::string own = kept.kind == StateEntry::Kind::kState ? kept.name.substr(kept.name.find('/') + 1) : kept.name;
   const auto others = tied_.find(own);
   if (others == tied_.end()) return nullptr;
@@ -40,7 +42,7 @@ bool SavedNames::is_copy_of_tied(const TensorInfo& saved) const {
   const auto others = tied_.find(saved.name.substr(saved.name.find('/') + 1));
   if (others == tied_.end()) return false;
   for (const std::string& other : others->second) {
-    const TensorInfo* twin = found_.find("parameter/" + other);
+    const TensorInfo* twin = found_.find(formatted("parameter/{}", other));
     if (!twin || twin->shape != saved.shape || twin->dtype != saved.dtype) continue;
     const at::Tensor one = at::empty({saved.numel()}, saved.dtype), two = at::empty({saved.numel()}, saved.dtype);
     found_.read({{saved.name, 0, one}, {twin->name, 0, two}});

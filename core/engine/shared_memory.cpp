@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/format.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -30,10 +31,12 @@ void EngineBase::Impl::refuse_shared_memory() const {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].begin < extents[i - 1].end)
-      throw Error(ErrorCode::kArgument,
-                  "parameters '" + *extents[i - 1].name + "' and '" + *extents[i].name +
-                      "' share memory (one is a view of the other), and an update of each alone would part them",
-                  "register one tensor under both names (tied), or register one and make the view in forward");
+      throw Error(
+          ErrorCode::kArgument,
+          formatted(
+              "parameters '{}' and '{}' share memory (one is a view of the other), and an update of each alone would part them",
+              *extents[i - 1].name, *extents[i].name),
+          "register one tensor under both names (tied), or register one and make the view in forward");
 
   // Who else holds the memory would see the values of today for ever: the parameter moves into the flat buffers.
   std::unordered_map<const c10::StorageImpl*, size_t> holders;
@@ -58,13 +61,13 @@ void EngineBase::Impl::refuse_shared_memory() const {
       const auto buffer = buffers.find(storage);
       const bool is_held = static_cast<size_t>(parameter.tensor.storage().use_count()) > holders[storage];
       if (buffer != buffers.end() || is_held)
-        throw Error(ErrorCode::kArgument,
-                    "the memory of parameter '" + parameter.name + "' is also that of " +
-                        (buffer != buffers.end() ? "buffer '" + buffer->second + "'" : std::string("another tensor")) +
-                        " (a view or a detach() made before initialize(), or a loss that still holds its graph): it would keep "
-                        "the values of "
-                        "today while the parameter trains elsewhere",
-                    "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go");
+        throw Error(
+            ErrorCode::kArgument,
+            formatted("the memory of parameter '{}' is also that of {} (a view or a detach() made before initialize(), or a loss "
+                      "that still holds its graph): it would keep the values of today while the parameter trains elsewhere",
+                      parameter.name,
+                      buffer != buffers.end() ? formatted("buffer '{}'", buffer->second) : std::string("another tensor")),
+            "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go");
     }
 }
 

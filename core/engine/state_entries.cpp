@@ -7,6 +7,8 @@
 
 #include <unordered_set>
 
+#include "base/format.h"
+
 namespace gannet {
 
 namespace {
@@ -71,11 +73,10 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
     const auto parts = part_of_each(range);
     const auto& specs = group.optimizer->states();
     for (size_t s = 0; s < specs.size(); ++s) {
-      const std::string state = std::string(specs[s].name) + "/";
+      const std::string state = formatted("{}/", specs[s].name);
       const Array& values = range.states[s];
       if (specs[s].extent == GANNET_STATE_SCALAR) {
-        all.push_back(whole_of(StateEntry::Kind::kState,
-                               state + "@" + std::to_string(range.group) + "." + c10::toString(range.dtype),
+        all.push_back(whole_of(StateEntry::Kind::kState, formatted("{}@{}.{}", state, range.group, c10::toString(range.dtype)),
                                values.here().view({})));
         continue;
       }
@@ -106,11 +107,11 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
 std::string stored_name(const StateEntry& kept, uint32_t rank) {
   switch (kept.kind) {
     case StateEntry::Kind::kBuffer:
-      return "buffer/" + std::to_string(rank) + "/" + kept.name;
+      return formatted("buffer/{}/{}", rank, kept.name);
     case StateEntry::Kind::kState:
-      return "state/" + kept.name;
+      return formatted("state/{}", kept.name);
     default:
-      return "parameter/" + kept.name;
+      return formatted("parameter/{}", kept.name);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "control/world.h"
 #include "engine/impl.h"
 #include "grads/grad_norm.h"
@@ -47,8 +48,7 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   try {
     throw;
   } catch (const Error& error) {
-    throw Error(error.code(),
-                error.message() + " (after step " + std::to_string(step) + " had been taken: the parameters are whole)",
+    throw Error(error.code(), formatted("{} (after step {} had been taken: the parameters are whole)", error.message(), step),
                 error.next_step());
   }
 }
@@ -93,14 +93,12 @@ StepResult EngineBase::step() {
     if (impl.reporter) impl.reporter->end_micro_batch();
     if (impl.settings().wall_clock_breakdown) impl.report_times(false);
     return {false, false,
-            "accumulating gradients: micro-batch " + std::to_string(impl.micro_in_step) + " of " +
-                std::to_string(gradient_accumulation_steps())};
+            formatted("accumulating gradients: micro-batch {} of {}", impl.micro_in_step, gradient_accumulation_steps())};
   }
   if (impl.comm->size() > 1 && !impl.reducer->is_reduced())
-    throw Error(
-        ErrorCode::kOrder,
-        "step() is at a boundary, but the gradients were not averaged over the " + std::to_string(impl.comm->size()) + " ranks",
-        "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
+    throw Error(ErrorCode::kOrder,
+                formatted("step() is at a boundary, but the gradients were not averaged over the {} ranks", impl.comm->size()),
+                "run the last backward() of a step outside no_sync(), or call allreduce_gradients() before step()");
   std::optional<control::Watch::Call> call;
   bool is_updating = false;
   const int64_t steps = impl.global_steps;
@@ -110,7 +108,7 @@ StepResult EngineBase::step() {
     if (call) call->fail();
     const std::string what = message_of_current_exception();
     if (impl.global_steps > steps && impl.torn.empty()) rethrow_after_step(impl.global_steps);
-    if (is_updating) impl.torn = "step " + std::to_string(impl.global_steps + 1) + " failed while it changed them (" + what + ")";
+    if (is_updating) impl.torn = formatted("step {} failed while it changed them ({})", impl.global_steps + 1, what);
     if (impl.reporter) impl.reporter->error(impl.global_steps + 1, what);
     impl.restart_step();
     rethrow_as_ours("step");
@@ -122,18 +120,19 @@ StepResult EngineBase::step() {
 StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call, bool& is_updating) {
   audit();
   if (const std::string name = reducer->leftover(keeps_user_grads); !name.empty())
-    throw Error(
-        ErrorCode::kOrder,
-        "step() found a gradient in `.grad` of '" + name +
-            "' that this engine's backward did not make: of a loss.backward(), of another engine's backward, or set by hand",
-        "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
-        "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
+    throw Error(ErrorCode::kOrder,
+                formatted("step() found a gradient in `.grad` of '{}' that this engine's backward did not make: of a "
+                          "loss.backward(), of another engine's backward, or set by hand",
+                          name),
+                "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
+                "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
   call.emplace(process_group->world()->watch(), *comm, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
                &agreed(/*is_boundary=*/true));
   if (const std::string held = residency ? residency->held() : ""; !held.empty())
     throw Error(
         ErrorCode::kOrder,
-        "step() was called while a zero::GatheredParameters guard holds '" + held + "': the guard would keep its old value",
+        formatted("step() was called while a zero::GatheredParameters guard holds '{}': the guard would keep its old value",
+                  held),
         "end the guard before step()");
   phase = Phase::kIdle;
   disarm();
@@ -263,23 +262,22 @@ void* EngineBase::Impl::current_stream() const {
 
 StepResult EngineBase::Impl::skip(const std::string& why) {
   if (!skips_non_finite)
-    throw Error(
-        ErrorCode::kNonFinite,
-        "step " + std::to_string(global_steps + 1) + ": " + why + "; the step was not taken and the parameters are as before it",
-        "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
+    throw Error(ErrorCode::kNonFinite,
+                formatted("step {}: {}; the step was not taken and the parameters are as before it", global_steps + 1, why),
+                "look for a too large learning rate or a bad sample; get_lr() and the batch of this step are where to begin");
   ++skipped_steps;
   ++consecutive_skips;
-  std::string reason = "step " + std::to_string(global_steps + 1) + " skipped: " + why;
+  std::string reason = formatted("step {} skipped: {}", global_steps + 1, why);
   if (is_fp16) {
     LossScaler after = scaler;
     after.update(true);  // throws when the scale is at its minimum
     reason += after.scale() == scaler.scale()
-                  ? "; the loss scale stays " + short_number(scaler.scale())
-                  : "; the loss scale goes from " + short_number(scaler.scale()) + " to " + short_number(after.scale());
+                  ? formatted("; the loss scale stays {}", short_number(scaler.scale()))
+                  : formatted("; the loss scale goes from {} to {}", short_number(scaler.scale()), short_number(after.scale()));
   }
   const bool scale_can_mend = is_fp16 && settings().fp16.loss_scale == 0;
   if (!scale_can_mend && consecutive_skips > settings().max_consecutive_skips)
-    throw Error(ErrorCode::kNonFinite, reason + "; it is the " + std::to_string(consecutive_skips) + "th in a row",
+    throw Error(ErrorCode::kNonFinite, formatted("{}; it is the {}th in a row", reason, consecutive_skips),
                 "the run does not recover by itself: lower the learning rate or look at the data (gannet.max_consecutive_skips "
                 "sets the limit)");
   return {false, true, reason};
@@ -301,8 +299,9 @@ std::string EngineBase::Impl::first_non_finite() {
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
       char place[64];
       std::snprintf(place, sizeof(place), "%06zu%010zu%020lld", r, part.tensor, static_cast<long long>(part.begin));
-      found = place + ("the gradient of '" + parameter.name + "' is ") + short_number(grad[index].item<double>()) +
-              " at element " + std::to_string(part.begin + index) + (loss_was_finite ? "" : " (the loss was not finite either)");
+      found = formatted("{}{}{} at element {}{}", place, formatted("the gradient of '{}' is ", parameter.name),
+                        short_number(grad[index].item<double>()), part.begin + index,
+                        loss_was_finite ? "" : " (the loss was not finite either)");
     }
   }
   if (is_sharded)
@@ -330,8 +329,7 @@ std::vector<Scheduler::Value> EngineBase::Impl::schedule_at(int64_t position) {
     else
       value = scheduler->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base_lr);
     if (value.lr && !std::isfinite(*value.lr))
-      throw Error(ErrorCode::kArgument,
-                  "the schedule's learning rate at position " + std::to_string(position) + " is " + std::to_string(*value.lr),
+      throw Error(ErrorCode::kArgument, formatted("the schedule's learning rate at position {} is {}", position, *value.lr),
                   "a learning rate is a finite number");
   }
   return values;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "engine/impl.h"
 
@@ -22,9 +23,9 @@ std::vector<at::Tensor> masters_of(const Range& range) {
 
 [[noreturn]] void refuse_closure(const std::string& who) {
   throw Error(ErrorCode::kUnsupported,
-              who +
-                  " evaluates the loss again inside step(), through a closure: the engine's forward, backward and step are "
-                  "separate calls",
+              formatted("{} evaluates the loss again inside step(), through a closure: the engine's forward, backward and step "
+                        "are separate calls",
+                        who),
               "name an optimizer in the config, or pass a torch::optim::Optimizer whose step() needs no closure, such as AdamW");
 }
 
@@ -99,8 +100,9 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
         tensor.mutable_grad() = found->second;
       else if (tensor.grad().defined() && comm->size() > 1)
         throw Error(ErrorCode::kOrder,
-                    "the program's optimizer holds a tensor of shape " + shape_text(tensor.sizes().vec()) +
-                        " that this engine does not train and that has a gradient of this rank alone: ranks would differ",
+                    formatted("the program's optimizer holds a tensor of shape {} that this engine does not train and that has a "
+                              "gradient of this rank alone: ranks would differ",
+                              shape_text(tensor.sizes().vec())),
                     "register it in the module, or take it out of the optimizer");
     }
   try {

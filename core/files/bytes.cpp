@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/format.h"
+
 namespace gannet::files {
 
 static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
 
 void corrupt(const std::string& path, uint64_t offset, const std::string& what) {
-  throw Error(ErrorCode::kCorrupt, path + ": at byte " + std::to_string(offset) + ": " + what,
+  throw Error(ErrorCode::kCorrupt, formatted("{}: at byte {}: {}", path, offset, what),
               "the file is damaged, cut short, or not one of torch.save: copy or save it again");
 }
 
@@ -48,9 +50,7 @@ void Cursor::fill(uint64_t count) {
 }
 
 void Cursor::need(uint64_t count, const char* what) const {
-  if (count > left())
-    corrupt(std::string(what) + " of " + std::to_string(count) + " bytes begins here, and " + std::to_string(left()) +
-            " bytes are left");
+  if (count > left()) corrupt(formatted("{} of {} bytes begins here, and {} bytes are left", what, count, left()));
 }
 
 std::string_view Cursor::take(uint64_t count, const char* what) {
@@ -90,7 +90,7 @@ std::string_view Cursor::line(const char* what) {
       return taken;
     }
     seen = filled_ - at_;
-    if (seen == left()) corrupt(std::string(what) + " begins here and has no end");
+    if (seen == left()) corrupt(formatted("{} begins here and has no end", what));
     fill(std::min(left(), std::max(seen + 1, 2 * seen)));
   }
 }

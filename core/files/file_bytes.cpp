@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "base/format.h"
 #include "files/bytes.h"
 #include "files/io.h"
 
@@ -15,15 +16,15 @@ class FileBytes : public Bytes {
     struct stat status{};
     if (::fstat(file_, &status) != 0) files::io_failed("examine", path_, errno);
     if (!S_ISREG(status.st_mode))
-      throw Error(ErrorCode::kArgument, path_ + " is not a file", "give a file that torch.save wrote");
+      throw Error(ErrorCode::kArgument, formatted("{} is not a file", path_), "give a file that torch.save wrote");
     size_ = status.st_size;
   }
   const std::string& path() const override { return path_; }
   uint64_t size() const override { return size_; }
   void read(char* to, uint64_t bytes, uint64_t offset) const override {
     if (files::read_at(file_, to, bytes, offset)) return;
-    throw Error(ErrorCode::kIo, path_ + ": " + std::to_string(bytes) + " bytes at byte " + std::to_string(offset) +
-                                    " cannot be read: the disk failed, or the file became shorter");
+    throw Error(ErrorCode::kIo, formatted("{}: {} bytes at byte {} cannot be read: the disk failed, or the file became shorter",
+                                          path_, bytes, offset));
   }
 
  private:

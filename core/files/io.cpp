@@ -14,6 +14,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet::files {
 
 Descriptor::~Descriptor() {
@@ -43,7 +45,7 @@ bool is_reading(const std::string& what) {
 
 void io_failed(const std::string& what, const std::string& path, int code) {
   const bool missing = code == ENOENT || code == ENOTDIR;
-  std::string text = "cannot " + what + " " + path + ": " + std::strerror(code);
+  std::string text = formatted("cannot {} {}: {}", what, path, std::strerror(code));
   std::string advice;
   if (code == EACCES || code == EPERM || code == EROFS)
     advice = is_reading(what) ? "let this user read it: the permissions of the file and of each folder on its path count"
@@ -51,7 +53,7 @@ void io_failed(const std::string& what, const std::string& path, int code) {
   if (code == ESTALE || code == ENOTCONN || code == ENODEV || code == ENXIO) advice = "is the file system still mounted?";
   if (!missing) {
     const uint64_t free = free_bytes(path);
-    if (free != UINT64_MAX) text += "; " + size_text(free) + " are free there";
+    if (free != UINT64_MAX) text += formatted("; {} are free there", size_text(free));
     if (code == ENOSPC || code == EDQUOT) advice = "make room, or choose a folder on another disk";
   }
   throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo, text, advice);
@@ -67,9 +69,10 @@ std::string read_file(const std::string& path, uint64_t limit) {
   Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a FIFO opens at once
   struct stat status{};
   if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, path + " is not a regular file");
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, formatted("{} is not a regular file", path));
   if (static_cast<uint64_t>(status.st_size) > limit)
-    throw Error(ErrorCode::kCorrupt, path + " has " + size_text(status.st_size) + ", at most " + size_text(limit) + " are read");
+    throw Error(ErrorCode::kCorrupt,
+                formatted("{} has {}, at most {} are read", path, size_text(status.st_size), size_text(limit)));
   std::string text(status.st_size, '\0');
   size_t done = 0;
   while (done < text.size()) {
@@ -108,8 +111,7 @@ void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const
       errno = EINVAL;
     }
     if (count <= 0)
-      io_failed("write " + size_text(bytes - done) + " at byte " + std::to_string(offset + done) + " of", path,
-                count < 0 ? errno : ENOSPC);
+      io_failed(formatted("write {} at byte {} of", size_text(bytes - done), offset + done), path, count < 0 ? errno : ENOSPC);
     done += count;
   }
 }
@@ -135,11 +137,11 @@ void sync_folder(const std::string& folder) {
 }
 
 void rename_file(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) io_failed("rename " + from + " to", to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) io_failed(formatted("rename {} to", from), to, errno);
 }
 
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write) {
-  const std::string beside = path + ".tmp-" + std::to_string(::getpid());
+  const std::string beside = formatted("{}.tmp-{}", path, ::getpid());
   try {
     write(beside);
     rename_file(beside, path);
@@ -164,8 +166,8 @@ Kind kind_of(const std::string& path) {
 std::vector<std::string> names_in(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), &::closedir);
   if (!directory) {
-    if (errno == ENOENT) throw Error(ErrorCode::kNotFound, "there is no folder " + folder, "check the path");
-    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, folder + " is a file, not a folder");
+    if (errno == ENOENT) throw Error(ErrorCode::kNotFound, formatted("there is no folder {}", folder), "check the path");
+    if (errno == ENOTDIR) throw Error(ErrorCode::kNotFound, formatted("{} is a file, not a folder", folder));
     io_failed("open the folder", folder, errno);
   }
   std::vector<std::string> names;

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/format.h"
+
 namespace gannet::files {
 
 using Kind = Object::Kind;
@@ -14,9 +16,9 @@ Node::Node(std::shared_ptr<const PtFile> file, const Object& object, std::string
 
 void Node::refuse(const std::string& expected) const {
   std::string found = object_->kind_name();
-  if (is(Kind::kRecord)) found += " of class " + object_->text;
+  if (is(Kind::kRecord)) found += formatted(" of class {}", object_->text);
   throw Error(ErrorCode::kCorrupt,
-              file_->path() + ": " + (where_.empty() ? "its content" : where_) + " is " + found + ", not " + expected,
+              formatted("{}: {} is {}, not {}", file_->path(), where_.empty() ? "its content" : where_, found, expected),
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
@@ -24,13 +26,12 @@ std::optional<Node> Node::find(std::string_view key) const {
   if (!has_entries()) refuse("a dict");
   const Object* found = object_->find(key);
   if (!found || found->kind == Kind::kNone) return {};
-  return Node(file_, *found, where_.empty() ? std::string(key) : where_ + "." + std::string(key));
+  return Node(file_, *found, where_.empty() ? std::string(key) : formatted("{}.{}", where_, key));
 }
 
 Node Node::at(std::string_view key) const {
   if (auto found = find(key)) return *found;
-  throw Error(ErrorCode::kCorrupt,
-              file_->path() + ": there is no '" + std::string(key) + "' in " + (where_.empty() ? "it" : where_),
+  throw Error(ErrorCode::kCorrupt, formatted("{}: there is no '{}' in {}", file_->path(), key, where_.empty() ? "it" : where_),
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
@@ -40,9 +41,9 @@ std::vector<std::pair<std::string, Node>> Node::entries() const {
   for (const auto& [key, value] : object_->entries) {
     if (!key || !value) refuse("a dict of whole entries");
     if (key->kind != Kind::kString && key->kind != Kind::kInt)
-      refuse(std::string("a dict with texts for keys (one is ") + key->kind_name() + ")");
+      refuse(formatted("a dict with texts for keys (one is {})", key->kind_name()));
     std::string name = key->kind == Kind::kString ? key->text : std::to_string(key->integer);
-    std::string where = where_.empty() ? name : where_ + "." + name;
+    std::string where = where_.empty() ? name : formatted("{}.{}", where_, name);
     all.emplace_back(std::move(name), Node(file_, *value, std::move(where)));
   }
   return all;
@@ -53,7 +54,7 @@ std::vector<Node> Node::items() const {
   std::vector<Node> all;
   for (size_t i = 0; i < object_->items.size(); ++i) {
     if (!object_->items[i]) refuse("a list of whole items");
-    all.push_back(Node(file_, *object_->items[i], where_ + "[" + std::to_string(i) + "]"));
+    all.push_back(Node(file_, *object_->items[i], formatted("{}[{}]", where_, i)));
   }
   return all;
 }

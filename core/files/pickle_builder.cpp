@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::files {
@@ -19,12 +20,12 @@ void PickleBuilder::charge(uint64_t bytes) {
     charged_bytes_ += bytes;
     return;
   }
-  unsupported("what the pickle builds takes more than " + size_text(memory_bytes_) + ", twice the file",
+  unsupported(formatted("what the pickle builds takes more than {}, twice the file", size_text(memory_bytes_)),
               "keep large lists of numbers as tensors; a file from someone else may be made to fill memory");
 }
 
 void PickleBuilder::unsupported(const std::string& what, const std::string& next_step) const {
-  throw Error(ErrorCode::kUnsupported, cursor_.path() + ": at byte " + std::to_string(cursor_.offset()) + ": " + what, next_step);
+  throw Error(ErrorCode::kUnsupported, formatted("{}: at byte {}: {}", cursor_.path(), cursor_.offset(), what), next_step);
 }
 
 PickleObject* PickleBuilder::make(Kind kind) {
@@ -71,14 +72,14 @@ PickleObject* PickleBuilder::integer(int64_t value) {
 // A pickler finishes what it puts into another. Asking for that keeps circles out, and lets depths be known as they grow.
 void PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // every object is one that make() made
-  if (outer.as_class) corrupt("the class " + shown(outer.text) + " is changed");
+  if (outer.as_class) corrupt(formatted("the class {} is changed", shown(outer.text)));
   if (outer.is_inside || &outer == &built)
-    unsupported(std::string(outer.kind_name()) + " is changed after it was put into another, or into itself",
+    unsupported(formatted("{} is changed after it was put into another, or into itself", outer.kind_name()),
                 "save a state_dict whose containers do not contain themselves");
   built.is_inside = true;
   outer.depth = std::max(outer.depth, built.depth + 1);
   if (outer.depth > kMaxDepth)
-    unsupported("containers lie in one another more than " + std::to_string(kMaxDepth) + " deep", "save a flatter dict");
+    unsupported(formatted("containers lie in one another more than {} deep", kMaxDepth), "save a flatter dict");
 }
 
 void PickleBuilder::add_item(PickleObject& to, PickleObject& item) {
@@ -129,7 +130,7 @@ void PickleBuilder::check_keys() {
       if (key->kind == Kind::kString) keys.push_back(key->text);
     std::sort(keys.begin(), keys.end());
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
-    if (twice != keys.end()) corrupt("a dict of this pickle has the key " + shown(*twice) + " twice");
+    if (twice != keys.end()) corrupt(formatted("a dict of this pickle has the key {} twice", shown(*twice)));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/pickle_builder.h"
 
@@ -38,7 +39,7 @@ bool is_sequence(const PickleObject& object) { return object.kind == Kind::kTupl
 PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject& arguments) {
   if (!callee.as_class) corrupt(std::string("a class should be here, found ") + callee.kind_name());
   if (arguments.kind != Kind::kTuple)
-    corrupt("the arguments for " + shown(callee.text) + " should be a tuple, found " + arguments.kind_name());
+    corrupt(formatted("the arguments for {} should be a tuple, found {}", shown(callee.text), arguments.kind_name()));
   const size_t count = arguments.items.size();
   const auto container = [&](Kind kind) {
     PickleObject* made = make(kind);
@@ -58,10 +59,12 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
         add_entries_of(*dict, item(arguments, 0));
         return dict;
       }
-      if (!is_sequence(item(arguments, 0))) corrupt(shown(callee.text) + " is made of " + item(arguments, 0).kind_name());
+      if (!is_sequence(item(arguments, 0)))
+        corrupt(formatted("{} is made of {}", shown(callee.text), item(arguments, 0).kind_name()));
       for (const ObjectRef& ref : item(arguments, 0).items) {
         auto& pair = static_cast<PickleObject&>(const_cast<Object&>(*ref));
-        if (!is_sequence(pair) || pair.items.size() != 2) corrupt(shown(callee.text) + " is given something else than pairs");
+        if (!is_sequence(pair) || pair.items.size() != 2)
+          corrupt(formatted("{} is given something else than pairs", shown(callee.text)));
         add_entry(*dict, const_cast<PickleObject&>(item(pair, 0)), const_cast<PickleObject&>(item(pair, 1)));
       }
       return dict;
@@ -77,7 +80,7 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
       return bytes(arguments);
     case Role::kReconstruct: {
       if (count != 3 || !item(arguments, 0).as_class || item(arguments, 0).as_class->role != Role::kRecord)
-        corrupt(shown(callee.text) + " should be given a class");
+        corrupt(formatted("{} should be given a class", shown(callee.text)));
       return make(Kind::kRecord, item(arguments, 0).text);
     }
     case Role::kTensor1:
@@ -92,7 +95,7 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
     case Role::kDtype:
       break;
   }
-  corrupt(shown(callee.text) + " is called, which torch.save does not do");
+  corrupt(formatted("{} is called, which torch.save does not do", shown(callee.text)));
 }
 
 PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {
@@ -101,7 +104,7 @@ PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {
   if (of.kind == Kind::kBytes) return make(Kind::kBytes, of.text);
   charge(of.text.size());
   std::optional<std::string> encoded = of.kind == Kind::kString ? latin1(of.text) : std::nullopt;
-  if (!encoded) corrupt(std::string("bytes are made of ") + of.kind_name() + " that is not a text of single bytes");
+  if (!encoded) corrupt(formatted("bytes are made of {} that is not a text of single bytes", of.kind_name()));
   return make(Kind::kBytes, std::move(*encoded));
 }
 
@@ -112,26 +115,26 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
   if (item(id, 0).text == "module")
     unsupported("the file holds a whole module, not its weights", "save module.state_dict() with torch.save");
   if (item(id, 0).text != "storage" || id.items.size() < 5 || id.items.size() > 6)
-    corrupt("a persistent id begins with " + shown(item(id, 0).text) + " and has " + std::to_string(id.items.size()) +
-            " parts; a storage's has 5 or 6");
+    corrupt(formatted("a persistent id begins with {} and has {} parts; a storage's has 5 or 6", shown(item(id, 0).text),
+                      id.items.size()));
   const PickleObject &type = item(id, 1), &key = item(id, 2), &location = item(id, 3), &numel = item(id, 4);
   if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Kind::kString || location.kind != Kind::kString ||
       numel.kind != Kind::kInt)
     corrupt("the parts of a storage's persistent id are not its class, key, device and size");
   if (id.items.size() == 6 && item(id, 5).kind != Kind::kNone)
-    unsupported("the storage " + shown(key.text) + " is a part of another, as PyTorch before 0.4 wrote it",
+    unsupported(formatted("the storage {} is a part of another, as PyTorch before 0.4 wrote it", shown(key.text)),
                 "load the file in PyTorch and save it again");
   if (location.text.starts_with("meta"))
-    unsupported("the storage " + shown(key.text) + " lies on the meta device: it has no values",
+    unsupported(formatted("the storage {} lies on the meta device: it has no values", shown(key.text)),
                 "save the model after its weights were made");
   NamedStorage named{numel.integer, static_cast<int64_t>(c10::elementSize(type.as_class->dtype))};
   if (named.numel < 0 || named.numel > INT64_MAX / named.element_bytes)
-    corrupt("the storage " + shown(key.text) + " should have " + std::to_string(named.numel) + " elements");
+    corrupt(formatted("the storage {} should have {} elements", shown(key.text), named.numel));
   charge(2 * key.text.size() + 256);
   const auto [known, is_new] = storages_.emplace(key.text, named);
   if (!is_new && known->second.bytes() != named.bytes())
-    corrupt("the storage " + shown(key.text) + " has " + std::to_string(known->second.bytes()) + " bytes in one place and " +
-            std::to_string(named.bytes()) + " in another");
+    corrupt(formatted("the storage {} has {} bytes in one place and {} in another", shown(key.text), known->second.bytes(),
+                      named.bytes()));
   PickleObject* made = make(Kind::kStorage);
   made->tensor.storage = key.text;
   made->tensor.dtype = type.as_class->dtype;
@@ -145,7 +148,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   const size_t count = arguments.items.size();
   const bool has_dtype = callee.role == Role::kTensor3;
   const size_t least = callee.role == Role::kTensor1 ? 4 : has_dtype ? 7 : 6;
-  if (count < least || count > least + (least > 4)) corrupt("a tensor is given " + std::to_string(count) + " arguments");
+  if (count < least || count > least + (least > 4)) corrupt(formatted("a tensor is given {} arguments", count));
   const PickleObject &storage = item(arguments, 0), &offset = item(arguments, 1), &sizes = item(arguments, 2),
                      &strides = item(arguments, 3);
   if (storage.kind != Kind::kStorage || offset.kind != Kind::kInt || !is_sequence(sizes) || !is_sequence(strides))
@@ -157,8 +160,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
     unsupported("a tensor is a conjugate or a negative that was not yet computed", "save its resolve_conj().resolve_neg()");
   constexpr size_t kMostDimensions = 64;
   if (sizes.items.size() != strides.items.size() || sizes.items.size() > kMostDimensions)
-    corrupt("a tensor has " + std::to_string(sizes.items.size()) + " sizes and " + std::to_string(strides.items.size()) +
-            " strides");
+    corrupt(formatted("a tensor has {} sizes and {} strides", sizes.items.size(), strides.items.size()));
 
   charge(2 * sizes.items.size() * sizeof(int64_t) + storage.tensor.storage.size());
   PickleObject* made = make(Kind::kTensor);
@@ -174,7 +176,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   const int64_t stored = storages_.at(tensor.storage).bytes() / element_bytes;
   int64_t product = element_bytes, last = offset.integer;  // `last`: the storage's element that the tensor's last one is
   bool is_empty = false, reaches_past = false;
-  if (offset.integer < 0) corrupt("a tensor begins at element " + std::to_string(offset.integer) + " of its storage");
+  if (offset.integer < 0) corrupt(formatted("a tensor begins at element {} of its storage", offset.integer));
   for (size_t i = 0; i < sizes.items.size(); ++i) {
     const PickleObject &size = item(sizes, i), &stride = item(strides, i);
     if (size.kind != Kind::kInt || stride.kind != Kind::kInt || size.integer < 0 || stride.integer < 0)
@@ -189,8 +191,8 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
                     __builtin_add_overflow(last, reach, &last);
   }
   if (!is_empty && (reaches_past || last >= stored))
-    corrupt("a tensor of shape " + shape_text(tensor.sizes) + " reaches past the " + std::to_string(stored) +
-            " elements of its storage " + shown(tensor.storage));
+    corrupt(formatted("a tensor of shape {} reaches past the {} elements of its storage {}", shape_text(tensor.sizes), stored,
+                      shown(tensor.storage)));
   return made;
 }
 
@@ -215,7 +217,7 @@ PickleObject* PickleBuilder::of_subclass(const PickleObject& arguments) {
   const PickleObject& callee = item(arguments, 0);
   const Role role = callee.as_class->role;
   if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter)
-    corrupt("a tensor with attributes is made by " + shown(callee.text));
+    corrupt(formatted("a tensor with attributes is made by {}", shown(callee.text)));
   return call(callee, item(arguments, 2));
 }
 

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet::files {
 namespace {
 
@@ -139,7 +141,7 @@ std::string class_name(std::string_view module, std::string_view name) {
   if (module == "copy_reg") module = "copyreg";
   if (module == "builtins" && name == "unicode") name = "str";
   if (module == "builtins" && name == "long") name = "int";
-  return std::string(module) + "." + std::string(name);
+  return formatted("{}.{}", module, name);
 }
 
 }  // namespace gannet::files

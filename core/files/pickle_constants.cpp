@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/format.h"
 #include "files/pickle_text.h"
 
 namespace gannet::files {
@@ -70,7 +71,7 @@ std::string Constants::text(uint64_t count, const char* what) {
 template <class Length>
 uint64_t Constants::length(const char* what) {
   const auto count = in_.number<Length>(what);
-  if (std::is_signed_v<Length> && count < 0) make_.corrupt(std::string(what) + " has a negative length");
+  if (std::is_signed_v<Length> && count < 0) make_.corrupt(formatted("{} has a negative length", what));
   return static_cast<uint64_t>(count);
 }
 
@@ -100,9 +101,10 @@ PickleObject* Constants::decimal(std::string_view digits) {
   int64_t value = 0;
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (code == std::errc::result_out_of_range)
-    make_.unsupported("the integer " + shown(digits) + " has more than 64 bits", "save the file with a newer pickle protocol");
+    make_.unsupported(formatted("the integer {} has more than 64 bits", shown(digits)),
+                      "save the file with a newer pickle protocol");
   if (code != std::errc() || end != digits.data() + digits.size())
-    make_.corrupt("an integer should be here, found " + shown(digits));
+    make_.corrupt(formatted("an integer should be here, found {}", shown(digits)));
   return make_.integer(value);
 }
 
@@ -117,7 +119,7 @@ PickleObject* Constants::number(std::string_view digits) {
   char* end = nullptr;
   const double value = std::strtod(copy.c_str(), &end);
   if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size())
-    make_.corrupt("a number should be here, found " + shown(digits));
+    make_.corrupt(formatted("a number should be here, found {}", shown(digits)));
   return number(value);
 }
 
@@ -125,7 +127,7 @@ PickleObject* Constants::line(std::optional<std::string> (*decode)(std::string_v
   const std::string_view line = in_.line("a string");
   make_.charge(4 * line.size());
   std::optional<std::string> decoded = decode(line);
-  if (!decoded) make_.corrupt("a string should be here, found " + shown(line));
+  if (!decoded) make_.corrupt(formatted("a string should be here, found {}", shown(line)));
   return make_.make(Kind::kString, std::move(*decoded));
 }
 

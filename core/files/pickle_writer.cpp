@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/format.h"
 #include "files/pickle_classes.h"
 
 namespace gannet::files {
@@ -52,7 +53,7 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
 
   pickle += typed ? "ctorch._utils\n_rebuild_tensor_v2\n((" : "ctorch._utils\n_rebuild_tensor_v3\n((";
   append_text(pickle, "storage");
-  pickle += typed ? "ctorch\n" + std::string(names.storage) + "\n" : "ctorch.storage\nUntypedStorage\n";
+  pickle += typed ? formatted("ctorch\n{}\n", names.storage) : "ctorch.storage\nUntypedStorage\n";
   append_text(pickle, storage);
   append_text(pickle, "cpu");
   append_integer(pickle, typed ? numel : numel * static_cast<int64_t>(c10::elementSize(entry.dtype)));
@@ -63,7 +64,7 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   pickle +=
       "\x89"
       "ccollections\nOrderedDict\n)R";
-  if (!typed) pickle += "ctorch\n" + std::string(names.dtype) + "\n";
+  if (!typed) pickle += formatted("ctorch\n{}\n", names.dtype);
   pickle += "tR";
 }
 
@@ -115,7 +116,7 @@ class Tree {
         at = place;
       } else {
         if (is_last || !branches_[at].is_branch[found->second])
-          throw Error(ErrorCode::kArgument, "a PyTorch file is to have the key '" + keys[i] + "' twice");
+          throw Error(ErrorCode::kArgument, formatted("a PyTorch file is to have the key '{}' twice", keys[i]));
         at = branches_[at].order[found->second].second;
       }
     }
@@ -133,11 +134,11 @@ std::string pickle_of(const std::vector<PtEntry>& entries) {
   for (const PtEntry& entry : entries)
     if (!dtype_names(entry.dtype))
       throw Error(ErrorCode::kUnsupported,
-                  "a tensor of dtype " + std::string(c10::toString(entry.dtype)) + " cannot be written into a PyTorch file",
+                  formatted("a tensor of dtype {} cannot be written into a PyTorch file", c10::toString(entry.dtype)),
                   "convert it to another dtype");
   std::string pickle = "\x80\x02";
   Tree(entries).append_branch(pickle, 0);
-  return pickle + ".";
+  return formatted("{}.", pickle);
 }
 
 }  // namespace gannet::files

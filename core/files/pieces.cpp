@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "files/io.h"
 
 namespace gannet::files {
@@ -80,9 +81,8 @@ int64_t numel_of(const Pieces& pieces) {
 }
 
 std::string place_of(const StoredTensor& tensor) {
-  std::string place = tensor.storage + "@" + std::to_string(tensor.storage_offset) + " " + c10::toString(tensor.dtype);
-  for (size_t i = 0; i < tensor.sizes.size(); ++i)
-    place += "," + std::to_string(tensor.sizes[i]) + ":" + std::to_string(tensor.strides[i]);
+  std::string place = formatted("{}@{} {}", tensor.storage, tensor.storage_offset, c10::toString(tensor.dtype));
+  for (size_t i = 0; i < tensor.sizes.size(); ++i) place += formatted(",{}:{}", tensor.sizes[i], tensor.strides[i]);
   return place;
 }
 
@@ -100,8 +100,8 @@ void Amount::check() const {
   for (const auto& [path, taken] : files_)
     if (taken.bytes > taken.file->most_bytes())
       throw Error(ErrorCode::kUnsupported,
-                  path + ": its tensors take " + size_text(taken.bytes) + ", and at most " + size_text(taken.file->most_bytes()) +
-                      " are taken out of a file of " + size_text(taken.file->bytes()),
+                  formatted("{}: its tensors take {}, and at most {} are taken out of a file of {}", path, size_text(taken.bytes),
+                            size_text(taken.file->most_bytes()), size_text(taken.file->bytes())),
                   "elements are stored once for many (expand() makes such tensors): save one copy of what is repeated");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/format.h"
 #include "files/zip_directory.h"
 
 namespace gannet::files {
@@ -11,7 +12,7 @@ namespace {
 constexpr uint64_t kSmallEntry = 4096;
 
 [[noreturn]] void not_ours(const std::string& path, const std::string& what, const std::string& next_step) {
-  throw Error(ErrorCode::kUnsupported, path + " " + what, next_step);
+  throw Error(ErrorCode::kUnsupported, formatted("{} {}", path, what), next_step);
 }
 
 // The folder in the archive that everything lies in: of the one <archive>/data.pkl.
@@ -21,12 +22,13 @@ std::string archive_of(const ZipDirectory& zip, const std::string& path) {
   for (const ZipEntry& entry : zip.entries()) {
     if (!entry.name.ends_with(kPickle) || entry.name.find('/') != entry.name.size() - kPickle.size()) continue;
     if (!archive.empty())
-      not_ours(path, "holds two pickles, " + shown(archive + "data.pkl") + " and " + shown(entry.name), "torch.save writes one");
+      not_ours(path, formatted("holds two pickles, {} and {}", shown(formatted("{}data.pkl", archive)), shown(entry.name)),
+               "torch.save writes one");
     archive = entry.name.substr(0, entry.name.size() - kPickle.size() + 1);
   }
   if (archive.empty())
     not_ours(path, "is a zip archive without a data.pkl: torch.save did not write it", "give a file of torch.save");
-  if (zip.find(archive + "constants.pkl"))
+  if (zip.find(formatted("{}constants.pkl", archive)))
     not_ours(path, "is a TorchScript module, code and all",
              "load it with torch.jit.load and save its state_dict() with torch.save");
   return archive;
@@ -35,28 +37,27 @@ std::string archive_of(const ZipDirectory& zip, const std::string& path) {
 PtContents read_zip(const Bytes& bytes, uint64_t memory_bytes) {
   const ZipDirectory zip(bytes);
   const std::string archive = archive_of(zip, bytes.path());
-  if (const ZipEntry* order = zip.find(archive + "byteorder")) {
+  if (const ZipEntry* order = zip.find(formatted("{}byteorder", archive))) {
     const std::string text = read_entry(bytes, *order, kSmallEntry);
     if (text == "big")
       not_ours(bytes.path(), "was written by a big-endian machine", "load it in PyTorch on this machine and save it again");
-    if (text != "little") corrupt(bytes.path(), order->offset, "the byte order is " + shown(text));
+    if (text != "little") corrupt(bytes.path(), order->offset, formatted("the byte order is {}", shown(text)));
   }
-  const ZipEntry& pickle = *zip.find(archive + "data.pkl");
+  const ZipEntry& pickle = *zip.find(formatted("{}data.pkl", archive));
   check_crc(bytes, pickle);
   PtContents contents;
   contents.is_zip = true;
   Cursor cursor(bytes, pickle.offset, pickle.offset + pickle.bytes);
   contents.pickle = unpickle(cursor, {.memory_bytes = memory_bytes});
-  if (cursor.left() != 0) cursor.corrupt(std::to_string(cursor.left()) + " bytes follow the pickle's end");
+  if (cursor.left() != 0) cursor.corrupt(formatted("{} bytes follow the pickle's end", cursor.left()));
   for (const auto& [key, storage] : contents.pickle.storages) {
-    const ZipEntry* entry = zip.find(archive + "data/" + key);
+    const ZipEntry* entry = zip.find(formatted("{}data/{}", archive, key));
     if (!entry)
       corrupt(bytes.path(), pickle.offset,
-              "the pickle speaks of the storage " + shown(key) + ", which the archive does not hold");
+              formatted("the pickle speaks of the storage {}, which the archive does not hold", shown(key)));
     if (entry->bytes != static_cast<uint64_t>(storage.bytes()))
       corrupt(bytes.path(), entry->offset,
-              "the storage " + shown(key) + " has " + std::to_string(entry->bytes) + " bytes, the pickle says " +
-                  std::to_string(storage.bytes()));
+              formatted("the storage {} has {} bytes, the pickle says {}", shown(key), entry->bytes, storage.bytes()));
     contents.places[key] = {entry->offset, entry->bytes};
   }
   return contents;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/pt_contents.h"
 #include "files/strided.h"
@@ -34,8 +35,8 @@ at::Tensor PtFile::read(const StoredTensor& tensor) const {
   const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * c10::elementSize(tensor.dtype);
   if (bytes > most_bytes())
     throw Error(ErrorCode::kUnsupported,
-                path() + ": a tensor of shape " + shape_text(tensor.sizes) + " takes " + size_text(bytes) +
-                    " of memory, more than twice the file",
+                formatted("{}: a tensor of shape {} takes {} of memory, more than twice the file", path(),
+                          shape_text(tensor.sizes), size_text(bytes)),
                 "its elements are stored once for many (expand() makes such tensors): save one copy of what is repeated");
   at::Tensor into = at::empty(tensor.sizes, tensor.dtype);
   read(tensor, 0, into);
@@ -45,14 +46,13 @@ at::Tensor PtFile::read(const StoredTensor& tensor) const {
 void PtFile::read(const StoredTensor& tensor, int64_t begin, const at::Tensor& into) const {
   const auto place = state_->contents.places.find(tensor.storage);
   if (place == state_->contents.places.end())
-    throw Error(ErrorCode::kArgument, path() + " has no storage " + shown(tensor.storage));
+    throw Error(ErrorCode::kArgument, formatted("{} has no storage {}", path(), shown(tensor.storage)));
   if (into.scalar_type() != tensor.dtype || !into.is_cpu() || !into.is_contiguous())
-    throw Error(ErrorCode::kArgument,
-                path() + ": a tensor is read into contiguous CPU memory of its own dtype, " + c10::toString(tensor.dtype));
+    throw Error(ErrorCode::kArgument, formatted("{}: a tensor is read into contiguous CPU memory of its own dtype, {}", path(),
+                                                c10::toString(tensor.dtype)));
   if (begin < 0 || into.numel() > tensor.numel() - begin)
-    throw Error(ErrorCode::kArgument, path() + ": elements " + std::to_string(begin) + " to " +
-                                          std::to_string(begin + into.numel()) + " are asked for, the tensor has " +
-                                          std::to_string(tensor.numel()));
+    throw Error(ErrorCode::kArgument, formatted("{}: elements {} to {} are asked for, the tensor has {}", path(), begin,
+                                                begin + into.numel(), tensor.numel()));
   if (into.numel() == 0) return;
   const Bytes& bytes = *state_->bytes;
   read_elements(tensor, begin, into,

@@ -1,5 +1,6 @@
 // The old format, one thing after the other: the magic number, the protocol's version, what machine wrote it, the pickle, the
 // list of the storages' keys (a pickle each), then each storage: its number of elements (8 bytes) and its values.
+#include "base/format.h"
 #include "files/pt_contents.h"
 
 namespace gannet::files {
@@ -20,17 +21,18 @@ PtContents read_legacy(const Bytes& bytes, uint64_t memory_bytes) {
   Cursor cursor(bytes, 0, bytes.size());
   const std::string& path = bytes.path();
   if (!is_magic(*unpickle(cursor, {kSmallPickle}).root))
-    throw Error(ErrorCode::kUnsupported, path + " is a pickle that torch.save did not write", "give a file of torch.save");
+    throw Error(ErrorCode::kUnsupported, formatted("{} is a pickle that torch.save did not write", path),
+                "give a file of torch.save");
   const Pickle version = unpickle(cursor, {kSmallPickle});
   if (version.root->kind != Object::Kind::kInt || version.root->integer != kVersion)
-    throw Error(ErrorCode::kUnsupported, path + " has another version than " + std::to_string(kVersion) + " of the old format",
+    throw Error(ErrorCode::kUnsupported, formatted("{} has another version than {} of the old format", path, kVersion),
                 "load the file in PyTorch and save it again");
   const Pickle machine = unpickle(cursor, {kSmallPickle});
   const Object* little = machine.root->find("little_endian");
   if (!little || little->kind != Object::Kind::kBool)
     cursor.corrupt("what machine wrote the file should be a dict with 'little_endian'");
   if (!little->boolean)
-    throw Error(ErrorCode::kUnsupported, path + " was written by a big-endian machine",
+    throw Error(ErrorCode::kUnsupported, formatted("{} was written by a big-endian machine", path),
                 "load it in PyTorch on this machine and save it again");
 
   PtContents contents;
@@ -41,18 +43,19 @@ PtContents read_legacy(const Bytes& bytes, uint64_t memory_bytes) {
   for (const ObjectRef& key : keys.root->items) {
     const auto known = contents.pickle.storages.find(key->text);
     if (key->kind != Object::Kind::kString || known == contents.pickle.storages.end())
-      cursor.corrupt("the storage " + shown(key->text) + " follows, of which the pickle does not speak");
+      cursor.corrupt(formatted("the storage {} follows, of which the pickle does not speak", shown(key->text)));
     const auto numel = cursor.number<int64_t>("a storage's size");
     if (numel != known->second.numel)
-      cursor.corrupt("the storage " + shown(key->text) + " has " + std::to_string(numel) + " elements, the pickle says " +
-                     std::to_string(known->second.numel));
+      cursor.corrupt(
+          formatted("the storage {} has {} elements, the pickle says {}", shown(key->text), numel, known->second.numel));
     const StoragePlace place{cursor.offset(), static_cast<uint64_t>(known->second.bytes())};
     cursor.skip(place.bytes, "a storage");
-    if (!contents.places.emplace(key->text, place).second) cursor.corrupt("the storage " + shown(key->text) + " comes twice");
+    if (!contents.places.emplace(key->text, place).second)
+      cursor.corrupt(formatted("the storage {} comes twice", shown(key->text)));
   }
   if (contents.places.size() != contents.pickle.storages.size())
-    cursor.corrupt(std::to_string(contents.pickle.storages.size()) + " storages are spoken of, and " +
-                   std::to_string(contents.places.size()) + " follow");
+    cursor.corrupt(
+        formatted("{} storages are spoken of, and {} follow", contents.pickle.storages.size(), contents.places.size()));
   return contents;
 }
 

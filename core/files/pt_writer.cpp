@@ -11,6 +11,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/pickle_writer.h"
 
@@ -36,7 +37,7 @@ std::string local_header(const std::string& name, uint64_t offset, uint64_t byte
   std::string extra;
   if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);
   const uint64_t padding = (kAlignment - (offset + kLocalBytes + name.size() + extra.size() + 4) % kAlignment) % kAlignment;
-  extra += "FB" + fields(static_cast<uint16_t>(padding)) + std::string(padding, 'Z');
+  extra += formatted("FB{}{}", fields(static_cast<uint16_t>(padding)), std::string(padding, 'Z'));
   return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc,
                 narrow(bytes), narrow(bytes), length(name), length(extra)) +
          name + extra;
@@ -66,8 +67,8 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
     const int64_t same = entries_[i].same_as;
     if (same >= 0 && (same >= static_cast<int64_t>(i) || entries_[same].dtype != entries_[i].dtype ||
                       numel_of(entries_[same]) != numel_of(entries_[i])))
-      throw Error(ErrorCode::kArgument, path_ + ": the entry '" + join(entries_[i].keys, "/") +
-                                            "' should share the storage of one that is not like it");
+      throw Error(ErrorCode::kArgument, formatted("{}: the entry '{}' should share the storage of one that is not like it", path_,
+                                                  join(entries_[i].keys, "/")));
   }
   const std::string pickle = pickle_of(entries_);
   file_ = files::open_file(path_, O_WRONLY | O_CREAT | O_TRUNC);
@@ -96,21 +97,21 @@ void PtWriter::add(const std::string& name, const void* content, uint64_t bytes)
 
 void PtWriter::write(const at::Tensor& tensor) {
   while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
-  if (next_ == entries_.size()) throw Error(ErrorCode::kOrder, path_ + ": every tensor of it was written already");
+  if (next_ == entries_.size()) throw Error(ErrorCode::kOrder, formatted("{}: every tensor of it was written already", path_));
   const PtEntry& entry = entries_[next_];
   if (tensor.scalar_type() != entry.dtype || tensor.sizes() != at::IntArrayRef(entry.shape))
-    throw Error(ErrorCode::kArgument, path_ + ": '" + join(entry.keys, "/") + "' should have dtype " +
-                                          c10::toString(entry.dtype) + " and shape " + shape_text(entry.shape) + ", found " +
-                                          c10::toString(tensor.scalar_type()) + " and " + shape_text(tensor.sizes()));
+    throw Error(ErrorCode::kArgument, formatted("{}: '{}' should have dtype {} and shape {}, found {} and {}", path_,
+                                                join(entry.keys, "/"), c10::toString(entry.dtype), shape_text(entry.shape),
+                                                c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())));
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
-  add("data/" + std::to_string(storages_++), plain.const_data_ptr(), plain.nbytes());
+  add(formatted("data/{}", storages_++), plain.const_data_ptr(), plain.nbytes());
   ++next_;
 }
 
 void PtWriter::finish() {
   while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
   if (next_ < entries_.size())
-    throw Error(ErrorCode::kOrder, path_ + ": '" + join(entries_[next_].keys, "/") + "' was not written");
+    throw Error(ErrorCode::kOrder, formatted("{}: '{}' was not written", path_, join(entries_[next_].keys, "/")));
   add("version", "3\n", 2);
   std::string directory;
   for (const Record& record : records_) directory += central_header(record.name, record.offset, record.bytes, record.crc);
@@ -130,7 +131,7 @@ void save_pt(const std::string& path, const NamedTensors& tensors) {
   using View = std::tuple<const void*, int64_t, c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<View, int64_t> views;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) throw Error(ErrorCode::kArgument, path + ": the tensor '" + name + "' is undefined");
+    if (!tensor.defined()) throw Error(ErrorCode::kArgument, formatted("{}: the tensor '{}' is undefined", path, name));
     const View view{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(), tensor.sizes().vec(),
                     tensor.strides().vec()};
     const bool is_plain = !tensor.is_conj() && !tensor.is_neg();

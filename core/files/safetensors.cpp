@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/format.h"
 #include "files/io.h"
 #include "files/safetensors_file.h"
 #include "tensor/vector_math.h"
@@ -20,12 +21,12 @@ safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::str
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     if (name == "__metadata__" || !names.insert(name).second)
-      throw Error(ErrorCode::kArgument, "save_safetensors: the name '" + name +
-                                            (name == "__metadata__" ? "' is the format's own" : "' is given twice"));
-    if (!tensor.defined()) throw Error(ErrorCode::kArgument, "save_safetensors: tensor '" + name + "' is undefined");
+      throw Error(ErrorCode::kArgument, formatted("save_safetensors: the name '{}{}", name,
+                                                  name == "__metadata__" ? "' is the format's own" : "' is given twice"));
+    if (!tensor.defined()) throw Error(ErrorCode::kArgument, formatted("save_safetensors: tensor '{}' is undefined", name));
     if (!safetensors::dtype_name(tensor.scalar_type()))
       throw Error(ErrorCode::kUnsupported,
-                  "save_safetensors: tensor '" + name + "' has dtype " + c10::toString(tensor.scalar_type()),
+                  formatted("save_safetensors: tensor '{}' has dtype {}", name, c10::toString(tensor.scalar_type())),
                   "convert it to one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
   }
   std::vector<const NamedTensors::value_type*> order;
@@ -62,10 +63,10 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
   std::vector<at::Tensor> in_order;
   const std::string json = safetensors::format_header(lay_out(tensors, metadata, in_order));
   if (json.size() > safetensors::kMaxHeaderBytes)
-    throw Error(ErrorCode::kUnsupported,
-                path + ": the names and shapes of its tensors take " + std::to_string(json.size()) +
-                    " bytes, the format allows 100000000",
-                "save it as several files");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{}: the names and shapes of its tensors take {} bytes, the format allows 100000000", path, json.size()),
+        "save it as several files");
 
   files::replace_file(path, [&](const std::string& beside) {
     files::Descriptor file = files::open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);

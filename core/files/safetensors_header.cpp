@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet::safetensors {
 namespace {
 
@@ -20,7 +22,7 @@ constexpr std::pair<const char*, c10::ScalarType> kDtypes[] = {
 };
 
 [[noreturn]] void corrupt(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kCorrupt, path + ": " + what,
+  throw Error(ErrorCode::kCorrupt, formatted("{}: {}", path, what),
               "the file is damaged or not in the safetensors format: fetch or save it again");
 }
 
@@ -31,7 +33,7 @@ Json parse_without_duplicates(std::string_view text, const std::string& path) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
-      corrupt(path, "the header names '" + value.get<std::string>() + "' twice");
+      corrupt(path, formatted("the header names '{}' twice", value.get<std::string>()));
     return true;
   };
   try {
@@ -50,37 +52,36 @@ std::vector<uint64_t> unsigned_list(const Json& value, const std::string& path, 
       fits = fits && number.is_number_unsigned() && number.get<uint64_t>() <= INT64_MAX;
       if (fits) numbers.push_back(number.get<uint64_t>());
     }
-  if (!fits) corrupt(path, where + " is not a list of sizes: " + value.dump().substr(0, 80));
+  if (!fits) corrupt(path, formatted("{} is not a list of sizes: {}", where, value.dump().substr(0, 80)));
   return numbers;
 }
 
 Entry parse_entry(const std::string& name, const Json& value, uint64_t data_bytes, const std::string& path) {
-  const std::string who = "tensor '" + name + "'";
+  const std::string who = formatted("tensor '{}'", name);
   for (const char* key : {"dtype", "shape", "data_offsets"})
-    if (!value.is_object() || !value.contains(key)) corrupt(path, who + " has no " + key);
-  if (value.size() != 3) corrupt(path, who + " has keys besides dtype, shape and data_offsets");
+    if (!value.is_object() || !value.contains(key)) corrupt(path, formatted("{} has no {}", who, key));
+  if (value.size() != 3) corrupt(path, formatted("{} has keys besides dtype, shape and data_offsets", who));
 
   const auto known =
       std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const auto& dtype) { return value["dtype"] == dtype.first; });
   if (known == std::end(kDtypes))
-    corrupt(path,
-            who + " has dtype " + value["dtype"].dump().substr(0, 80) + ", known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+    corrupt(path, formatted("{} has dtype {}, known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL", who,
+                            value["dtype"].dump().substr(0, 80)));
 
-  const auto shape = unsigned_list(value["shape"], path, who + ": shape");
-  const auto offsets = unsigned_list(value["data_offsets"], path, who + ": data_offsets");
+  const auto shape = unsigned_list(value["shape"], path, formatted("{}: shape", who));
+  const auto offsets = unsigned_list(value["data_offsets"], path, formatted("{}: data_offsets", who));
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    corrupt(path, who + ": data_offsets is not [begin, end]: " + value["data_offsets"].dump().substr(0, 80));
+    corrupt(path, formatted("{}: data_offsets is not [begin, end]: {}", who, value["data_offsets"].dump().substr(0, 80)));
   if (offsets[1] > data_bytes)
-    corrupt(path,
-            who + " ends at byte " + std::to_string(offsets[1]) + " of the data, the file has " + std::to_string(data_bytes));
+    corrupt(path, formatted("{} ends at byte {} of the data, the file has {}", who, offsets[1], data_bytes));
 
   uint64_t bytes = c10::elementSize(known->second);
   for (uint64_t size : shape)
     if (__builtin_mul_overflow(bytes, size, &bytes))
-      corrupt(path, who + ": its shape is larger than any memory: " + value["shape"].dump().substr(0, 80));
+      corrupt(path, formatted("{}: its shape is larger than any memory: {}", who, value["shape"].dump().substr(0, 80)));
   if (bytes != offsets[1] - offsets[0])
-    corrupt(path, who + " of shape " + value["shape"].dump().substr(0, 80) + " and dtype " + known->first + " takes " +
-                      std::to_string(bytes) + " bytes, its data_offsets span " + std::to_string(offsets[1] - offsets[0]));
+    corrupt(path, formatted("{} of shape {} and dtype {} takes {} bytes, its data_offsets span {}", who,
+                            value["shape"].dump().substr(0, 80), known->first, bytes, offsets[1] - offsets[0]));
   return {name, known->second, std::vector<int64_t>(shape.begin(), shape.end()), offsets[0], offsets[1]};
 }
 
@@ -109,7 +110,7 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
     }
     if (!value.is_object()) corrupt(path, "__metadata__ is not a dictionary of texts");
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) corrupt(path, "__metadata__ '" + key + "' is not a text");
+      if (!text.is_string()) corrupt(path, formatted("__metadata__ '{}' is not a text", key));
       header.metadata[key] = text.get<std::string>();
     }
   }
@@ -119,14 +120,12 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   uint64_t covered = 0;
   for (const Entry& entry : header.entries) {
     if (entry.begin != covered)
-      corrupt(path, "tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) +
-                        " of the data, the one before it ends at " + std::to_string(covered) +
-                        (entry.begin < covered ? ": they overlap" : ": a gap"));
+      corrupt(path, formatted("tensor '{}' begins at byte {} of the data, the one before it ends at {}{}", entry.name,
+                              entry.begin, covered, entry.begin < covered ? ": they overlap" : ": a gap"));
     covered = entry.end;
   }
   if (covered != data_bytes)
-    corrupt(path,
-            "its tensors end at byte " + std::to_string(covered) + " of the data, the file has " + std::to_string(data_bytes));
+    corrupt(path, formatted("its tensors end at byte {} of the data, the file has {}", covered, data_bytes));
   return header;
 }
 

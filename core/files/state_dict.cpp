@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/bytes.h"
 #include "files/io.h"
@@ -30,7 +31,7 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
   for (const char* key : {"module", "model", "state_dict", "model_state_dict"}) {
     const Object* found = root.kind == Object::Kind::kDict ? root.find(key) : nullptr;
     if (!found || !holds_tensors(*found)) continue;
-    taken_from = path + ", its entry '" + key + "'";
+    taken_from = formatted("{}, its entry '{}'", path, key);
     return *found;
   }
   taken_from = path;
@@ -38,15 +39,15 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
   std::vector<std::string> keys;
   for (const auto& [key, value] : root.entries)
     if (keys.size() < 10)
-      keys.push_back(key->kind == Object::Kind::kString ? shown(key->text) + " (" + value->kind_name() + ")" : key->kind_name());
-  throw Error(
-      ErrorCode::kArgument,
-      path + " holds no weights: " +
-          (root.kind == Object::Kind::kDict
-               ? "neither it nor its 'module', 'model', 'state_dict' or 'model_state_dict' is a dict of tensors; its keys are " +
-                     join(keys, ", ")
-               : std::string("it is ") + root.kind_name() + ", not a dict"),
-      "`gannet checkpoint show " + path + "` lists what is in it; save model.state_dict() with torch.save");
+      keys.push_back(key->kind == Object::Kind::kString ? formatted("{} ({})", shown(key->text), value->kind_name())
+                                                        : key->kind_name());
+  throw Error(ErrorCode::kArgument,
+              formatted("{} holds no weights: {}", path,
+                        root.kind == Object::Kind::kDict ? formatted("neither it nor its 'module', 'model', 'state_dict' or "
+                                                                     "'model_state_dict' is a dict of tensors; its keys are {}",
+                                                                     join(keys, ", "))
+                                                         : formatted("it is {}, not a dict", root.kind_name())),
+              formatted("`gannet checkpoint show {}` lists what is in it; save model.state_dict() with torch.save", path));
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ void add_state_dict(const std::string& path, StateDict& all) {
     if (key->kind != Object::Kind::kString || value->kind != Object::Kind::kTensor)
       ++all.not_tensors;
     else if (!all.tensors.emplace(key->text, StateDict::Tensor{file, value->tensor}).second)
-      throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(key->text) + ", which another shard has too",
+      throw Error(ErrorCode::kCorrupt, formatted("{} has the tensor {}, which another shard has too", path, shown(key->text)),
                   "fetch the folder again");
     else
       all.order.push_back(key->text);
@@ -68,14 +69,14 @@ void add_state_dict(const std::string& path, StateDict& all) {
 bool is_pt_name(const std::string& path) { return path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin"); }
 
 bool is_pt_folder(const std::string& path) {
-  return files::kind_of(path + "/" + kFile).exists || files::kind_of(path + "/" + kIndex).exists;
+  return files::kind_of(formatted("{}/{}", path, kFile)).exists || files::kind_of(formatted("{}/{}", path, kIndex)).exists;
 }
 
 StateDict open_state_dict(const std::string& path) {
   StateDict all;
   if (!files::kind_of(path).is_folder) {
     add_state_dict(path, all);
-  } else if (files::kind_of(path + "/" + kFile).exists) {
+  } else if (files::kind_of(formatted("{}/{}", path, kFile)).exists) {
     add_state_dict((fs::path(path) / kFile).string(), all);
   } else {
     const std::string index = (fs::path(path) / kIndex).string();
@@ -84,7 +85,7 @@ StateDict open_state_dict(const std::string& path) {
       add_state_dict((fs::path(path) / file).string(), all);
       for (const std::string& name : names)
         if (!all.tensors.count(name))
-          throw Error(ErrorCode::kCorrupt, index + " says that '" + name + "' is in " + file + ", where it is not",
+          throw Error(ErrorCode::kCorrupt, formatted("{} says that '{}' is in {}, where it is not", index, name, file),
                       "fetch the folder again");
     }
     all.taken_from = index;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/format.h"
 #include "files/pickle.h"
 #include "files/pickle_builder.h"
 #include "files/pickle_constants.h"
@@ -27,7 +28,7 @@ class Unpickler {
         unknown(instruction);
     }
     if (stack_.size() != 1 || !marks_.empty())
-      make_.corrupt("the pickle ends with " + std::to_string(stack_.size()) + " values, not with one");
+      make_.corrupt(formatted("the pickle ends with {} values, not with one", stack_.size()));
     return std::move(make_).finish(*stack_[0]);
   }
 
@@ -65,7 +66,7 @@ class Unpickler {
     stack_.resize(begin);
   }
   void push_tuple(size_t count) {
-    if (stack_.size() - floor() < count) make_.corrupt("a tuple of " + std::to_string(count) + " has fewer values");
+    if (stack_.size() - floor() < count) make_.corrupt(formatted("a tuple of {} has fewer values", count));
     PickleObject* tuple = make_.make(Kind::kTuple);
     take_items(*tuple, stack_.size() - count);
     push(tuple);
@@ -162,8 +163,8 @@ class Unpickler {
     const std::optional<KnownClass> known = known_class(full, refusal);
     if (!known)
       make_.unsupported(
-          "the file holds an object of " + shown(full) +
-              ", which is not read: " + (refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
+          formatted("the file holds an object of {}, which is not read: {}", shown(full),
+                    refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
           "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
     PickleObject* made = make_.make(Kind::kRecord, std::move(full));
     made->as_class = *known;
@@ -172,7 +173,7 @@ class Unpickler {
 
   // An object's state: a dict of attributes, or a pair of such dicts. What else has one (a tensor, a dict) is whole without it.
   void set_state(PickleObject& object, PickleObject& state) {
-    if (object.as_class) make_.corrupt("the class " + shown(object.text) + " is changed");
+    if (object.as_class) make_.corrupt(formatted("the class {} is changed", shown(object.text)));
     if (object.kind == Kind::kTensor || object.kind == Kind::kDict) return;
     if (object.kind != Kind::kRecord) make_.corrupt(std::string("a state is given to ") + object.kind_name());
     if (state.kind == Kind::kDict) return make_.add_entries_of(object, state);
@@ -230,8 +231,7 @@ class Unpickler {
 
   void remember(uint64_t index) {
     // A pickler numbers what it remembers from 0: it cannot have come to a number that is larger than the pickle so far.
-    if (index > in_.offset())
-      make_.corrupt("a value is remembered as number " + std::to_string(index) + ", and there are not so many");
+    if (index > in_.offset()) make_.corrupt(formatted("a value is remembered as number {}, and there are not so many", index));
     PickleObject* value = &top();
     if (index >= memo_.size()) {
       make_.grow(memo_, index + 1 - memo_.size());
@@ -241,14 +241,14 @@ class Unpickler {
   }
   void recall(uint64_t index) {
     if (index >= memo_.size() || !memo_[index])
-      make_.corrupt("the remembered value " + std::to_string(index) + " is wanted, and there is none");
+      make_.corrupt(formatted("the remembered value {} is wanted, and there is none", index));
     push(memo_[index]);
   }
   uint64_t index_of(std::string_view digits) {
     uint64_t index = 0;
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (code != std::errc() || end != digits.data() + digits.size())
-      make_.corrupt("a number of a remembered value should be here, found " + shown(digits));
+      make_.corrupt(formatted("a number of a remembered value should be here, found {}", shown(digits)));
     return index;
   }
 
@@ -256,7 +256,7 @@ class Unpickler {
     switch (instruction) {
       case 0x80:
         if (const int protocol = in_.number<uint8_t>("a protocol"); protocol > 5)
-          make_.unsupported("the pickle has protocol " + std::to_string(protocol) + "; up to 5 are read",
+          make_.unsupported(formatted("the pickle has protocol {}; up to 5 are read", protocol),
                             "save it with pickle_protocol=2");
         return true;
       case 0x95:
@@ -309,10 +309,10 @@ class Unpickler {
       case 0x84:
       case 0x97:
       case 0x98:
-        make_.unsupported("the pickle has the instruction " + std::string(name) + ", which torch.save does not write",
+        make_.unsupported(formatted("the pickle has the instruction {}, which torch.save does not write", name),
                           "save it with torch.save and its default protocol");
       default:
-        make_.corrupt("no pickle has the instruction " + std::string(name));
+        make_.corrupt(formatted("no pickle has the instruction {}", name));
     }
   }
 

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "files/bytes.h"
 #include "files/io.h"
@@ -33,7 +34,7 @@ class SafetensorsBytes : public StoredBytes {
       : file_(std::move(file)), entry_(std::move(entry)) {}
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const override { file_->read(entry_, begin, bytes, to); }
   void copy_in(uint64_t, uint64_t, const char*) const override {
-    throw Error(ErrorCode::kInternal, file_->path() + " is not written to");
+    throw Error(ErrorCode::kInternal, formatted("{} is not written to", file_->path()));
   }
 
  private:
@@ -52,7 +53,7 @@ bool exists(const std::string& path) { return files::kind_of(path).exists; }
 
 Layout of_index(const std::string& folder, const std::string& index) {
   Layout layout{index, index, {}};
-  for (auto& [file, names] : files::files_of_index(index)) layout.files[folder + "/" + file] = std::move(names);
+  for (auto& [file, names] : files::files_of_index(index)) layout.files[formatted("{}/{}", folder, file)] = std::move(names);
   return layout;
 }
 
@@ -62,17 +63,17 @@ std::optional<Layout> of_shards(const std::string& folder) {
   std::smatch match;
   for (const std::string& name : files::names_in(folder))
     if (std::regex_match(name, match, shard_pattern()))
-      sets[{match[1].str(), "-of-" + match[3].str() + match[4].str()}].insert(std::stoi(match[2].str()));
+      sets[{match[1].str(), formatted("-of-{}{}", match[3].str(), match[4].str())}].insert(std::stoi(match[2].str()));
   if (sets.size() != 1) return std::nullopt;
   const auto& [stem, rest] = sets.begin()->first;
   const int count = std::stoi(rest.substr(4, 5));
-  Layout layout{folder + "/" + stem + "-*" + rest, "", {}};
+  Layout layout{formatted("{}/{}-*{}", folder, stem, rest), "", {}};
   for (int shard = 1; shard <= count; ++shard) {
     char number[16];
     std::snprintf(number, sizeof(number), "-%05d", shard);
-    const std::string file = folder + "/" + stem + number + rest;
+    const std::string file = formatted("{}/{}{}{}", folder, stem, number, rest);
     if (!sets.begin()->second.contains(shard))
-      throw Error(ErrorCode::kNotFound, file + " is missing, one of " + std::to_string(count) + " shards", kFetchAgain);
+      throw Error(ErrorCode::kNotFound, formatted("{} is missing, one of {} shards", file, count), kFetchAgain);
     layout.files[file];
   }
   return layout;
@@ -80,7 +81,7 @@ std::optional<Layout> of_shards(const std::string& folder) {
 
 std::optional<Layout> find_in(const std::string& folder) {
   for (const std::string name : {"model.safetensors", "pytorch_model.bin"}) {
-    const std::string file = folder + "/" + name, index = file + ".index.json";
+    const std::string file = formatted("{}/{}", folder, name), index = formatted("{}.index.json", file);
     if (exists(file)) return Layout{file, "", {{file, {}}}};
     if (exists(index)) return of_index(folder, index);
   }
@@ -92,9 +93,9 @@ Layout find(const std::string& path) {
   if (kind.is_folder) {
     if (auto layout = find_in(path)) return std::move(*layout);
     throw Error(ErrorCode::kArgument,
-                path +
-                    " holds no weights that are known: no model.safetensors, no pytorch_model.bin, no "
-                    "index and no whole set of shards of either",
+                formatted("{} holds no weights that are known: no model.safetensors, no pytorch_model.bin, no index and no whole "
+                          "set of shards of either",
+                          path),
                 "give the file that holds them");
   }
   const size_t slash = path.rfind('/');
@@ -102,7 +103,7 @@ Layout find(const std::string& path) {
   std::smatch match;
   const std::string name = path.substr(slash + 1);
   if (kind.exists && std::regex_match(name, match, shard_pattern()) && match[3] != "00001")
-    throw Error(ErrorCode::kArgument, path + " is one of " + std::to_string(std::stoi(match[3].str())) + " shards of a model",
+    throw Error(ErrorCode::kArgument, formatted("{} is one of {} shards of a model", path, std::stoi(match[3].str())),
                 "give the folder that they lie in");
   return {path, "", {{path, {}}}};
 }
@@ -155,7 +156,8 @@ class Adding {
  private:
   void remember(const std::string& path, const std::string& name) {
     if (!names_.insert(name).second)
-      throw Error(ErrorCode::kCorrupt, path + " has the tensor " + shown(name) + ", which another shard has too", kFetchAgain);
+      throw Error(ErrorCode::kCorrupt, formatted("{} has the tensor {}, which another shard has too", path, shown(name)),
+                  kFetchAgain);
   }
   void add(const std::string& path, WeightTensor tensor) {
     remember(path, tensor.name);
@@ -182,7 +184,7 @@ WeightFiles open_weight_files(const std::string& path) {
       adding.pt(file);
     for (const std::string& name : names)
       if (!adding.has(name))
-        throw Error(ErrorCode::kCorrupt, layout.index + " says that '" + name + "' is in " + file + ", where it is not",
+        throw Error(ErrorCode::kCorrupt, formatted("{} says that '{}' is in {}, where it is not", layout.index, name, file),
                     kFetchAgain);
   }
   return all;

@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "config/parse.h"
 #include "files/io.h"
 
@@ -16,12 +17,12 @@ std::map<std::string, std::vector<std::string>> files_of_index(const std::string
   const config::Tree tree = config::parse_text(read_file(path, kMaxIndexBytes), path);
   const Value* map = tree.root.find("weight_map");
   if (!map || !map->is_dict())
-    throw Error(ErrorCode::kCorrupt, path + " has no \"weight_map\"", "it should map each tensor's name to its file");
+    throw Error(ErrorCode::kCorrupt, formatted("{} has no \"weight_map\"", path), "it should map each tensor's name to its file");
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& [name, file] : map->as_dict().entries()) {
     if (!file.is_string() || file.as_string().empty() || file.as_string().find('/') != std::string::npos)
       throw Error(ErrorCode::kCorrupt,
-                  path + ": the file of '" + name + "' is " + file.to_json() + ", not a name of a file in the same folder",
+                  formatted("{}: the file of '{}' is {}, not a name of a file in the same folder", path, name, file.to_json()),
                   "fetch the folder again");
     files[file.as_string()].push_back(name);
   }

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/format.h"
+
 namespace gannet::files {
 namespace {
 
@@ -54,7 +56,7 @@ Directory read_end(const Bytes& bytes) {
     const auto end64 = locator.number<uint64_t>("the zip64 locator");
     if (end64 > end - kLocator64Bytes || end - kLocator64Bytes - end64 < kEnd64Bytes)
       corrupt(bytes.path(), end - kLocator64Bytes,
-              "the zip64 end record should lie at byte " + std::to_string(end64) + ", where it has no room");
+              formatted("the zip64 end record should lie at byte {}, where it has no room", end64));
     Cursor record64(bytes, end64, end64 + kEnd64Bytes);
     if (record64.number<uint32_t>("the zip64 end record") != kEnd64)
       corrupt(bytes.path(), end64, "no zip64 end record is here, as the locator says");
@@ -63,19 +65,17 @@ Directory read_end(const Bytes& bytes) {
     found.entries = record64.number<uint64_t>("entries");
     found.bytes = record64.number<uint64_t>("the directory's size");
     found.offset = record64.number<uint64_t>("the directory's place");
-    if (here64 != found.entries) unsupported(bytes.path() + " is one part of a zip archive in several files");
+    if (here64 != found.entries) unsupported(formatted("{} is one part of a zip archive in several files", bytes.path()));
     limit = end64;
   } else if (disk != 0 || first_disk != 0 || here != entries) {
-    unsupported(bytes.path() + " is one part of a zip archive in several files");
+    unsupported(formatted("{} is one part of a zip archive in several files", bytes.path()));
   }
   if (found.offset > limit || found.bytes > limit - found.offset)
     corrupt(bytes.path(), end,
-            "the zip directory should have " + std::to_string(found.bytes) + " bytes from byte " + std::to_string(found.offset) +
-                ", which is past byte " + std::to_string(limit) + ", where it ends");
+            formatted("the zip directory should have {} bytes from byte {}, which is past byte {}, where it ends", found.bytes,
+                      found.offset, limit));
   if (found.entries > found.bytes / kCentralBytes)
-    corrupt(bytes.path(), end,
-            "the zip directory should have " + std::to_string(found.entries) + " entries in " + std::to_string(found.bytes) +
-                " bytes");
+    corrupt(bytes.path(), end, formatted("the zip directory should have {} entries in {} bytes", found.entries, found.bytes));
   return found;
 }
 
@@ -109,7 +109,7 @@ void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at
 // The entry's own header repeats its name, and its content lies behind it, before the directory.
 void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t directory) {
   const auto wrong = [&](const std::string& what) {
-    corrupt(bytes.path(), header, "the entry " + shown(entry.name) + " " + what);
+    corrupt(bytes.path(), header, formatted("the entry {} {}", shown(entry.name), what));
   };
   if (header > directory || directory - header < kLocalBytes) wrong("should have its header here, where no entry can be");
   Cursor local(bytes, header, directory, 256);
@@ -127,7 +127,7 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
     wrong("has another size here than in the directory");
   entry.offset = local.offset();
   if (entry.bytes > directory - entry.offset)
-    wrong("should have " + std::to_string(entry.bytes) + " bytes, and " + std::to_string(directory - entry.offset) + " are left");
+    wrong(formatted("should have {} bytes, and {} are left", entry.bytes, directory - entry.offset));
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     const uint64_t at = directory.offset();
     const char* const what = "an entry of the zip directory";
     if (directory.number<uint32_t>(what) != kCentral)
-      corrupt(bytes.path(), at, "no entry of the zip directory is here; it should have " + std::to_string(found.entries));
+      corrupt(bytes.path(), at, formatted("no entry of the zip directory is here; it should have {}", found.entries));
     directory.take(4, what);
     const auto flags = directory.number<uint16_t>(what), method = directory.number<uint16_t>(what);
     directory.take(4, what);
@@ -158,18 +158,18 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     entry.name = directory.take(name_bytes, "an entry's name");
     widen(wide, directory.take(extra_bytes, "an entry's extra part"), bytes, at);
     directory.take(comment_bytes, "an entry's comment");
-    if (flags & kEncrypted) unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is encrypted");
+    if (flags & kEncrypted) unsupported(formatted("{}: the entry {} is encrypted", bytes.path(), shown(entry.name)));
     if (method != 0)
-      unsupported(bytes.path() + ": the entry " + shown(entry.name) + " is compressed (method " + std::to_string(method) + ")");
+      unsupported(formatted("{}: the entry {} is compressed (method {})", bytes.path(), shown(entry.name), method));
     if (wide.bytes != wide.stored_bytes)
-      corrupt(bytes.path(), at, "the entry " + shown(entry.name) + " is not compressed and has two sizes");
+      corrupt(bytes.path(), at, formatted("the entry {} is not compressed and has two sizes", shown(entry.name)));
     entry.bytes = wide.bytes;
     read_local(bytes, entry, wide.offset, found.offset);
     extents.emplace_back(wide.offset, entry.offset + entry.bytes);
     entries_.push_back(std::move(entry));
   }
   if (directory.left() != 0)
-    corrupt(bytes.path(), directory.offset(), std::to_string(directory.left()) + " bytes follow the zip directory's last entry");
+    corrupt(bytes.path(), directory.offset(), formatted("{} bytes follow the zip directory's last entry", directory.left()));
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].first < extents[i - 1].second)
@@ -177,7 +177,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   std::sort(entries_.begin(), entries_.end(), [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
   for (size_t i = 1; i < entries_.size(); ++i)
     if (entries_[i].name == entries_[i - 1].name)
-      corrupt(bytes.path(), entries_[i].offset, "the zip archive has two entries " + shown(entries_[i].name));
+      corrupt(bytes.path(), entries_[i].offset, formatted("the zip archive has two entries {}", shown(entries_[i].name)));
 }
 
 const ZipEntry* ZipDirectory::find(std::string_view name) const {
@@ -195,14 +195,13 @@ void check_crc(const Bytes& bytes, const ZipEntry& entry) {
   }
   if (crc != entry.crc)
     corrupt(bytes.path(), entry.offset,
-            "the entry " + shown(entry.name) + " is damaged: its checksum is another than the directory's");
+            formatted("the entry {} is damaged: its checksum is another than the directory's", shown(entry.name)));
 }
 
 std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit) {
   if (entry.bytes > limit)
     corrupt(bytes.path(), entry.offset,
-            "the entry " + shown(entry.name) + " has " + std::to_string(entry.bytes) + " bytes, at most " +
-                std::to_string(limit) + " are sensible");
+            formatted("the entry {} has {} bytes, at most {} are sensible", shown(entry.name), entry.bytes, limit));
   check_crc(bytes, entry);
   std::string text(entry.bytes, '\0');
   bytes.read(text.data(), text.size(), entry.offset);

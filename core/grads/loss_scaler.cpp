@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
+
 namespace gannet {
 
 LossScaler::LossScaler(Options options) : options_(options) {
@@ -26,10 +28,11 @@ void LossScaler::update(bool overflow) {
   if (overflow) {
     if (options_.hysteresis == 1 || state_.hysteresis_left == 1) {
       if (state_.scale <= options_.min_scale)
-        throw Error(ErrorCode::kLossScaleExhausted,
-                    "gradients overflow at the smallest loss scale, " + Value(options_.min_scale).to_json() + " (min_loss_scale)",
-                    "the loss or a gradient is itself not finite: look for the first non-finite value, lower the learning rate, "
-                    "or train in bf16");
+        throw Error(
+            ErrorCode::kLossScaleExhausted,
+            formatted("gradients overflow at the smallest loss scale, {} (min_loss_scale)", Value(options_.min_scale).to_json()),
+            "the loss or a gradient is itself not finite: look for the first non-finite value, lower the learning rate, "
+            "or train in bf16");
       state_.scale = std::max(state_.scale / 2, options_.min_scale);
     } else {
       --state_.hysteresis_left;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
 #include "grads/reducer.h"
 #include "tensor/dtype.h"
 
@@ -183,8 +184,8 @@ void Reducer::tell_flight(const Bucket& bucket) const {
   const auto& parameters = ranges_[bucket.range].parameters;
   const size_t size = c10::elementSize(options_.communication_dtype.value_or(ranges_[bucket.range].grad_dtype));
   timers_.trace->flight("reduce",
-                        "bucket of " + parameters[bucket.first].name +
-                            (bucket.last - bucket.first > 1 ? " to " + parameters[bucket.last - 1].name : ""),
+                        formatted("bucket of {}{}", parameters[bucket.first].name,
+                                  bucket.last - bucket.first > 1 ? formatted(" to {}", parameters[bucket.last - 1].name) : ""),
                         bucket.sent, Timers::Clock::now(), bucket.numel * static_cast<int64_t>(size));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -79,7 +80,7 @@ CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::
     : comm_(comm), ranks_(ranks), name_(name) {
   const auto self = std::find(ranks_.begin(), ranks_.end(), comm.rank());
   if (self == ranks_.end())
-    throw Error(ErrorCode::kArgument, "rank " + std::to_string(comm.rank()) + " is no member of the group '" + name + "'",
+    throw Error(ErrorCode::kArgument, formatted("rank {} is no member of the group '{}'", comm.rank(), name),
                 "only members create a group");
   rank_ = static_cast<uint32_t>(self - ranks_.begin());
   interfaces::call(comm.plugin(), comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(),

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "base/format.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "plugin/plugin.h"
@@ -93,8 +94,9 @@ struct LoopBody {
     int32_t status = GANNET_OK;
     const int32_t thrown = guarded(error, [&] { status = body(argument, begin, end); });
     if (thrown == GANNET_OK) return status;
-    guarded(nullptr,
-            [&] { log(LogLevel::kError, "a plugin's loop body threw an exception across the contract: " + error.message()); });
+    guarded(nullptr, [&] {
+      log(LogLevel::kError, formatted("a plugin's loop body threw an exception across the contract: {}", error.message()));
+    });
     return thrown;
   }
 };

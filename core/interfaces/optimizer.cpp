@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -39,22 +40,23 @@ const char* dtype_name(gannet_dtype dtype) {
 }
 
 std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
-  const auto bad = [&](const std::string& reason) { throw plugin::fault(plugin, interfaces::who(plugin) + ": " + reason); };
-  if (specs.count > kMostStates)
-    bad("it declares " + std::to_string(specs.count) + " states, at most " + std::to_string(kMostStates) + " are possible");
+  const auto bad = [&](const std::string& reason) {
+    throw plugin::fault(plugin, formatted("{}: {}", interfaces::who(plugin), reason));
+  };
+  if (specs.count > kMostStates) bad(formatted("it declares {} states, at most {} are possible", specs.count, kMostStates));
   if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec) || specs.stride > kLargestStride))
     bad("its list of states is malformed");
   std::vector<Optimizer::State> states;
   for (uint64_t i = 0; i < specs.count; ++i) {
     const auto& spec = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(specs.specs) + i * specs.stride);
-    if (!spec.name || !*spec.name) bad("its state number " + std::to_string(i) + " has no name");
-    if (printable(spec.name) != spec.name) bad("its state '" + printable(spec.name) + "' has a control character in its name");
-    if (spec.dtype > GANNET_BOOL)
-      bad("its state '" + std::string(spec.name) + "' has an unknown dtype, " + std::to_string(spec.dtype));
+    if (!spec.name || !*spec.name) bad(formatted("its state number {} has no name", i));
+    if (printable(spec.name) != spec.name)
+      bad(formatted("its state '{}' has a control character in its name", printable(spec.name)));
+    if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
     if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_SCALAR)
-      bad("its state '" + std::string(spec.name) + "' has an unknown extent, " + std::to_string(spec.extent));
+      bad(formatted("its state '{}' has an unknown extent, {}", spec.name, spec.extent));
     for (const auto& other : states)
-      if (other.name == spec.name) bad("it declares the state '" + other.name + "' twice");
+      if (other.name == spec.name) bad(formatted("it declares the state '{}' twice", other.name));
     states.push_back(
         {spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent), spec.initial_value});
   }
@@ -89,25 +91,28 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
       interfaces::walled(plugin_, api_->supports, self_, static_cast<uint32_t>(param), static_cast<uint32_t>(grad),
                          static_cast<uint32_t>(out), static_cast<gannet_error*>(error));
   if (status == GANNET_OK) return;
-  plugin::raise_unless_ok(status, error, plugin_,
-                          interfaces::who(plugin_) + " does not take a " + dtype_name(param) + " parameter with a " +
-                              dtype_name(grad) + " gradient and " +
-                              (out == GANNET_DTYPE_NONE ? "no copy" : std::string("a ") + dtype_name(out) + " copy"));
+  plugin::raise_unless_ok(
+      status, error, plugin_,
+      formatted("{} does not take a {} parameter with a {} gradient and {}", interfaces::who(plugin_), dtype_name(param),
+                dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
 }
 
 void Optimizer::update(const gannet_update_args& args) {
   if (!api_->update)
-    throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " works with tensor sums and has no plain update");
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{} works with tensor sums and has no plain update", interfaces::who(plugin_)));
   interfaces::call(plugin_, api_->update, self_, &args);
 }
 
 void Optimizer::partials(const gannet_update_args& args, double* sums) {
-  if (!api_->partials) throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " does not work with tensor sums");
+  if (!api_->partials)
+    throw Error(ErrorCode::kUnsupported, formatted("{} does not work with tensor sums", interfaces::who(plugin_)));
   interfaces::call(plugin_, api_->partials, self_, &args, sums);
 }
 
 void Optimizer::apply(const gannet_update_args& args, const double* sums) {
-  if (!api_->apply) throw Error(ErrorCode::kUnsupported, interfaces::who(plugin_) + " does not work with tensor sums");
+  if (!api_->apply)
+    throw Error(ErrorCode::kUnsupported, formatted("{} does not work with tensor sums", interfaces::who(plugin_)));
   interfaces::call(plugin_, api_->apply, self_, &args, sums);
 }
 

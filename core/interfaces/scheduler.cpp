@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/format.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -32,10 +33,8 @@ Scheduler::Value Scheduler::at(uint64_t step, uint32_t group, double base_lr) co
   const auto field = [&](gannet_schedule_field bit, double number, const char* name) -> std::optional<double> {
     if ((value.fields & bit) == 0) return std::nullopt;
     if (!std::isfinite(number))
-      throw Error(
-          ErrorCode::kPlugin,
-          interfaces::who(plugin_) + " gave a " + name + " of " + std::to_string(number) + " for step " + std::to_string(step),
-          "check the schedule's params");
+      throw Error(ErrorCode::kPlugin, formatted("{} gave a {} of {} for step {}", interfaces::who(plugin_), name, number, step),
+                  "check the schedule's params");
     return number;
   };
   return {field(GANNET_SCHEDULE_LR, value.lr, "learning rate"), field(GANNET_SCHEDULE_BETA1, value.beta1, "beta1"),

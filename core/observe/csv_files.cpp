@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/format.h"
 #include "observe/output.h"
 #include "observe/writers.h"
 
@@ -14,7 +15,7 @@ class CsvFiles : public Writer {
 
   void step(const Step& step, double) override {
     for (const auto& [tag, value] : scalars_of(step))
-      output_.add(file_of(tag), std::to_string(step.samples) + "," + Value(value).to_json() + "\r\n");
+      output_.add(file_of(tag), formatted("{},{}\r\n", step.samples, Value(value).to_json()));
   }
   void flush() override { output_.flush(); }
 
@@ -25,7 +26,8 @@ class CsvFiles : public Writer {
     if (!is_new) return place->second;
     std::string name = tag;
     std::replace_if(name.begin(), name.end(), [](char letter) { return letter == '/' || letter == ' '; }, '_');
-    return place->second = output_.open(folder_ + "/" + name + ".csv", "step," + tag.substr(tag.rfind('/') + 1) + "\r\n");
+    return place->second =
+               output_.open(formatted("{}/{}.csv", folder_, name), formatted("step,{}\r\n", tag.substr(tag.rfind('/') + 1)));
   }
 
   Output output_;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/format.h"
 #include "observe/writers.h"
 
 namespace gannet::observe {
@@ -46,12 +47,12 @@ std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
   if (step.loss) add("train_loss", *step.loss);
   if (!step.next_lr.empty()) add("lr", step.next_lr[0]);
   if (step.has_loss_scale) add("loss_scale", step.next_loss_scale);
-  for (const auto& [name, milliseconds] : step.elapsed) add("elapsed_time_ms_" + name, milliseconds);
+  for (const auto& [name, milliseconds] : step.elapsed) add(formatted("elapsed_time_ms_{}", name), milliseconds);
   if (step.grad_norm) add("grad_norm", *step.grad_norm);
   add("step_seconds", step.seconds);
   for (const auto& [name, number] : step.counts) {
     add(name, static_cast<double>(number));
-    if (step.seconds > 0) add(name + "_per_second", static_cast<double>(number) / step.seconds);
+    if (step.seconds > 0) add(formatted("{}_per_second", name), static_cast<double>(number) / step.seconds);
   }
   for (const auto& [name, value] : step.values) add(name, value);
   return scalars;

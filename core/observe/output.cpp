@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/format.h"
+
 namespace gannet::observe {
 namespace {
 
@@ -69,7 +71,7 @@ void Output::flush() {
   }
   if (!wrote || !is_down_) return;
   is_down_ = false;
-  log_info(options_.who + ": can be written again; " + std::to_string(lost_) + " lines are missing");
+  log_info(formatted("{}: can be written again; {} lines are missing", options_.who, lost_));
   lost_ = 0;
 }
 
@@ -78,7 +80,7 @@ void Output::write(File& file) {
     const auto folder = std::filesystem::path(file.path).parent_path();
     std::error_code failure;
     if (!folder.empty()) std::filesystem::create_directories(folder, failure);
-    if (failure) throw Failure{"cannot make its folder: " + failure.message()};
+    if (failure) throw Failure{formatted("cannot make its folder: {}", failure.message())};
     // Not blocking: what is no file might have nobody at its other end.
     file.handle = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file.handle < 0) fail_with(errno);
@@ -100,8 +102,8 @@ void Output::write(File& file) {
 void Output::fail(const std::string& path, const std::string& why) {
   ++failures_;
   if (!is_down_) {
-    log_warning(options_.who + ": cannot write " + path + ": " + why + "; training continues, the next attempt to write is in " +
-                std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.retry).count()) + " s");
+    log_warning(formatted("{}: cannot write {}: {}; training continues, the next attempt to write is in {} s", options_.who, path,
+                          why, std::chrono::duration_cast<std::chrono::seconds>(options_.retry).count()));
   }
   is_down_ = true;
   retry_at_ = Clock::now() + options_.retry;

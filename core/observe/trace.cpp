@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/format.h"
+
 namespace gannet::observe {
 namespace {
 
@@ -29,7 +31,7 @@ std::string trace_path(const std::string& path, uint32_t rank) {
   if (const size_t at = result.find("{rank}"); at != std::string::npos) return result.replace(at, 6, std::to_string(rank));
   if (rank == 0) return result;
   const std::filesystem::path whole(path);
-  return (whole.parent_path() / (whole.stem().string() + ".rank" + std::to_string(rank) + whole.extension().string())).string();
+  return (whole.parent_path() / (formatted("{}.rank{}{}", whole.stem().string(), rank, whole.extension().string()))).string();
 }
 
 Trace::Trace(Options options) : options_(std::move(options)), output_({.who = "gannet.trace"}) {
@@ -43,8 +45,7 @@ Trace::~Trace() {
   std::lock_guard lock(mutex_);
   end();
   if (!is_begun_ && options_.rank == 0)
-    log_info("gannet.trace: nothing was traced: the run was before step " + std::to_string(options_.first_step) +
-             " when it ended");
+    log_info(formatted("gannet.trace: nothing was traced: the run was before step {} when it ended", options_.first_step));
 }
 
 void Trace::at(int64_t step, int64_t micro_batch) {
@@ -74,20 +75,20 @@ void Trace::add(std::string event) { output_.add(file_, (std::exchange(is_begun_
 void Trace::span(const char* name, Time began, Time ended) {
   std::lock_guard lock(mutex_);
   if (!is_on_) return;
-  add("{\"name\":" + quoted(name) + ",\"ph\":\"X\",\"ts\":" + microseconds(began.time_since_epoch()) +
-      ",\"dur\":" + microseconds(ended - began) + ",\"pid\":" + std::to_string(options_.rank) +
-      ",\"tid\":" + std::to_string(::syscall(SYS_gettid)) + ",\"args\":{\"step\":" + std::to_string(step_) +
-      ",\"micro_batch\":" + std::to_string(micro_batch_) + "}}");
+  add(formatted(
+      "{{\"name\":{},\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{},\"args\":{{\"step\":{},\"micro_batch\":{}}}}}",
+      quoted(name), microseconds(began.time_since_epoch()), microseconds(ended - began), options_.rank, ::syscall(SYS_gettid),
+      step_, micro_batch_));
 }
 
 void Trace::flight(const char* kind, std::string_view name, Time began, Time ended, int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (!is_on_) return;
-  const std::string common = "{\"name\":" + quoted(name) + ",\"cat\":" + quoted(kind) + ",\"id\":" + std::to_string(++flights_) +
-                             ",\"pid\":" + std::to_string(options_.rank) + ",\"tid\":0,\"ph\":";
-  add(common + "\"b\",\"ts\":" + microseconds(began.time_since_epoch()) + ",\"args\":{\"step\":" + std::to_string(step_) +
-      ",\"micro_batch\":" + std::to_string(micro_batch_) + ",\"bytes\":" + std::to_string(bytes) + "}}");
-  add(common + "\"e\",\"ts\":" + microseconds(ended.time_since_epoch()) + "}");
+  const std::string common = formatted("{{\"name\":{},\"cat\":{},\"id\":{},\"pid\":{},\"tid\":0,\"ph\":", quoted(name),
+                                       quoted(kind), ++flights_, options_.rank);
+  add(formatted("{}\"b\",\"ts\":{},\"args\":{{\"step\":{},\"micro_batch\":{},\"bytes\":{}}}}}", common,
+                microseconds(began.time_since_epoch()), step_, micro_batch_, bytes));
+  add(formatted("{}\"e\",\"ts\":{}}}", common, microseconds(ended.time_since_epoch())));
 }
 
 }  // namespace gannet::observe

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "params/layout.h"
 
 namespace gannet::zero {
@@ -46,14 +47,14 @@ std::vector<Placement> legal_placements() {
 }
 
 std::string to_string(const Placement& placement) {
-  std::string text = "stage " + std::to_string(placement.stage);
+  std::string text = formatted("stage {}", placement.stage);
   const char* joint = " with ";
   if (placement.offload_optimizer != Tier::kNone) {
-    text += std::string(joint) + "offload_optimizer to " + to_string(placement.offload_optimizer);
+    text += formatted("{}offload_optimizer to {}", joint, to_string(placement.offload_optimizer));
     joint = " and ";
   }
   if (placement.offload_param != Tier::kNone)
-    text += std::string(joint) + "offload_param to " + to_string(placement.offload_param);
+    text += formatted("{}offload_param to {}", joint, to_string(placement.offload_param));
   return text;
 }
 

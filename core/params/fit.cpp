@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::zero {
@@ -55,26 +56,27 @@ std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
 std::string use_of(const Plan& plan, const Room& room) {
   const Bytes bytes = estimate(plan);
   if (!plan.device_is_host && room.device)
-    return size_text(bytes.device) + " of " + size_text(*room.device) + " of device memory";
+    return formatted("{} of {} of device memory", size_text(bytes.device), size_text(*room.device));
   const uint64_t needed = bytes.host * std::min(plan.ranks, plan.ranks_per_host);
-  return room.host ? size_text(needed) + " of " + size_text(*room.host) + " of host memory" : size_text(bytes.host) + " a rank";
+  return room.host ? formatted("{} of {} of host memory", size_text(needed), size_text(*room.host))
+                   : formatted("{} a rank", size_text(bytes.host));
 }
 
 std::string keys_of(const Plan& now, const Placement& to) {
   const Placement& from = now.placement;
   std::vector<std::string> keys;
   const std::string section = "zero_optimization.";
-  if (to.stage != from.stage) keys.push_back(section + "stage to " + std::to_string(to.stage));
+  if (to.stage != from.stage) keys.push_back(formatted("{}stage to {}", section, to.stage));
   const auto device = [&](const char* block, Tier before, Tier after) {
     if (before != after)
-      keys.push_back(section + block + ".device to \"" + to_string(after) + "\"" +
-                     (after == Tier::kNvme ? " and its nvme_path to a folder on a fast disk" : ""));
+      keys.push_back(formatted("{}{}.device to \"{}\"{}", section, block, to_string(after),
+                               after == Tier::kNvme ? " and its nvme_path to a folder on a fast disk" : ""));
   };
   device("offload_optimizer", from.offload_optimizer, to.offload_optimizer);
   device("offload_param", from.offload_param, to.offload_param);
   if (to.offload_param == Tier::kNvme && (from.offload_param != Tier::kNvme || now.buffers.max_in_cpu > 0))
-    keys.push_back(section + "offload_param.max_in_cpu to 0");
-  return keys.empty() ? "" : "set " + join(keys, ", ");
+    keys.push_back(formatted("{}offload_param.max_in_cpu to 0", section));
+  return keys.empty() ? "" : formatted("set {}", join(keys, ", "));
 }
 
 std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool disk_lacks) {
@@ -82,23 +84,22 @@ std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool d
   if (memory_lacks) {
     const auto change = smallest_change(plan, room);
     if (!change) {
-      text =
-          "no stage and no offload" + std::string(room.nvme ? "" : " to host memory") + " makes it fit, on any number of ranks";
+      text = formatted("no stage and no offload{} makes it fit, on any number of ranks", room.nvme ? "" : " to host memory");
       if (!room.nvme) text += "; a folder named by nvme_path could take optimizer states and parameters";
     } else {
       const std::string keys = keys_of(plan, change->placement);
       if (change->ranks == plan.ranks) {
-        text = to_string(change->placement) + " fits: " + use_of(*change, room);
+        text = formatted("{} fits: {}", to_string(change->placement), use_of(*change, room));
       } else {
         const uint32_t hosts = change->ranks / change->ranks_per_host;
-        text = "nothing fits on " + std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank" : " ranks") + "; " +
-               to_string(change->placement) + " fits on " + std::to_string(change->ranks) + " ranks (" +
-               (hosts == 1 ? "of one host" : std::to_string(hosts) + " hosts like this one") + "): " + use_of(*change, room);
+        text = formatted("nothing fits on {}{}; {} fits on {} ranks ({}): {}", plan.ranks, plan.ranks == 1 ? " rank" : " ranks",
+                         to_string(change->placement), change->ranks,
+                         hosts == 1 ? "of one host" : formatted("{} hosts like this one", hosts), use_of(*change, room));
       }
-      if (!keys.empty()) text += "; " + keys;
+      if (!keys.empty()) text += formatted("; {}", keys);
     }
   }
-  if (disk_lacks) text += std::string(text.empty() ? "" : "; ") + "for checkpoints, free disk space or name another folder";
+  if (disk_lacks) text += formatted("{}for checkpoints, free disk space or name another folder", text.empty() ? "" : "; ");
   return text;
 }
 
@@ -112,22 +113,22 @@ Room room_of(const MachineMemory& memory) {
 }
 
 std::string Lack::to_string() const {
-  return size_text(needed) + " of " + kind + " are needed, " + size_text(free) + " are free: " + size_text(needed - free) +
-         " lack";
+  return formatted("{} of {} are needed, {} are free: {} lack", size_text(needed), kind, size_text(free),
+                   size_text(needed - free));
 }
 
 std::vector<Lack> lacks(const Plan& plan, const Room& room) {
   const Bytes bytes = estimate(plan);
   const uint32_t here = std::min(plan.ranks, plan.ranks_per_host);
-  const std::string together = here == 1 ? "" : " by the " + std::to_string(here) + " ranks of a host";
+  const std::string together = here == 1 ? "" : formatted(" by the {} ranks of a host", here);
   std::vector<Lack> found;
   const auto check = [&](const std::string& kind, uint64_t needed, std::optional<uint64_t> free) {
     if (free && needed > *free) found.push_back({kind, needed, *free});
   };
   if (!plan.device_is_host) check("device memory", bytes.device, room.device);
-  check("host memory" + together, bytes.host * here, room.host);
+  check(formatted("host memory{}", together), bytes.host * here, room.host);
   check("host memory that one process may take", bytes.host, room.process);
-  check("NVMe space" + together, bytes.nvme * here, room.nvme);
+  check(formatted("NVMe space{}", together), bytes.nvme * here, room.nvme);
   check("disk space for a checkpoint", checkpoint_bytes(plan.model), room.checkpoint);
   return found;
 }
@@ -162,8 +163,8 @@ void fit(const Plan& plan, const Room& room) {
   const bool disk_lacks = found.back().kind == "disk space for a checkpoint";
   const bool memory_lacks = found.size() > (disk_lacks ? 1 : 0);
   throw Error(ErrorCode::kOutOfMemory,
-              "the model does not fit: at " + to_string(plan.placement) + " on " + std::to_string(plan.ranks) +
-                  (plan.ranks == 1 ? " rank " : " ranks ") + join(sentences, "; ") + " (activations are not counted)",
+              formatted("the model does not fit: at {} on {}{}{} (activations are not counted)", to_string(plan.placement),
+                        plan.ranks, plan.ranks == 1 ? " rank " : " ranks ", join(sentences, "; ")),
               advice(plan, room, memory_lacks, disk_lacks));
 }
 

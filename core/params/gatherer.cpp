@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
 #include "tensor/dtype.h"
 #include "tensor/flat_buffer.h"
 
@@ -115,7 +116,7 @@ std::string Gatherer::name_of(int64_t mark) const {
   for (size_t m = 0; m < meetings_.size(); ++m)
     if (id == static_cast<size_t>(kIds) - 1 - m) return std::string("is at ") + meetings_[m];
   if (mark < 0 || id >= entries_.size()) return "does something else";
-  return "reads '" + entries_[id].range->parameters[entries_[id].parameter].name + "'";
+  return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
 // Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they
@@ -155,8 +156,8 @@ void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
     if (marks[rank] == mark || marks[rank] == kDone) continue;
     comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
     throw Error(ErrorCode::kMismatch,
-                "the ranks use parameters in different orders in " + place_() + ": rank " + std::to_string(comm_->rank()) + " " +
-                    name_of(mark) + " where rank " + std::to_string(rank) + " " + name_of(marks[rank]),
+                formatted("the ranks use parameters in different orders in {}: rank {} {} where rank {} {}", place_(),
+                          comm_->rank(), name_of(mark), rank, name_of(marks[rank])),
                 "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every "
                 "rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
   }

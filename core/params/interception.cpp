@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "params/observer.h"
 #include "params/residency.h"
 #include "tensor/absent_storage.h"
@@ -180,11 +181,11 @@ class Uses {
     if (builder && is_written(op, argument) && !reads_no_bytes(op))
       written_.push_back(watched);
     else if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
-      throw Error(ErrorCode::kUnsupported,
-                  "operator " + op.operator_name().name + " writes into parameter '" +
-                      watched.residency->name(watched.parameter) +
-                      "', of which each rank keeps a part: what it writes would be lost",
-                  "write under a zero::GatheredParameters guard with a rank to write from");
+      throw Error(
+          ErrorCode::kUnsupported,
+          formatted("operator {} writes into parameter '{}', of which each rank keeps a part: what it writes would be lost",
+                    op.operator_name().name, watched.residency->name(watched.parameter)),
+          "write under a zero::GatheredParameters guard with a rank to write from");
     auto place = std::find_if(all_.begin(), all_.end(), [&](const auto& entry) { return entry.first == watched.residency; });
     if (place == all_.end()) place = all_.insert(all_.end(), {watched.residency, {}});
     if (std::find(place->second.begin(), place->second.end(), watched.parameter) == place->second.end())

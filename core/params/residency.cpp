@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "tensor/absent_storage.h"
 #include "tensor/flat_buffer.h"
 
@@ -16,15 +17,15 @@ Residency::~Residency() {
   for (size_t p = 0; p < residents_.size(); ++p) {
     if (residents_[p].state == State::kComing) source_.drop(p);
     take_bytes(*residents_[p].tensor.storage().unsafeGetStorageImpl(),
-               "parameter '" + residents_[p].name +
-                   "' went with the engine that had its shards: keep the engine as long as its module is used");
+               formatted("parameter '{}' went with the engine that had its shards: keep the engine as long as its module is used",
+                         residents_[p].name));
   }
 }
 
 size_t Residency::add(const std::string& name, const at::Tensor& parameter, const std::string& where) {
   Resident resident;
   resident.name = name;
-  resident.message = "parameter '" + name + "' " + where;
+  resident.message = formatted("parameter '{}' {}", name, where);
   resident.tensor = parameter.detach();
   resident.numel = parameter.numel();
   resident.bytes = source_.numel_to_gather(residents_.size()) * static_cast<int64_t>(parameter.element_size());
@@ -64,8 +65,8 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
     bool as_before = true;
     for (const size_t p : parameters) as_before = current_->use(p) && as_before;
     if (!as_before && tell_) {
-      tell_("the order in which " + std::string(stretch_name()) + " uses parameters has changed at '" +
-            residents_[parameters.front()].name + "'; it is recorded anew");
+      tell_(formatted("the order in which {} uses parameters has changed at '{}'; it is recorded anew", stretch_name(),
+                      residents_[parameters.front()].name));
       tell_ = nullptr;
     }
   }

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/format.h"
+
 namespace gannet::plugin {
 namespace {
 
@@ -33,7 +35,7 @@ constexpr uint64_t kLargestFile = uint64_t{4} << 30;
 // Opening a FIFO waits for its writer, and opening a device may do what the device is for: what it is must be known before, and
 // again of what was opened.
 std::string_view map_file(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse("is not a regular file");
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) refuse(std::string("cannot be opened: ") + std::strerror(errno));
@@ -45,7 +47,7 @@ std::string_view map_file(const std::string& path) {
   close(descriptor);
   if (!regular) refuse("is not a regular file");
   if (size == 0) refuse("is empty");
-  if (!fits) refuse("has " + std::to_string(size >> 30) + " GiB, and no plugin is that large");
+  if (!fits) refuse(formatted("has {} GiB, and no plugin is that large", size >> 30));
   if (bytes == MAP_FAILED) refuse(std::string("cannot be read: ") + std::strerror(failure));
   return {static_cast<const char*>(bytes), size};
 }
@@ -55,7 +57,7 @@ std::string_view map_file(const std::string& path) {
 template <class T>
 T ElfFile::at(uint64_t offset, const char* what) const {
   if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T))
-    refuse(std::string("is truncated: its ") + what + " lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+    refuse(formatted("is truncated: its {} lies beyond the file's {} bytes", what, bytes_.size()));
   T value;
   std::memcpy(&value, bytes_.data() + offset, sizeof(T));
   return value;
@@ -63,7 +65,7 @@ T ElfFile::at(uint64_t offset, const char* what) const {
 
 std::string ElfFile::range(uint64_t offset, uint64_t size, const char* what) const {
   if (offset > bytes_.size() || bytes_.size() - offset < size)
-    refuse(std::string("is truncated: its ") + what + " lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+    refuse(formatted("is truncated: its {} lies beyond the file's {} bytes", what, bytes_.size()));
   return std::string(bytes_.substr(offset, size));
 }
 
@@ -91,10 +93,8 @@ void ElfFile::read_headers() {
   if (bytes_.size() > EI_CLASS && bytes_[EI_CLASS] == ELFCLASS32) refuse("is a 32-bit file; this program is 64-bit");
   header_ = at<Elf64_Ehdr>(0, "ELF header");
   if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB || header_.e_machine != kMachine)
-    refuse("is built for another kind of processor (ELF machine " + std::to_string(header_.e_machine) + ", this one is " +
-           std::to_string(kMachine) + ")");
-  if (header_.e_type != ET_DYN)
-    refuse("is not a shared object (ELF type " + std::to_string(header_.e_type) + ", a library has 3)");
+    refuse(formatted("is built for another kind of processor (ELF machine {}, this one is {})", header_.e_machine, kMachine));
+  if (header_.e_type != ET_DYN) refuse(formatted("is not a shared object (ELF type {}, a library has 3)", header_.e_type));
   if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum > kMostHeaders)
     refuse("is damaged: its segment table makes no sense");
   for (uint64_t i = 0; i < header_.e_phnum; ++i)
@@ -116,8 +116,7 @@ std::optional<std::string> ElfFile::section(const std::string& name) const {
   for (const auto& section : all)
     if (section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS &&
         text(all[header_.e_shstrndx].sh_offset + section.sh_name) == name) {
-      if (section.sh_size > kLargestNote)
-        refuse("is damaged: its " + name + " has " + std::to_string(section.sh_size) + " bytes");
+      if (section.sh_size > kLargestNote) refuse(formatted("is damaged: its {} has {} bytes", name, section.sh_size));
       return range(section.sh_offset, section.sh_size, name.c_str());
     }
   return std::nullopt;
@@ -129,7 +128,7 @@ std::vector<std::string> ElfFile::exported() const {
   for (const auto& section : all) {
     if (section.sh_type != SHT_DYNSYM || section.sh_link >= all.size()) continue;
     if (section.sh_offset > bytes_.size() || bytes_.size() - section.sh_offset < section.sh_size)
-      refuse("is truncated: its symbol table lies beyond the file's " + std::to_string(bytes_.size()) + " bytes");
+      refuse(formatted("is truncated: its symbol table lies beyond the file's {} bytes", bytes_.size()));
     for (uint64_t offset = 0; offset + sizeof(Elf64_Sym) <= section.sh_size; offset += sizeof(Elf64_Sym)) {
       const auto symbol = at<Elf64_Sym>(section.sh_offset + offset, "symbol table");
       const auto visibility = ELF64_ST_VISIBILITY(symbol.st_other);

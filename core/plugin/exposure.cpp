@@ -6,6 +6,8 @@
 #include <deque>
 #include <filesystem>
 
+#include "base/format.h"
+
 namespace gannet::plugin {
 namespace {
 
@@ -18,7 +20,7 @@ std::string judge(const fs::path& path, const struct stat& status) {
   if (!(status.st_mode & S_IWOTH) || (is_folder && status.st_mode & S_ISVTX)) return "";
   char mode[8];
   std::snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(status.st_mode & 07777));
-  return (is_folder ? "the folder " : "the file ") + path.string() + " may be written by every user (mode " + mode + ")";
+  return formatted("{}{} may be written by every user (mode {})", is_folder ? "the folder " : "the file ", path.string(), mode);
 }
 
 void put_in_front(std::deque<std::string>& rest, const fs::path& path) {
@@ -33,7 +35,7 @@ std::string exposure(const std::string& path) {
   std::deque<std::string> rest;
   put_in_front(rest, fs::absolute(path, failed));
   fs::path at = "/";  // never a link: what was passed through is resolved
-  struct stat status {};
+  struct stat status{};
   if (::stat("/", &status) == 0)
     if (std::string reason = judge(at, status); !reason.empty()) return reason;
   for (int links = 0; !rest.empty();) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/note.h"
 #include "plugin/schema.h"
@@ -24,7 +25,7 @@ struct Entry {
 
 void require_entries(std::initializer_list<Entry> entries) {
   for (const auto& entry : entries)
-    if (!entry.present) refuse("its function " + std::string(entry.name) + " is null");
+    if (!entry.present) refuse(formatted("its function {} is null", entry.name));
 }
 
 void check(const gannet_optimizer_api& api) {
@@ -44,8 +45,7 @@ void check(const gannet_scheduler_api& api) {
 template <class Api>
 void check_version(const Api& api) {
   if (api.version != GANNET_VOLATILE_VERSION)
-    refuse("its interface has version " + std::to_string(api.version) + ", this Gannet has " +
-           std::to_string(GANNET_VOLATILE_VERSION));
+    refuse(formatted("its interface has version {}, this Gannet has {}", api.version, GANNET_VOLATILE_VERSION));
 }
 
 void check(const gannet_accelerator_api& api) {
@@ -79,8 +79,7 @@ template <class Api>
 void check_api(const void* pointer) {
   const auto& api = *static_cast<const Api*>(pointer);
   if (api.struct_size < sizeof(Api))
-    refuse("its function table has " + std::to_string(api.struct_size) + " bytes, at least " + std::to_string(sizeof(Api)) +
-           " are needed");
+    refuse(formatted("its function table has {} bytes, at least {} are needed", api.struct_size, sizeof(Api)));
   check(api);
 }
 
@@ -98,23 +97,22 @@ void check_api(const gannet_descriptor& descriptor) {
     case GANNET_KIND_COMM:
       return check_api<gannet_comm_api>(descriptor.api);
     default:
-      refuse("it has an unknown kind, " + std::to_string(descriptor.kind));
+      refuse(formatted("it has an unknown kind, {}", descriptor.kind));
   }
 }
 
 // The fields that say how to read the others come first.
 void check_head(const gannet_descriptor& descriptor) {
   if (descriptor.struct_size < sizeof(gannet_descriptor))
-    refuse("has a descriptor of " + std::to_string(descriptor.struct_size) + " bytes, at least " +
-           std::to_string(sizeof(gannet_descriptor)) + " are needed");
+    refuse(formatted("has a descriptor of {} bytes, at least {} are needed", descriptor.struct_size, sizeof(gannet_descriptor)));
   if (descriptor.magic != GANNET_MAGIC) refuse("has a descriptor with the wrong magic number");
   if (descriptor.abi_major != GANNET_ABI_MAJOR || descriptor.abi_minor > GANNET_ABI_MINOR)
-    refuse("has a descriptor of plugin ABI " + std::to_string(descriptor.abi_major) + "." + std::to_string(descriptor.abi_minor) +
-           ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
+    refuse(formatted("has a descriptor of plugin ABI {}.{}, this Gannet has {}.{}", descriptor.abi_major, descriptor.abi_minor,
+                     GANNET_ABI_MAJOR, GANNET_ABI_MINOR));
   if (!descriptor.name || !*descriptor.name) refuse("has a descriptor without a name");
   for (const char* text : {descriptor.name, descriptor.device, descriptor.version})
     if (text && printable(text) != text)
-      refuse("has a descriptor with a control character in its name, device or version: '" + std::string(text) + "'");
+      refuse(formatted("has a descriptor with a control character in its name, device or version: '{}'", text));
 }
 
 void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
@@ -131,8 +129,8 @@ void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
 std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descriptor* const> table, const Candidate& note) {
   const auto end = std::find(table.begin(), table.end(), nullptr);
   if (end == table.end())
-    refuse("has a table of plugins without an end: none of the " + std::to_string(table.size()) +
-           " pointers of gannet_plugins_v1 is null");
+    refuse(
+        formatted("has a table of plugins without an end: none of the {} pointers of gannet_plugins_v1 is null", table.size()));
   std::vector<const gannet_descriptor*> descriptors;
   std::set<std::string> provided;
   for (auto entry = table.begin(); entry != end; ++entry) {
@@ -142,14 +140,14 @@ std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descrip
     try {
       check_body(descriptor, note);
     } catch (const Error& error) {
-      refuse("breaks the plugin contract in " + name + ": " + error.message());
+      refuse(formatted("breaks the plugin contract in {}: {}", name, error.message()));
     }
-    if (!provided.insert(name).second) refuse("provides " + name + " twice");
+    if (!provided.insert(name).second) refuse(formatted("provides {} twice", name));
     descriptors.push_back(&descriptor);
   }
   if (const std::set<std::string> promised(note.provides.begin(), note.provides.end()); promised != provided)
-    refuse("provides other plugins than its note says: the note has " + join(note.provides, " ") + ", the table has " +
-           join({provided.begin(), provided.end()}, " "));
+    refuse(formatted("provides other plugins than its note says: the note has {}, the table has {}", join(note.provides, " "),
+                     join({provided.begin(), provided.end()}, " ")));
   return descriptors;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/elf_file.h"
 
@@ -51,8 +52,8 @@ gannet_note read_note(const ElfFile& file) {
   std::memcpy(&note, content->data(), std::min(content->size(), sizeof(note)));
   if (note.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
   if (note.abi_major != GANNET_ABI_MAJOR || note.abi_minor > GANNET_ABI_MINOR)
-    refuse("is built for plugin ABI " + std::to_string(note.abi_major) + "." + std::to_string(note.abi_minor) +
-           ", this Gannet has " + std::to_string(GANNET_ABI_MAJOR) + "." + std::to_string(GANNET_ABI_MINOR));
+    refuse(formatted("is built for plugin ABI {}.{}, this Gannet has {}.{}", note.abi_major, note.abi_minor, GANNET_ABI_MAJOR,
+                     GANNET_ABI_MINOR));
   if (content->size() < sizeof(note) || note.struct_size < sizeof(note))
     refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
   return note;
@@ -60,7 +61,7 @@ gannet_note read_note(const ElfFile& file) {
 
 void check_text(const std::vector<std::string>& texts, const std::string& what) {
   for (const auto& text : texts)
-    if (printable(text) != text) refuse("has a control character in " + what + ": '" + text + "'");
+    if (printable(text) != text) refuse(formatted("has a control character in {}: '{}'", what, text));
 }
 
 std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
@@ -74,8 +75,8 @@ void check_exports(const ElfFile& file) {
   if (others.empty()) return;
   const size_t count = others.size();
   others.resize(std::min<size_t>(count, 3));
-  refuse("exports more than gannet_plugins_v1: " + join(others, ", ") +
-         (count > 3 ? " and " + std::to_string(count - 3) + " more" : ""));
+  refuse(formatted("exports more than gannet_plugins_v1: {}{}", join(others, ", "),
+                   count > 3 ? formatted(" and {} more", count - 3) : ""));
 }
 
 // A stable plugin works with any LibTorch because it uses none; one that links it breaks with the next version, in some symbol.
@@ -83,7 +84,8 @@ void check_needs_no_torch(const ElfFile& file) {
   for (const auto& library : file.needed())
     for (const char* family : {"libtorch", "libc10"})
       if (library.starts_with(family))
-        refuse("says that it is of the stable tier, which links nothing of LibTorch, and needs the library " + library);
+        refuse(
+            formatted("says that it is of the stable tier, which links nothing of LibTorch, and needs the library {}", library));
 }
 
 bool has_volatile_kind(const std::vector<std::string>& provides) {
@@ -111,13 +113,13 @@ std::string fingerprint_difference(const std::string& plugin, const std::string&
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
       seen.push_back(key);
       if (value_in(theirs, key) != value_in(ours, key))
-        differences.push_back(key + " is " + value_in(theirs, key) + ", this Gannet's is " + value_in(ours, key));
+        differences.push_back(formatted("{} is {}, this Gannet's is {}", key, value_in(theirs, key), value_in(ours, key)));
     }
   return join(differences, "; ");
 }
 
 std::string provided_name(const gannet_descriptor& descriptor) {
-  std::string name = std::string(kind_name(static_cast<gannet_kind>(descriptor.kind))) + "/" + lower(descriptor.name);
+  std::string name = formatted("{}/{}", kind_name(static_cast<gannet_kind>(descriptor.kind)), lower(descriptor.name));
   if (descriptor.device && *descriptor.device) name.append("@").append(lower(descriptor.device));
   return name;
 }
@@ -132,16 +134,16 @@ Candidate read_candidate(const std::string& file) {
     candidate.provides = split(bounded(note.provides, sizeof(note.provides)), ' ');
     candidate.fingerprint = bounded(note.fingerprint, sizeof(note.fingerprint));
     if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED)
-      refuse("names an unknown tier, " + std::to_string(note.tier));
+      refuse(formatted("names an unknown tier, {}", note.tier));
     if (candidate.provides.empty()) refuse("says that it provides nothing");
     check_text(candidate.provides, "what it provides");
     check_text({candidate.fingerprint}, "its fingerprint");
     if (note.volatile_version != GANNET_VOLATILE_VERSION && has_volatile_kind(candidate.provides))
-      refuse("is built for version " + std::to_string(note.volatile_version) +
-             " of the accelerator, comm and offload interfaces, this Gannet has " + std::to_string(GANNET_VOLATILE_VERSION));
+      refuse(formatted("is built for version {} of the accelerator, comm and offload interfaces, this Gannet has {}",
+                       note.volatile_version, GANNET_VOLATILE_VERSION));
     const std::string difference =
         note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
-    if (!difference.empty()) refuse("is built for another host: " + difference);
+    if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));
     check_exports(elf);
     if (note.tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
   } catch (const Error& error) {

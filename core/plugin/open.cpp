@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/elf_file.h"
 #include "plugin/handshake.h"
@@ -50,19 +51,19 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
     const auto needed = elf.needed();
     const bool direct = std::find(needed.begin(), needed.end(), library) != needed.end();
     return Error(ErrorCode::kPlugin,
-                 "plugin " + printable(file) + " needs the library " + printable(library) +
-                     (direct ? "" : " (through " + printable(join(needed, ", ")) + ")") + ", which is not found",
+                 formatted("plugin {} needs the library {}{}, which is not found", printable(file), printable(library),
+                           direct ? "" : formatted(" (through {})", printable(join(needed, ", ")))),
                  "install it, or put its folder into LD_LIBRARY_PATH");
   }
   if (const size_t begin = loader.find(kUndefined); begin != std::string::npos) {
     std::string symbol = loader.substr(begin + kUndefined.size());
     symbol.resize(std::min(symbol.find_first_of(", \n"), symbol.size()));
     return Error(ErrorCode::kPlugin,
-                 "plugin " + printable(file) + " lacks the symbol " + printable(demangled(symbol)) +
-                     ": neither it nor a library that it needs defines it",
+                 formatted("plugin {} lacks the symbol {}: neither it nor a library that it needs defines it", printable(file),
+                           printable(demangled(symbol))),
                  "link the plugin to the library that has it; -Wl,-z,defs shows this when the plugin is built");
   }
-  return Error(ErrorCode::kPlugin, "plugin " + printable(file) + " cannot be opened: " + printable(loader));
+  return Error(ErrorCode::kPlugin, formatted("plugin {} cannot be opened: {}", printable(file), printable(loader)));
 }
 
 // As many bytes as the loaded symbol has: what lies behind them is not the table's.
@@ -86,7 +87,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   }
   if (!library->has("gannet_plugins_v1"))
     throw Error(ErrorCode::kPlugin,
-                "plugin " + printable(file) + " has the note of a plugin and does not export gannet_plugins_v1",
+                formatted("plugin {} has the note of a plugin and does not export gannet_plugins_v1", printable(file)),
                 "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
   return whole_table(&library->get<const gannet_descriptor* const>("gannet_plugins_v1"));
 }
@@ -100,7 +101,7 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;
   if (!candidate.rejected.empty())
-    throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + " " + candidate.rejected,
+    throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), candidate.rejected),
                 candidate.remedy.empty() ? kRebuild : candidate.remedy);
 
   const ElfFile elf(candidate.file);
@@ -110,7 +111,7 @@ const std::vector<const Plugin*>& open(const Candidate& candidate) {
   try {
     for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
   } catch (const Error& error) {
-    throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + " " + printable(error.message()), kRebuild);
+    throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), printable(error.message())), kRebuild);
   }
   return opened.emplace(candidate.file, std::move(plugins)).first->second;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/plugin.h"
 #include "plugin/schema.h"
@@ -27,19 +28,19 @@ std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Di
                                                   std::vector<Error>* mistakes) {
   const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {
     const std::string place = where ? where(member) : "";
-    const Error error(ErrorCode::kConfig, (place.empty() ? "" : place + ": ") + reason, next_step);
+    const Error error(ErrorCode::kConfig, (place.empty() ? "" : formatted("{}: ", place)) + reason, next_step);
     if (!mistakes) throw error;
     mistakes->push_back(error);
   };
-  const std::string who = std::string(kind_name(plugin.kind())) + " plugin " + plugin.name();
+  const std::string who = formatted("{} plugin {}", kind_name(plugin.kind()), plugin.name());
   const auto specs = specs_of(*plugin.descriptor);
   std::vector<std::string> names;
   for (const auto* spec : specs) names.push_back(spec->name);
-  const std::string legal = names.empty() ? "it takes no params" : "it takes: " + join(names, ", ");
+  const std::string legal = names.empty() ? "it takes no params" : formatted("it takes: {}", join(names, ", "));
 
   for (const auto& [key, unused] : params.entries())
     if (!is_comment(key) && std::find(names.begin(), names.end(), key) == names.end())
-      refuse(key, who + " has no parameter '" + key + "'" + did_you_mean(key, names), legal);
+      refuse(key, formatted("{} has no parameter '{}'{}", who, key, did_you_mean(key, names)), legal);
 
   std::vector<std::optional<Converted>> converted(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -47,22 +48,21 @@ std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Di
     const Value* given = params.find(spec.name);
     if (given && given->is_null()) {
       if (!(spec.flags & GANNET_PARAM_NULLABLE))
-        refuse(spec.name,
-               "parameter '" + std::string(spec.name) + "' of " + who + ": expected " + type_text(spec) + ", found null",
+        refuse(spec.name, formatted("parameter '{}' of {}: expected {}, found null", spec.name, who, type_text(spec)),
                "give a value, or leave the key out for the default");
     } else if (given) {
       try {
         converted[i] = convert(spec, *given);
       } catch (const Error& error) {
-        refuse(spec.name, "parameter '" + std::string(spec.name) + "' of " + who + ": " + error.message(),
-               "what it means: " + printable(spec.doc ? spec.doc : "") + "; `gannet plugins info " + plugin.name() +
-                   "` lists all parameters");
+        refuse(spec.name, formatted("parameter '{}' of {}: {}", spec.name, who, error.message()),
+               formatted("what it means: {}; `gannet plugins info {}` lists all parameters", printable(spec.doc ? spec.doc : ""),
+                         plugin.name()));
       }
     } else if (spec.flags & GANNET_PARAM_REQUIRED) {
-      refuse("",
-             who + " needs the parameter '" + std::string(spec.name) + "' (" + printable(spec.doc ? spec.doc : "") +
-                 "), which is not given",
-             "add it to \"params\"; it is " + type_text(spec));
+      refuse(
+          "",
+          formatted("{} needs the parameter '{}' ({}), which is not given", who, spec.name, printable(spec.doc ? spec.doc : "")),
+          formatted("add it to \"params\"; it is {}", type_text(spec)));
     } else {
       converted[i] = default_of(spec);
     }
@@ -108,7 +108,7 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
       set.dynamic_values_.push_back(value.number);
     }
     for (size_t j = 0; j < known.list.size(); ++j) {
-      set.dynamic_names_.push_back(std::string(spec.name) + "[" + std::to_string(j) + "]");
+      set.dynamic_names_.push_back(formatted("{}[{}]", spec.name, j));
       set.dynamic_values_.push_back(known.list[j]);
     }
   }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/exposure.h"
 #include "plugin/note.h"
@@ -42,11 +43,13 @@ struct Wanted {
   }
   // "optimizer plugin 'adamw' for device 'cpu'"
   std::string to_string(const std::string& as_written) const {
-    return kind + " plugin '" + as_written + "'" + (device.empty() ? "" : " for device '" + device + "'");
+    return formatted("{} plugin '{}'{}", kind, as_written, device.empty() ? "" : formatted(" for device '{}'", device));
   }
 };
 
-std::string searched_text(const std::vector<std::string>& places) { return "\n  searched: " + join(places, "\n            "); }
+std::string searched_text(const std::vector<std::string>& places) {
+  return formatted("\n  searched: {}", join(places, "\n            "));
+}
 
 // A folder of the user's may hold many files that are no plugins: the first few say enough.
 std::string rejected_text(const std::vector<Candidate>& candidates) {
@@ -55,8 +58,8 @@ std::string rejected_text(const std::vector<Candidate>& candidates) {
   size_t count = 0;
   for (const auto& candidate : candidates)
     if (!candidate.rejected.empty() && ++count <= kShown)
-      text += "\n  rejected: " + printable(candidate.file) + " " + candidate.rejected;
-  if (count > kShown) text += "\n  and " + std::to_string(count - kShown) + " more";
+      text += formatted("\n  rejected: {} {}", printable(candidate.file), candidate.rejected);
+  if (count > kShown) text += formatted("\n  and {} more", count - kShown);
   return text;
 }
 
@@ -67,7 +70,8 @@ std::vector<std::string> canonical_of(const std::vector<std::string>& allowed) {
     std::error_code failed;
     const auto real = fs::canonical(path, failed);
     if (failed)
-      throw Error(ErrorCode::kPlugin, "there is no file or folder '" + path + "', named by \"plugins\": {\"allow\": [...]}",
+      throw Error(ErrorCode::kPlugin,
+                  formatted("there is no file or folder '{}', named by \"plugins\": {{\"allow\": [...]}}", path),
                   "correct it; a relative path starts at the current directory");
     result.push_back(real.string());
   }
@@ -97,9 +101,10 @@ Candidate Registry::judge(const std::string& file, const std::string& way) const
       std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& place) { return is_at_or_below(file, place); }))
     return candidate;
   if (const std::string reason = exposure(way); !reason.empty()) {
-    candidate.rejected = "is not opened: " + printable(reason);
-    candidate.remedy = "take the right away (`chmod o-w`), or trust it by name in the config: \"plugins\": {\"allow\": [\"" +
-                       printable(file) + "\"]}";
+    candidate.rejected = formatted("is not opened: {}", printable(reason));
+    candidate.remedy =
+        formatted("take the right away (`chmod o-w`), or trust it by name in the config: \"plugins\": {{\"allow\": [\"{}\"]}}",
+                  printable(file));
   }
   return candidate;
 }
@@ -118,7 +123,8 @@ Registry::Registry(Options options) {
     for (const auto& candidate : candidates_) {
       std::error_code failed;
       if (!candidate.rejected.empty() && fs::equivalent(path, candidate.file, failed))
-        throw Error(ErrorCode::kPlugin, "plugin " + printable(candidate.file) + ", named by the config, " + candidate.rejected,
+        throw Error(ErrorCode::kPlugin,
+                    formatted("plugin {}, named by the config, {}", printable(candidate.file), candidate.rejected),
                     candidate.remedy.empty() ? "`gannet plugins list -v` shows every plugin found and every file rejected"
                                              : candidate.remedy);
     }
@@ -127,7 +133,7 @@ Registry::Registry(Options options) {
 std::vector<const Plugin*> Registry::open_file(const std::string& path) {
   std::error_code failed;
   const auto real = fs::canonical(path, failed);
-  if (failed) throw Error(ErrorCode::kPlugin, "there is no plugin file '" + printable(path) + "': " + failed.message());
+  if (failed) throw Error(ErrorCode::kPlugin, formatted("there is no plugin file '{}': {}", printable(path), failed.message()));
   const auto found = std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& known) { return known.file == real; });
   return open_candidate(found != candidates_.end() ? *found : judge(real.string(), path));
 }
@@ -149,12 +155,12 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
       continue;
     }
     if (passed_over)
-      log_warning(wanted.to_string(name) + ": " + printable(passed_over->file) + " comes first but " + passed_over->rejected +
-                  "; using " + printable(candidate.file));
+      log_warning(formatted("{}: {} comes first but {}; using {}", wanted.to_string(name), printable(passed_over->file),
+                            passed_over->rejected, printable(candidate.file)));
     for (const auto& other : candidates_)
       if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
-        warn_once(wanted.to_string(name) + " is taken from " + printable(candidate.file) +
-                  ", which takes precedence over Gannet's own, " + printable(other.file));
+        warn_once(formatted("{} is taken from {}, which takes precedence over Gannet's own, {}", wanted.to_string(name),
+                            printable(candidate.file), printable(other.file)));
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;
@@ -164,7 +170,8 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
     return any_device;
   }
   if (passed_over)
-    throw Error(ErrorCode::kPlugin, wanted.to_string(name) + ": " + printable(passed_over->file) + " " + passed_over->rejected,
+    throw Error(ErrorCode::kPlugin,
+                formatted("{}: {} {}", wanted.to_string(name), printable(passed_over->file), passed_over->rejected),
                 passed_over->remedy.empty() ? "rebuild it against this Gannet, or put another one into GANNET_PLUGIN_PATH"
                                             : passed_over->remedy);
   return nullptr;
@@ -187,9 +194,9 @@ const Plugin& Registry::require(gannet_kind kind, const std::string& name, const
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::string what = "there is no " + wanted.to_string(name) + did_you_mean(name, names);
-  if (!other_devices.empty()) what += "; there is one for " + join(other_devices, ", ");
-  what += "\n  found: " + (names.empty() ? "no other " + wanted.kind + " plugin" : join(names, ", "));
+  std::string what = formatted("there is no {}{}", wanted.to_string(name), did_you_mean(name, names));
+  if (!other_devices.empty()) what += formatted("; there is one for {}", join(other_devices, ", "));
+  what += formatted("\n  found: {}", names.empty() ? formatted("no other {} plugin", wanted.kind) : join(names, ", "));
   throw Error(ErrorCode::kPlugin, what + searched_text(searched_) + rejected_text(candidates_),
               "correct the type, or name the plugin's file or folder in GANNET_PLUGIN_PATH or in the config's \"plugins\": "
               "{\"path\": [...]}");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::plugin {
@@ -18,8 +19,8 @@ constexpr uint64_t kMostParams = 1024, kLargestStride = 4096;
 
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {
   const std::string range = range_text(spec);
-  throw Error(ErrorCode::kConfig,
-              "expected " + type_text(spec) + (range.empty() ? "" : " " + range) + ", found " + value.to_json());
+  throw Error(ErrorCode::kConfig, formatted("expected {}{}, found {}", type_text(spec),
+                                            range.empty() ? "" : formatted(" {}", range), value.to_json()));
 }
 
 std::string trimmed(const std::string& text) {
@@ -92,12 +93,12 @@ Value to_value(const nlohmann::json& json) {
 }
 
 [[noreturn]] void bad(const gannet_param_spec& spec, const std::string& reason) {
-  throw Error(ErrorCode::kPlugin, "its parameter '" + std::string(spec.name) + "' " + reason);
+  throw Error(ErrorCode::kPlugin, formatted("its parameter '{}' {}", spec.name, reason));
 }
 
 void check_spec(const gannet_param_spec& spec) {
   if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_FLOAT_LIST)
-    bad(spec, "has an unknown type, " + std::to_string(spec.type));
+    bad(spec, formatted("has an unknown type, {}", spec.type));
   const bool required = spec.flags & GANNET_PARAM_REQUIRED, nullable = spec.flags & GANNET_PARAM_NULLABLE;
   if (required && spec.default_json) bad(spec, "is required and has a default");
   if (spec.choices && spec.type != GANNET_PARAM_STRING) bad(spec, "has choices and is not a string");
@@ -111,7 +112,7 @@ void check_spec(const gannet_param_spec& spec) {
   try {
     default_of(spec);
   } catch (const Error& error) {
-    bad(spec, "has a default that does not fit it (" + std::string(spec.default_json) + "): " + error.message());
+    bad(spec, formatted("has a default that does not fit it ({}): {}", spec.default_json, error.message()));
   }
 }
 
@@ -153,7 +154,7 @@ Converted convert(const gannet_param_spec& spec, const Value& value) {
       const auto choices = split(spec.choices ? spec.choices : "", '|');
       if (!choices.empty() && std::find(choices.begin(), choices.end(), result.text) == choices.end())
         throw Error(ErrorCode::kConfig,
-                    "expected " + type_text(spec) + ", found " + value.to_json() + did_you_mean(result.text, choices));
+                    formatted("expected {}, found {}{}", type_text(spec), value.to_json(), did_you_mean(result.text, choices)));
       break;
     }
     default: {
@@ -180,22 +181,21 @@ std::optional<Converted> default_of(const gannet_param_spec& spec) {
 void check_schema(const gannet_descriptor& descriptor) {
   if (descriptor.param_count > 0 && !descriptor.params) throw Error(ErrorCode::kPlugin, "its list of parameters is null");
   if (descriptor.param_count > kMostParams)
-    throw Error(ErrorCode::kPlugin, "it declares " + std::to_string(descriptor.param_count) + " parameters, at most " +
-                                        std::to_string(kMostParams) + " are possible");
+    throw Error(ErrorCode::kPlugin,
+                formatted("it declares {} parameters, at most {} are possible", descriptor.param_count, kMostParams));
   if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec))
     throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
   if (descriptor.param_count > 0 &&
       (descriptor.param_stride > kLargestStride || descriptor.param_stride % alignof(gannet_param_spec)))
-    throw Error(ErrorCode::kPlugin, "its list of parameters has a stride of " + std::to_string(descriptor.param_stride) +
-                                        " bytes, which no compiler makes");
+    throw Error(ErrorCode::kPlugin,
+                formatted("its list of parameters has a stride of {} bytes, which no compiler makes", descriptor.param_stride));
   std::set<std::string> names;
   for (const auto* spec : specs_of(descriptor)) {
     if (spec->struct_size < sizeof(gannet_param_spec))
       throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
     if (!spec->name || !*spec->name) throw Error(ErrorCode::kPlugin, "one of its parameters has no name");
     if (printable(spec->name) != spec->name)
-      throw Error(ErrorCode::kPlugin,
-                  "the name of one of its parameters has a control character: '" + std::string(spec->name) + "'");
+      throw Error(ErrorCode::kPlugin, formatted("the name of one of its parameters has a control character: '{}'", spec->name));
     if (!names.insert(spec->name).second) bad(*spec, "is declared twice");
     check_spec(*spec);
   }
@@ -210,9 +210,9 @@ std::string type_text(const gannet_param_spec& spec) {
     case GANNET_PARAM_FLOAT:
       return "a number";
     case GANNET_PARAM_STRING:
-      return spec.choices ? "one of " + printable(join(split(spec.choices, '|'), ", ")) : "a string";
+      return spec.choices ? formatted("one of {}", printable(join(split(spec.choices, '|'), ", "))) : "a string";
     default:
-      return spec.length ? "a list of " + std::to_string(spec.length) + " numbers" : "a list of numbers";
+      return spec.length ? formatted("a list of {} numbers", spec.length) : "a list of numbers";
   }
 }
 

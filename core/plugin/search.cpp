@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::plugin {
@@ -36,7 +37,7 @@ class Collector {
     const bool exists = !failed && fs::exists(real, failed);
     if (std::find(places_.begin(), places_.end(), place) != places_.end()) return exists;
     places_.push_back(place);
-    result_.places.push_back(place + " (" + why + (exists ? ")" : ", not there)"));
+    result_.places.push_back(formatted("{} ({}{}", place, why, exists ? ")" : ", not there)"));
     if (!exists) return false;
     if (!fs::is_directory(real, failed)) {
       add_file(real.string(), path);
@@ -49,7 +50,7 @@ class Collector {
       const fs::path file = fs::weakly_canonical(entry->path(), unresolved);
       found.emplace_back((unresolved ? entry->path() : file).string(), path / entry->path().filename());
     }
-    if (failed) result_.places.back() += " (cannot be read: " + failed.message() + ")";
+    if (failed) result_.places.back() += formatted(" (cannot be read: {})", failed.message());
     std::sort(found.begin(), found.end());  // the order of a folder is the file system's whim
     for (const auto& [file, way] : found) add_file(file, way);
     return true;
@@ -82,7 +83,7 @@ SearchResult search(const std::vector<std::string>& explicit_paths) {
     if (!collector.add(path, "named by the config"))
       throw Error(
           ErrorCode::kPlugin,
-          "there is no plugin file or folder '" + path + "', named by the config (looked at " + result.places.back() + ")",
+          formatted("there is no plugin file or folder '{}', named by the config (looked at {})", path, result.places.back()),
           "correct \"plugins\": {\"path\": [...]}; a relative path starts at the current directory");
   if (const char* variable = std::getenv("GANNET_PLUGIN_PATH"))
     for (const auto& path : split(variable, ':')) collector.add(path, "GANNET_PLUGIN_PATH");

@@ -1,6 +1,7 @@
 // Names of kinds and what a plugin's status means as an exception.
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "plugin/plugin.h"
 
@@ -49,9 +50,11 @@ const char* kind_name(gannet_kind kind) {
 std::string host_fingerprint() { return GANNET_FINGERPRINT; }
 
 Error fault(const Plugin& plugin, const std::string& what) {
-  return Error(ErrorCode::kPluginFault, what,
-               "this is a fault of the plugin " + plugin.name() + " " + plugin.version() +
-                   ", not of the config and not of Gannet: tell its author, or use another version");
+  return Error(
+      ErrorCode::kPluginFault, what,
+      formatted(
+          "this is a fault of the plugin {} {}, not of the config and not of Gannet: tell its author, or use another version",
+          plugin.name(), plugin.version()));
 }
 
 std::string ErrorBuffer::message() const { return printable(text_, Lines::kMany); }
@@ -60,7 +63,7 @@ void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plu
   if (status == GANNET_OK) return;
   const std::string message = error.message();
   const std::string what =
-      who + ": " + (message.empty() ? "failed with status " + std::to_string(status) + " and gave no reason" : message);
+      formatted("{}: {}", who, message.empty() ? formatted("failed with status {} and gave no reason", status) : message);
   const ErrorCode code = code_of(status);
   throw code == ErrorCode::kPluginFault ? fault(plugin, what) : Error(code, what);
 }

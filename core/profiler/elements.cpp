@@ -1,4 +1,5 @@
 // Rules of operators that do so many operations for each element, and of those that do none.
+#include "base/format.h"
 #include "profiler/rules.h"
 
 namespace gannet::profiler {
@@ -24,7 +25,7 @@ Counted batch_normalization(const Call& call, double factor) {
 void add_element_rules(Rules& rules) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "_fused_rms_norm"}) {
     rules[name] = {"normalization", normalization};
-    rules[std::string(name) + "_backward"] = {"normalization", normalization, 2};
+    rules[formatted("{}_backward", name)] = {"normalization", normalization, 2};
   }
   for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
                            "_batch_norm_with_update", "_batch_norm_no_update", "cudnn_batch_norm", "miopen_batch_norm"})
@@ -57,7 +58,7 @@ void add_element_rules(Rules& rules) {
                            "celu",
                            "logit"}) {
     rules[name] = {"activation", of_input};
-    rules[std::string(name) + "_backward"] = {"activation", of_input};
+    rules[formatted("{}_backward", name)] = {"activation", of_input};
   }
 
   for (const char* name : {"_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
@@ -68,13 +69,13 @@ void add_element_rules(Rules& rules) {
                            "mkldnn_max_pool2d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d",
                            "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d"}) {
     rules[name] = {"pooling", of_input};
-    rules[std::string(name) + "_backward"] = {"pooling", of_result};
+    rules[formatted("{}_backward", name)] = {"pooling", of_result};
   }
   for (const char* name : {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
                            "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
                            "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
     rules[name] = {"pooling", of_result};
-    rules[std::string(name) + "_backward"] = {"pooling", of_input};
+    rules[formatted("{}_backward", name)] = {"pooling", of_input};
   }
 
   for (const char* name : {"sum", "nansum", "mean", "prod", "max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "cumsum",
@@ -90,7 +91,7 @@ void add_element_rules(Rules& rules) {
   for (const char* name : {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
                            "soft_margin_loss"}) {
     rules[name] = {"loss", of_input, 3};
-    rules[std::string(name) + "_backward"] = {
+    rules[formatted("{}_backward", name)] = {
         "loss", [](const Call& call, double factor) { return times(call["self"].numel, factor); }, 3};
   }
 

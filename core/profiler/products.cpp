@@ -1,5 +1,6 @@
 // Rules of operators that multiply and add: a result of `numel` elements, each the sum of `depth` products, is numel * depth
 // multiply-adds.
+#include "base/format.h"
 #include "profiler/rules.h"
 
 namespace gannet::profiler {
@@ -106,7 +107,7 @@ void add_product_rules(Rules& rules) {
                            "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
                            "_scaled_dot_product_fused_attention_overrideable"}) {
     rules[name] = {"attention", attention};
-    rules[std::string(name) + "_backward"] = {"attention", attention_backward};
+    rules[formatted("{}_backward", name)] = {"attention", attention_backward};
   }
 
   rules["_cudnn_rnn"] = {"recurrent", cudnn_rnn};
@@ -115,7 +116,7 @@ void add_product_rules(Rules& rules) {
   rules["mkldnn_rnn_layer_backward"] = {"recurrent", mkldnn_rnn_backward, 2};
   for (const char* name : {"_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"}) {
     rules[name] = {"recurrent", of_gates, 3};
-    rules[std::string(name) + "_backward"] = rules[std::string(name) + "_backward_impl"] = {"recurrent", of_gates, 6};
+    rules[formatted("{}_backward", name)] = rules[formatted("{}_backward_impl", name)] = {"recurrent", of_gates, 6};
   }
 }
 

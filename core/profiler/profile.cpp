@@ -8,6 +8,7 @@
 
 #include <chrono>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "profiler/memory.h"
 #include "profiler/recorder.h"
@@ -38,7 +39,7 @@ const ModelProfile::Module& ModelProfile::module(const std::string& name) const 
     if (one.name == name) return one;
     names.push_back(one.name);
   }
-  throw Error(ErrorCode::kNotFound, "the profile has no module '" + name + "'" + did_you_mean(name, names),
+  throw Error(ErrorCode::kNotFound, formatted("the profile has no module '{}'{}", name, did_you_mean(name, names)),
               "names are those of named_modules(); \"\" is the model");
 }
 

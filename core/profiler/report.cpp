@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/format.h"
 #include "profiler/units.h"
 
 namespace gannet::profiler {
@@ -21,10 +22,12 @@ std::string right(const std::string& text, size_t width) {
 std::string rule(const std::string& title) {
   constexpr size_t kWidth = 100;
   const size_t dashes = kWidth > title.size() + 2 ? kWidth - title.size() - 2 : 0;
-  return std::string(dashes / 2, '-') + " " + title + " " + std::string(dashes - dashes / 2, '-') + "\n";
+  return formatted("{} {} {}\n", std::string(dashes / 2, '-'), title, std::string(dashes - dashes / 2, '-'));
 }
 
-std::string line(const std::string& what, const std::string& value) { return padded(what + ":", 64) + "  " + value + "\n"; }
+std::string line(const std::string& what, const std::string& value) {
+  return formatted("{}  {}\n", padded(formatted("{}:", what), 64), value);
+}
 
 std::string rate(int64_t flops, double seconds) {
   return seconds > 0 ? decimal(static_cast<double>(flops) / seconds, "FLOPS") : "-";
@@ -48,21 +51,22 @@ std::string summary(const ModelProfile& profile, const std::optional<Run>& run) 
   text += line("fwd FLOPS per GPU = fwd flops / fwd latency", rate(forward.flops, profile.forward_seconds));
   if (backward.flops == 0 && profile.backward_seconds == 0) return text;
   const auto again = static_cast<int64_t>(run ? run->recompute_fwd_factor * static_cast<double>(forward.flops) : 0);
-  const std::string recomputed = again > 0 ? " + " + with_unit(run->recompute_fwd_factor, "%g", "", "") + " * fwd flops" : "";
+  const std::string recomputed =
+      again > 0 ? formatted(" + {} * fwd flops", with_unit(run->recompute_fwd_factor, "%g", "", "")) : "";
   text += line("bwd MACs per GPU, counted", decimal(static_cast<double>(backward.macs), "MACs"));
   text += line("bwd flops per GPU, counted", decimal(static_cast<double>(backward.flops)));
   text += line("bwd latency", duration(profile.backward_seconds));
-  text += line("bwd FLOPS per GPU = bwd flops" + recomputed + " / bwd latency",
+  text += line(formatted("bwd FLOPS per GPU = bwd flops{} / bwd latency", recomputed),
                rate(backward.flops + again, profile.backward_seconds));
   const int64_t both = forward.flops + backward.flops + again;
-  text += line("fwd+bwd flops per GPU" + recomputed, decimal(static_cast<double>(both)));
+  text += line(formatted("fwd+bwd flops per GPU{}", recomputed), decimal(static_cast<double>(both)));
   text += line("fwd+bwd FLOPS per GPU", rate(both, profile.forward_seconds + profile.backward_seconds));
   if (!run) return text;
   text += line("step latency", duration(run->step_seconds));
   const std::string micro_batches =
-      run->accumulation_steps == 1 ? "" : " of " + std::to_string(run->accumulation_steps) + " micro-batches";
-  text += line("iter latency = fwd + bwd" + micro_batches + " + step", duration(run->iteration_seconds));
-  text += line("FLOPS per GPU = fwd+bwd flops" + micro_batches + " / iter latency",
+      run->accumulation_steps == 1 ? "" : formatted(" of {} micro-batches", run->accumulation_steps);
+  text += line(formatted("iter latency = fwd + bwd{} + step", micro_batches), duration(run->iteration_seconds));
+  text += line(formatted("FLOPS per GPU = fwd+bwd flops{} / iter latency", micro_batches),
                rate(both * run->accumulation_steps, run->iteration_seconds));
   if (run->iteration_seconds > 0)
     text += line("samples/second", with_unit(static_cast<double>(run->micro_batch * run->accumulation_steps * run->world_size) /
@@ -87,48 +91,49 @@ std::string top(const ModelProfile& profile, int64_t depth, int64_t count, Figur
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
   for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i)
-    text += (i ? ", " : "") + order[i].first + ": " + format(order[i].second);
-  return text + "\n";
+    text += formatted("{}{}: {}", i ? ", " : "", order[i].first, format(order[i].second));
+  return formatted("{}\n", text);
 }
 
 std::string aggregated(const ModelProfile& profile, const ProfileText& text) {
-  std::string out = "Top " + std::to_string(text.top_modules) + " kinds of module in params, MACs and fwd latency, by depth:\n";
+  std::string out = formatted("Top {} kinds of module in params, MACs and fwd latency, by depth:\n", text.top_modules);
   for (int64_t depth = 0; depth <= deepest(profile, text); ++depth) {
-    out += "depth " + std::to_string(depth) + ":\n";
-    out += "    params      - " + top(
-                                      profile, depth, text.top_modules, [](const Module& m) { return m.parameters; },
-                                      [](double n) { return decimal(n, "", "B"); });
-    out += "    MACs        - " + top(
-                                      profile, depth, text.top_modules, [](const Module& m) { return m.forward.macs; },
-                                      [](double n) { return decimal(n, "MACs"); });
-    out += "    fwd latency - " +
-           (profile.is_timed ? top(
-                                   profile, depth, text.top_modules, [](const Module& m) { return m.forward.seconds; }, duration)
-                             : "not timed: the device runs operators later\n");
+    out += formatted("depth {}:\n", depth);
+    out += formatted("    params      - {}", top(
+                                                 profile, depth, text.top_modules, [](const Module& m) { return m.parameters; },
+                                                 [](double n) { return decimal(n, "", "B"); }));
+    out += formatted("    MACs        - {}", top(
+                                                 profile, depth, text.top_modules, [](const Module& m) { return m.forward.macs; },
+                                                 [](double n) { return decimal(n, "MACs"); }));
+    out += formatted("    fwd latency - {}", profile.is_timed ? top(
+                                                                    profile, depth, text.top_modules,
+                                                                    [](const Module& m) { return m.forward.seconds; }, duration)
+                                                              : "not timed: the device runs operators later\n");
   }
   return out;
 }
 
 std::string detailed(const ModelProfile& profile, int64_t depth) {
-  std::string out = "Each module with those below it: params, fwd MACs, fwd flops, " +
-                    std::string(profile.is_timed ? "fwd latency, fwd FLOPS, " : "") + "bwd flops" +
-                    (profile.is_timed ? ", bwd latency" : "") + ". Latency is the time inside operators.\n";
+  std::string out = formatted(
+      "Each module with those below it: params, fwd MACs, fwd flops, {}bwd flops{}. Latency is the time inside operators.\n",
+      profile.is_timed ? "fwd latency, fwd FLOPS, " : "", profile.is_timed ? ", bwd latency" : "");
   const Module& whole = profile.modules.front();
   for (const Module& m : profile.modules) {
     if (m.depth > depth) continue;
     const std::string own = m.name.substr(m.name.rfind('.') + 1);  // npos + 1 is 0
-    out += std::string(static_cast<size_t>(2 * m.depth), ' ') + (m.depth ? "(" + own + ") " : "") + m.type + ": ";
-    out += decimal(static_cast<double>(m.parameters), "", "B") + " = " +
-           percent(static_cast<double>(m.parameters), static_cast<double>(whole.parameters)) + " params, ";
-    out += decimal(static_cast<double>(m.forward.macs), "MACs") + " = " +
-           percent(static_cast<double>(m.forward.macs), static_cast<double>(whole.forward.macs)) + ", ";
-    out += decimal(static_cast<double>(m.forward.flops)) + " flops";
+    out +=
+        formatted("{}{}{}: ", std::string(static_cast<size_t>(2 * m.depth), ' '), m.depth ? formatted("({}) ", own) : "", m.type);
+    out += formatted("{} = {} params, ", decimal(static_cast<double>(m.parameters), "", "B"),
+                     percent(static_cast<double>(m.parameters), static_cast<double>(whole.parameters)));
+    out += formatted("{} = {}, ", decimal(static_cast<double>(m.forward.macs), "MACs"),
+                     percent(static_cast<double>(m.forward.macs), static_cast<double>(whole.forward.macs)));
+    out += formatted("{} flops", decimal(static_cast<double>(m.forward.flops)));
     if (profile.is_timed)
-      out += ", " + duration(m.forward.seconds) + " = " + percent(m.forward.seconds, whole.forward.seconds) + ", " +
-             rate(m.forward.flops, m.forward.seconds);
+      out += formatted(", {} = {}, {}", duration(m.forward.seconds), percent(m.forward.seconds, whole.forward.seconds),
+                       rate(m.forward.flops, m.forward.seconds));
     if (whole.backward.flops > 0)
-      out += "; bwd " + decimal(static_cast<double>(m.backward.flops)) + " flops" +
-             (profile.is_timed ? ", " + duration(m.backward.seconds) : "");
+      out += formatted("; bwd {} flops{}", decimal(static_cast<double>(m.backward.flops)),
+                       profile.is_timed ? formatted(", {}", duration(m.backward.seconds)) : "");
     out += "\n";
   }
   return out;
@@ -136,29 +141,29 @@ std::string detailed(const ModelProfile& profile, int64_t depth) {
 
 std::string operators(const ModelProfile& profile) {
   constexpr size_t kNameWidth = 62;  // of attention's backward
-  std::string out = padded("operator", kNameWidth) + padded("kind", 15) + right("fwd calls", 10) + right("fwd flops", 12) +
-                    right("bwd calls", 11) + right("bwd flops", 12) + "\n";
+  std::string out = formatted("{}{}{}{}{}{}\n", padded("operator", kNameWidth), padded("kind", 15), right("fwd calls", 10),
+                              right("fwd flops", 12), right("bwd calls", 11), right("bwd flops", 12));
   int64_t others = 0;
   for (const auto& op : profile.operators) {
     if (op.forward.flops + op.backward.flops == 0) {
       ++others;
       continue;
     }
-    out += padded(op.name, kNameWidth) + padded(op.kind, 15) + right(std::to_string(op.forward_calls), 10) +
-           right(decimal(static_cast<double>(op.forward.flops)), 12) + right(std::to_string(op.backward_calls), 11) +
-           right(decimal(static_cast<double>(op.backward.flops)), 12) + "\n";
+    out += formatted("{}{}{}{}{}{}\n", padded(op.name, kNameWidth), padded(op.kind, 15),
+                     right(std::to_string(op.forward_calls), 10), right(decimal(static_cast<double>(op.forward.flops)), 12),
+                     right(std::to_string(op.backward_calls), 11), right(decimal(static_cast<double>(op.backward.flops)), 12));
   }
-  return out + "and " + std::to_string(others) + " operators that move, make or compare data, which count as none\n";
+  return formatted("{}and {} operators that move, make or compare data, which count as none\n", out, others);
 }
 
 std::string memory(const ModelProfile& profile, int64_t depth, const std::optional<Run>& run) {
-  std::string out = "Bytes on this rank of each module with those below it" +
-                    (run && !run->places.empty() ? "; " + run->places : "") +
-                    ". Activations: what is alive when backward begins.\n";
+  std::string out =
+      formatted("Bytes on this rank of each module with those below it{}. Activations: what is alive when backward begins.\n",
+                run && !run->places.empty() ? formatted("; {}", run->places) : "");
   const auto cells = [](const std::vector<std::string>& texts) {
     std::string row;
     for (const auto& text : texts) row += right(text, 13);
-    return row + "\n";
+    return formatted("{}\n", row);
   };
   out += padded("module", 40) + cells({"params", "gradients", "masters", "states", "buffers", "activations", "all"});
   for (const Module& m : profile.modules) {
@@ -174,23 +179,23 @@ std::string memory(const ModelProfile& profile, int64_t depth, const std::option
 }  // namespace
 
 std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<Run>& run) {
-  std::string out = "\n" + rule("Gannet FLOPs profiler");
-  if (run)
-    out += "Profile of step " + std::to_string(run->step) + (run->accumulation_steps > 1 ? ", its first micro-batch" : "") + "\n";
-  out += "flops: floating-point operations, a multiply-add is two; MACs: multiply-adds; FLOPS: flops per second.\n\n" +
-         summary(profile, run);
-  out += "\n" + rule("Aggregated profile per GPU") + aggregated(profile, text);
+  std::string out = formatted("\n{}", rule("Gannet FLOPs profiler"));
+  if (run) out += formatted("Profile of step {}{}\n", run->step, run->accumulation_steps > 1 ? ", its first micro-batch" : "");
+  out += formatted("flops: floating-point operations, a multiply-add is two; MACs: multiply-adds; FLOPS: flops per second.\n\n{}",
+                   summary(profile, run));
+  out += formatted("\n{}{}", rule("Aggregated profile per GPU"), aggregated(profile, text));
   if (text.detailed) {
     const int64_t depth = deepest(profile, text);
-    out += "\n" + rule("Modules") + detailed(profile, depth);
-    out += "\n" + rule("Operators") + operators(profile);
-    out += "\n" + rule("Memory") + memory(profile, depth, run);
+    out += formatted("\n{}{}", rule("Modules"), detailed(profile, depth));
+    out += formatted("\n{}{}", rule("Operators"), operators(profile));
+    out += formatted("\n{}{}", rule("Memory"), memory(profile, depth, run));
   }
   if (!profile.not_counted.empty()) {
-    out += "\n" + rule("Not counted") + "Operators without a rule, with their calls; what they compute is in no figure above:\n";
-    for (const auto& unknown : profile.not_counted) out += "    " + unknown.name + "  x" + std::to_string(unknown.calls) + "\n";
+    out += formatted("\n{}Operators without a rule, with their calls; what they compute is in no figure above:\n",
+                     rule("Not counted"));
+    for (const auto& unknown : profile.not_counted) out += formatted("    {}  x{}\n", unknown.name, unknown.calls);
   }
-  return out + std::string(100, '-') + "\n";
+  return formatted("{}{}\n", out, std::string(100, '-'));
 }
 
 }  // namespace gannet::profiler

@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include "base/format.h"
 #include "checkpoint/numbers.h"
 
 namespace gannet {
@@ -9,16 +10,15 @@ namespace {
 
 const Value& value(const checkpoint::Opened& found, const char* key) {
   if (const Value* there = found.document().find(key)) return *there;
-  throw Error(ErrorCode::kCorrupt, found.path() + ": its manifest has no '" + std::string(key) + "'",
-              "was it saved by an engine?");
+  throw Error(ErrorCode::kCorrupt, formatted("{}: its manifest has no '{}'", found.path(), key), "was it saved by an engine?");
 }
 
 }  // namespace
 
 void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_states) {
-  const std::string at = found.path() + ": ";
+  const std::string at = formatted("{}: ", found.path());
   const auto count = [&](const char* key, int64_t least) {
-    checkpoint::checked_count(value(found, key).as_int(), at + "'" + key + "'", least);
+    checkpoint::checked_count(value(found, key).as_int(), formatted("{}'{}'", at, key), least);
   };
   for (const char* key :
        {"global_steps", "skipped_steps", "consecutive_skips", "global_samples", "micro_steps", "schedule_position"})
@@ -26,16 +26,16 @@ void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_stat
   count("accumulation_steps", 1);
   if (is_fp16) {
     const Value& scaler = value(found, "loss_scaler");
-    checkpoint::checked_loss_scale(scaler.at("scale").as_number(), at + "the loss scale");
+    checkpoint::checked_loss_scale(scaler.at("scale").as_number(), formatted("{}the loss scale", at));
     for (const char* key : {"iteration", "last_overflow_iteration", "hysteresis_left"})
-      checkpoint::checked_count(scaler.at(key).as_int(), at + "the loss scale's '" + key + "'", -1);
+      checkpoint::checked_count(scaler.at(key).as_int(), formatted("{}the loss scale's '{}'", at, key), -1);
   }
   if (!with_states) return;
   count("applied_steps", 0);
   size_t g = 0;
   for (const Value& group : value(found, "groups").as_list()) {
     for (const auto& [name, number] : group.at("hyper").as_dict().entries())
-      checkpoint::checked_hyperparameter(name, number.as_number(), at + name + " of group " + std::to_string(g));
+      checkpoint::checked_hyperparameter(name, number.as_number(), formatted("{}{} of group {}", at, name, g));
     ++g;
   }
 }

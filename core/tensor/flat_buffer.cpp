@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/format.h"
+
 namespace gannet {
 namespace {
 
@@ -43,7 +45,7 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
   }
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
-    throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of " + std::to_string(bytes) + " bytes",
+    throw Error(ErrorCode::kOutOfMemory, formatted("no memory for a buffer of {} bytes", bytes),
                 "use a smaller model, more ranks, or a machine with more memory");
   madvise(base, mapped, MADV_HUGEPAGE);  // advice: without huge pages it is slower, not wrong
   alive += static_cast<int64_t>(bytes);

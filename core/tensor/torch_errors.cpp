@@ -6,11 +6,13 @@
 #include <new>
 #include <string>
 
+#include "base/format.h"
+
 namespace gannet {
 namespace {
 
 Error out_of_memory(const char* call, const std::string& reason) {
-  return Error(ErrorCode::kOutOfMemory, std::string("there is not enough memory in ") + call + ": " + reason,
+  return Error(ErrorCode::kOutOfMemory, formatted("there is not enough memory in {}: {}", call, reason),
                "make train_micro_batch_size_per_gpu smaller and gradient_accumulation_steps larger, recompute activations, shard "
                "more (zero_optimization.stage) or offload; `gannet estimate` says what fits");
 }
@@ -29,7 +31,7 @@ void rethrow_as_ours(const char* call) {
   } catch (const c10::OutOfMemoryError& error) {
     throw out_of_memory(call, first_line(error));
   } catch (const c10::AcceleratorError& error) {
-    throw Error(ErrorCode::kDevice, std::string("the device reported an error in ") + call + ": " + first_line(error),
+    throw Error(ErrorCode::kDevice, formatted("the device reported an error in {}: {}", call, first_line(error)),
                 "what failed may be an earlier operator: a device reports late. An index out of range is the usual reason; the "
                 "process cannot use the device any more, resume from the last checkpoint in a new one");
   } catch (const c10::Error& error) {

@@ -16,7 +16,7 @@
 namespace gannet::test {
 namespace {
 
-class HostSumsTest : public EveryAccelerator {
+class HostGradientsTest : public EveryAccelerator {
  protected:
   HostGradients sums(int64_t most_bytes = std::numeric_limits<int64_t>::max()) {
     return HostGradients(opened(), 0, most_bytes, [this] { return compute_stream(); });
@@ -25,7 +25,7 @@ class HostSumsTest : public EveryAccelerator {
 };
 
 // The order in which a rank's accumulated gradients come: each place is put once, then added to; sums are LibTorch's.
-TEST_P(HostSumsTest, PutsAndAddsInTheOrderGiven) {
+TEST_P(HostGradientsTest, PutsAndAddsInTheOrderGiven) {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     HostGradients host = sums();
     const at::Tensor mine = host.allocate(1000, at::kFloat);
@@ -45,7 +45,7 @@ TEST_P(HostSumsTest, PutsAndAddsInTheOrderGiven) {
 }
 
 // More at once than fits where it lands, several times over.
-TEST_P(HostSumsTest, TakesWhatIsLargerThanItsLandings) {
+TEST_P(HostGradientsTest, TakesWhatIsLargerThanItsLandings) {
   constexpr int64_t kNumel = (20 << 20) + 12345;
   HostGradients host = sums();
   const at::Tensor mine = host.allocate(kNumel, at::kFloat), values = at::rand({kNumel});
@@ -57,7 +57,7 @@ TEST_P(HostSumsTest, TakesWhatIsLargerThanItsLandings) {
 }
 
 // A ticket is for the memory that was read: when it has come, others may write there.
-TEST_P(HostSumsTest, ATicketFreesTheDevicesMemory) {
+TEST_P(HostGradientsTest, ATicketFreesTheDevicesMemory) {
   HostGradients host = sums();
   const at::Tensor mine = host.allocate(4 * 1000, at::kFloat);
   const at::Tensor buffer = on_device(at::zeros({1000}));
@@ -68,7 +68,7 @@ TEST_P(HostSumsTest, ATicketFreesTheDevicesMemory) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(mine[i * 1000 + 999].item<float>(), static_cast<float>(i));
 }
 
-TEST_P(HostSumsTest, HoldsNoMoreOfTheDevicesMemoryThanIsAllowed) {
+TEST_P(HostGradientsTest, HoldsNoMoreOfTheDevicesMemoryThanIsAllowed) {
   HostGradients host = sums(/*most_bytes=*/2 * 4000);
   const at::Tensor mine = host.allocate(10 * 1000, at::kFloat);
   std::vector<at::Tensor> given;
@@ -83,10 +83,10 @@ TEST_P(HostSumsTest, HoldsNoMoreOfTheDevicesMemoryThanIsAllowed) {
   for (int64_t i = 0; i < 10; ++i) EXPECT_TRUE(at::equal(mine.narrow(0, i * 1000, 1000), given[static_cast<size_t>(i)].cpu()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Plugins, HostSumsTest, kEveryAccelerator, [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Plugins, HostGradientsTest, kEveryAccelerator, [](const auto& info) { return info.param; });
 
 // A copy that fails is an error of whoever waits, and the memory that the others go to lives until they are over.
-TEST(HostSumsOnTheFake, ACopyThatFailsIsAnErrorWhereItIsAwaited) {
+TEST(HostGradientsOnTheFake, ACopyThatFailsIsAnErrorWhereItIsAwaited) {
   Opened fake("fake", Dict{{"failing_copy", 2}, {"delay_us", 500}});
   HostGradients host(fake.accelerator, 0, 1 << 20, [] { return nullptr; });
   const at::Tensor mine = host.allocate(300, at::kFloat);

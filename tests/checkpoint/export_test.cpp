@@ -106,7 +106,7 @@ TEST_F(Export, the_command_lists_shows_verifies_and_exports) {
   EXPECT_EQ(nlohmann::json::parse(text)["document"]["global_steps"], 7);
   std::tie(code, text) = gannet("verify " + folder());
   EXPECT_EQ(code, 0) << text;
-  EXPECT_THAT(text, HasSubstr("step7: whole, 6 tensors"));
+  EXPECT_THAT(text, HasSubstr("step7: complete, 6 tensors"));
   std::tie(code, text) = gannet("export " + folder() + " " + out() + " --tag step7 --dtype fp16 --max-shard-size 1GB");
   EXPECT_EQ(code, 0) << text;
   EXPECT_EQ(load_safetensors(out() + "/model.safetensors").at("a").scalar_type(), at::kHalf);

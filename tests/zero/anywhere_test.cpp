@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "exchange/import_weights.h"
+#include "convert/import_weights.h"
 #include "zero/pairwise.h"
 #include "zero/support.h"
 
@@ -177,7 +177,7 @@ RANK_BODY(every_pair_through_an_import) {
     net->to(dtype);
     if (world->rank() == 0) {
       gannet::save_weights(*net, file);
-      gannet::exchange::import_weights(file, imported, {});
+      gannet::convert::import_weights(file, imported, {});
     }
     world->barrier();
     for (const std::string trained : {"fp32", "bf16", "fp16"})

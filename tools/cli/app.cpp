@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -25,8 +26,8 @@ void check_commands(CLI::App* app, int argc, char** argv) {
     for (const CLI::App* command : commands) names.push_back(command->get_name());
     const auto found = std::find(names.begin(), names.end(), argv[i]);
     if (found == names.end())
-      throw Error(ErrorCode::kArgument, "there is no command '" + so_far + " " + argv[i] + "'" + did_you_mean(argv[i], names),
-                  "it is one of: " + join(names, ", "));
+      throw Error(ErrorCode::kArgument, formatted("there is no command '{} {}'{}", so_far, argv[i], did_you_mean(argv[i], names)),
+                  formatted("it is one of: {}", join(names, ", ")));
     app = commands[static_cast<size_t>(found - names.begin())];
     so_far += std::string(" ") + argv[i];
   }

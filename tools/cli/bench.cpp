@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/nvme_speed.h"
@@ -81,8 +82,7 @@ void bench_nvme(Arguments arguments) {
   for (const NvmePoint& point : points)
     if (arguments.run.bytes < point.block_size)
       throw Error(ErrorCode::kArgument,
-                  "--size " + std::to_string(arguments.run.bytes) + " is less than one block of " +
-                      std::to_string(point.block_size) + " bytes",
+                  formatted("--size {} is less than one block of {} bytes", arguments.run.bytes, point.block_size),
                   "give a larger --size; 1G or more for meaningful figures");
   plugin::Registry registry({});
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OFFLOAD, "nvme");

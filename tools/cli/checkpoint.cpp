@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/format.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "checkpoint/export.h"
@@ -43,7 +44,7 @@ void list(const Arguments& arguments) {
   Table table({"tag", "step", "saved at", "size", "state"});
   bool all_whole = true;
   for (const Listed& one : listed(arguments.folder)) {
-    std::string state = one.problem.empty() ? "complete" : "BROKEN: " + one.problem;
+    std::string state = one.problem.empty() ? "complete" : formatted("BROKEN: {}", one.problem);
     all_whole = all_whole && one.problem.empty();
     if (one.is_latest) state += " (latest)";
     table.add({one.tag, one.step < 0 ? "-" : std::to_string(one.step), one.saved_at.empty() ? "-" : one.saved_at,
@@ -89,7 +90,8 @@ void verify(const Arguments& arguments) {
 void show(const Arguments& arguments) {
   if (files::kind_of(arguments.folder).is_file) {
     if (arguments.json || !arguments.tag.empty())
-      throw Error(ErrorCode::kArgument, arguments.folder + " is a file: TAG and --json are for folders of checkpoints");
+      throw Error(ErrorCode::kArgument,
+                  formatted("{} is a file: TAG and --json are for folders of checkpoints", arguments.folder));
     return show_pt(arguments.folder);
   }
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
@@ -120,7 +122,7 @@ void show(const Arguments& arguments) {
   for (const auto& tensor : opened.tensors()) {
     std::vector<std::string> sizes;
     for (int64_t size : tensor.shape) sizes.push_back(std::to_string(size));
-    table.add({tensor.name, c10::toString(tensor.dtype), "[" + join(sizes, ", ") + "]"});
+    table.add({tensor.name, c10::toString(tensor.dtype), formatted("[{}]", join(sizes, ", "))});
   }
   std::cout << '\n' << table.to_string();
 }
@@ -138,7 +140,7 @@ void export_weights(const Arguments& arguments) {
   const std::string by_name = format_of(arguments.out);
   if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
     throw Error(ErrorCode::kArgument,
-                "--format " + arguments.format + " and the name " + arguments.out + " contradict each other",
+                formatted("--format {} and the name {} contradict each other", arguments.format, arguments.out),
                 "leave --format out, or change the name");
   const std::string format = by_name.empty() ? arguments.format : by_name;
   checkpoint::ExportOptions options{.format = format == "pt" ? convert::pt_format() : checkpoint::safetensors_format()};

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "cli/commands.h"
 #include "config/assignment.h"
 #include "config/document.h"
@@ -78,7 +79,7 @@ void resolve(const Options& options) {
   std::vector<std::string> heads;
   size_t width = 0;
   for (const auto& line : resolved.effective) {
-    heads.push_back(line.path + " = " + line.value.to_json());
+    heads.push_back(formatted("{} = {}", line.path, line.value.to_json()));
     if (heads.back().size() <= 60) width = std::max(width, heads.back().size());
   }
   for (size_t i = 0; i < heads.size(); ++i)
@@ -103,12 +104,12 @@ void keys(const Options& options) {
   std::replace(section.begin(), section.end(), '.', '/');
   if (section.starts_with('/')) section.erase(0, 1);
   if (!section.empty() && !config::find_key(section))
-    throw Error(ErrorCode::kArgument, "there is no key or section '" + options.section + "'",
+    throw Error(ErrorCode::kArgument, formatted("there is no key or section '{}'", options.section),
                 "`gannet config keys --all` lists all keys");
   if (!section.empty()) section = config::find_key(section)->path;
   size_t left_out = 0;
   for (const config::Key* key : config::all_keys()) {
-    if (!section.empty() && key->path != section && !key->path.starts_with(section + "/")) continue;
+    if (!section.empty() && key->path != section && !key->path.starts_with(formatted("{}/", section))) continue;
     if (options.all_keys || config::is_read(key->status))
       print_key(*key);
     else

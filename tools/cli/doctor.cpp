@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "doctor/report.h"
@@ -62,8 +63,8 @@ std::string config_block(const doctor::Diagnosis& diagnosis, const std::string& 
   text = doctor::without_secrets(text, diagnosis.secrets);
   std::string fence = "```";
   while (text.find(fence) != std::string::npos) fence += '`';
-  return "\n**" + doctor::without_secrets(file, diagnosis.secrets) + "**" + (is_cut ? ", its first 64 KiB" : "") + "\n\n" +
-         fence + "jsonc\n" + text + (text.ends_with('\n') ? "" : "\n") + fence + "\n";
+  return formatted("\n**{}**{}\n\n{}jsonc\n{}{}{}\n", doctor::without_secrets(file, diagnosis.secrets),
+                   is_cut ? ", its first 64 KiB" : "", fence, text, text.ends_with('\n') ? "" : "\n", fence);
 }
 
 void doctor(const Arguments& arguments) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/export.h"
 #include "cli/commands.h"
@@ -31,7 +32,7 @@ uint64_t count_of(const std::string& option, const std::string& text) {
   if (code == std::errc())
     for (const auto& [name, factor] : kUnits)
       if (unit == name && number * factor >= 1 && number * factor <= 1e15) return static_cast<uint64_t>(number * factor + 0.5);
-  throw Error(ErrorCode::kArgument, option + ": '" + text + "' is not a number of parameters",
+  throw Error(ErrorCode::kArgument, formatted("{}: '{}' is not a number of parameters", option, text),
               "write it like 1.3B, 124M or 124439808");
 }
 
@@ -41,7 +42,8 @@ void estimate(const Arguments& arguments) {
   request.said = arguments.parameters;
   if (!arguments.largest.empty()) request.largest = count_of("--largest", arguments.largest);
   if (request.largest > request.parameters)
-    throw Error(ErrorCode::kArgument, "--largest " + arguments.largest + " is more than all parameters, " + arguments.parameters);
+    throw Error(ErrorCode::kArgument,
+                formatted("--largest {} is more than all parameters, {}", arguments.largest, arguments.parameters));
   request.dtype = arguments.dtype;
   if (!arguments.config.empty()) request.document = config::Document::from_file(arguments.config);
   request.config_name = arguments.config;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::cli {
@@ -18,7 +19,7 @@ std::string wrapped(const std::string& text, size_t column) {
   size_t at = column;
   for (std::string word; words >> word;) {
     if (at > column && at + 1 + word.size() > kWidth) {
-      lines += "\n" + std::string(column, ' ');
+      lines += formatted("\n{}", std::string(column, ' '));
       at = column;
     }
     lines += (at > column ? " " : "") + word;
@@ -28,32 +29,32 @@ std::string wrapped(const std::string& text, size_t column) {
 }
 
 std::string row(const std::string& head, const std::string& text) {
-  std::string line = "  " + head;
-  line += line.size() + 2 > kColumn ? "\n" + std::string(kColumn, ' ') : std::string(kColumn - line.size(), ' ');
-  return line + wrapped(text, kColumn) + "\n";
+  std::string line = formatted("  {}", head);
+  line += line.size() + 2 > kColumn ? formatted("\n{}", std::string(kColumn, ' ')) : std::string(kColumn - line.size(), ' ');
+  return formatted("{}{}\n", line, wrapped(text, kColumn));
 }
 
 std::string head_of(const OptionInfo& option) {
-  return join(option.names, ", ") + (option.value.empty() ? "" : " " + option.value);
+  return join(option.names, ", ") + (option.value.empty() ? "" : formatted(" {}", option.value));
 }
 
 // "ranks to start (1 to 4096; default: 1)"
 std::string meaning_of(const OptionInfo& option) {
   std::vector<std::string> remarks;
   if (!option.range.empty()) remarks.push_back(option.range);
-  if (!option.fallback.empty()) remarks.push_back("default: " + option.fallback);
+  if (!option.fallback.empty()) remarks.push_back(formatted("default: {}", option.fallback));
   if (option.is_required) remarks.push_back("required");
-  return option.meaning + (remarks.empty() ? "" : " (" + join(remarks, "; ") + ")");
+  return option.meaning + (remarks.empty() ? "" : formatted(" ({})", join(remarks, "; ")));
 }
 
 std::string usage_of(const CommandInfo& command) {
   std::string usage = command.path;
   for (const OptionInfo& option : command.options)
-    if (option.is_required) usage += " " + option.names.back() + " " + option.value;
+    if (option.is_required) usage += formatted(" {} {}", option.names.back(), option.value);
   usage += " [OPTIONS]";
-  if (command.runs_program) return usage + " [--] PROGRAM ARGS...";
+  if (command.runs_program) return formatted("{} [--] PROGRAM ARGS...", usage);
   for (const OptionInfo& positional : command.positionals)
-    usage += positional.is_required ? " " + positional.names[0] : " [" + positional.names[0] + "]";
+    usage += positional.is_required ? formatted(" {}", positional.names[0]) : formatted(" [{}]", positional.names[0]);
   if (!command.commands.empty()) usage += " COMMAND";
   return usage;
 }
@@ -68,7 +69,7 @@ std::string sentence(std::string text) {
 }  // namespace
 
 std::string help_text(const CommandInfo& command) {
-  std::string text = wrapped(sentence(command.purpose), 0) + "\n\nUsage: " + usage_of(command) + "\n";
+  std::string text = formatted("{}\n\nUsage: {}\n", wrapped(sentence(command.purpose), 0), usage_of(command));
   if (!command.commands.empty()) {
     text += "\nCommands:\n";
     for (const CommandInfo& one : command.commands) text += row(one.name(), one.purpose);
@@ -79,8 +80,8 @@ std::string help_text(const CommandInfo& command) {
   }
   text += "\nOptions:\n";
   for (const OptionInfo& option : command.options) text += row(head_of(option), meaning_of(option));
-  if (!command.footer.empty()) text += "\n" + command.footer + "\n";
-  if (!command.commands.empty()) text += "\n`" + command.path + " COMMAND --help` describes each.\n";
+  if (!command.footer.empty()) text += formatted("\n{}\n", command.footer);
+  if (!command.commands.empty()) text += formatted("\n`{} COMMAND --help` describes each.\n", command.path);
   return text;
 }
 
@@ -96,7 +97,7 @@ void use_our_help(CLI::App& app) {
     command->formatter(formatter);
     if (command->get_footer().empty()) command->footer(footer_of(path));
     command->set_help_flag("-h,--help", "print this help and exit");
-    for (CLI::App* below : command->get_subcommands(nullptr)) self(below, path + " " + below->get_name(), self);
+    for (CLI::App* below : command->get_subcommands(nullptr)) self(below, formatted("{} {}", path, below->get_name()), self);
   };
   apply(&app, "gannet", apply);
 }

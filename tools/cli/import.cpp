@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "convert/deepspeed.h"
@@ -25,7 +26,7 @@ struct Arguments {
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
   const size_t at = text.find('=');
   if (at == text.npos)
-    throw Error(ErrorCode::kArgument, "--rename " + text + ": there is no '=' in it",
+    throw Error(ErrorCode::kArgument, formatted("--rename {}: there is no '=' in it", text),
                 "write FROM=TO: it replaces the prefix FROM of names by TO");
   return {text.substr(0, at), text.substr(at + 1)};
 }
@@ -44,7 +45,8 @@ void import_checkpoint(const Arguments& arguments) {
   if (!convert::is_deepspeed_folder(arguments.from)) {
     if (files::is_weights_folder(arguments.from)) return import_weights(arguments);
     if (kind.is_folder && checkpoint::holds_checkpoints(arguments.from))
-      throw Error(ErrorCode::kArgument, arguments.from + " is already a folder of Gannet checkpoints", "load it directly");
+      throw Error(ErrorCode::kArgument, formatted("{} is already a folder of Gannet checkpoints", arguments.from),
+                  "load it directly");
     if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // says why in a sentence
   }
   convert::DeepSpeedOptions options = arguments.options;

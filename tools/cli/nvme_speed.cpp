@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/format.h"
 #include "interfaces/offload.h"
 
 namespace gannet::cli {
@@ -22,8 +23,7 @@ class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data_ == MAP_FAILED)
-      throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of " + std::to_string(bytes) + " bytes");
+    if (data_ == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, formatted("no memory for a buffer of {} bytes", bytes));
     madvise(data_, bytes, MADV_HUGEPAGE);
     std::mt19937_64 random(bytes);
     std::generate_n(static_cast<uint64_t*>(data_), bytes / sizeof(uint64_t), std::ref(random));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/format.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -57,7 +58,7 @@ std::string opened(Registry& registry, const Candidate& candidate) {
 // Rows, or the reason why the file has none.
 std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience, std::vector<Row>& rows) {
   const doctor::Answer answer = doctor::ask_child([&] { return opened(registry, candidate); }, patience);
-  if (!answer.failure.empty()) return "was opened: " + answer.failure;
+  if (!answer.failure.empty()) return formatted("was opened: {}", answer.failure);
   const Value said = config::parse_value(answer.text);
   if (const Value* error = said.as_dict().find("error")) return error->as_string();
   for (const Value& row : said.at("rows").as_list())
@@ -76,13 +77,13 @@ class Listing {
 
   void add(const Candidate& candidate, const std::vector<Row>& rows) {
     for (const Row& row : rows) {
-      const std::string what = row.kind + "/" + lower(row.name) + "@" + doctor::or_any(row.device);
+      const std::string what = formatted("{}/{}@{}", row.kind, lower(row.name), doctor::or_any(row.device));
       const auto [first, is_first] = first_.emplace(what, &candidate);
       std::string file = printable(candidate.file);
       if (!is_first) file += "  (not used: a file above provides the same)";
       if (!is_first && candidate.is_own && !first->second->is_own)
-        shadowed_.push_back(what + " of " + printable(first->second->file) + " takes precedence over Gannet's own, " +
-                            printable(candidate.file));
+        shadowed_.push_back(formatted("{} of {} takes precedence over Gannet's own, {}", what, printable(first->second->file),
+                                      printable(candidate.file)));
       table_.add(verbose_ ? Cells{row.kind, row.name, doctor::or_any(row.device), row.version, doctor::tier_name(candidate.tier),
                                   row.hash, file}
                           : Cells{row.kind, row.name, doctor::or_any(row.device), doctor::tier_name(candidate.tier), file});
@@ -113,7 +114,8 @@ void list(bool verbose, std::chrono::seconds patience) {
     if (reason.empty())
       listing.add(candidate, rows);
     else
-      rejected.emplace_back(printable(candidate.file), reason + (candidate.remedy.empty() ? "" : "; " + candidate.remedy));
+      rejected.emplace_back(printable(candidate.file),
+                            reason + (candidate.remedy.empty() ? "" : formatted("; {}", candidate.remedy)));
   }
   listing.print();
   if (!verbose) {

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "cli/commands.h"
 
 namespace gannet::cli {
@@ -22,14 +23,15 @@ struct Arguments {
 
 void write_page(const std::string& path, const std::string& html) {
   if (std::filesystem::is_directory(path))
-    throw Error(ErrorCode::kIo, "cannot write the report to " + path + ": it is a folder",
-                "name a file with -o, as " + path + "/report.html");
+    throw Error(ErrorCode::kIo, formatted("cannot write the report to {}: it is a folder", path),
+                formatted("name a file with -o, as {}/report.html", path));
   errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(html.data(), static_cast<std::streamsize>(html.size()));
   out.close();
   if (!out)
-    throw Error(ErrorCode::kIo, "cannot write the report to " + path + (errno ? std::string(": ") + std::strerror(errno) : ""),
+    throw Error(ErrorCode::kIo,
+                formatted("cannot write the report to {}{}", path, errno ? std::string(": ") + std::strerror(errno) : ""),
                 "name a file with -o, in a folder that exists and can be written");
 }
 
@@ -42,7 +44,7 @@ void make_report(const Arguments& arguments) {
   }
   std::error_code error;
   if (std::filesystem::equivalent(arguments.out, report.records().path, error))
-    throw Error(ErrorCode::kArgument, "the report would be written over the metrics file " + arguments.out,
+    throw Error(ErrorCode::kArgument, formatted("the report would be written over the metrics file {}", arguments.out),
                 "name another file with -o");
   write_page(arguments.out, report.html());
   std::cout << arguments.out << '\n';

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/tree.h"
@@ -69,7 +70,8 @@ void refuse_foreign(const std::string& name) {
   for (const Foreign& foreign : foreign_options())
     if (std::find(foreign.names.begin(), foreign.names.end(), name) != foreign.names.end())
       throw Error(ErrorCode::kUnsupported,
-                  "gannet run: " + name + " is an option of DeepSpeed's launcher that is not implemented", foreign.next_step);
+                  formatted("gannet run: {} is an option of DeepSpeed's launcher that is not implemented", name),
+                  foreign.next_step);
 }
 
 std::vector<std::string> option_names(const CLI::App& command) {
@@ -85,13 +87,12 @@ int run(CLI::App& command, Arguments& arguments) {
     const std::string name = rest[0].substr(0, rest[0].find('='));
     refuse_foreign(name);
     throw Error(ErrorCode::kArgument,
-                "unknown option '" + rest[0] + "' before PROGRAM" + did_you_mean(name, option_names(command)),
+                formatted("unknown option '{}' before PROGRAM{}", rest[0], did_you_mean(name, option_names(command))),
                 "options of the program come after it; `gannet run --help` lists those of run");
   }
   if (arguments.num_gpus && arguments.num_procs && arguments.num_gpus != arguments.num_procs)
     throw Error(ErrorCode::kArgument,
-                "gannet run: --num_gpus " + std::to_string(arguments.num_gpus) + " and --num_procs " +
-                    std::to_string(arguments.num_procs) + " differ",
+                formatted("gannet run: --num_gpus {} and --num_procs {} differ", arguments.num_gpus, arguments.num_procs),
                 "one process is started for each device: give one of the two");
   arguments.options.procs = std::max(arguments.num_gpus, arguments.num_procs);
   if (rest.empty())

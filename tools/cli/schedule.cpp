@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/format.h"
 #include "cli/commands.h"
 #include "config/document.h"
 #include "config/resolve.h"
@@ -31,7 +32,7 @@ std::shared_ptr<const config::Document> with_batch_size(const std::shared_ptr<co
 plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginChoice& choice, const std::string& block,
                            const config::Document& document) {
   return plugin::parse_params(plugin, choice.params, [&](const std::string& member) {
-    return document.origin_of("/" + block + "/params/" + member).to_string();
+    return document.origin_of(formatted("/{}/params/{}", block, member)).to_string();
   });
 }
 
@@ -68,8 +69,8 @@ void print_schedule(const Arguments& arguments) {
     if (!value.lr) value.lr = base_lr;
     if (!value.lr || (!base_lr && scheduler->at(step, 0, 2).lr != value.lr))
       throw Error(ErrorCode::kConfig,
-                  arguments.config + ": the learning rate of step " + std::to_string(step) +
-                      " comes from the optimizer, and the config sets none",
+                  formatted("{}: the learning rate of step {} comes from the optimizer, and the config sets none",
+                            arguments.config, step),
                   "add an optimizer with params.lr, or the bounds to the scheduler's params");
     return value;
   };

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
@@ -53,13 +54,13 @@ void add_shell(CLI::App& app) {
     const std::string wanted = join(*words, " ");
     std::vector<std::string> paths;
     for (const CommandInfo* command : all_of(root)) {
-      if (command->path == (wanted.empty() ? "gannet" : "gannet " + wanted)) {
+      if (command->path == (wanted.empty() ? "gannet" : formatted("gannet {}", wanted))) {
         std::cout << help_text(*command);
         return;
       }
       if (command != &root) paths.push_back(command->path.substr(root.path.size() + 1));
     }
-    throw Error(ErrorCode::kArgument, "there is no command 'gannet " + wanted + "'" + did_you_mean(wanted, paths),
+    throw Error(ErrorCode::kArgument, formatted("there is no command 'gannet {}'{}", wanted, did_you_mean(wanted, paths)),
                 "`gannet help` lists them");
   });
 }

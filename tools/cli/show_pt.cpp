@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "files/bytes.h"
@@ -35,13 +36,14 @@ std::string line_of(const Object& object) {
     case Kind::kString:
       return files::shown(object.text);
     case Kind::kBytes:
-      return std::to_string(object.text.size()) + " bytes";
+      return formatted("{} bytes", object.text.size());
     case Kind::kTensor:
     case Kind::kStorage:
-      return (object.kind == Kind::kStorage ? "storage "
-              : object.tensor.is_parameter  ? "parameter "
-                                            : "tensor ") +
-             std::string(c10::toString(object.tensor.dtype)) + " " + shape_text(object.tensor.sizes);
+      return formatted("{}{} {}",
+                       object.kind == Kind::kStorage ? "storage "
+                       : object.tensor.is_parameter  ? "parameter "
+                                                     : "tensor ",
+                       c10::toString(object.tensor.dtype), shape_text(object.tensor.sizes));
     case Kind::kRecord:
       return object.text;
     case Kind::kNone:
@@ -68,8 +70,7 @@ class Printer {
     std::cout << '\n';
     bool all = true;
     if (!on_line)
-      for (size_t i = 0; i < object.items.size() && all; ++i)
-        all = print("[" + std::to_string(i) + "]", *object.items[i], indent + 1);
+      for (size_t i = 0; i < object.items.size() && all; ++i) all = print(formatted("[{}]", i), *object.items[i], indent + 1);
     for (const auto& [key, value] : object.entries)
       all = all && print(key->kind == Kind::kString ? printable(key->text) : line_of(*key), *value, indent + 1);
     return all;

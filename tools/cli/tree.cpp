@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet::cli {
@@ -50,8 +51,8 @@ OptionInfo describe(const CLI::Option& option) {
     info.takes = takes_of(info.value);
   }
   if (option.nonpositional()) {
-    for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
-    for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+    for (const std::string& name : option.get_snames()) info.names.push_back(formatted("-{}", name));
+    for (const std::string& name : option.get_lnames()) info.names.push_back(formatted("--{}", name));
   } else {
     info.names = {upper(option.get_name(true))};
     if (info.takes == Takes::kText) info.takes = takes_of(info.names[0]);
@@ -70,7 +71,7 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
   for (const CLI::Option* option : app.get_options())
     (option->nonpositional() ? info.options : info.positionals).push_back(describe(*option));
   for (const CLI::App* command : app.get_subcommands(nullptr))
-    info.commands.push_back(describe(*command, path + " " + command->get_name()));
+    info.commands.push_back(describe(*command, formatted("{} {}", path, command->get_name())));
   if (info.runs_program)
     info.positionals.push_back(
         {{"PROGRAM"}, "PROGRAM", "the program to start, followed by its arguments", "", "", {}, Takes::kProgram, true});

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "convert/deepspeed_document.h"
@@ -22,7 +23,7 @@ checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const fi
           files::stored(pieces, tensor.dtype)};
 }
 
-std::string count_text(size_t count, const char* one) { return std::to_string(count) + " " + one + (count == 1 ? "" : "s"); }
+std::string count_text(size_t count, const char* one) { return formatted("{} {}{}", count, one, count == 1 ? "" : "s"); }
 
 std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const DeepSpeedState& state,
                                          const DeepSpeedOptions& options, DeepSpeedReceipt& receipt) {
@@ -32,7 +33,7 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   const auto renamed = [&](const ImportedTensor& tensor) {
     const std::string name = rename(tensor.name);
     if (!names.insert(name).second)
-      throw Error(ErrorCode::kArgument, folder.path + ": two tensors are named " + name + ", one of them by --rename",
+      throw Error(ErrorCode::kArgument, formatted("{}: two tensors are named {}, one of them by --rename", folder.path, name),
                   "choose other names");
     return name;
   };
@@ -40,14 +41,16 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   for (const auto& tensor : state.trained) {
     const std::string name = renamed(tensor);
     numel += files::numel_of(tensor.pieces);
-    slices.push_back(slice("parameter/" + name, tensor, tensor.pieces));
+    slices.push_back(slice(formatted("parameter/{}", name), tensor, tensor.pieces));
     for (const auto& [key, pieces] : tensor.states) {
-      slices.push_back(slice("state/" + key + "/" + name, tensor, pieces));
+      slices.push_back(slice(formatted("state/{}/{}", key, name), tensor, pieces));
       states.insert(key);
     }
   }
-  for (const auto& tensor : state.frozen) slices.push_back(slice("parameter/" + renamed(tensor), tensor, tensor.pieces));
-  for (const auto& tensor : state.buffers) slices.push_back(slice("buffer/0/" + renamed(tensor), tensor, tensor.pieces));
+  for (const auto& tensor : state.frozen)
+    slices.push_back(slice(formatted("parameter/{}", renamed(tensor)), tensor, tensor.pieces));
+  for (const auto& tensor : state.buffers)
+    slices.push_back(slice(formatted("buffer/0/{}", renamed(tensor)), tensor, tensor.pieces));
   rename.check(folder.path);
   files::Amount amount;
   for (const auto* tensors : {&state.trained, &state.frozen, &state.buffers})
@@ -58,14 +61,14 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   amount.check();
 
   receipt.taken.push_back(
-      count_text(state.trained.size(), "trained parameter") + ", " + std::to_string(numel) + " elements" +
-      (state.trained.empty() ? "" : std::string(" as ") + (state.trained[0].dtype == c10::kDouble ? "fp64" : "fp32")) +
-      (state.frozen.empty() ? "" : ", " + std::to_string(state.frozen.size()) + " frozen") +
-      (state.buffers.empty() ? "" : ", " + count_text(state.buffers.size(), "buffer")));
-  if (!states.empty()) receipt.taken.push_back("optimizer states " + join({states.begin(), states.end()}, ", "));
+      formatted("{}, {} elements{}{}{}", count_text(state.trained.size(), "trained parameter"), numel,
+                state.trained.empty() ? "" : std::string(" as ") + (state.trained[0].dtype == c10::kDouble ? "fp64" : "fp32"),
+                state.frozen.empty() ? "" : formatted(", {} frozen", state.frozen.size()),
+                state.buffers.empty() ? "" : formatted(", {}", count_text(state.buffers.size(), "buffer"))));
+  if (!states.empty()) receipt.taken.push_back(formatted("optimizer states {}", join({states.begin(), states.end()}, ", ")));
   if (options.weights_only) receipt.not_taken.push_back("optimizer states: --weights-only");
   for (const auto& [alias, name] : state.aliases)
-    receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
+    receipt.not_taken.push_back(formatted("{}: another name of {}, which is kept once", alias, name));
   if (state.frozen_excluded) receipt.not_taken.push_back("frozen parameters: the save left them out");
   if (state.ranks > 1 && !state.buffers.empty())
     receipt.not_taken.push_back("buffers of ranks other than 0: DeepSpeed saves rank 0's");
@@ -79,8 +82,8 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   const DeepSpeedFolder folder = open_deepspeed(dir, options.tag, options.weights_only);
   DeepSpeedReceipt receipt;
   receipt.source = folder.path;
-  if (files::kind_of(out + "/" + folder.tag).exists)
-    throw Error(ErrorCode::kArgument, out + " has a '" + folder.tag + "' already", "name a folder that has none");
+  if (files::kind_of(formatted("{}/{}", out, folder.tag)).exists)
+    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, folder.tag), "name a folder that has none");
   const DeepSpeedState state = sort_out(folder, options.weights_only);
   checkpoint::Content content;
   content.tag = folder.tag;
@@ -94,9 +97,9 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
 }
 
 std::string DeepSpeedReceipt::to_string() const {
-  std::string text = "imported " + source + " as " + path + ", " + size_text(bytes) + "\n";
-  for (const auto& line : taken) text += "  taken: " + line + "\n";
-  for (const auto& line : not_taken) text += "  not taken: " + line + "\n";
+  std::string text = formatted("imported {} as {}, {}\n", source, path, size_text(bytes));
+  for (const auto& line : taken) text += formatted("  taken: {}\n", line);
+  for (const auto& line : not_taken) text += formatted("  not taken: {}\n", line);
   return text;
 }
 

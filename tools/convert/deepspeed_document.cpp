@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/numbers.h"
 #include "convert/inert.h"
@@ -38,7 +39,7 @@ const std::set<std::string> kEngineKeys = {"module",
 
 std::string number_text(double number) { return Value(number).to_json(); }
 
-std::string place_of(const files::Node& node) { return node.file()->path() + ": " + node.where(); }
+std::string place_of(const files::Node& node) { return formatted("{}: {}", node.file()->path(), node.where()); }
 
 int64_t counter(const files::Node& model, const char* key) {
   const auto found = model.find(key);
@@ -84,15 +85,15 @@ Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedR
       const auto given = of_config(model, {"fp16", "hysteresis"});
       hysteresis = given ? checkpoint::checked_count(given->integer(), place_of(*given)) : 2;
       if (scaler.find("last_overflow_iter"))
-        receipt.not_taken.push_back(
-            "overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at " +
-            std::to_string(hysteresis));
+        receipt.not_taken.push_back(formatted(
+            "overflows until the loss scale is halved: stage 0 of DeepSpeed does not count them; it begins at {}", hysteresis));
     }
     if (is_fp16)
-      receipt.taken.push_back("loss scale " + number_text(scale) + ", iteration " + std::to_string(iteration) +
-                              ", last overflow " + std::to_string(last_overflow));
+      receipt.taken.push_back(
+          formatted("loss scale {}, iteration {}, last overflow {}", number_text(scale), iteration, last_overflow));
   }
-  if (!is_fp16) receipt.not_taken.push_back("a loss scale: the run was in " + precision + "; in fp16 it begins at the config's");
+  if (!is_fp16)
+    receipt.not_taken.push_back(formatted("a loss scale: the run was in {}; in fp16 it begins at the config's", precision));
   return Dict{{"precision", precision},
               {"scale", scale},
               {"iteration", iteration},
@@ -103,7 +104,7 @@ Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedR
 // Every step that was not skipped moved the schedule and the optimizer.
 int64_t steps_taken(const files::Node& model) {
   const int64_t steps = counter(model, "global_steps"), skipped = counter(model, "skipped_steps");
-  return checkpoint::checked_count(steps - skipped, place_of(model) + "global_steps less skipped_steps");
+  return checkpoint::checked_count(steps - skipped, formatted("{}global_steps less skipped_steps", place_of(model)));
 }
 
 // DeepSpeed's schedules count from -1, torch's from 0; ours is the number of steps taken.
@@ -118,12 +119,12 @@ int64_t position_of(const files::Node& model, DeepSpeedReceipt& receipt) {
       position = checkpoint::checked_count(epoch->integer(), place_of(*epoch));
   }
   if (position) {
-    receipt.taken.push_back("the schedule's position, " + std::to_string(*position) + "; its parameters are the config's");
+    receipt.taken.push_back(formatted("the schedule's position, {}; its parameters are the config's", *position));
     return *position;
   }
   const int64_t steps = steps_taken(model);
-  receipt.not_taken.push_back("the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the " +
-                              std::to_string(steps) + " steps taken");
+  receipt.not_taken.push_back(formatted(
+      "the scheduler's state: it has neither last_batch_iteration nor last_epoch; the position is the {} steps taken", steps));
   return steps;
 }
 
@@ -133,7 +134,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   std::string rates;
   for (const files::Node& group : state.groups) {
     Dict hyper;
-    std::string name = "group " + std::to_string(groups.size());
+    std::string name = formatted("group {}", groups.size());
     for (const auto& [key, value] : group.entries()) {
       if (key == "params" || key == "step" || value.is_none()) continue;
       const auto is_number = [](const files::Node& node) {
@@ -148,7 +149,7 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
       } else if (value.is_sequence()) {
         const auto items = value.items();
         for (size_t i = 0; i < items.size(); ++i)
-          if (is_number(items[i])) hyper[key + "[" + std::to_string(i) + "]"] = number_of(items[i]);
+          if (is_number(items[i])) hyper[formatted("{}[{}]", key, i)] = number_of(items[i]);
       } else if (key == "name" && value.is(files::Object::Kind::kString)) {
         name = value.text();
       } else {
@@ -159,24 +160,24 @@ List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
     groups.push_back(Dict{{"name", name}, {"hyper", std::move(hyper)}});
   }
   if (!groups.empty())
-    receipt.taken.push_back("hyperparameters of " + std::to_string(groups.size()) + (groups.size() == 1 ? " group" : " groups") +
-                            (rates.empty() ? "" : ", lr " + rates));
+    receipt.taken.push_back(formatted("hyperparameters of {}{}{}", groups.size(), groups.size() == 1 ? " group" : " groups",
+                                      rates.empty() ? "" : formatted(", lr {}", rates)));
   if (!left.empty())
-    receipt.not_taken.push_back(join({left.begin(), left.end()}, ", ") +
-                                " of the optimizer's groups: not a number; the config supplies it");
+    receipt.not_taken.push_back(
+        formatted("{} of the optimizer's groups: not a number; the config supplies it", join({left.begin(), left.end()}, ", ")));
   return groups;
 }
 
 int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   if (state.steps.empty()) return steps_taken(model);
   const double last = *state.steps.rbegin();
-  receipt.taken.push_back("the optimizer's step, " + std::to_string(static_cast<int64_t>(last)));
+  receipt.taken.push_back(formatted("the optimizer's step, {}", static_cast<int64_t>(last)));
   // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
   const double first =
       *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
   if (first != last)
-    receipt.not_taken.push_back("the step of each parameter (" + std::to_string(static_cast<int64_t>(first)) + " to " +
-                                std::to_string(static_cast<int64_t>(last)) + "): Gannet has one for all parameters");
+    receipt.not_taken.push_back(formatted("the step of each parameter ({} to {}): Gannet has one for all parameters",
+                                          static_cast<int64_t>(first), static_cast<int64_t>(last)));
   return static_cast<int64_t>(last);
 }
 
@@ -190,7 +191,7 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
       const files::StoredTensor& tensor = value.tensor();
       const files::Pieces pieces = files::whole(value);
       amount.add(pieces);
-      client.push_back({"client/" + key, tensor.sizes, 0, at::Tensor(), files::stored(pieces, tensor.dtype)});
+      client.push_back({formatted("client/{}", key), tensor.sizes, 0, at::Tensor(), files::stored(pieces, tensor.dtype)});
       client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));
       names.push_back(key);
       continue;
@@ -200,11 +201,11 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
       document[key] = std::move(*converted);
       names.push_back(key);
     } else {
-      receipt.not_taken.push_back("'" + key + "' of client_state: " + fault);
+      receipt.not_taken.push_back(formatted("'{}' of client_state: {}", key, fault));
     }
   }
   amount.check();
-  if (!names.empty()) receipt.taken.push_back("client_state: " + join(names, ", "));
+  if (!names.empty()) receipt.taken.push_back(formatted("client_state: {}", join(names, ", ")));
   return document;
 }
 
@@ -215,14 +216,14 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
   const files::Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
   steps_taken(model);  // no more were skipped than there were
-  receipt.taken.push_back("step " + std::to_string(steps) + ", " + std::to_string(counter(model, "skipped_steps")) +
-                          " skipped, " + std::to_string(counter(model, "global_samples")) + " samples seen");
+  receipt.taken.push_back(formatted("step {}, {} skipped, {} samples seen", steps, counter(model, "skipped_steps"),
+                                    counter(model, "global_samples")));
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});
   const int64_t accumulation_steps = accumulation && accumulation->is(files::Object::Kind::kInt)
                                          ? checkpoint::checked_count(accumulation->integer(), place_of(*accumulation), 1, 1 << 30)
                                          : 1;
   if (steps > checkpoint::kMostCount / accumulation_steps)
-    checkpoint::checked_count(INT64_MAX, place_of(model) + "global_steps times gradient_accumulation_steps");
+    checkpoint::checked_count(INT64_MAX, formatted("{}global_steps times gradient_accumulation_steps", place_of(model)));
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
   if (const auto version = model.find("ds_version"); version && version->is(files::Object::Kind::kString))
     imported["version"] = version->text();
@@ -248,7 +249,7 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
   };
   for (const char* key : {"data_sampler", "random_ltd"})
     if (const auto found = model.find(key); found && !(found->has_entries() && found->entries().empty()))
-      receipt.not_taken.push_back(std::string(key) + ": it is for DeepSpeed's own data pipeline");
+      receipt.not_taken.push_back(formatted("{}: it is for DeepSpeed's own data pipeline", key));
   receipt.not_taken.push_back("random-number states and the loader's position: DeepSpeed does not save them");
   receipt.not_taken.push_back(
       "micro-steps and gradients between two steps: DeepSpeed does not save them; training resumes at the start of a step");

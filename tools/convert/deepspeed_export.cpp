@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "base/format.h"
 #include "convert/deepspeed_state.h"
 
 namespace gannet::convert {
@@ -18,7 +19,7 @@ DeepSpeedState weights_of(const DeepSpeedFolder& folder, std::vector<std::string
     return sort_out(folder, /*weights_only=*/false);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kMismatch) throw;
-    notes.push_back("the values are the model's own, not the optimizer's fp32 masters: " + error.message());
+    notes.push_back(formatted("the values are the model's own, not the optimizer's fp32 masters: {}", error.message()));
     return sort_out(folder, /*weights_only=*/true);
   }
 }
@@ -40,7 +41,7 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
   const auto add = [&](const std::vector<ImportedTensor>& tensors) {
     for (const ImportedTensor& tensor : tensors) {
       if (!bytes->emplace(tensor.name, files::stored(tensor.pieces, tensor.dtype)).second)
-        throw Error(ErrorCode::kCorrupt, folder.path + ": two tensors are named " + tensor.name);
+        throw Error(ErrorCode::kCorrupt, formatted("{}: two tensors are named {}", folder.path, tensor.name));
       source.tensors.push_back({tensor.name, {tensor.name, tensor.dtype, tensor.shape}});
       amount.add(tensor.pieces);
     }
@@ -51,8 +52,7 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
   amount.check();
   for (const auto& [alias, name] : state.aliases)
     if (bytes->contains(name) && !bytes->contains(alias)) source.aliases.emplace_back(alias, name);
-  if (exclude_frozen && !state.frozen.empty())
-    notes.push_back(std::to_string(state.frozen.size()) + " frozen parameters: excluded");
+  if (exclude_frozen && !state.frozen.empty()) notes.push_back(formatted("{} frozen parameters: excluded", state.frozen.size()));
   if (state.frozen_excluded) notes.push_back("frozen parameters: the save left them out");
   return source;
 }

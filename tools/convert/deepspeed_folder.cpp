@@ -5,6 +5,7 @@
 #include <map>
 #include <regex>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/catalog.h"
 #include "files/bytes.h"
@@ -59,35 +60,36 @@ std::vector<std::string> tags_in(const fs::path& dir) {
 // ended.
 fs::path choose(const fs::path& dir, const std::string& asked) {
   if (!is_folder(dir))
-    throw Error(ErrorCode::kNotFound, "there is no folder " + dir.string(),
+    throw Error(ErrorCode::kNotFound, formatted("there is no folder {}", dir.string()),
                 "name the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
   if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
-    throw Error(ErrorCode::kArgument, dir.string() + ": " + files::shown(tag) + (asked.empty() ? " in its 'latest'" : "") +
-                                          " is not a tag: it " + fault);
+    throw Error(ErrorCode::kArgument, formatted("{}: {}{} is not a tag: it {}", dir.string(), files::shown(tag),
+                                                asked.empty() ? " in its 'latest'" : "", fault));
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
   if (tag.empty() && holds_files(dir)) return dir;
   const auto tags = tags_in(dir);
-  const std::string there = tags.empty() ? "" : "; there are: " + join(tags, ", ");
+  const std::string there = tags.empty() ? "" : formatted("; there are: {}", join(tags, ", "));
   if (!tag.empty())
     throw Error(ErrorCode::kNotFound,
-                dir.string() +
-                    (asked.empty() ? ": its 'latest' names '" + tag + "', which" : " has no checkpoint '" + tag + "': it") +
-                    " is missing or has none of DeepSpeed's files" + there,
+                formatted("{}{} is missing or has none of DeepSpeed's files{}", dir.string(),
+                          asked.empty() ? formatted(": its 'latest' names '{}', which", tag)
+                                        : formatted(" has no checkpoint '{}': it", tag),
+                          there),
                 tags.empty() ? "was the save interrupted, or the folder copied in part?" : "choose one with --tag");
   if (is_there(dir / "latest_universal"))
-    throw Error(ErrorCode::kUnsupported, dir.string() + " holds a universal checkpoint only",
+    throw Error(ErrorCode::kUnsupported, formatted("{} holds a universal checkpoint only", dir.string()),
                 "import the folder that ds_to_universal.py was given");
-  throw Error(
-      ErrorCode::kNotFound,
-      dir.string() + " has no 'latest'" +
-          (tags.empty() ? " and no DeepSpeed checkpoint in it" : ", which is written last: the save may not have ended" + there),
-      tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint"
-                   : "if it is whole, choose it with --tag " + tags.back());
+  throw Error(ErrorCode::kNotFound,
+              formatted("{} has no 'latest'{}", dir.string(),
+                        tags.empty() ? " and no DeepSpeed checkpoint in it"
+                                     : formatted(", which is written last: the save may not have ended{}", there)),
+              tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint"
+                           : formatted("if it is whole, choose it with --tag {}", tags.back()));
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& next) {
-  throw Error(ErrorCode::kUnsupported, path.string() + ": " + what, next);
+  throw Error(ErrorCode::kUnsupported, formatted("{}: {}", path.string(), what), next);
 }
 
 // Files by rank, in order; a gap is reported as the missing file.
@@ -108,24 +110,26 @@ Files sort_out(const fs::path& path, bool weights_only) {
            "save with offload_optimizer on the cpu, or import with --weights-only");
   std::smatch match;
   for (const std::string& name : names_in(path)) {
-    if (std::regex_match(name, kExpertFile)) refuse(path, "a mixture of experts (" + name + ")", "experts are not imported");
-    if (std::regex_match(name, kLayerFile)) refuse(path, "a pipeline's layers in files of their own (" + name + ")", kWhole);
+    if (std::regex_match(name, kExpertFile))
+      refuse(path, formatted("a mixture of experts ({})", name), "experts are not imported");
+    if (std::regex_match(name, kLayerFile))
+      refuse(path, formatted("a pipeline's layers in files of their own ({})", name), kWhole);
     const bool is_optimizer = std::regex_match(name, match, kOptimizerFile);
     const bool is_bf16 = is_optimizer && match[1].matched;
     const bool is_sharded_model = !is_optimizer && std::regex_match(name, match, kShardedModelFile);
     if (!is_optimizer && !is_sharded_model && !std::regex_match(name, match, kModelFile)) continue;
     const std::string model_rank = match[match.size() - 1];
-    if (model_rank.find_first_not_of('0') != model_rank.npos) refuse(path, "tensor parallelism (" + name + ")", kWhole);
+    if (model_rank.find_first_not_of('0') != model_rank.npos) refuse(path, formatted("tensor parallelism ({})", name), kWhole);
     if (!is_optimizer && !is_sharded_model) {
       files.model = name;
       continue;
     }
     const std::string rank = match[is_optimizer ? 2 : 1];
-    if (rank.size() > 6) throw Error(ErrorCode::kCorrupt, (path / name).string() + ": no such rank");
+    if (rank.size() > 6) throw Error(ErrorCode::kCorrupt, formatted("{}: no such rank", (path / name).string()));
     auto& places = is_optimizer ? files.optimizers[is_bf16] : files.models;
     if (!places.emplace(std::stoll(rank), name).second)
       throw Error(ErrorCode::kMismatch,
-                  path.string() + ": two files of rank " + rank + ", " + places[std::stoll(rank)] + " and " + name,
+                  formatted("{}: two files of rank {}, {} and {}", path.string(), rank, places[std::stoll(rank)], name),
                   "remove the one that is left from another run");
   }
   return files;
@@ -136,9 +140,8 @@ std::vector<files::Node> open_all(const fs::path& path, const ByRank& files) {
   for (const auto& [rank, name] : files) {
     if (rank != static_cast<int64_t>(nodes.size())) {
       std::string missing = name;
-      missing.replace(missing.find("pp_rank_"), 8 + std::to_string(rank).size(), "pp_rank_" + std::to_string(nodes.size()));
-      throw Error(ErrorCode::kNotFound,
-                  path.string() + ": " + missing + " is missing, the file of rank " + std::to_string(nodes.size()),
+      missing.replace(missing.find("pp_rank_"), 8 + std::to_string(rank).size(), formatted("pp_rank_{}", nodes.size()));
+      throw Error(ErrorCode::kNotFound, formatted("{}: {} is missing, the file of rank {}", path.string(), missing, nodes.size()),
                   "copy every rank's files into one folder");
     }
     nodes.emplace_back(std::make_shared<files::PtFile>(files::PtFile::open((path / name).string())));
@@ -151,13 +154,12 @@ void check_count(const fs::path& path, const std::vector<files::Node>& nodes, in
                  const char* kind) {
   const auto found = static_cast<int64_t>(nodes.size());
   if (found == expected) return;
-  const std::string counted = path.string() + ": " + says + " is " + std::to_string(expected) + ", and there are " + kind +
-                              " files of " + std::to_string(found) + (found == 1 ? " rank" : " ranks");
+  const std::string counted = formatted("{}: {} is {}, and there are {} files of {}{}", path.string(), says, expected, kind,
+                                        found, found == 1 ? " rank" : " ranks");
   if (found < expected)
-    throw Error(
-        ErrorCode::kNotFound,
-        counted + ": those of rank " + std::to_string(found) + (expected - found > 1 ? " and later" : "") + " are missing",
-        "copy every rank's files into one folder");
+    throw Error(ErrorCode::kNotFound,
+                formatted("{}: those of rank {}{} are missing", counted, found, expected - found > 1 ? " and later" : ""),
+                "copy every rank's files into one folder");
   throw Error(ErrorCode::kMismatch, counted, "remove the files that are left from a run with more ranks");
 }
 
@@ -169,8 +171,8 @@ int64_t partition_count(const files::Node& optimizer) {
   for (const files::Node& one : counts)
     if (one.integer() != counts[0].integer())
       throw Error(ErrorCode::kUnsupported,
-                  optimizer.file()->path() + ": " + one.where() + " is " + std::to_string(one.integer()) + ", of another group " +
-                      std::to_string(counts[0].integer()),
+                  formatted("{}: {} is {}, of another group {}", optimizer.file()->path(), one.where(), one.integer(),
+                            counts[0].integer()),
                   "groups of parameters on different ranks (experts) are not imported");
   return counts[0].integer();
 }
@@ -189,21 +191,21 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, b
   const Files files = sort_out(path, weights_only);
   if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
     throw Error(ErrorCode::kMismatch,
-                path.string() + ": optimizer files of a bf16 run (" + files.optimizers[1].begin()->second + ") and of another (" +
-                    files.optimizers[0].begin()->second + ")",
+                formatted("{}: optimizer files of a bf16 run ({}) and of another ({})", path.string(),
+                          files.optimizers[1].begin()->second, files.optimizers[0].begin()->second),
                 "remove those that are left from the other run");
   if (!files.model.empty() && !files.models.empty())
     throw Error(ErrorCode::kMismatch,
-                path.string() + ": the model of stage 3 (" + files.models.begin()->second + ") and of another stage (" +
-                    files.model + ")",
+                formatted("{}: the model of stage 3 ({}) and of another stage ({})", path.string(), files.models.begin()->second,
+                          files.model),
                 "remove the files that are left from the other run");
   DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}};
   folder.models = open_all(path, files.model.empty() ? files.models : ByRank{{0, files.model}});
   if (folder.models.empty())
     throw Error(ErrorCode::kNotFound,
-                path.string() +
-                    ": there is no file of the model (mp_rank_00_model_states.pt, or zero_pp_rank_0_mp_rank_00_model_states.pt "
-                    "at stage 3)",
+                formatted("{}: there is no file of the model (mp_rank_00_model_states.pt, or "
+                          "zero_pp_rank_0_mp_rank_00_model_states.pt at stage 3)",
+                          path.string()),
                 "copy every rank's files into one folder");
   folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
 
@@ -211,25 +213,26 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, b
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     for (const auto& [name, degree] : dimensions->entries())
       if (degree.integer() > 1)
-        refuse(path, name + " is " + std::to_string(degree.integer()),
+        refuse(path, formatted("{} is {}", name, degree.integer()),
                "let DeepSpeed write it without pipeline and tensor parallelism");
   if (model.find("num_experts") && !model.at("num_experts").items().empty())
     refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
   if (!model.find("module"))
-    throw Error(ErrorCode::kCorrupt, model.file()->path() + ": there is no 'module' in it",
+    throw Error(ErrorCode::kCorrupt, formatted("{}: there is no 'module' in it", model.file()->path()),
                 "was it written by DeepSpeed's save_checkpoint?");
   const bool has_shapes = model.find("param_shapes").has_value();
   if (has_shapes && folder.optimizers.empty())
-    throw Error(ErrorCode::kNotFound,
-                path.string() + ": the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing",
-                "copy every rank's files into one folder");
+    throw Error(
+        ErrorCode::kNotFound,
+        formatted("{}: the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing", path.string()),
+        "copy every rank's files into one folder");
   if (!folder.optimizers.empty()) {
     check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
     for (const files::Node& one : folder.optimizers)
       if (partition_count(one) != partition_count(folder.optimizers[0]))
         throw Error(ErrorCode::kMismatch,
-                    one.file()->path() + ": partition_count is " + std::to_string(partition_count(one)) + ", rank 0's " +
-                        std::to_string(partition_count(folder.optimizers[0])),
+                    formatted("{}: partition_count is {}, rank 0's {}", one.file()->path(), partition_count(one),
+                              partition_count(folder.optimizers[0])),
                     "are the files of one save?");
     if (const auto ranks = model.find("dp_world_size"))
       check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");

@@ -6,6 +6,7 @@
 // padding.
 #include <algorithm>
 
+#include "base/format.h"
 #include "convert/deepspeed_state.h"
 
 namespace gannet::convert {
@@ -27,7 +28,7 @@ std::vector<Shape> shapes_of(const files::Node& group) {
 }
 
 [[noreturn]] void differ(const files::Node& place, const std::string& what) {
-  throw Error(ErrorCode::kMismatch, place.file()->path() + ": " + what, "are the files of one save, and whole?");
+  throw Error(ErrorCode::kMismatch, formatted("{}: {}", place.file()->path(), what), "are the files of one save, and whole?");
 }
 
 // One flat buffer of every rank with its states: the same elements under each name.
@@ -56,14 +57,14 @@ void check_places(const files::Node& optimizer, size_t group, const std::vector<
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
   const auto groups = mappings->items();
-  if (group >= groups.size()) differ(*mappings, "param_slice_mappings has " + std::to_string(groups.size()) + " groups");
+  if (group >= groups.size()) differ(*mappings, formatted("param_slice_mappings has {} groups", groups.size()));
   int64_t at = 0;
   for (const Shape& shape : shapes) {
     const int64_t from = std::max(at, rank * part), to = std::min(at + shape.numel, (rank + 1) * part);
     const auto noted = groups[group].find(shape.name);
     const int64_t numel = noted ? noted->at("numel").integer() : 0;
     if (numel != std::max<int64_t>(to - from, 0) || (numel > 0 && noted->at("start").integer() != from - rank * part))
-      differ(groups[group], "param_slice_mappings places " + shape.name + " differently from the order of param_shapes");
+      differ(groups[group], formatted("param_slice_mappings places {} differently from the order of param_shapes", shape.name));
     at += shape.numel;
   }
 }
@@ -79,8 +80,8 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     const files::Node groups = saved.at("single_partition_of_fp32_groups");
     partitions.push_back(groups.items());
     if (partitions.back().size() != shape_groups.size())
-      differ(groups, "it has partitions of " + std::to_string(partitions.back().size()) + " groups, and param_shapes has " +
-                         std::to_string(shape_groups.size()) + " groups");
+      differ(groups, formatted("it has partitions of {} groups, and param_shapes has {} groups", partitions.back().size(),
+                               shape_groups.size()));
     optimizers.push_back(weights_only ? OptimizerStates() : OptimizerStates(saved.at("base_optimizer_state")));
   }
   state.groups = optimizers[0].groups();
@@ -92,8 +93,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     for (int64_t r = 0; r < ranks && !weights_only; ++r) {
       const auto indices = optimizers[r].indices(g);
       if (indices.size() != 1)
-        differ(optimizers[r].groups()[g],
-               "a group of " + std::to_string(indices.size()) + " tensors, where ZeRO has one flat buffer");
+        differ(optimizers[r].groups()[g], formatted("a group of {} tensors, where ZeRO has one flat buffer", indices.size()));
       const int64_t numel = partitions[r][g].tensor().numel();
       tensors[r] = optimizers[r].tensors(indices[0], numel, r + 1 == ranks ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
@@ -103,17 +103,16 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     for (int64_t r = 0; r < ranks; ++r) {
       const int64_t numel = partitions[r][g].tensor().numel();
       if (numel > part || (numel < part && r + 1 < ranks))
-        differ(partitions[r][g],
-               "a partition of " + std::to_string(numel) + " elements, and rank 0's has " + std::to_string(part));
+        differ(partitions[r][g], formatted("a partition of {} elements, and rank 0's has {}", numel, part));
       flat.add(partitions[r][g], tensors[r], names, numel);
     }
     int64_t total = 0;
     for (const Shape& shape : shapes)
       if (__builtin_add_overflow(total, shape.numel, &total)) shape_groups[g].refuse("shapes that fit into memory");
     if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
-      differ(partitions[0][g], "the parameters of group " + std::to_string(g) + " have " + std::to_string(total) +
-                                   " elements by param_shapes, and the partitions of " + std::to_string(ranks) +
-                                   (ranks == 1 ? " rank " : " ranks ") + std::to_string(there));
+      differ(partitions[0][g],
+             formatted("the parameters of group {} have {} elements by param_shapes, and the partitions of {}{}{}", g, total,
+                       ranks, ranks == 1 ? " rank " : " ranks ", there));
     for (int64_t r = 0; r < ranks; ++r) check_places(folder.optimizers[r], g, shapes, r, ranks == 1 ? total : part);
 
     int64_t at = 0;
@@ -153,8 +152,8 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       for (int64_t r = 0; r < ranks; ++r) {
         const int64_t begin = std::min(r * part, shape.numel), numel = std::min(part, shape.numel - begin);
         if (at + part > flats[r].masters.numel())
-          differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
-                                           " elements, and end inside of " + shape.name);
+          differ(folder.optimizers[r],
+                 formatted("its fp32_flat_groups have {} elements, and end inside of {}", flats[r].masters.numel(), shape.name));
         const auto append = [&](files::Pieces& pieces, const files::Concatenated& from) {
           for (files::Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
         };
@@ -163,7 +162,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
           if (flats[r].states.count(name) && flats[r].states[name].numel() == flats[r].masters.numel())
             append(tensor.states[name], flats[r].states[name]);
           else
-            differ(folder.optimizers[r], "the state '" + name + "' is not on every rank");
+            differ(folder.optimizers[r], formatted("the state '{}' is not on every rank", name));
       }
       state.trained.push_back(std::move(tensor));
       at += part;
@@ -171,9 +170,9 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   }
   for (int64_t r = 0; r < ranks; ++r)
     if (flats[r].masters.numel() != at)
-      differ(folder.optimizers[r], "its fp32_flat_groups have " + std::to_string(flats[r].masters.numel()) +
-                                       " elements, and a rank's part of the parameters has " + std::to_string(at) +
-                                       " by param_shapes");
+      differ(folder.optimizers[r],
+             formatted("its fp32_flat_groups have {} elements, and a rank's part of the parameters has {} by param_shapes",
+                       flats[r].masters.numel(), at));
   state.has_states = !names.empty();
 }
 

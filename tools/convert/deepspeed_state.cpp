@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/format.h"
 #include "checkpoint/numbers.h"
 
 namespace gannet::convert {
@@ -32,8 +33,8 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
     for (const files::Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
     if (fragments.numel() < numel)
       throw Error(ErrorCode::kMismatch,
-                  folder.path + ": the ranks' fragments of the frozen parameter " + name + " have " +
-                      std::to_string(fragments.numel()) + " elements, its shape " + std::to_string(numel),
+                  formatted("{}: the ranks' fragments of the frozen parameter {} have {} elements, its shape {}", folder.path,
+                            name, fragments.numel(), numel),
                   "are the files of one save?");
     state.frozen.push_back(
         {name, shape, folder.models[0].at("frozen_param_fragments").at(name).tensor().dtype, fragments.cut(0, numel), {}});
@@ -60,7 +61,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
   for (const auto& [name, node] : folder.models[0].at("module").entries()) {
     if (known.count(name) || node.is_none()) continue;
     if (!node.is_tensor()) {
-      state.notes.push_back(name + " of the model: it is " + node.object().kind_name() + ", not a tensor");
+      state.notes.push_back(formatted("{} of the model: it is {}, not a tensor", name, node.object().kind_name()));
       continue;
     }
     if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder of a parameter that is sharded over the ranks
@@ -75,7 +76,7 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   const files::Node& model = folder.models[0];
   if (const auto ranks = model.find("dp_world_size"))
     state.ranks = static_cast<uint32_t>(
-        checkpoint::checked_count(ranks->integer(), ranks->file()->path() + ": " + ranks->where(), 1, 1'000'000));
+        checkpoint::checked_count(ranks->integer(), formatted("{}: {}", ranks->file()->path(), ranks->where()), 1, 1'000'000));
   std::set<std::string> known;
   add_buffers(model, state, known);
   add_ties(model, state, known);
@@ -86,8 +87,8 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   for (const auto& tensor : state.trained)
     if (!known.insert(tensor.name).second)
       throw Error(ErrorCode::kCorrupt,
-                  folder.path + ": " + tensor.name +
-                      " occurs twice: as a parameter, and as a buffer or the other name of a tied parameter");
+                  formatted("{}: {} occurs twice: as a parameter, and as a buffer or the other name of a tied parameter",
+                            folder.path, tensor.name));
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
   return state;
@@ -110,10 +111,10 @@ const files::StoredTensor& floating(const files::Node& tensor) {
 
 OptimizerStates::OptimizerStates(const files::Node& state_dict) {
   if (state_dict.is_sequence())
-    throw Error(
-        ErrorCode::kUnsupported,
-        state_dict.file()->path() + ": its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)",
-        "save with elastic_checkpoint false");
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: its optimizer states are in the elastic layout (zero_optimization.elastic_checkpoint)",
+                          state_dict.file()->path()),
+                "save with elastic_checkpoint false");
   path_ = state_dict.file()->path();
   for (const auto& [index, state] : state_dict.at("state").entries()) states_.emplace(index, state);
   groups_ = state_dict.at("param_groups").items();
@@ -123,7 +124,7 @@ std::vector<int64_t> OptimizerStates::indices(size_t group) const {
   std::vector<int64_t> indices;
   if (group >= groups_.size())
     throw Error(ErrorCode::kMismatch,
-                path_ + ": the optimizer has " + std::to_string(groups_.size()) + " groups, and its masters have more",
+                formatted("{}: the optimizer has {} groups, and its masters have more", path_, groups_.size()),
                 "are the files of one save, and whole?");
   for (const files::Node& index : groups_[group].at("params").items()) indices.push_back(index.integer());
   return indices;
@@ -138,18 +139,18 @@ std::map<std::string, files::Node> OptimizerStates::tensors(int64_t index, int64
     if (value.is_none()) continue;
     if (name == "step") {
       const double step = value.number();
-      checkpoint::checked_count(step, value.file()->path() + ": " + value.where());
+      checkpoint::checked_count(step, formatted("{}: {}", value.file()->path(), value.where()));
       steps.insert(step);
     } else if (value.is_tensor() && value.tensor().numel() >= least && value.tensor().numel() <= most) {
       floating(value);
       tensors.emplace(name, value);
     } else {
-      const std::string what = value.is_tensor() ? "a tensor of " + std::to_string(value.tensor().numel()) +
-                                                       (value.tensor().numel() == 1 ? " element" : " elements")
+      const std::string what = value.is_tensor() ? formatted("a tensor of {}{}", value.tensor().numel(),
+                                                             value.tensor().numel() == 1 ? " element" : " elements")
                                                  : std::string(value.object().kind_name());
       throw Error(ErrorCode::kUnsupported,
-                  value.file()->path() + ": the optimizer state '" + name + "' (" + value.where() + ") is " + what +
-                      ", where the parameters have " + std::to_string(least),
+                  formatted("{}: the optimizer state '{}' ({}) is {}, where the parameters have {}", value.file()->path(), name,
+                            value.where(), what, least),
                   "states of Adam, SGD and others that have one number per element are imported; --weights-only leaves them out");
     }
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
 #include "convert/assign.h"
 #include "convert/deepspeed_state.h"
 
@@ -28,15 +29,16 @@ std::vector<Named> candidates_of(const files::Node& model, const std::set<std::s
 [[noreturn]] void refuse(const files::Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
-    throw Error(
-        ErrorCode::kUnsupported,
-        path +
-            ": stage 0 stores the optimizer's parameters by number only, and more than one of the model's parameters matches "
-            "a number",
-        "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
-  throw Error(ErrorCode::kMismatch,
-              path + ": the optimizer's parameters are not the model's: their sizes or values do not match in the model's order",
-              "--weights-only leaves the optimizer's states out");
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: stage 0 stores the optimizer's parameters by number only, and more than one of the model's "
+                          "parameters matches a number",
+                          path),
+                "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
+  throw Error(
+      ErrorCode::kMismatch,
+      formatted("{}: the optimizer's parameters are not the model's: their sizes or values do not match in the model's order",
+                path),
+      "--weights-only leaves the optimizer's states out");
 }
 
 std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
@@ -105,7 +107,7 @@ void add_by_value(const files::Node& optimizer, const std::vector<Named>& candid
     moments.emplace_back();
     if (g >= states.groups().size() || states.indices(g).size() != tensors.size())
       throw Error(ErrorCode::kMismatch,
-                  group.file()->path() + ": " + group.where() + " has other parameters than the optimizer's param_groups",
+                  formatted("{}: {} has other parameters than the optimizer's param_groups", group.file()->path(), group.where()),
                   "is the file whole?");
     const auto indices = states.indices(g);
     std::vector<std::map<std::string, files::Node>> found;

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "convert/save_import.h"
@@ -13,8 +14,8 @@
 namespace gannet::convert {
 
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options) {
-  if (files::kind_of(out + "/" + options.tag).exists)
-    throw Error(ErrorCode::kArgument, out + " has a '" + options.tag + "' already",
+  if (files::kind_of(formatted("{}/{}", out, options.tag)).exists)
+    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, options.tag),
                 "name a folder that has none, or another --tag");
   const files::WeightFiles weights = files::open_weight_files(from);
   Renaming rename(options.renames);
@@ -24,9 +25,9 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   for (const files::WeightTensor& tensor : weights.tensors) {
     const std::string renamed = rename(tensor.name);
     if (!names.insert(renamed).second)
-      throw Error(ErrorCode::kArgument, from + ": two tensors are named " + renamed + ", one of them by --rename",
+      throw Error(ErrorCode::kArgument, formatted("{}: two tensors are named {}, one of them by --rename", from, renamed),
                   "choose other names");
-    content.slices.push_back({"parameter/" + renamed, tensor.shape, 0,
+    content.slices.push_back({formatted("parameter/{}", renamed), tensor.shape, 0,
                               at::empty({tensor.numel}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)),
                               tensor.bytes});
   }
@@ -36,7 +37,7 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   const checkpoint::SaveResult saved = save_import(out, content);
   WeightsReceipt receipt{weights.taken_from, saved.path, weights.tensors.size(), saved.bytes, {}};
   for (const auto& [alias, name] : weights.aliases)
-    receipt.not_taken.push_back(alias + ": another name of " + name + ", which is kept once");
+    receipt.not_taken.push_back(formatted("{}: another name of {}, which is kept once", alias, name));
   if (weights.not_tensors > 0)
     receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
                                 (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));
@@ -44,9 +45,9 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
 }
 
 std::string WeightsReceipt::to_string() const {
-  std::string text = "imported " + taken_from + " as " + path + ", " + size_text(bytes) +
-                     "\n  taken: " + std::to_string(tensors) + (tensors == 1 ? " tensor\n" : " tensors\n");
-  for (const auto& line : not_taken) text += "  not taken: " + line + "\n";
+  std::string text = formatted("imported {} as {}, {}\n  taken: {}{}", taken_from, path, size_text(bytes), tensors,
+                               tensors == 1 ? " tensor\n" : " tensors\n");
+  for (const auto& line : not_taken) text += formatted("  not taken: {}\n", line);
   return text;
 }
 

@@ -1,5 +1,7 @@
 #include "convert/inert.h"
 
+#include "base/format.h"
+
 namespace gannet::convert {
 namespace {
 
@@ -29,10 +31,10 @@ bool is_utf8(const std::string& text) {
 
 std::optional<Value> convert(const files::Node& node, int depth, std::string& fault) {
   const auto refused = [&](const std::string& what) {
-    fault = node.where() + " is " + what;
+    fault = formatted("{} is {}", node.where(), what);
     return std::optional<Value>();
   };
-  if (depth > kMaxDepth) return refused("nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  if (depth > kMaxDepth) return refused(formatted("nested deeper than {} levels", kMaxDepth));
   const files::Object& object = node.object();
   switch (object.kind) {
     case files::Object::Kind::kNone:
@@ -68,7 +70,8 @@ std::optional<Value> convert(const files::Node& node, int depth, std::string& fa
       return Value(std::move(dict));
     }
     default:
-      return refused(object.kind == files::Object::Kind::kRecord ? "an object of class " + object.text : object.kind_name());
+      return refused(object.kind == files::Object::Kind::kRecord ? formatted("an object of class {}", object.text)
+                                                                 : object.kind_name());
   }
 }
 

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/format.h"
+
 namespace gannet::doctor {
 namespace {
 
@@ -105,14 +107,13 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   if (reading == Reading::kWhole) return answer;
   answer.text.clear();
   if (reading == Reading::kTooLate)
-    answer.failure = "it did not return within " + std::to_string(deadline.count()) + " s";
+    answer.failure = formatted("it did not return within {} s", deadline.count());
   else if (reading == Reading::kTooLong)
     answer.failure = "its answer was incomplete";
   else if (WIFSIGNALED(status))
-    answer.failure =
-        "it ended the process with signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+    answer.failure = formatted("it ended the process with signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   else
-    answer.failure = "it ended the process with exit code " + std::to_string(WEXITSTATUS(status));
+    answer.failure = formatted("it ended the process with exit code {}", WEXITSTATUS(status));
   return answer;
 }
 

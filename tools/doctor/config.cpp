@@ -1,4 +1,5 @@
 // A config with the plugins that it names, as findings.
+#include "base/format.h"
 #include "config/parse.h"
 #include "doctor/child.h"
 #include "doctor/config_check.h"
@@ -8,7 +9,7 @@ namespace gannet::doctor {
 namespace {
 
 std::string count_text(int64_t count, const std::string& noun, const std::string& nouns) {
-  return std::to_string(count) + " " + (count == 1 ? noun : nouns);
+  return formatted("{} {}", count, count == 1 ? noun : nouns);
 }
 
 // In the child, since the config may name a plugin that crashes.
@@ -34,13 +35,14 @@ void look_at_config(Diagnosis& diagnosis, const std::string& file) {
   const Answer answer = ask_child([&] { return checked(file); }, std::chrono::seconds(120));
   if (!answer.failure.empty()) {
     section.add(file, "could not be checked");
-    return diagnosis.problem("opening the plugins that " + file + " names: " + answer.failure,
+    return diagnosis.problem(formatted("opening the plugins that {} names: {}", file, answer.failure),
                              "`gannet doctor` without --config shows which plugin it is");
   }
   const Value found = config::parse_value(answer.text);
   const List& mistakes = found.at("mistakes").as_list();
-  section.add(file, mistakes.empty() ? "ok for " + count_text(found.at("world_size").as_int(), "process", "processes")
-                                     : "has " + count_text(static_cast<int64_t>(mistakes.size()), "mistake", "mistakes"));
+  section.add(file, mistakes.empty()
+                        ? formatted("ok for {}", count_text(found.at("world_size").as_int(), "process", "processes"))
+                        : formatted("has {}", count_text(static_cast<int64_t>(mistakes.size()), "mistake", "mistakes")));
   for (const Value& mistake : mistakes) diagnosis.problem(mistake.at("what").as_string(), mistake.at("next_step").as_string());
   for (const Value& notice : found.at("notices").as_list()) diagnosis.note(notice.as_string(), "");
 }

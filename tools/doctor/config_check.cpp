@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/document.h"
 #include "config/mistakes.h"
@@ -61,7 +62,7 @@ class PluginCheck {
     try {
       make();
     } catch (const Error& error) {
-      const std::string where = document_.origin_of("/" + block + "/params").to_string() + ": ";
+      const std::string where = formatted("{}: ", document_.origin_of(formatted("/{}/params", block)).to_string());
       if (error.code() == ErrorCode::kUnavailable)
         check_.notices.push_back(where + error.message());
       else
@@ -93,7 +94,7 @@ class PluginCheck {
       open(is_auto ? "cpu" : wanted);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kUnsupported) throw;
-      check_.notices.push_back("accelerator '" + wanted + "' is not usable on this machine: " + error.message());
+      check_.notices.push_back(formatted("accelerator '{}' is not usable on this machine: {}", wanted, error.message()));
     }
   }
 
@@ -109,7 +110,7 @@ class PluginCheck {
     if (!settings_) return;
     const config::OffloadTo& to = block == "offload_param" ? settings_->zero.offload_param : settings_->zero.offload_optimizer;
     if (!to) return;
-    const std::string place = "zero_optimization/" + block;
+    const std::string place = formatted("zero_optimization/{}", block);
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OFFLOAD, to.device, "cpu", document_, place, "device");
     const std::vector<Error> mistakes =
         plugin::mistakes_in(plugin, known_params(plugin, to.params), position_in_offload(document_, place));

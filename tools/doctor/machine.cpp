@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/format.h"
 #include "base/machine_limits.h"
 #include "base/machine_memory.h"
 #include "base/text.h"
@@ -41,14 +42,15 @@ void look_at_processor(Diagnosis& diagnosis, const Machine& machine, const Machi
   section.add("model", machine.processor.empty() ? "not said" : machine.processor);
   section.add("instructions", join(machine.instruction_sets, " "));
   section.add("plugins' loops", std::string("run with Highway's ") + vector_target());
-  std::string cores = std::to_string(machine.cores) + " of the machine's " + std::to_string(machine.cores_of_machine);
-  if (limits.cores_of_cgroup) cores += "; the cgroup gives processor time for " + number_text(*limits.cores_of_cgroup);
+  std::string cores = formatted("{} of the machine's {}", machine.cores, machine.cores_of_machine);
+  if (limits.cores_of_cgroup)
+    cores += formatted("; the cgroup gives processor time for {}", number_text(*limits.cores_of_cgroup));
   section.add("cores", cores, machine.cores);
   if (limits.cores_of_cgroup && *limits.cores_of_cgroup < static_cast<double>(machine.cores) - 0.5)
-    diagnosis.note("the cgroup gives processor time for " + number_text(*limits.cores_of_cgroup) +
-                       " cores, and this process sees " + std::to_string(machine.cores) +
-                       ": that many threads would wait for one another",
-                   "set OMP_NUM_THREADS=" + std::to_string(std::max<int64_t>(1, static_cast<int64_t>(*limits.cores_of_cgroup))));
+    diagnosis.note(formatted("the cgroup gives processor time for {} cores, and this process sees {}: that many threads would "
+                             "wait for one another",
+                             number_text(*limits.cores_of_cgroup), machine.cores),
+                   formatted("set OMP_NUM_THREADS={}", std::max<int64_t>(1, static_cast<int64_t>(*limits.cores_of_cgroup))));
 }
 
 void look_at_memory(Diagnosis& diagnosis, const MachineLimits& limits) {
@@ -56,15 +58,15 @@ void look_at_memory(Diagnosis& diagnosis, const MachineLimits& limits) {
   Section& section = diagnosis.section("memory");
   section.add("built in", size_text(memory.physical_bytes), bytes(memory.physical_bytes));
   section.add("available", size_text(memory.available_bytes), bytes(memory.available_bytes));
-  section.add("cgroup", memory.cgroup.limit_bytes ? size_text(*memory.cgroup.limit_bytes) + ", " +
-                                                        size_text(memory.cgroup.free_bytes.value_or(0)) + " of it free"
+  section.add("cgroup", memory.cgroup.limit_bytes ? formatted("{}, {} of it free", size_text(*memory.cgroup.limit_bytes),
+                                                              size_text(memory.cgroup.free_bytes.value_or(0)))
                                                   : "without limit");
   if (memory.address_space_limit_bytes) section.add("ulimit -v", size_text(*memory.address_space_limit_bytes));
   if (memory.data_limit_bytes) section.add("ulimit -d", size_text(*memory.data_limit_bytes));
   section.add("ulimit -l (locked)", limits.locked_memory_bytes ? size_text(*limits.locked_memory_bytes) : "without limit");
   const uint64_t free = std::min(memory.host_free_bytes(), memory.process_free_bytes().value_or(UINT64_MAX));
   if (free < kLeastMemory)
-    diagnosis.problem("only " + size_text(free) + " of memory is available",
+    diagnosis.problem(formatted("only {} of memory is available", size_text(free)),
                       "end other programs, or raise the limit that is shown above");
   if (memory.address_space_limit_bytes)
     diagnosis.note("`ulimit -v` limits address space, and LibTorch reserves more of it than it uses",
@@ -72,11 +74,12 @@ void look_at_memory(Diagnosis& diagnosis, const MachineLimits& limits) {
 
   const FolderState shared = look_at("/dev/shm");
   const bool is_there = std::filesystem::is_directory("/dev/shm");
-  section.add("/dev/shm", is_there ? size_text(shared.total_bytes) + ", " + size_text(shared.free_bytes) + " free" : "not there",
+  section.add("/dev/shm",
+              is_there ? formatted("{}, {} free", size_text(shared.total_bytes), size_text(shared.free_bytes)) : "not there",
               is_there ? bytes(shared.total_bytes) : Value());
   if (!is_there || shared.total_bytes <= kLeastShared)
-    diagnosis.note(is_there ? "/dev/shm has " + size_text(shared.total_bytes) +
-                                  ", which is little for GPUs of one machine that exchange gradients"
+    diagnosis.note(is_there ? formatted("/dev/shm has {}, which is little for GPUs of one machine that exchange gradients",
+                                        size_text(shared.total_bytes))
                             : "there is no /dev/shm, through which GPUs of one machine exchange gradients",
                    "start the container with --shm-size=1g or --ipc=host; training on the CPU needs neither");
 }
@@ -85,12 +88,11 @@ void look_at_limits(Diagnosis& diagnosis, const MachineLimits& limits) {
   Section& section = diagnosis.section("limits");
   std::string files = limits.open_files ? std::to_string(*limits.open_files) : "without limit";
   if (limits.open_files && limits.open_files_hard != limits.open_files)
-    files += limits.open_files_hard ? ", may be raised to " + std::to_string(*limits.open_files_hard) : ", may be raised";
+    files += limits.open_files_hard ? formatted(", may be raised to {}", *limits.open_files_hard) : ", may be raised";
   section.add("open files", files, limits.open_files ? bytes(*limits.open_files) : Value());
   if (limits.open_files && *limits.open_files < kLeastFiles)
-    diagnosis.problem(
-        "a process may open " + std::to_string(*limits.open_files) + " files, and a run with several ranks needs more",
-        "raise it: ulimit -n 4096");
+    diagnosis.problem(formatted("a process may open {} files, and a run with several ranks needs more", *limits.open_files),
+                      "raise it: ulimit -n 4096");
   if (!limits.aio_requests) {
     section.add("asynchronous I/O", "the kernel has none");
     diagnosis.note("the kernel has no asynchronous I/O (/proc/sys/fs/aio-max-nr is not there)",
@@ -99,37 +101,38 @@ void look_at_limits(Diagnosis& diagnosis, const MachineLimits& limits) {
   }
   const uint64_t taken = limits.aio_requests_taken.value_or(0),
                  left = *limits.aio_requests - std::min(*limits.aio_requests, taken);
-  section.add("asynchronous I/O",
-              std::to_string(left) + " of fs.aio-max-nr " + std::to_string(*limits.aio_requests) + " requests free", bytes(left));
+  section.add("asynchronous I/O", formatted("{} of fs.aio-max-nr {} requests free", left, *limits.aio_requests), bytes(left));
   if (left < kPlainAioRequests)
-    diagnosis.note("fs.aio-nr is " + std::to_string(taken) + " of fs.aio-max-nr " + std::to_string(*limits.aio_requests) +
-                       ": the nvme offload needs ranks x aio.intra_op_parallelism x aio.queue_depth of them",
+    diagnosis.note(formatted("fs.aio-nr is {} of fs.aio-max-nr {}: the nvme offload needs ranks x aio.intra_op_parallelism x "
+                             "aio.queue_depth of them",
+                             taken, *limits.aio_requests),
                    "raise it: sysctl -w fs.aio-max-nr=1048576");
 }
 
 std::string cache_folder() {
   if (const char* named = std::getenv("GANNET_CACHE")) return named;
-  if (const char* folder = std::getenv("XDG_CACHE_HOME")) return std::string(folder) + "/gannet";
+  if (const char* folder = std::getenv("XDG_CACHE_HOME")) return formatted("{}/gannet", folder);
   const char* home = std::getenv("HOME");
-  return home ? std::string(home) + "/.cache/gannet" : "";
+  return home ? formatted("{}/.cache/gannet", home) : "";
 }
 
 void look_at_folder(Diagnosis& diagnosis, Section& section, const std::string& name, const std::string& folder) {
   if (folder.empty()) return;
   const FolderState state = look_at(folder);
   std::string text =
-      folder + ": " + size_text(state.free_bytes) + " free of " + size_text(state.total_bytes) + ", " + state.file_system;
+      formatted("{}: {} free of {}, {}", folder, size_text(state.free_bytes), size_text(state.total_bytes), state.file_system);
   if (state.is_memory) text += " (files there take memory)";
-  text += !state.not_writable.empty() ? ", not writable: " + state.not_writable
+  text += !state.not_writable.empty() ? formatted(", not writable: {}", state.not_writable)
           : state.takes_direct_io     ? ", takes direct I/O"
                                       : ", takes no direct I/O";
   section.add(name, text, bytes(state.free_bytes));
   if (!state.not_writable.empty() && name != "cache")
     diagnosis.note(
-        "no file can be created in " + folder + ": " + state.not_writable,
+        formatted("no file can be created in {}: {}", folder, state.not_writable),
         name == "TMPDIR" ? "name another folder in TMPDIR" : "name other folders for checkpoints and metrics, with whole paths");
   else if (state.free_bytes < kLeastDisk)
-    diagnosis.note(folder + " has " + size_text(state.free_bytes) + " free", "free space before checkpoints are written to it");
+    diagnosis.note(formatted("{} has {} free", folder, size_text(state.free_bytes)),
+                   "free space before checkpoints are written to it");
 }
 
 void look_at_network(Diagnosis& diagnosis, const Machine& machine) {
@@ -138,16 +141,17 @@ void look_at_network(Diagnosis& diagnosis, const Machine& machine) {
   std::string text;
   for (const NetworkInterface& one : network_interfaces()) {
     (one.is_loopback ? has_loopback : has_other) = true;
-    text += (text.empty() ? "" : ", ") + one.name + " " + one.address;
+    text += formatted("{}{} {}", text.empty() ? "" : ", ", one.name, one.address);
     if (!one.is_loopback) diagnosis.secrets.emplace_back(one.address, "<address>");
   }
   section.add("interfaces", text.empty() ? "none" : text);
   const std::string unresolved = why_not_resolved(machine.host);
-  section.add("host name", machine.host + (unresolved.empty() ? " has an address" : " has no address: " + unresolved));
+  section.add("host name",
+              machine.host + (unresolved.empty() ? " has an address" : formatted(" has no address: {}", unresolved)));
   if (!has_loopback)
     diagnosis.problem("no loopback interface is up: the ranks of this machine cannot reach one another", "ip link set lo up");
   if (!unresolved.empty())
-    diagnosis.note("the host name " + machine.host + " resolves to no address (" + unresolved + ")",
+    diagnosis.note(formatted("the host name {} resolves to no address ({})", machine.host, unresolved),
                    "add it to /etc/hosts before several machines train together; one machine works without it");
   if (!has_other)
     diagnosis.note("no interface but the loopback has an address",

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/format.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "config/parse.h"
@@ -99,16 +100,15 @@ std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) 
       if (wanted != provided && wanted != name && wanted != plain && wanted != provided.substr(0, provided.find('@'))) continue;
       for (const Plugin* plugin : registry.open_file(candidate.file))
         if (lower(plugin->name()) == plain && std::find(found.begin(), found.end(), plugin) == found.end() &&
-            (name == plain ? plugin->device().empty() : name == plain + "@" + lower(plugin->device())))
+            (name == plain ? plugin->device().empty() : name == formatted("{}@{}", plain, lower(plugin->device()))))
           found.push_back(plugin);
     }
   }
   if (found.empty())
-    throw Error(
-        ErrorCode::kPlugin, "there is no plugin '" + text + "'" + did_you_mean(lower(text), names),
-        "`gannet plugins list -v` shows every plugin found, every place searched and every file rejected; a file is named "
-        "with a slash: ./" +
-            text);
+    throw Error(ErrorCode::kPlugin, formatted("there is no plugin '{}'{}", text, did_you_mean(lower(text), names)),
+                formatted("`gannet plugins list -v` shows every plugin found, every place searched and every file rejected; a "
+                          "file is named with a slash: ./{}",
+                          text));
   return found;
 }
 
@@ -130,7 +130,7 @@ std::string info(const std::string& text) {
 void print_plugin_info(const std::string& text) {
   const Answer answer = ask_child([&] { return info(text); }, kPatience);
   if (!answer.failure.empty())
-    throw Error(ErrorCode::kPluginFault, "opening the plugin '" + printable(text) + "': " + answer.failure,
+    throw Error(ErrorCode::kPluginFault, formatted("opening the plugin '{}': {}", printable(text), answer.failure),
                 "`gannet plugins list -v` tries each file; ask its author");
   const Value said = config::parse_value(answer.text);
   if (!said.as_dict().find("error")) {

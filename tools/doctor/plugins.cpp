@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "doctor/diagnosis.h"
 #include "doctor/probe.h"
@@ -18,8 +19,8 @@ namespace {
 using plugin::Candidate;
 
 std::string title_of(const PluginFound& found) {
-  if (found.name.empty()) return "plugin file " + std::filesystem::path(found.file).filename().string();
-  return found.kind + " plugin " + found.name + (found.device.empty() ? "" : " (" + found.device + ")");
+  if (found.name.empty()) return formatted("plugin file {}", std::filesystem::path(found.file).filename().string());
+  return formatted("{} plugin {}{}", found.kind, found.name, found.device.empty() ? "" : formatted(" ({})", found.device));
 }
 
 class Look {
@@ -37,19 +38,19 @@ class Look {
  private:
   void look_at(const Candidate& candidate) {
     if (plugin::is_foreign(candidate)) {
-      diagnosis_.note(printable(candidate.file) + " " + candidate.rejected,
+      diagnosis_.note(formatted("{} {}", printable(candidate.file), candidate.rejected),
                       "no action is needed; a folder that holds only plugins is searched faster");
       return;
     }
     Probed probed = probe(registry_, candidate, patience_);
     for (PluginFound& found : probed.plugins) {
-      const std::string key = found.kind + "/" + lower(found.name) + "@" + lower(found.device);
+      const std::string key = formatted("{}/{}@{}", found.kind, lower(found.name), lower(found.device));
       if (!found.name.empty() && found.state == PluginState::kUsable) {
         const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
-        if (!is_first) found.remark = "not used: " + first->second.file + " provides the same and comes first";
+        if (!is_first) found.remark = formatted("not used: {} provides the same and comes first", first->second.file);
         if (!is_first && candidate.is_own && !first->second.is_own)
-          diagnosis_.note(title_of(found) + " is taken from " + first->second.file +
-                              ", which takes precedence over Gannet's own, " + found.file,
+          diagnosis_.note(formatted("{} is taken from {}, which takes precedence over Gannet's own, {}", title_of(found),
+                                    first->second.file, found.file),
                           "if this is not intended, give it another name or remove it from the folder");
       }
       if (found.kind == "accelerator" && found.state == PluginState::kUsable)
@@ -72,7 +73,7 @@ class Look {
           is_usable("accelerator", device))
         continue;
       found.state = PluginState::kNotHere;
-      found.remark = "waits for the accelerator " + device;
+      found.remark = formatted("waits for the accelerator {}", device);
     }
   }
 
@@ -82,18 +83,19 @@ class Look {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {
         if (told.insert(found.file + found.remark).second)
-          diagnosis_.problem(title_of(found) + " is broken: " + found.file + " " + found.remark, found.next_step);
+          diagnosis_.problem(formatted("{} is broken: {} {}", title_of(found), found.file, found.remark), found.next_step);
       } else if (is_accelerator || (found.state == PluginState::kNotHere && !found.remark.starts_with("waits for"))) {
-        diagnosis_.note(title_of(found) + " is not usable here: " + found.remark, found.next_step);
+        diagnosis_.note(formatted("{} is not usable here: {}", title_of(found), found.remark), found.next_step);
       }
     }
     for (const auto& [kind, name, what] :
          {std::array{"accelerator", "cpu", "to train without a GPU"}, std::array{"comm", "local", "for a run of one process"}})
       if (!is_usable(kind, name))
         diagnosis_.problem(
-            std::string(kind) + " plugin " + name + " was not found in a usable state; it is needed " + what,
-            "install Gannet's plugins next to its core library, or name their folder in GANNET_PLUGIN_PATH; searched: " +
-                join(registry_.searched(), ", "));
+            formatted("{} plugin {} was not found in a usable state; it is needed {}", kind, name, what),
+            formatted(
+                "install Gannet's plugins next to its core library, or name their folder in GANNET_PLUGIN_PATH; searched: {}",
+                join(registry_.searched(), ", ")));
   }
 
   void tell_what_auto_picks() {
@@ -101,28 +103,30 @@ class Look {
     std::string why;
     for (const char* name : kAcceleratorsBestFirst) {
       if (is_usable("accelerator", name)) {
-        why += std::string(why.empty() ? "" : ", ") + name + " is usable";
+        why += formatted("{}{} is usable", why.empty() ? "" : ", ", name);
         return tell_pick(section, name, why);
       }
       std::string reason = "no such plugin";
       for (const PluginFound& found : diagnosis_.plugins)
         if (found.kind == "accelerator" && lower(found.name) == name) reason = found.remark.substr(0, found.remark.find("; "));
-      why += std::string(why.empty() ? "" : "; ") + name + ": " + reason;
+      why += formatted("{}{}: {}", why.empty() ? "" : "; ", name, reason);
     }
     tell_pick(section, is_usable("accelerator", "cpu") ? "cpu" : "", why);
   }
 
   void tell_pick(Section& section, const std::string& accelerator, const std::string& why) {
-    section.add("accelerator", (accelerator.empty() ? "none" : accelerator) + " (" + why + ")", accelerator);
+    section.add("accelerator", formatted("{} ({})", accelerator.empty() ? "none" : accelerator, why), accelerator);
     if (accelerator.empty()) return;
     const auto comm = comms_.find(accelerator);
     const std::string name = comm == comms_.end() || comm->second.empty() ? "gloo" : comm->second;
     const bool is_there = is_usable("comm", lower(name));
-    section.add("comm", "local for one process, " + name + " for several" + (is_there ? "" : ", which is not usable here"), name);
+    section.add("comm", formatted("local for one process, {} for several{}", name, is_there ? "" : ", which is not usable here"),
+                name);
     if (!is_there)
-      diagnosis_.note("runs of several processes on the accelerator " + accelerator + " ask for the comm plugin " + name +
-                          ", which is not usable here",
-                      "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
+      diagnosis_.note(
+          formatted("runs of several processes on the accelerator {} ask for the comm plugin {}, which is not usable here",
+                    accelerator, name),
+          "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
   }
 
   struct First {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "config/parse.h"
 #include "device/accelerator.h"
@@ -61,8 +62,9 @@ void make(const plugin::Plugin& plugin, Dict& out) {
       const Accelerator accelerator(plugin, std::move(params), host);
       const uint32_t count = accelerator.device_count();
       const Accelerator::Device device = accelerator.device(0);
-      std::string text = count == 1 ? device.name : std::to_string(count) + " x " + device.name;
-      if (device.memory_bytes > 0) text += ", " + size_text(device.memory_bytes) + ", " + size_text(device.free_bytes) + " free";
+      std::string text = count == 1 ? device.name : formatted("{} x {}", count, device.name);
+      if (device.memory_bytes > 0)
+        text += formatted(", {}, {} free", size_text(device.memory_bytes), size_text(device.free_bytes));
       out["remark"] = text;
       out["default_comm"] = accelerator.default_comm();
       out["plugin_device"] = accelerator.plugin_device();
@@ -130,7 +132,7 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
 // Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X (FILE): ..." what
 // follows.
 std::string without_file(const std::string& message, const std::string& file) {
-  const std::string head = "plugin " + printable(file) + " ", who = "(" + file + "): ";
+  const std::string head = formatted("plugin {} ", printable(file)), who = formatted("({}): ", file);
   if (message.starts_with(head)) return message.substr(head.size());
   const size_t at = message.find(who);
   return at == std::string::npos ? message : message.substr(at + who.size());
@@ -154,7 +156,7 @@ Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std
     return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy, PluginState::kBroken);
   const Answer answer = ask_child([&] { return describe(registry, candidate); }, patience);
   if (!answer.failure.empty())
-    return broken(candidate, "was opened and tried: " + answer.failure, "ask its author; until then remove the file",
+    return broken(candidate, formatted("was opened and tried: {}", answer.failure), "ask its author; until then remove the file",
                   PluginState::kBroken);
   Probed probed;
   const Value lines = config::parse_value(answer.text);

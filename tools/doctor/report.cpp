@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/format.h"
 #include "base/table.h"
 #include "base/text.h"
 
@@ -21,8 +22,8 @@ std::string name_of(const PluginFound& found) { return found.name.empty() ? file
 std::string numbered(const std::vector<Finding>& findings, const std::string& indent) {
   std::string text;
   for (size_t i = 0; i < findings.size(); ++i) {
-    text += indent + std::to_string(i + 1) + ". " + findings[i].what + "\n";
-    if (!findings[i].next_step.empty()) text += indent + "   " + findings[i].next_step + "\n";
+    text += formatted("{}{}. {}\n", indent, i + 1, findings[i].what);
+    if (!findings[i].next_step.empty()) text += formatted("{}   {}\n", indent, findings[i].next_step);
   }
   return text;
 }
@@ -48,20 +49,21 @@ std::string as_text(const Diagnosis& diagnosis) {
   for (const Section& section : diagnosis.sections)
     for (const Fact& fact : section.facts) width = std::max(width, fact.name.size());
   const auto add = [&](const Section& section) {
-    text += section.title + "\n";
+    text += formatted("{}\n", section.title);
     for (const Fact& fact : section.facts)
-      text += "  " + fact.name + std::string(width - fact.name.size() + 2, ' ') + fact.text + "\n";
+      text += formatted("  {}{}{}\n", fact.name, std::string(width - fact.name.size() + 2, ' '), fact.text);
     text += "\n";
   };
   for (const Section& section : diagnosis.sections) add(section);
   Table table({"plugins", "name", "device", "version", "state"});
   for (const PluginFound& found : diagnosis.plugins)
-    table.add({"  " + (found.kind.empty() ? "?" : found.kind), name_of(found), found.device.empty() ? "any" : found.device,
-               found.version.empty() ? "-" : found.version,
-               word_for(found.state) + (found.remark.empty() ? "" : ": " + found.remark)});
-  text += table.to_string() + "\n";
-  if (!diagnosis.notes.empty()) text += "notes\n" + numbered(diagnosis.notes, "  ") + "\n";
-  return text + verdict(diagnosis) + (diagnosis.problems.empty() ? "" : ":") + "\n" + numbered(diagnosis.problems, "  ");
+    table.add({formatted("  {}", found.kind.empty() ? "?" : found.kind), name_of(found),
+               found.device.empty() ? "any" : found.device, found.version.empty() ? "-" : found.version,
+               word_for(found.state) + (found.remark.empty() ? "" : formatted(": {}", found.remark))});
+  text += formatted("{}\n", table.to_string());
+  if (!diagnosis.notes.empty()) text += formatted("notes\n{}\n", numbered(diagnosis.notes, "  "));
+  return formatted("{}{}{}\n{}", text, verdict(diagnosis), diagnosis.problems.empty() ? "" : ":",
+                   numbered(diagnosis.problems, "  "));
 }
 
 std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets) {
@@ -86,25 +88,25 @@ std::string without_secrets(std::string text, const std::vector<std::pair<std::s
 }
 
 std::string as_markdown(const Diagnosis& diagnosis) {
-  std::string text = "### gannet doctor: " + verdict(diagnosis) + "\n\n";
-  if (!diagnosis.problems.empty()) text += numbered(diagnosis.problems, "") + "\n";
-  if (!diagnosis.notes.empty()) text += "Notes:\n\n" + numbered(diagnosis.notes, "") + "\n";
+  std::string text = formatted("### gannet doctor: {}\n\n", verdict(diagnosis));
+  if (!diagnosis.problems.empty()) text += formatted("{}\n", numbered(diagnosis.problems, ""));
+  if (!diagnosis.notes.empty()) text += formatted("Notes:\n\n{}\n", numbered(diagnosis.notes, ""));
   text += "| plugin | name | device | version | state |\n|---|---|---|---|---|\n";
   const auto cell = [](std::string content) {
     for (size_t at = 0; (at = content.find('|', at)) != std::string::npos; at += 2) content.insert(at, "\\");
     return content;
   };
   for (const PluginFound& found : diagnosis.plugins)
-    text += "| " + found.kind + " | " + cell(name_of(found)) + " | " + found.device + " | " + found.version + " | " +
-            word_for(found.state) + (found.remark.empty() ? "" : ": " + cell(found.remark)) + " |\n";
+    text += formatted("| {} | {} | {} | {} | {}{} |\n", found.kind, cell(name_of(found)), found.device, found.version,
+                      word_for(found.state), found.remark.empty() ? "" : formatted(": {}", cell(found.remark)));
   for (const Section& section : diagnosis.sections) {
-    text += "\n**" + section.title + "**\n\n";
-    for (const Fact& fact : section.facts) text += "- " + fact.name + ": " + fact.text + "\n";
+    text += formatted("\n**{}**\n\n", section.title);
+    for (const Fact& fact : section.facts) text += formatted("- {}: {}\n", fact.name, fact.text);
   }
-  return without_secrets(std::move(text), diagnosis.secrets) +
-         "\nNames of the host and of users, home folders and addresses were replaced by `<host>`, `<user>`, `~` and `<address>`; "
-         "look it "
-         "through before you publish it.\n";
+  return formatted(
+      "{}\nNames of the host and of users, home folders and addresses were replaced by `<host>`, `<user>`, `~` and `<address>`; "
+      "look it through before you publish it.\n",
+      without_secrets(std::move(text), diagnosis.secrets));
 }
 
 std::string as_json(const Diagnosis& diagnosis) {
@@ -126,13 +128,12 @@ std::string as_json(const Diagnosis& diagnosis) {
                            {"state", lower(word_for(found.state))},
                            {"remark", found.remark},
                            {"next_step", found.next_step}});
-  return Value(Dict{{"well", diagnosis.problems.empty()},
-                    {"problems", list_of(diagnosis.problems)},
-                    {"notes", list_of(diagnosis.notes)},
-                    {"facts", std::move(facts)},
-                    {"plugins", std::move(plugins)}})
-             .to_json() +
-         "\n";
+  return formatted("{}\n", Value(Dict{{"well", diagnosis.problems.empty()},
+                                      {"problems", list_of(diagnosis.problems)},
+                                      {"notes", list_of(diagnosis.notes)},
+                                      {"facts", std::move(facts)},
+                                      {"plugins", std::move(plugins)}})
+                               .to_json());
 }
 
 }  // namespace gannet::doctor

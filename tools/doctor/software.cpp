@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "control/environment.h"
@@ -38,12 +39,12 @@ std::string after(const std::string& text, const std::string& name, const char* 
 void look_at_libtorch(Diagnosis& diagnosis, Section& versions) {
   const std::string config = at::show_config(), running = after(config, "TORCH_VERSION=", ", \n"), compiled = TORCH_VERSION;
   const std::string file = file_of(reinterpret_cast<const void*>(&at::get_num_threads));
-  versions.add("LibTorch", (running.empty() ? compiled : running) + ", compiled by GCC " + after(config, "- GCC ", "\n") +
-                               ", kernels for " + at::get_cpu_capability());
+  versions.add("LibTorch", formatted("{}, compiled by GCC {}, kernels for {}", running.empty() ? compiled : running,
+                                     after(config, "- GCC ", "\n"), at::get_cpu_capability()));
   versions.add("LibTorch library", file);
   if (!running.empty() && running != compiled)
     diagnosis.problem(
-        "Gannet was compiled for LibTorch " + compiled + ", and " + running + " is the one that was loaded, from " + file,
+        formatted("Gannet was compiled for LibTorch {}, and {} is the one that was loaded, from {}", compiled, running, file),
         "remove the other one from LD_LIBRARY_PATH, or rebuild Gannet with LIBTORCH_ROOT set to this one");
 }
 
@@ -78,8 +79,8 @@ void look_at_software(Diagnosis& diagnosis) {
 #endif
   look_at_libtorch(diagnosis, versions);
   versions.add("fingerprint", plugin::host_fingerprint());
-  versions.add("system", (machine.distribution.empty() ? "" : machine.distribution + ", ") + machine.system + ", glibc " +
-                             gnu_get_libc_version());
+  versions.add("system", formatted("{}{}, glibc {}", machine.distribution.empty() ? "" : formatted("{}, ", machine.distribution),
+                                   machine.system, gnu_get_libc_version()));
   look_at_environment(diagnosis);
 }
 

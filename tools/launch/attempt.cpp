@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/format.h"
 #include "launch/cause.h"
 #include "launch/descendants.h"
 #include "launch/marked.h"
@@ -79,8 +80,8 @@ bool Attempt::done() {
   if (!asked_leftovers_) {
     asked_leftovers_ = true;
     std::string names;
-    for (const pid_t pid : left) names += (names.empty() ? "" : ", ") + std::to_string(pid) + " (" + program_of(pid) + ")";
-    session_.output.say("ending what the ranks left behind: process " + names);
+    for (const pid_t pid : left) names += formatted("{}{} ({})", names.empty() ? "" : ", ", pid, program_of(pid));
+    session_.output.say(formatted("ending what the ranks left behind: process {}", names));
     for (const pid_t pid : left) kill(pid, SIGTERM);
     set_deadline(failure_grace_, "SIGTERM");
   }
@@ -111,7 +112,7 @@ void Attempt::take_signals() {
 
 void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
   if (stopped_by_ != 0 && !stopped_by_reader_) {
-    session_.output.say(signal_name(number) + " again: killing the ranks");
+    session_.output.say(formatted("{} again: killing the ranks", signal_name(number)));
     sent_kill_ = true;
     signal_all(SIGKILL);
     return;
@@ -121,9 +122,10 @@ void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
   last_forwarded_ = why;
   if (is_over_) return;
   if (ranks_.size() > 1 || stopped_by_reader_)
-    session_.output.say((stopped_by_reader_ ? why + ": " : "") + signal_name(number) + " is forwarded to " +
-                        std::to_string(ranks_.size()) + (ranks_.size() > 1 ? " ranks, which have " : " rank, which has ") +
-                        in_seconds(stop_grace()) + " to end" + (stopped_by_reader_ ? "" : "; send it again to kill them"));
+    session_.output.say(formatted("{}{} is forwarded to {}{}{} to end{}", stopped_by_reader_ ? formatted("{}: ", why) : "",
+                                  signal_name(number), ranks_.size(),
+                                  ranks_.size() > 1 ? " ranks, which have " : " rank, which has ", in_seconds(stop_grace()),
+                                  stopped_by_reader_ ? "" : "; send it again to kill them"));
   forwarded_.insert(number);
   if (ranks_have_it) return;
   set_deadline(stop_grace(), signal_name(number));
@@ -173,13 +175,12 @@ void Attempt::judge(Rank& rank) {
   first_ = &rank;
   stop_ = stopped_by_ != 0 || code == kStoppedExitCode || forwarded_.count(number) != 0;
   if (stop_) {
-    if (!all_ended()) set_deadline(stop_grace(), "the end of rank " + std::to_string(rank.rank()));
+    if (!all_ended()) set_deadline(stop_grace(), formatted("the end of rank {}", rank.rank()));
     return;
   }
   if (number == SIGKILL) why_killed_ = memory_.why_killed();
   if (all_ended()) return;
-  session_.output.say("rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size()) + " " + rank.how_it_ended() +
-                      "; stopping the others");
+  session_.output.say(formatted("rank {} of {} {}; stopping the others", rank.rank(), ranks_.size(), rank.how_it_ended()));
   sent_term_ = true;
   signal_all(SIGTERM);
   set_deadline(failure_grace_, "SIGTERM");
@@ -201,7 +202,7 @@ void Attempt::enforce_deadline() {
   for (const auto& rank : ranks_)
     if (!rank->ended()) late += (late.empty() ? "" : ", ") + std::to_string(rank->rank());
   if (!late.empty() && !sent_kill_)
-    session_.output.say("killing rank " + late + ", which did not end within " + in_seconds(patience_) + " of " + ignored_);
+    session_.output.say(formatted("killing rank {}, which did not end within {} of {}", late, in_seconds(patience_), ignored_));
   sent_kill_ = true;
   signal_all(SIGKILL);
   if (all_ended())

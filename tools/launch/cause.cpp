@@ -5,11 +5,13 @@
 
 #include <cstring>
 
+#include "base/format.h"
+
 namespace gannet::launch {
 
 std::string signal_name(int number) {
   const char* name = sigabbrev_np(number);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(number);
+  return name ? std::string("SIG") + name : formatted("signal {}", number);
 }
 
 std::string meaning_of_signal(int number) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/format.h"
 #include "launch/marked.h"
 
 namespace gannet::launch {
@@ -18,7 +19,7 @@ namespace {
 // The parent of a process that runs; 0 when it has ended.
 pid_t parent_of(pid_t pid) {
   char text[512];
-  const int descriptor = open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open((formatted("/proc/{}/stat", pid)).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return 0;
   const ssize_t got = read(descriptor, text, sizeof text - 1);
   close(descriptor);

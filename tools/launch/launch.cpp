@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "control/environment.h"
 #include "launch/attempt.h"
@@ -26,14 +27,14 @@ bool may_restart(const Options& options, Session& session, const Outcome& outcom
   if (!outcome.failed || options.max_restarts == 0) return false;
   const std::string most = std::to_string(options.max_restarts);
   if (!outcome.no_restart.empty()) {
-    session.output.say("no restart: " + outcome.no_restart);
+    session.output.say(formatted("no restart: {}", outcome.no_restart));
     return false;
   }
   if (restarts == options.max_restarts) {
-    session.output.say("no restart: all " + most + " are used up");
+    session.output.say(formatted("no restart: all {} are used up", most));
     return false;
   }
-  session.output.say("restart " + std::to_string(restarts + 1) + " of " + most + ", because " + outcome.why);
+  session.output.say(formatted("restart {} of {}, because {}", restarts + 1, most, outcome.why));
   return true;
 }
 
@@ -42,7 +43,7 @@ bool stop_came(Session& session, const std::string& instead_of) {
   Signal signal;
   while (session.next(signal))
     if (Signals::is_stop(signal.number)) {
-      session.output.say(signal_name(signal.number) + " came: " + instead_of);
+      session.output.say(formatted("{} came: {}", signal_name(signal.number), instead_of));
       return true;
     }
   return false;
@@ -58,7 +59,8 @@ class Pause {
     if (attempt > kLongest) in_a_row_ = 0;
     const auto time = in_a_row_ == 0 ? milliseconds(0) : std::min<milliseconds>(kLongest, first_ * (1 << (in_a_row_ - 1)));
     in_a_row_ = std::min(in_a_row_ + 1, 16);
-    if (time.count() > 0) session.output.say("waiting " + in_seconds(time) + " first, as the ranks fail soon after their start");
+    if (time.count() > 0)
+      session.output.say(formatted("waiting {} first, as the ranks fail soon after their start", in_seconds(time)));
     for (const auto end = Clock::now() + time;;) {
       if (stop_came(session, "no restart")) return false;
       const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
@@ -76,7 +78,8 @@ class Pause {
 
 void report_dropped(Session& session) {
   if (const uint64_t bytes = session.output.take_dropped())
-    session.output.say(size_text(bytes) + " of the ranks' output were dropped: nobody read it while the ranks were being ended");
+    session.output.say(
+        formatted("{} of the ranks' output were dropped: nobody read it while the ranks were being ended", size_text(bytes)));
 }
 
 // After a failure or a stop, a reader that takes nothing for `patience` holds nobody up any more: a batch system waits for the
@@ -93,7 +96,7 @@ void finish_output(Session& session, milliseconds patience) {
     if (Clock::now() - last_progress >= patience) break;
   }
   if (const size_t left = session.output.pending())
-    session.output.say("the last " + size_text(left) + " of output were dropped: its reader has stalled");
+    session.output.say(formatted("the last {} of output were dropped: its reader has stalled", size_text(left)));
 }
 
 // A stdout or stderr that was closed (`>&-`) would be the number of the next file that is opened.
@@ -113,12 +116,13 @@ void refuse_to_be_one_of_several() {
   const auto claim = control::claim_of_several(control::variables_of_this_process());
   if (!claim) return;
   std::string command = "env";
-  for (const auto& name : claim->variables) command += " -u " + name;
+  for (const auto& name : claim->variables) command += formatted(" -u {}", name);
   throw Error(ErrorCode::kConfig,
-              claim->text() + ", and gannet run starts the ranks of one machine: each of these launchers would train by itself",
-              "let that launcher start PROGRAM, one process for each rank, with MASTER_ADDR and MASTER_PORT exported; where each "
-              "is to be a run of its own: " +
-                  command + " gannet run ...");
+              formatted("{}, and gannet run starts the ranks of one machine: each of these launchers would train by itself",
+                        claim->text()),
+              formatted("let that launcher start PROGRAM, one process for each rank, with MASTER_ADDR and MASTER_PORT exported; "
+                        "where each is to be a run of its own: {} gannet run ...",
+                        command));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "launch/lines.h"
 
+#include "base/format.h"
+
 namespace gannet::launch {
 namespace {
 constexpr size_t kLongestLine = 64 * 1024;
@@ -9,12 +11,12 @@ constexpr size_t kLongestRemembered = 2000;
 
 void LastLines::add(const std::string& line) {
   if (line.empty()) return;
-  lines_.push_back(line.size() > kLongestRemembered ? line.substr(0, kLongestRemembered) + " ..." : line);
+  lines_.push_back(line.size() > kLongestRemembered ? formatted("{} ...", line.substr(0, kLongestRemembered)) : line);
   if (lines_.size() > kRemembered) lines_.pop_front();
 }
 
 void LinePrefixer::end_line(std::string& out) {
-  out += prefix_ + partial_ + "\n";
+  out += formatted("{}{}\n", prefix_, partial_);
   last_.add(partial_);
   partial_.clear();
 }

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <random>
 
+#include "base/format.h"
+
 namespace gannet::launch {
 namespace {
 
@@ -48,7 +50,7 @@ std::vector<pid_t> marked_processes(const std::string& mark) {
     char* end = nullptr;
     const long pid = std::strtol(entry->d_name, &end, 10);
     if (*end != '\0' || pid <= 0 || pid == getpid()) continue;
-    if (contains(("/proc/" + std::to_string(pid) + "/environ").c_str(), mark)) found.push_back(static_cast<pid_t>(pid));
+    if (contains((formatted("/proc/{}/environ", pid)).c_str(), mark)) found.push_back(static_cast<pid_t>(pid));
   }
   closedir(folder);
   return found;
@@ -56,7 +58,7 @@ std::vector<pid_t> marked_processes(const std::string& mark) {
 
 std::string program_of(pid_t pid) {
   char name[64] = "";
-  const int descriptor = open(("/proc/" + std::to_string(pid) + "/comm").c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open((formatted("/proc/{}/comm", pid)).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return "";
   const ssize_t got = read(descriptor, name, sizeof name - 1);
   close(descriptor);

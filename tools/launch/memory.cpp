@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/format.h"
+
 namespace gannet::launch {
 namespace {
 
@@ -32,12 +34,11 @@ std::string MemoryWatch::why_killed() const {
   const auto now = kills();
   if (!before_ || !now) return "someone's kill -9, or out of memory: this machine has no counter to tell which";
   if (*now <= *before_)
-    return "someone's kill -9: the kernel killed no process for lack of memory here (oom_kill in " + file_ + " is still " +
-           std::to_string(*now) + ")";
-  std::string text = "killed by the kernel, out of memory: oom_kill in " + file_ + " went from " + std::to_string(*before_) +
-                     " to " + std::to_string(*now);
-  if (const auto limit = limit_bytes()) return text + "; the cgroup's limit is " + in_mebibytes(*limit);
-  return text + "; the cgroup has no limit of its own, the machine's memory was used up";
+    return formatted("someone's kill -9: the kernel killed no process for lack of memory here (oom_kill in {} is still {})",
+                     file_, *now);
+  std::string text = formatted("killed by the kernel, out of memory: oom_kill in {} went from {} to {}", file_, *before_, *now);
+  if (const auto limit = limit_bytes()) return formatted("{}; the cgroup's limit is {}", text, in_mebibytes(*limit));
+  return formatted("{}; the cgroup has no limit of its own, the machine's memory was used up", text);
 }
 
 }  // namespace gannet::launch

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/format.h"
+
 namespace gannet::launch {
 namespace {
 
@@ -42,7 +44,7 @@ void Output::open(Sink& sink, int descriptor) {
                                                                    : Way::kPlain;
   if (sink.way != Way::kPolled) return;
   // An open file of our own: O_NONBLOCK on the one that we were given would be the shell's too.
-  const std::string name = "/proc/self/fd/" + std::to_string(descriptor);
+  const std::string name = formatted("/proc/self/fd/{}", descriptor);
   const int own = ::open(name.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (own < 0) return;
   sink.descriptor = own;
@@ -63,7 +65,7 @@ void Output::write(int descriptor, std::string_view text) {
 void Output::say(const std::string& text) {
   Sink& to = sink(2);
   if (to.way == Way::kNone || to.is_closed) return;
-  to.queue += "[gannet run] " + text + "\n";
+  to.queue += formatted("[gannet run] {}\n", text);
   flush();
 }
 

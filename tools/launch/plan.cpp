@@ -12,6 +12,7 @@
 #include <map>
 #include <random>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launch/marked.h"
 
@@ -47,25 +48,25 @@ std::string find_program(const std::string& program, const std::string& path) {
   if (program.find('/') != std::string::npos) {
     switch (kind_of(program)) {
       case Kind::kMissing:
-        throw StartError(127, "cannot start '" + program + "': there is no such file",
+        throw StartError(127, formatted("cannot start '{}': there is no such file", program),
                          "check the path; relative ones start at the current folder");
       case Kind::kFolder:
-        throw StartError(126, "cannot start '" + program + "': it is a folder", "name the program inside it");
+        throw StartError(126, formatted("cannot start '{}': it is a folder", program), "name the program inside it");
       case Kind::kNotExecutable:
-        throw StartError(126, "cannot start '" + program + "': it is not executable",
-                         "chmod +x " + program + ", or name the interpreter before it");
+        throw StartError(126, formatted("cannot start '{}': it is not executable", program),
+                         formatted("chmod +x {}, or name the interpreter before it", program));
       case Kind::kProgram:
         return program;
     }
   }
   for (const auto& folder : split(path, ':')) {
-    const std::string file = folder + "/" + program;
+    const std::string file = formatted("{}/{}", folder, program);
     if (kind_of(file) == Kind::kProgram) return file;
   }
-  if (const Kind here = kind_of("./" + program); here == Kind::kProgram || here == Kind::kNotExecutable)
-    throw StartError(127, "cannot start '" + program + "': no folder of PATH has it",
-                     "the current folder does: write ./" + program);
-  throw StartError(127, "cannot start '" + program + "': no folder of PATH has it", "give the path to the program");
+  if (const Kind here = kind_of(formatted("./{}", program)); here == Kind::kProgram || here == Kind::kNotExecutable)
+    throw StartError(127, formatted("cannot start '{}': no folder of PATH has it", program),
+                     formatted("the current folder does: write ./{}", program));
+  throw StartError(127, formatted("cannot start '{}': no folder of PATH has it", program), "give the path to the program");
 }
 
 std::vector<int> available_cores() {
@@ -82,8 +83,7 @@ std::vector<int> available_cores() {
 std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint32_t index) {
   const size_t each = cores.size() / procs;
   if (each == 0)
-    throw Error(ErrorCode::kArgument,
-                "--bind_cores_to_rank: " + std::to_string(procs) + " ranks and only " + std::to_string(cores.size()) + " cores",
+    throw Error(ErrorCode::kArgument, formatted("--bind_cores_to_rank: {} ranks and only {} cores", procs, cores.size()),
                 "start at most one rank per core, or leave the option out");
   return std::vector<int>(cores.begin() + static_cast<long>(index * each), cores.begin() + static_cast<long>((index + 1) * each));
 }
@@ -126,11 +126,11 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   for (const auto& entry : inherited) {
     const std::string name = name_of(entry);
     // A launcher that is itself a rank's program: its ranks are the outer one's too.
-    if (name == kMarkVariable) own[name] = entry.substr(name.size() + 1) + "/" + start.mark;
+    if (name == kMarkVariable) own[name] = formatted("{}/{}", entry.substr(name.size() + 1), start.mark);
     // Variables that an outer torchrun set for its own ranks are wrong for these.
     if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);
   }
-  for (const auto& [name, value] : own) entries.push_back(name + "=" + value);
+  for (const auto& [name, value] : own) entries.push_back(formatted("{}={}", name, value));
   return entries;
 }
 

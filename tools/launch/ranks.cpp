@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/format.h"
 #include "launch/cause.h"
 #include "launch/plan.h"
 
@@ -60,17 +61,18 @@ struct Prepared {
 [[noreturn]] void throw_start_error(const std::string& file, int reason) {
   switch (reason) {
     case ENOEXEC:
-      throw StartError(126, "cannot start '" + file + "': this machine cannot execute it (" + std::strerror(reason) + ")",
+      throw StartError(126, formatted("cannot start '{}': this machine cannot execute it ({})", file, std::strerror(reason)),
                        "a script needs a first line as #!/bin/sh, a program must be built for this machine");
     case ENOENT:
-      throw StartError(127, "cannot start '" + file + "': the file is there, but the interpreter or loader that it names is not",
-                       "see its first line (#!...), or `readelf -l` for a program");
+      throw StartError(
+          127, formatted("cannot start '{}': the file is there, but the interpreter or loader that it names is not", file),
+          "see its first line (#!...), or `readelf -l` for a program");
     default:
-      throw StartError(126, "cannot start '" + file + "': " + std::strerror(reason));
+      throw StartError(126, formatted("cannot start '{}': {}", file, std::strerror(reason)));
   }
 }
 
-std::string prefix_of(uint32_t rank) { return "[" + std::to_string(rank) + "] "; }
+std::string prefix_of(uint32_t rank) { return formatted("[{}] ", rank); }
 
 }  // namespace
 
@@ -120,7 +122,7 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   }
   close(ends[2][0]);
   if (fork_failure != 0)
-    throw Error(ErrorCode::kUnavailable, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(fork_failure),
+    throw Error(ErrorCode::kUnavailable, formatted("cannot start rank {}: {}", rank, std::strerror(fork_failure)),
                 "see `ulimit -u` and the free memory");
   if (got == static_cast<ssize_t>(sizeof reason)) {
     waitpid(pid_, nullptr, 0);
@@ -156,9 +158,9 @@ int Rank::exit_code() const { return WIFSIGNALED(status_) ? 128 + WTERMSIG(statu
 int Rank::signal_number() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : signal_in_exit_code(exit_code()); }
 
 std::string Rank::how_it_ended() const {
-  if (!WIFSIGNALED(status_)) return "ended with exit code " + std::to_string(WEXITSTATUS(status_));
+  if (!WIFSIGNALED(status_)) return formatted("ended with exit code {}", WEXITSTATUS(status_));
   const char* description = sigdescr_np(WTERMSIG(status_));
-  return "was killed by " + signal_name(WTERMSIG(status_)) + (description ? " (" + std::string(description) + ")" : "");
+  return formatted("was killed by {}{}", signal_name(WTERMSIG(status_)), description ? formatted(" ({})", description) : "");
 }
 
 bool Rank::group_alive() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launch/attempt.h"
 #include "launch/cause.h"
@@ -20,12 +21,10 @@ std::string in_seconds(std::chrono::milliseconds time) {
   return text;
 }
 
-std::string Attempt::name_of(const Rank& rank) const {
-  return "rank " + std::to_string(rank.rank()) + " of " + std::to_string(ranks_.size());
-}
+std::string Attempt::name_of(const Rank& rank) const { return formatted("rank {} of {}", rank.rank(), ranks_.size()); }
 
 std::string Attempt::end_of(const Rank& rank) const {
-  const std::string name = "rank " + std::to_string(rank.rank()) + " ";
+  const std::string name = formatted("rank {} ", rank.rank());
   return name + (ended_by_us_.count(&rank) ? "was ended by gannet run" : rank.how_it_ended());
 }
 
@@ -34,10 +33,10 @@ std::vector<std::string> Attempt::meanings() const {
   const int number = first_->signal_number();
   const std::string meaning = number == SIGKILL ? why_killed_ : number ? meaning_of_signal(number) : "";
   if (number && !first_->killed_by_signal())
-    lines.push_back("as reported by a shell: a program that it started was killed by " + signal_name(number));
-  if (!meaning.empty()) lines.push_back(signal_name(number) + ": " + meaning);
+    lines.push_back(formatted("as reported by a shell: a program that it started was killed by {}", signal_name(number)));
+  if (!meaning.empty()) lines.push_back(formatted("{}: {}", signal_name(number), meaning));
   if (const std::string text = number ? "" : meaning_of_exit_code(first_->exit_code()); !text.empty())
-    lines.push_back("exit code " + std::to_string(first_->exit_code()) + ": " + text);
+    lines.push_back(formatted("exit code {}: {}", first_->exit_code(), text));
   return lines;
 }
 
@@ -46,37 +45,38 @@ std::string Attempt::consequences() const {
   std::vector<std::string> texts;
   for (auto rank = others; rank != ended_.end() && texts.size() < kMostConsequences; ++rank) texts.push_back(end_of(**rank));
   const auto more = static_cast<size_t>(ended_.end() - others) - texts.size();
-  return join(texts, "; ") + (more ? "; and " + std::to_string(more) + " more ranks" : "");
+  return join(texts, "; ") + (more ? formatted("; and {} more ranks", more) : "");
 }
 
 void Attempt::report_failure() const {
   const bool one = ranks_.size() == 1;
-  std::string text = name_of(*first_) + " " + (one ? "" : "failed first, and is the cause: it ") + first_->how_it_ended();
-  for (const auto& line : meanings()) text += "\n    " + line;
-  if (const auto followed = consequences(); !followed.empty()) text += "\n  What followed from it: " + followed;
-  if (!first_->last_lines().empty()) text += "\n  The last lines of rank " + std::to_string(first_->rank()) + ":";
-  for (const auto& line : first_->last_lines()) text += "\n    " + line;
+  std::string text =
+      formatted("{} {}{}", name_of(*first_), one ? "" : "failed first, and is the cause: it ", first_->how_it_ended());
+  for (const auto& line : meanings()) text += formatted("\n    {}", line);
+  if (const auto followed = consequences(); !followed.empty()) text += formatted("\n  What followed from it: {}", followed);
+  if (!first_->last_lines().empty()) text += formatted("\n  The last lines of rank {}:", first_->rank());
+  for (const auto& line : first_->last_lines()) text += formatted("\n    {}", line);
   session_.output.say(text);
 }
 
 Outcome Attempt::finish_stop() {
-  const std::string by = last_forwarded_.empty() ? "stopped on request" : "stopped by " + last_forwarded_;
+  const std::string by = last_forwarded_.empty() ? "stopped on request" : formatted("stopped by {}", last_forwarded_);
   const auto orderly = [](const Rank* rank) { return rank->exit_code() == 0 || rank->exit_code() == kStoppedExitCode; };
   if (std::all_of(ended_.begin(), ended_.end(), orderly)) {
-    session_.output.say(by + " after saving (exit code " + std::to_string(kStoppedExitCode) + ")");
+    session_.output.say(formatted("{} after saving (exit code {})", by, kStoppedExitCode));
     return {.code = kStoppedExitCode};
   }
   std::vector<std::string> texts;
   for (const Rank* rank : ended_)
     if (!orderly(rank) && texts.size() < kMostConsequences)
-      texts.push_back("rank " + std::to_string(rank->rank()) +
-                      (ended_by_us_.count(rank) ? " was killed by gannet run"
-                       : forwarded_.count(rank->signal_number())
-                           ? " ended by " + signal_name(rank->signal_number()) + ", which it does not handle"
-                           : " " + rank->how_it_ended()));
+      texts.push_back(formatted("rank {}{}", rank->rank(),
+                                ended_by_us_.count(rank) ? " was killed by gannet run"
+                                : forwarded_.count(rank->signal_number())
+                                    ? formatted(" ended by {}, which it does not handle", signal_name(rank->signal_number()))
+                                    : formatted(" {}", rank->how_it_ended())));
   const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
-  session_.output.say(by + ", and not every rank confirmed by exit code " + std::to_string(kStoppedExitCode) +
-                      " that it saved: " + join(texts, "; ") + " (exit code " + std::to_string(worst->exit_code()) + ")");
+  session_.output.say(formatted("{}, and not every rank confirmed by exit code {} that it saved: {} (exit code {})", by,
+                                kStoppedExitCode, join(texts, "; "), worst->exit_code()));
   return {.code = worst->exit_code()};
 }
 
@@ -85,11 +85,11 @@ Outcome Attempt::finish() {
   if (stop_) return finish_stop();
   report_failure();
   Outcome outcome{.code = first_->exit_code(), .failed = true};
-  outcome.why = "rank " + std::to_string(first_->rank()) + " " + first_->how_it_ended();
+  outcome.why = formatted("rank {} {}", first_->rank(), first_->how_it_ended());
   if (stopped_by_ != 0)
-    outcome.no_restart = signal_name(stopped_by_) + " came";
+    outcome.no_restart = formatted("{} came", signal_name(stopped_by_));
   else if (is_pointless_to_repeat(outcome.code))
-    outcome.no_restart = "a program that ends with exit code " + std::to_string(outcome.code) + " would do so again";
+    outcome.no_restart = formatted("a program that ends with exit code {} would do so again", outcome.code);
   return outcome;
 }
 

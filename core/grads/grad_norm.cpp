@@ -119,7 +119,7 @@ std::optional<uint64_t> first_with_full_exponent(const void* data, uint64_t coun
 }  // namespace
 
 NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, uint64_t offset, NormResult so_far) {
-  GANNET_CHECK(is_float(dtype), formatted("dtype {}", dtype));
+  GANNET_CHECK(is_float(dtype), formatted("dtype {}", static_cast<int>(dtype)));
   // The sums of one wave of blocks, on the stack: a step allocates nothing.
   constexpr uint64_t kWave = 1024;
   double sums[kWave];
@@ -146,7 +146,7 @@ NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, 
 }
 
 std::optional<uint64_t> first_non_finite(const void* data, gannet_dtype dtype, uint64_t count) {
-  GANNET_CHECK(is_float(dtype), formatted("dtype {}", dtype));
+  GANNET_CHECK(is_float(dtype), formatted("dtype {}", static_cast<int>(dtype)));
   switch (dtype) {
     case GANNET_FLOAT64:
       return first_with_full_exponent<uint64_t>(data, count, 0x7ff0'0000'0000'0000u);

@@ -122,7 +122,7 @@ TEST_F(DeepSpeedTest, SaysWhatItTookAndWhatItDidNot) {
   for (const char* line :
        {"taken: 7 trained parameters, 87 elements as fp32, 2 frozen, 1 buffer", "taken: optimizer states exp_avg, exp_avg_sq",
         "taken: step 4, 0 skipped, 16 samples seen", "taken: the schedule's position, 4",
-        "taken: client_state: ", "not taken: head.weight: another name of embed.weight", "not taken: random numbers"})
+        "taken: client_state: ", "not taken: head.weight: another name of embed.weight", "not taken: random-number states"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 

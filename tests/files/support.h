@@ -28,7 +28,7 @@ class FolderTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
   std::string file(const std::string& name) const { return (root_ / name).string(); }
-  fs::path root_ = fs::temp_directory_path() / ("gannet-exchange-" + std::to_string(::getpid()));
+  fs::path root_ = fs::temp_directory_path() / ("gannet-files-" + std::to_string(::getpid()));
 };
 
 template <class Number>

@@ -22,7 +22,7 @@ int be_the_tools(char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
   const std::string tools = (self.parent_path().parent_path() / "libexec/gannet/gannet-tools").string();
   ::execv(tools.c_str(), argv);
-  const gannet::Error error(gannet::ErrorCode::kUnavailable, formatted("cannot start {}: {}", tools, std::strerror(errno)),
+  const gannet::Error error(gannet::ErrorCode::kUnavailable, gannet::formatted("cannot start {}: {}", tools, std::strerror(errno)),
                             "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';
   return error.exit_code();

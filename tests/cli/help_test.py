@@ -45,6 +45,23 @@ class Help(Case):
                 self.assertIn(done.returncode, (2, 3, 70), done.stdout)
                 self.assertRegex(done.stdout, r"^gannet: ")
 
+    def test_ranks_start_and_the_version_is_printed_without_libtorch(self):
+        """The program alone, without the tree that it was built in: what needs LibTorch says what is missing."""
+        (self.folder / "bin").mkdir()
+        alone = shutil.copy(GANNET, self.folder / "bin/gannet")
+        run = lambda *words: subprocess.run([alone, *words], cwd=self.folder, text=True, timeout=200,
+                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        version = run("--version")
+        self.assertEqual((version.returncode, version.stdout), (0, self.gannet("--version", code=0)))
+        ranks = run("run", "--num_procs", "2", "sh", "-c", "echo rank $RANK; exit $((RANK * 7))")
+        self.assertEqual(ranks.returncode, 7, ranks.stdout)
+        self.assertIn("[1] rank 1", ranks.stdout)
+        self.assertIn("Usage: gannet run", run("run", "--help").stdout)
+        doctor = run("doctor")
+        self.assertEqual(doctor.returncode, 3, doctor.stdout)
+        self.assertIn(f"cannot start {self.folder}/libexec/gannet/gannet-tools: No such file or directory", doctor.stdout)
+        self.assertNotIn("torch", subprocess.run(["ldd", alone], text=True, capture_output=True).stdout)
+
     def test_every_command_has_examples(self):
         """The manual page is the whole tree."""
         sections = re.split(r"^\.SS ", self.gannet("help", "--man", code=0), flags=re.M)[1:]

@@ -81,8 +81,9 @@ class Cnn:
 
 
 def steps_of(file):
-    """What each line of a metrics file says, without the time it took."""
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """What each line of a metrics file says, without the time it took. A line over the end of a page can be seen half written."""
+    text = file.read_text() if file.exists() else ""
+    lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
     for line in lines:
         for key in [key for key in line if "second" in key]:
             del line[key]

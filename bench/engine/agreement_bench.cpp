@@ -16,9 +16,9 @@
 #include <ctime>
 #include <memory>
 
+#include "common/gpt.h"
 #include "common/rounds.h"
 #include "control/world.h"
-#include "model.h"
 
 namespace {
 
@@ -65,11 +65,7 @@ constexpr int kFingerprints = 20;
 class Contender {
  public:
   Contender(const Run& run, const gannet::Dict& ours) : run_(run) {
-    gpt2::GptOptions size;
-    size.vocabulary = 8192;
-    size.width = 512;
-    size.layers = 8;
-    size.heads = 8;
+    const gpt2::GptOptions size = gannet::bench::gpt_of_30m();
     at::manual_seed(1);
     gpt2::Gpt model(size);
     for (auto& parameter : model->parameters()) numel_ += parameter.numel();

@@ -13,10 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/gpt.h"
 #include "common/rounds.h"
 #include "grads/grad_norm.h"
 #include "interfaces/optimizer.h"
-#include "model.h"
 
 namespace {
 
@@ -89,11 +89,7 @@ int64_t option(int argc, char** argv, const char* name, int64_t fallback) {
 
 int main(int argc, char** argv) {
   const int64_t tokens_per_step = option(argc, argv, "--tokens", 512), rounds = option(argc, argv, "--rounds", 9), length = 128;
-  gpt2::GptOptions size;
-  size.vocabulary = 8192;
-  size.width = 512;
-  size.layers = 8;
-  size.heads = 8;
+  const gpt2::GptOptions size = gannet::bench::gpt_of_30m();
   at::manual_seed(1);
   gpt2::Gpt ours(size), staged(size), theirs(size);
   const auto engine_of = [&](gpt2::Gpt& model, const gannet::Dict& zero) {

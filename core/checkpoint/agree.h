@@ -1,4 +1,4 @@
-// What every rank must know before any goes on: each does its part, and the failure of one is thrown by all.
+// A barrier with errors: each rank does its part, and the failure of one is thrown on all before any continues.
 #pragma once
 
 #include <functional>

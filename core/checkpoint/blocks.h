@@ -21,7 +21,7 @@ inline uint64_t block_count(uint64_t bytes, uint64_t block_bytes) { return bytes
 // Puts bytes [offset, offset + bytes) of the file into `into`. Called from several threads at once; may throw.
 using Fill = std::function<void(uint64_t offset, uint64_t bytes, char* into)>;
 
-// Makes `path` anew and gives the checksum of each block. Throws Error(kIo).
+// Creates or overwrites `path` and returns the checksum of each block. Throws Error(kIo).
 std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill);
 
 struct BlockFile {

@@ -71,7 +71,7 @@ class Saver {
   struct Options {
     bool save_latest = true;
     int64_t keep = 0;        // complete checkpoints of this run that are kept, the new one included; 0: all
-    bool continues = false;  // what was in the folder before is this run's past; else it is another's, which is told and kept
+    bool continues = false;  // what was in the folder before is this run's past; else it is another's: reported and kept
   };
   // Makes and locks the folder (rank 0; a lock that another living job holds is Error(kUnavailable) naming host, pid and since
   // when; a dead job's is taken over) and removes what dead jobs left unfinished.

@@ -39,7 +39,7 @@ class Folder {
   std::unique_ptr<FolderLock> lock_;
   int64_t next_sequence_ = 1;
   uint64_t count_ = 0;
-  std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor went on from
+  std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor resumed from
   bool told_ = false;
 };
 

@@ -37,7 +37,7 @@ enum class Status {
   kAtZero,       // at ZeRO stage 1 and above; elsewhere it has no effect
   kAtStage3,     // at ZeRO stage 3; elsewhere it has no effect
   kWithNvme,     // where ZeRO offloads to nvme; elsewhere it has no effect
-  kNoEffect,     // legal; does nothing here, which is said once
+  kNoEffect,     // legal; has no effect here, reported once
   kNotAtStage3,  // kUnsupported at ZeRO stage 3; elsewhere it has no effect
   kUnsupported,  // known to DeepSpeed, not done by Gannet: an error unless the value is the default or switches it off
 };

@@ -11,7 +11,7 @@
 
 namespace gannet::config {
 
-// Runs `body`. What it throws goes on to the caller, or into `mistakes` where the caller gathers them; false then.
+// Runs `body`. What it throws propagates to the caller, or goes into `mistakes` where the caller gathers them; false then.
 template <typename Body>
 bool attempt(std::vector<Error>* mistakes, Body&& body) {
   if (!mistakes) {

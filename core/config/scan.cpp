@@ -108,7 +108,7 @@ size_t Scan::token_start(size_t offset) const {
 }
 
 Position Scan::position(size_t offset) const {
-  // Keys are asked for in order: counting goes on from the last answer, so that a long text is counted once.
+  // Keys are asked for in order: counting continues from the last answer, so that a long text is counted once.
   if (offset < counted_) counted_ = 0, at_ = {1, 1};
   for (; counted_ < std::min(offset, original_.size()); ++counted_) {
     if (original_[counted_] == '\n')

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kCallEvery{5};  // calls that follow one another faster than this, for long, are told together
+constexpr milliseconds kCallEvery{5};  // calls that follow one another faster than this, for long, are reported together
 constexpr double kCallsInHand = 20;
 constexpr milliseconds kExplain{4'000};  // longer than the referee takes to be sure
 constexpr milliseconds kFarewell{500};

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{100};  // how late the service thread may notice what it is not woken for
 constexpr milliseconds kBeat{1'000};
-constexpr uint32_t kFewRanks = 64;        // they are told of rank 0's every call; more ranks only with its beats
+constexpr uint32_t kFewRanks = 64;        // they receive rank 0's every call; more ranks only with its beats
 constexpr milliseconds kLongWait{1'000};  // then rank 0 hears of it
 constexpr milliseconds kConnect{30'000};
 constexpr milliseconds kAbort{300};  // from the verdict to the end of what is in flight
@@ -80,7 +80,7 @@ Watch::Watch(Store& store, const Options& options)
   if (rank_ == 0) wait_for_all();
 }
 
-// Rank 0 serves the store that says where it listens: it goes on, and perhaps ends, when all have read that.
+// Rank 0 serves the store that says where it listens: it continues, and perhaps exits, when all have read that.
 void Watch::wait_for_all() {
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kConnect, [this] { return connected_.size() + 1 == size_; })) return;
@@ -151,7 +151,7 @@ void Watch::serve() {
   changed_.notify_all();
 }
 
-// Tells rank 0 of waits that last. A rank 0 that does not answer cannot say so itself, so that is told, and judged, here.
+// Tells rank 0 of waits that last. A rank 0 that does not answer cannot report that itself, so it is reported and judged here.
 void Watch::look_at_waits(Instant now) {
   std::vector<std::string> lines;
   std::optional<Verdict> late;

@@ -114,7 +114,7 @@ struct Loader::State {
             options.micro_batches_multiple};
   }
 
-  // The stream is one that no epoch starts anew and that can say where it stands.
+  // The stream is one that no epoch restarts and that reports its position.
   bool lasting() const { return static_cast<bool>(source.cursor); }
 
   void move_to(DataCursor where) {

@@ -15,7 +15,7 @@ using Collating = std::function<Any(void* samples)>;  // null: items are batches
 // The stream's own order, its own end. Used by one thread at a time.
 class StreamEpoch {
  public:
-  // Goes on at `start`. `leftover` receives the number of micro-batches at the end that make no whole multiple.
+  // Continues at `start`. `leftover` receives the number of micro-batches at the end that make no whole multiple.
   StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
               std::atomic<int64_t>* leftover);
   Made make();

@@ -1,4 +1,4 @@
-// Parameters that come and go: from forward to step operators bring them, outside a guard does.
+// Parameters that are gathered on demand: from forward to step by operators, outside by a guard.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/log.h>

@@ -121,7 +121,7 @@ struct EngineBase::Impl {
   bool groups_are_given = false;                        // by the program: a new parameter is in none of them
   std::unordered_set<const void*> declined;             // require a gradient and are in no group: said, and left alone
   uint64_t written_hash = 0;                            // of the values that were taken in since the last step
-  std::set<std::string> said;                           // what is said once
+  std::set<std::string> said;                           // messages that were logged once
 
   // ---- what all ranks must agree on in every step (agreed.cpp)
   std::unique_ptr<control::Facts> facts;
@@ -152,7 +152,7 @@ struct EngineBase::Impl {
   };
   std::vector<ProgramState> program_states;
   uint32_t engine_id = 0;                               // of this process, counted; the same on every rank
-  std::set<std::string> loaded_folders;                 // that this run went on from
+  std::set<std::string> loaded_folders;                 // that this run resumed from
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
 
   ~Impl();
@@ -275,7 +275,7 @@ struct EngineBase::Impl {
 
   // ---- report.cpp
   void start_reporting();
-  struct StepInputs {  // what a step was taken with, before its schedule and scaler went on
+  struct StepInputs {  // rates and loss scale of a step, before its schedule and scaler advanced
     std::vector<double> lr;
     double loss_scale = 1;
   };

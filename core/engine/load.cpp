@@ -39,14 +39,14 @@ std::string newest_in(const std::string& folder) {
   }
 }
 
-// A machine that is new is no reason to begin anew behind the others' backs.
+// A new machine is no reason to start over without the others.
 void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
   for (size_t rank = 0; rank < newest.size(); ++rank)
     if (!newest[rank].empty())
       throw Error(
           ErrorCode::kNotFound,
           formatted("rank 0's machine has no checkpoint in {}, rank {}'s has '{}'", folder, rank, newest[rank]),
-          formatted("start with the ranks on the machines that they were on; to begin anew, remove {} on all of them", folder));
+          formatted("start with the ranks on the machines that they were on; to start over, remove {} on all of them", folder));
 }
 
 // A run that resumes from a folder saves into it, hours later perhaps: now is the time to find another job there. Weights that
@@ -163,7 +163,7 @@ std::string LoadReceipt::to_string() const {
     for (size_t g = 0; g < lr.size(); ++g) text += (g ? ", " : ", lr ") + Value(lr[g]).to_json();
     text += formatted(", {} samples seen", global_samples);
   } else {
-    text = "no checkpoint was loaded, the run starts anew";
+    text = "no checkpoint was loaded, the run starts from the beginning";
   }
   for (const auto& line : notes) text += formatted("\n  {}", line);
   return text;

@@ -276,7 +276,7 @@ class Loading {
           impl_.user_lr_seen[g] = impl_.groups[g].hyper[0] = impl_.user_optimizer->param_groups()[g].options().get_lr();
       }
     } else {
-      impl_.applied_steps = 0;  // the optimizer starts anew
+      impl_.applied_steps = 0;  // the optimizer starts over
     }
     if (options_.load_lr_scheduler_states) impl_.schedule_position = value("schedule_position").as_int();
     if (!options_.load_lr_scheduler_states || !rates_are_restored) impl_.apply_schedule();
@@ -344,7 +344,8 @@ class Loading {
     for (auto& [name, generator] : generators(impl_)) {
       const auto state = random_.find(name);
       if (state == random_.end() || !state->second.defined()) {
-        note(formatted("no random numbers of rank {} ({}) were saved: its generator goes on as it is", impl_.comm->rank(), name));
+        note(formatted("no random numbers of rank {} ({}) were saved: its generator keeps its current state", impl_.comm->rank(),
+                       name));
         continue;
       }
       at::Generator own = generator;

@@ -128,7 +128,7 @@ void Profiling::end_backward() {
 bool Profiling::report() {
   const auto& settings = impl_.settings();
   if (!is_done_)
-    return impl_.global_steps > settings.flops_profiler.profile_step;  // it was passed by: a checkpoint went on behind it
+    return impl_.global_steps > settings.flops_profiler.profile_step;  // it was skipped: a checkpoint resumed after it
   ModelProfile profile = recorder_->profile();
   profile.forward_seconds = forward_seconds_;
   profile.backward_seconds = backward_seconds_;

@@ -37,7 +37,7 @@ bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // whether a
 // Direct I/O that a file turns out not to take: from now on through the page cache, whichever thread noticed first.
 bool give_up_direct_io(int file);
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // short writes go on
-void write_synced(const std::string& path, std::string_view text);                                    // made anew, synced
+void write_synced(const std::string& path, std::string_view text);  // created or overwritten, synced
 void sync(int file, const std::string& path);
 void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);

@@ -1,5 +1,5 @@
-// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is told with
-// it:
+// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is reported
+// with it:
 //
 //   const Node root(file);                                  // shared: pieces of tensors are read from it later
 //   int64_t steps = root.at("global_steps").integer();      // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"

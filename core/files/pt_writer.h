@@ -31,8 +31,8 @@ struct PtEntry {
 
 class PtWriter {
  public:
-  // Makes the file anew. Throws Error(kArgument) for keys given twice, Error(kUnsupported) for dtypes that PyTorch's files do not
-  // have, Error(kIo) where writing fails.
+  // Creates or overwrites the file. Throws Error(kArgument) for keys given twice, Error(kUnsupported) for dtypes that PyTorch's
+  // files do not have, Error(kIo) where writing fails.
   PtWriter(std::string path, std::vector<PtEntry> entries);
   // The values of the next entry that is not same_as another: any strides, any device.
   void write(const at::Tensor& tensor);

@@ -231,7 +231,7 @@ class Unpickler {
 
   void remember(uint64_t index) {
     // A pickler numbers what it remembers from 0: it cannot have come to a number that is larger than the pickle so far.
-    if (index > in_.offset()) make_.corrupt(formatted("a value is remembered as number {}, and there are not so many", index));
+    if (index > in_.offset()) make_.corrupt(formatted("a value is memoized as number {}, beyond the number of values", index));
     PickleObject* value = &top();
     if (index >= memo_.size()) {
       make_.grow(memo_, index + 1 - memo_.size());

@@ -72,7 +72,7 @@ at::Tensor HostGradients::landing_for(int64_t bytes) {
 void HostGradients::start(Coming coming) {
   const auto bytes = static_cast<int64_t>(coming.from.nbytes());
   while (!coming_.empty() && coming_bytes_ + bytes > most_bytes_) finish_oldest();
-  // What landed goes on to its place only when it is the oldest: what is copied straight there must not come before.
+  // What landed moves on to its place only when it is the oldest: what is copied straight there must not come before.
   while (!coming.landing.defined() && landings_ > 0) finish_oldest();
   const at::Tensor& to = coming.landing.defined() ? coming.landing : coming.into;
   queue_.copy(to.data_ptr(), coming.from.const_data_ptr(), coming.from.nbytes());

@@ -1,5 +1,5 @@
 // Gradients that are kept in host memory beside a device with memory of its own (offload_optimizer at stages 2 and 3): what
-// backward makes on the device travels to the host while it goes on, and is put or added there.
+// backward makes on the device travels to the host while backward continues, and is put or added there.
 //
 //   HostGradients sums(accelerator, device_index, in_flight_bytes, stream);
 //   at::Tensor mine = sums.allocate(own_numel, at::kFloat);

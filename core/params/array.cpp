@@ -46,14 +46,20 @@ struct Array::Region {
   ~Region() {
     if (handle) tier->release(handle);
   }
+  at::Tensor bounce_for(uint64_t bytes) const;
   void read(uint64_t begin, uint64_t bytes, char* to);
   void write(uint64_t begin, uint64_t bytes, const char* from);
 };
 
-// Any place and length, through memory that direct I/O takes.
+// Memory that direct I/O takes, for one transfer after the other.
+at::Tensor Array::Region::bounce_for(uint64_t bytes) const {
+  return allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte,
+                       at::kCPU);
+}
+
+// Any place and length.
 void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
-  const at::Tensor bounce =
-      allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
+  const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at,
@@ -65,8 +71,7 @@ void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
 }
 
 void Array::Region::write(uint64_t begin, uint64_t bytes, const char* from) {
-  const at::Tensor bounce =
-      allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte, at::kCPU);
+  const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t at = rounded_down(begin + done, alignment), skip = begin + done - at,

@@ -101,7 +101,7 @@ void Gatherer::drop(size_t parameter) noexcept {
   const auto quietly = [](auto& pending) {
     try {
       pending.wait();
-    } catch (const std::exception&) {  // what was lost is told where it matters
+    } catch (const std::exception&) {  // a lost peer was reported where it matters
     }
   };
   quietly(entry.reading);

@@ -275,7 +275,7 @@ void on_operator_elsewhere(const c10::OperatorHandle& op, c10::DispatchKeySet ke
 void register_once() {
   static const c10::RegistrationHandleRAII* const forever =
       new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
-          kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters come and go"));
+          kKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator>(), "gannet: parameters are gathered on demand"));
   static const c10::RegistrationHandleRAII* const elsewhere =
       new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
           kErrorKey, c10::KernelFunction::makeFromBoxedFunction<&on_operator_elsewhere>(),

@@ -28,7 +28,7 @@ class Residency;
 void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
 void unwatch(const Residency* residency);  // all of its parameters
 bool is_watched(const c10::StorageImpl* storage);
-// The storage's parameter belongs to someone else from now on: its residency is told (Source::released).
+// Releases ownership of the storage's parameter; notifies its residency (Source::released).
 void release_ownership(const c10::StorageImpl* storage);
 
 // Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after

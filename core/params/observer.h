@@ -1,4 +1,4 @@
-// Sees what runs, operator by operator: the profiler. It is told by the interception that brings ZeRO's parameters
+// Sees what runs, operator by operator: the profiler. It is called by the interception that brings ZeRO's parameters
 // (interception.h).
 //
 //   auto counter = std::make_shared<Counter>();   // an Observer
@@ -22,7 +22,7 @@ struct IValue;
 namespace gannet::zero {
 
 // An operator that is made of others, as linear and einsum are, is not told, and those are: each piece of
-// work is told once. `stack` ends with the arguments, and after `run()`, which the observer calls once, with the results.
+// work is reported once. `stack` ends with the arguments, and after `run()`, which the observer calls once, with the results.
 // Parameters are here by then.
 class Observer : public c10::DebugInfoBase {
  public:
@@ -36,7 +36,7 @@ class Observer : public c10::DebugInfoBase {
 };
 Observer* observer_here();
 
-// While it lives, the observer is told of the operators of this thread and of the backward passes that begin on it: the state
+// While it lives, the observer sees the operators of this thread and of the backward passes that begin on it: the state
 // that LibTorch carries into autograd's threads names it. Where nobody observes anywhere, an operator pays for one load.
 class Observing {
  public:

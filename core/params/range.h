@@ -21,7 +21,7 @@ namespace gannet {
 
 struct TrainedParameter {
   std::string name;
-  at::Tensor tensor;  // the module's own; its data is a view of Range::param, or comes and goes
+  at::Tensor tensor;  // the module's own; its data is a view of Range::param, or gathered on demand
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;  // elements into the range's flat buffers
@@ -39,7 +39,7 @@ struct TrainedParameter {
     uint32_t version = 0;          // advanced by every write in place but those through .data()
     uint64_t sample = 0;           // of some elements, where the program's values are not the masters themselves
   } left;
-  // Where parameters are sharded: it comes and goes under this number (params/residency.h), or is small and stays, padded, here.
+  // Where parameters are sharded: its number in the residency (params/residency.h), or, if small, its padded persistent copy.
   std::optional<size_t> resident;
   at::Tensor persistent;  // [its bucket's numel]
 };
@@ -72,7 +72,7 @@ struct Range {
   // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
   // (params/residency.h).
   bool is_gathered_on_demand = false;
-  Array param;   // [numel] dtype, [own_numel] where parameters come and go
+  Array param;   // [numel] dtype, [own_numel] where parameters are gathered on demand
   Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over

@@ -65,7 +65,7 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
     bool as_before = true;
     for (const size_t p : parameters) as_before = current_->use(p) && as_before;
     if (!as_before && tell_) {
-      tell_(formatted("the order in which {} uses parameters has changed at '{}'; it is recorded anew", stretch_name(),
+      tell_(formatted("the order in which {} uses parameters has changed at '{}'; it is recorded again", stretch_name(),
                       residents_[parameters.front()].name));
       tell_ = nullptr;
     }

@@ -7,7 +7,7 @@
 //   residency.release({id});
 //
 // The order of uses is recorded (trace.h); when it is known, the next ones are asked for ahead, and what is used again soon
-// stays. What comes and goes is decided by that order and the limits alone, so that all ranks decide alike.
+// stays. What is gathered and released is decided by that order and the limits alone, so that all ranks decide alike.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -24,9 +24,9 @@ class Trace {
   void set_following(Trace* following) { following_ = following; }
 
   void forget();  // the parameters are others by now: the order is recorded again
-  void begin();   // the stretch begins anew
+  void begin();   // the pass starts over
   void end();     // what was recorded is the order from now on
-  // The next use. False where the recorded order had another one here, or had ended: it is recorded anew from here on.
+  // The next use. False where the recorded order had another one here, or had ended: it is recorded again from here on.
   bool use(size_t parameter);
   // Elements that are used before the parameter is used again; kNever where it is not, or nobody knows.
   int64_t distance_to_next_use(size_t parameter) const;

@@ -75,8 +75,8 @@ TEST_F(CheckpointTest, another_runs_checkpoints_are_told_and_kept) {
     Saver another(folder(), {});
     for (const char* tag : {"new1", "new2", "new3"}) another.save(small_content(tag), {.keep = 1});
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_THAT(said, HasSubstr("holds 2 checkpoints of a run that this one did not go on from (`latest` is 'old2')"));
-    EXPECT_EQ(said.find("did not go on from"), said.rfind("did not go on from")) << "once";
+    EXPECT_THAT(said, HasSubstr("holds 2 checkpoints of a run that this one did not resume from (`latest` is 'old2')"));
+    EXPECT_EQ(said.find("did not resume from"), said.rfind("did not resume from")) << "once";
   }
   std::vector<std::string> tags;
   for (const Listed& one : list(folder())) tags.push_back(one.tag);

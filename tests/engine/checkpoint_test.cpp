@@ -277,7 +277,7 @@ TEST_F(Checkpoint, NothingThereIsAnErrorUnlessTheProgramSaidIfPresent) {
   EXPECT_THAT([&] { run.engine->load_checkpoint(folder()); }, testing::ThrowsMessage<Error>(HasSubstr(folder())));
   const LoadReceipt receipt = run.engine->load_checkpoint(folder(), {.if_present = true});
   EXPECT_FALSE(receipt.loaded);
-  EXPECT_THAT(receipt.to_string(), HasSubstr("the run starts anew"));
+  EXPECT_THAT(receipt.to_string(), HasSubstr("the run starts from the beginning"));
   run.engine->save_checkpoint(folder(), {.tag = "step_a"});
   EXPECT_THAT([&] { run.engine->load_checkpoint(folder(), {.tag = "step_b"}); },
               testing::ThrowsMessage<Error>(HasSubstr("step_a")));

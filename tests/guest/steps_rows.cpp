@@ -111,20 +111,7 @@ ROW(an_exception_in_forward, "") {
 }
 
 ROW(an_exception_in_backward, "") {
-  auto t = side.trainer(nullptr, {.accumulation = 2});
-  auto fails = std::make_shared<bool>(false);
-  t->model->parameters()[0].register_hook([fails](at::Tensor gradient) {
-    if (*fails) throw std::runtime_error("a hook of the program");
-    return gradient;
-  });
-  for (int micro = 0; micro < 7; ++micro) {
-    *fails = micro == 3;
-    try {
-      t->micro_batch();
-    } catch (const std::exception&) {
-      if (side.is_plain) t->zero_grad();
-    }
-  }
+  train_past_a_failing_backward(side, [](Trainer& t) { t.micro_batch(); });
 }
 
 ROW(gradients_forgotten_within_a_step, "") {

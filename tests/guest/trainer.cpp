@@ -310,6 +310,23 @@ std::vector<Row>& rows() {
   return all;
 }
 
+void train_past_a_failing_backward(Side& side, const std::function<void(Trainer&)>& micro_batch) {
+  auto t = side.trainer(nullptr, {.accumulation = 2});
+  auto fails = std::make_shared<bool>(false);
+  t->model->parameters()[0].register_hook([fails](at::Tensor gradient) {
+    if (*fails) throw std::runtime_error("a hook of the program");
+    return gradient;
+  });
+  for (int micro = 0; micro < 7; ++micro) {
+    *fails = micro == 3;
+    try {
+      micro_batch(*t);
+    } catch (const std::exception&) {
+      if (side.is_plain) t->zero_grad();
+    }
+  }
+}
+
 Outcome run(const Row& row, const Setting& setting) {
   Side plain(setting, true), ours(setting, false);
   std::string told;

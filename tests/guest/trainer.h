@@ -98,6 +98,9 @@ class Side {
   void drop(std::shared_ptr<Trainer>& trainer);    // ends it, and compares it no more
 };
 
+// Seven micro-batches, two to a step; a tensor hook of the program throws in the fourth one's backward.
+void train_past_a_failing_backward(Side& side, const std::function<void(Trainer&)>& micro_batch);
+
 // What a row must end as. kTold rows name what the error must contain.
 struct Row {
   std::string name;

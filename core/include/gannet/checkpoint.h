@@ -72,7 +72,7 @@ struct LoadReceipt {
 /// What a save did. `bytes` and `seconds` are those of an asynchronous save's copy until it has ended.
 struct SaveReceipt {
   std::string path;
-  uint64_t bytes = 0;  ///< of all ranks' files; 0 while the write goes on in the background
+  uint64_t bytes = 0;  ///< of all ranks' files; 0 while the background write is in progress
   double seconds = 0;  ///< the call's
 };
 

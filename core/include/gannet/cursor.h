@@ -30,8 +30,8 @@ struct DataCursor {
   /// Throws Error(kCorrupt) on a member that is missing or of another type, Error(kUnsupported) on one that is not known.
   static DataCursor from_dict(const Dict& saved);
 
-  /// Where rank `rank` of `world_size` goes on, from the cursors that all ranks of a run saved together. A dataset with random
-  /// access goes on at any world size. A stream is each rank's own: at another world size that is Error(kMismatch), unless all
+  /// Where rank `rank` of `world_size` resumes, from the cursors that all ranks of a run saved together. A dataset with random
+  /// access resumes at any world size. A stream is each rank's own: at another world size that is Error(kMismatch), unless all
   /// stood at an epoch's start and have no state. Cursors of different places in one dataset are Error(kMismatch) too.
   static DataCursor for_rank(const std::vector<DataCursor>& saved, int64_t rank, int64_t world_size);
 };
@@ -41,7 +41,7 @@ class ResumableLoader {
  public:
   virtual ~ResumableLoader() = default;
   virtual DataCursor cursor() const = 0;
-  /// Also within an epoch: the loop that runs ends, and the next one goes on at `cursor`.
+  /// Also within an epoch: the loop that runs ends, and the next one resumes at `cursor`.
   virtual void seek(const DataCursor& cursor) = 0;
   virtual bool sized() const = 0;  ///< false for a stream
 };

@@ -5,7 +5,7 @@
 ///     for (auto& batch : *loader) train(batch.data, batch.target);   // one epoch; the next loop is the next epoch
 ///   }
 ///   gannet::RepeatingLoader endless(loader);
-///   auto& batch = endless.next();                                    // no end: goes on with the next epoch
+///   auto& batch = endless.next();                                    // no end: continues with the next epoch
 ///
 /// gannet::initialize makes a loader from `training_data` and the config. dataset.h says what a dataset can be.
 ///
@@ -119,7 +119,7 @@ class DataLoader : public ResumableLoader {
   DataLoader& operator=(const DataLoader&) = delete;
 
   /// Starts the next epoch (the first, after construction; where the cursor says, after seek). An epoch that was left early is
-  /// over, but a stream that nothing starts anew (a callable with a cursor, a SampleQueue) goes on where it was left. What get()
+  /// over, but a stream that nothing restarts (a callable with a cursor, a SampleQueue) continues where it stopped. What get()
   /// or the collate function throws comes out of here and of the iterator, as an Error that names the sample.
   Iterator begin() {
     batch_.reset();
@@ -139,7 +139,7 @@ class DataLoader : public ResumableLoader {
   /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's
   /// start.
   DataCursor cursor() const override { return loader_.cursor(); }
-  /// The next begin() goes on at `cursor`, with its seed; at an epoch's end that is the next epoch. Throws Error(kMismatch) on
+  /// The next begin() resumes at `cursor`, with its seed; at an epoch's end that is the next epoch. Throws Error(kMismatch) on
   /// the cursor of another dataset.
   void seek(const DataCursor& cursor) override { loader_.seek(cursor); }
   const LoaderOptions& options() const { return loader_.options(); }
@@ -177,7 +177,7 @@ class RepeatingLoader {
   decltype(auto) next() {
     if (at_) ++*at_;
     if (!at_ || *at_ == loader_->end()) {
-      at_.reset();  // an epoch that throws while it starts is started anew by the next call
+      at_.reset();  // an epoch that throws while it starts is restarted by the next call
       auto first = loader_->begin();
       if (first == loader_->end()) loading::fail_repeating_empty();
       at_.emplace(std::move(first));
@@ -198,7 +198,7 @@ class RepeatingLoader {
    private:
     RepeatingLoader* loader_;
   };
-  /// Goes on where next() is: `for (auto& batch : endless) if (enough) break;`
+  /// Continues where next() is: `for (auto& batch : endless) if (enough) break;`
   Iterator begin() {
     next();
     return Iterator(this);

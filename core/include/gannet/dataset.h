@@ -13,8 +13,8 @@
 ///   gannet::Value cursor() const;         // where it stands, behind all that it has given; asked after each micro-batch
 ///   void seek(const gannet::Value&);      // go on there
 ///
-/// A range offers them itself (the next begin() goes on where seek() put it, any other begin() starts anew), and so does what a
-/// callable without samples returns to open an epoch. A callable that gives samples is never started anew: its state lives on
+/// A range offers them itself (the next begin() resumes where seek() put it, any other begin() restarts), and so does what a
+/// callable without samples returns to open an epoch. A callable that gives samples is never restarted: its state lives on
 /// from epoch to epoch, and seek() is called at once, not when the next epoch begins. Such a callable that waits for others may
 /// offer `void interrupt(bool on)` too: while it is on, a call that waits throws, so that a loader can end.
 ///
@@ -59,7 +59,8 @@ class Dataset {
  public:
   Dataset() = default;  ///< none given
   template <class D>
-  requires(!std::same_as<std::remove_cvref_t<D>, Dataset>) Dataset(D&& dataset) {
+    requires(!std::same_as<std::remove_cvref_t<D>, Dataset>)
+  Dataset(D&& dataset) {
     using Given = std::remove_cvref_t<D>;
     if constexpr (loading::IsQueue<Given>::value) {
       auto reader = [&] {
@@ -92,15 +93,15 @@ class Collate {
  public:
   Collate() = default;  ///< the default: stacking
   template <class F>
-  requires(!std::same_as<std::remove_cvref_t<F>, Collate>) Collate(F function) {
+    requires(!std::same_as<std::remove_cvref_t<F>, Collate>)
+  Collate(F function) {
     if constexpr (requires { typename F::InputBatchType; }) {
       collator_ = loading::make_collator<Batch, typename F::InputBatchType>(
           [function](auto samples) mutable { return function.apply_batch(std::move(samples)); });
     } else if constexpr (std::is_pointer_v<F>) {
       collator_ = loading::make_collator<Batch, typename loading::FirstArgument<F>::type>(function);
     } else {
-      static_assert(
-          requires { &F::operator(); }, "a collate function names its sample type: (std::vector<Sample> samples)");
+      static_assert(requires { &F::operator(); }, "a collate function names its sample type: (std::vector<Sample> samples)");
       collator_ =
           loading::make_collator<Batch, typename loading::FirstArgument<decltype(&F::operator())>::type>(std::move(function));
     }

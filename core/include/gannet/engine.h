@@ -206,7 +206,7 @@ class EngineBase {
 
   /// Values of one trained parameter by its name in the module, whatever the stage and the tier. Whole ones are gathered: every
   /// rank calls them, in the same order. Gradients are averaged over ranks and unscaled, not clipped, and there are any between
-  /// the last backward of a step and its step(). Errors: kNotFound for a name (the nearest is told) or state, kOrder for a
+  /// the last backward of a step and its step(). Errors: kNotFound for a name (with the nearest one) or state, kOrder for a
   /// gradient that is not there, kArgument for a wrong shape.
   ///   at::Tensor m = engine->full_optimizer_state("h.0.weight", "exp_avg");
   std::vector<std::string> parameter_names() const;
@@ -246,7 +246,7 @@ class EngineBase {
   SaveReceipt save_checkpoint(const std::string& folder, const SaveOptions& options = {});
   /// Waits for a write in the background, and throws its error.
   void wait_for_checkpoint();
-  /// Goes on where a checkpoint was saved, at this or another number of ranks; every rank calls it. Throws Error(kNotFound)
+  /// Resumes from a checkpoint; the number of ranks may differ. Every rank calls it. Throws Error(kNotFound)
   /// where there is none, Error(kCorrupt) where none is whole, Error(kMismatch) with the first differences where it is of
   /// another model. A broken newest checkpoint is passed over for the one before it, which the receipt tells.
   LoadReceipt load_checkpoint(const std::string& folder, const LoadOptions& options = {});

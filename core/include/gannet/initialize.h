@@ -41,7 +41,7 @@ struct InitializeOptions {
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};  ///< a subset of ranks; default: all
   /// An engine that only runs forward: no masters, gradients or states. At ZeRO stage 3 a model larger than one device's memory
-  /// answers. The config's optimizer and scheduler have no effect, which is said.
+  /// answers. The config's optimizer and scheduler have no effect, which is logged.
   bool inference = false;
 };
 
@@ -59,11 +59,13 @@ std::shared_ptr<T> module_pointer(std::shared_ptr<T> model) {
   return model;
 }
 template <class Holder>
-requires requires(const Holder& holder) {
-  typename Holder::ContainedType;
-  holder.ptr();
+  requires requires(const Holder& holder) {
+    typename Holder::ContainedType;
+    holder.ptr();
+  }
+auto module_pointer(const Holder& holder) {
+  return holder.ptr();
 }
-auto module_pointer(const Holder& holder) { return holder.ptr(); }
 }  // namespace detail
 
 template <class Batch = Example, class Model>

@@ -24,7 +24,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 std::map<std::string, at::Tensor> load_safetensors(const std::string& path,
                                                    std::map<std::string, std::string>* metadata = nullptr);
 
-/// Writes `path` anew: to a temporary file beside it that is synced and then renamed, so that a crash or a full disk leaves
+/// Writes `path`: to a temporary file beside it that is synced and then renamed, so that a crash or a full disk leaves
 /// the old file as it was. Tensors may be strided and on any device; the largest one that is not both on the CPU and
 /// contiguous is copied for the while. Throws Error(kIo) naming path and reason, Error(kArgument) on a name given twice and
 /// Error(kUnsupported) on a dtype that the format lacks.

@@ -11,7 +11,7 @@
 ///   producer.join();
 ///
 /// Items that are whole micro-batches: `.training_data = gannet::Batched(queue.reader())`. Any number of threads may push. An
-/// epoch is what lies between two calls of end_epoch(); a loop that was left early goes on where it was, and loses nothing.
+/// epoch is what lies between two calls of end_epoch(); a loop that was left early continues where it was, and loses nothing.
 /// An epoch without samples is none: a second end_epoch() in a row does nothing.
 ///
 /// The data cursor of a checkpoint counts the samples that were given to the training. After load_checkpoint, position() is

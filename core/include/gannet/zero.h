@@ -60,7 +60,7 @@ class GatheredParameters {
 ///
 /// Every rank builds the same model in the same order. Reading or writing a parameter again under it is legal, and brings it back
 /// for the operator. After it, and before initialize, a parameter has no bytes. Parameters of stage3_param_persistence_threshold
-/// elements or fewer stay whole. Below ZeRO stage 3 and on one rank it does nothing, which is said.
+/// elements or fewer stay whole. Below ZeRO stage 3 and on one rank it does nothing, which is logged.
 class Init {
  public:
   struct Options {
@@ -77,7 +77,7 @@ class Init {
   std::unique_ptr<State> state_;
 };
 
-/// Ranks that stop at different lengths: an evaluation whose shards differ, texts that end. A rank that is done goes on giving
+/// Ranks that stop at different lengths: an evaluation whose shards differ, texts that end. A finished rank keeps giving
 /// its parts of parameters to the others, until all are done.
 ///
 ///   gannet::zero::AnswerUntilAllAreDone together(*engine);

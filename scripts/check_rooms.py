@@ -17,9 +17,9 @@ core = {
     "data": {"tensor"},
     "control": {"interfaces", "plugin", "config"},
     "observe": {"config"},
-    "params": {"tensor", "interfaces", "device", "observe"},
-    "grads": {"tensor", "interfaces", "device", "observe", "params"},
-    "update": {"tensor", "interfaces", "device", "observe", "params", "grads"},
+    "params": {"tensor", "config", "plugin", "interfaces", "device", "observe"},
+    "grads": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params"},
+    "update": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params", "grads"},
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
 }

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/machine_memory.h"
 #include "control/environment.h"
+#include "engine/construction.h"
 #include "engine/impl.h"
 #include "params/fit.h"
 #include "tensor/dtype.h"
@@ -14,14 +15,14 @@
 namespace gannet {
 
 // Needs more than the machine has: said before anything is allocated, with what would fit.
-void EngineBase::Impl::check_fit() {
-  if (!settings().check_memory || ranges.empty()) return;
+void check_fit(EngineBase::Impl& impl) {
+  if (!impl.settings().check_memory || impl.store.ranges().empty()) return;
   const auto tier = [](const config::OffloadTo& to) {
     return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
   };
   zero::Plan plan;
   uint64_t held_now = 0;
-  for (const Range& range : ranges) {
+  for (const Range& range : impl.store.ranges()) {
     for (const auto& parameter : range.parameters) {
       plan.model.parameters += static_cast<uint64_t>(parameter.numel);
       plan.model.largest = std::max(plan.model.largest, static_cast<uint64_t>(parameter.numel));
@@ -32,7 +33,7 @@ void EngineBase::Impl::check_fit() {
     plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
     plan.model.master_bytes = range.has_master_copy() ? static_cast<uint32_t>(c10::elementSize(range.master_dtype)) : 0;
     plan.model.state_bytes = 0;
-    if (const auto& optimizer = groups[range.group].optimizer)
+    if (const auto& optimizer = impl.groups[range.group].optimizer)
       for (const auto& state : optimizer->states())
         if (state.extent == GANNET_STATE_PER_ELEMENT)
           plan.model.state_bytes += static_cast<uint32_t>(
@@ -40,12 +41,12 @@ void EngineBase::Impl::check_fit() {
   }
   const auto variables = control::variables_of_this_process();
   const auto here = variables.find("LOCAL_WORLD_SIZE");
-  plan.ranks = comm->size();
+  plan.ranks = impl.comm->size();
   plan.ranks_per_host = here == variables.end()
                             ? 1
                             : static_cast<uint32_t>(std::clamp(std::atoi(here->second.c_str()), 1, static_cast<int>(plan.ranks)));
-  plan.device_is_host = device.is_cpu();
-  const auto& sizes = settings().zero;
+  plan.device_is_host = impl.device.is_cpu();
+  const auto& sizes = impl.settings().zero;
   plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), tier(sizes.offload_param)};
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
@@ -57,7 +58,7 @@ void EngineBase::Impl::check_fit() {
   if (room.host) *room.host += held_now * plan.ranks_per_host;
   if (room.process) *room.process += held_now;
   if (!plan.device_is_host)
-    if (const auto info = accelerator->device(static_cast<uint32_t>(device.index())); info.free_bytes > 0)
+    if (const auto info = impl.accelerator->device(static_cast<uint32_t>(impl.device.index())); info.free_bytes > 0)
       room.device = info.free_bytes;
   for (const config::OffloadTo* to : {&sizes.offload_optimizer, &sizes.offload_param})
     if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr)

@@ -12,7 +12,10 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "control/world.h"
+#include "engine/backward.h"
+#include "engine/construction.h"
 #include "engine/impl.h"
+#include "engine/report.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 
@@ -20,32 +23,67 @@ namespace gannet {
 
 EngineBase::~EngineBase() = default;
 
+EngineBase::Impl::Impl() = default;
+
+EngineBase::Impl::~Impl() {
+  self.reset();  // handles and guards know from here on
+  if (user_optimizer) user_optimizer->give_back(store.ranges());
+}
+
+void EngineBase::Impl::audit() {
+  module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
+}
+
+control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash()}, store, *reducer,
+                          groups);
+}
+
+void EngineBase::Impl::compare_fingerprints(const char* where) {
+  const std::string torn = differing_parameters(*this, store, where, progress.global_steps);
+  if (torn.empty()) return;
+  progress.tear(torn);
+  throw Error(
+      ErrorCode::kMismatch, torn,
+      "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
+      "memory is sound; load_checkpoint() makes them equal again");
+}
+
 void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;
   impl.require_usable("forward");
-  const bool trains = impl.reducer && impl.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
+  const bool trains = impl.reducer && impl.passes.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
   if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
   if (trains) impl.audit();
   if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
   if (impl.reporter) impl.reporter->begin_forward(trains);
-  impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
-  impl.begin_forward();
+  impl.passes.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
+  if (impl.store.gathers()) {
+    if (!impl.passes.forward_call)
+      impl.passes.forward_call.emplace(impl.process_group->world()->watch(), *impl.comm, "forward",
+                                       impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
+    impl.store.begin_forward(trains);
+  }
   if (impl.profiling) impl.profiling->begin_forward();
 }
 
 void EngineBase::finish_forward() {
   if (impl_->profiling) impl_->profiling->finish_forward();
-  if (impl_->gatherer) impl_->gatherer->meet("the end of forward");
+  impl_->store.meet("the end of forward");
 }
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
-  impl.forward_timed.reset();
+  impl.passes.forward_timed.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
-  if (impl.reducer && impl.training && at::GradMode::is_enabled()) impl.progress.end_forward();
-  impl.end_forward();
+  if (impl.reducer && impl.passes.training && at::GradMode::is_enabled()) impl.progress.end_forward();
+  impl.passes.forward_call.reset();
+  if (!impl.progress.holds_micro_batch()) {  // else the loss may use parameters too, and backward will
+    impl.store.end_pass();
+    impl.store.disarm();
+  }
   if (impl.profiling) impl.profiling->end_forward();
 }
 
@@ -65,29 +103,29 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
   if (impl.progress.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
-    impl.say_once(
+    impl.module_audit->say_once(
         formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
                   "clears gradients itself after each step)",
                   impl.progress.micro_in_step, impl.settings().accumulation_steps, impl.progress.global_steps + 1));
   if (impl.reducer) {
-    impl.forget_gradients();
-    impl.drop_user_gradients();
+    forget_gradients(impl);
+    drop_user_gradients(impl);
   }
   if (impl.reporter) impl.reporter->forget_step();
-  impl.running.reset();
-  impl.scale_scope.reset();
+  impl.passes.running.reset();
+  impl.passes.scale_scope.reset();
   impl.progress.drop_gradients();
-  if (impl.residency) impl.residency->end();
-  impl.disarm();
+  impl.store.end_pass();
+  impl.store.disarm();
   impl.start_next_step();
 }
 
 void EngineBase::train(bool on) {
   impl_->module->train(on);
-  impl_->training = on;
+  impl_->passes.training = on;
 }
 
-std::vector<double> EngineBase::get_lr() const { return impl_->rates(); }
+std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 
 void EngineBase::set_lr(double lr) {
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
@@ -117,8 +155,8 @@ void EngineBase::set_train_batch_size(int64_t samples) {
                 formatted("give a positive multiple of {}", unit));
   impl_->progress.accumulation_from_next = samples / unit;
   if (impl_->progress.micro_in_step == 0 && !impl_->progress.has_backwarded()) return impl_->start_next_step();
-  impl_->say_once(formatted("set_train_batch_size({}) takes effect with step {}: step {} has begun", samples,
-                            impl_->progress.global_steps + 2, impl_->progress.global_steps + 1));
+  impl_->module_audit->say_once(formatted("set_train_batch_size({}) takes effect with step {}: step {} has begun", samples,
+                                          impl_->progress.global_steps + 2, impl_->progress.global_steps + 1));
 }
 
 void EngineBase::Impl::start_next_step() {
@@ -137,17 +175,17 @@ void EngineBase::set_train_micro_batch_size(int64_t samples) {
 }
 
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
-  if (engine.impl_->no_sync)
+  if (engine.impl_->passes.no_sync)
     throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
-  if (engine.impl_->shards_gradients())
+  if (engine.impl_->store.shards_gradients())
     throw Error(
         ErrorCode::kUnsupported,
         formatted("no_sync() at ZeRO stage {}: a rank keeps no gradients that are not its own, so every backward averages them",
                   engine.impl_->settings().zero.stage),
         "use stage 1 or 0");
-  engine.impl_->no_sync = true;
+  engine.impl_->passes.no_sync = true;
 }
-EngineBase::NoSync::~NoSync() { engine_.impl_->no_sync = false; }
+EngineBase::NoSync::~NoSync() { engine_.impl_->passes.no_sync = false; }
 
 at::Device EngineBase::device() const { return impl_->device; }
 uint32_t EngineBase::rank() const { return impl_->comm->rank(); }
@@ -165,29 +203,10 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
-  std::vector<std::pair<std::string, at::Tensor>> values;
-  for (const auto& range : impl_->ranges) {
-    if (!range.is_sharded() || !(range.has_master_copy() || range.shards_parameters())) {
-      for (const auto& parameter : range.parameters)
-        values.emplace_back(parameter.name, Range::shaped(range.whole_master(parameter).flatten(), parameter));
-      continue;
-    }
-    if (!call)
-      call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->progress.global_steps, "",
-                   control::Watch::Call::kTogether);
-    at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
-    for (size_t b = 0; b < range.shards.size(); ++b) {
-      const auto& bucket = range.layout.buckets[b];
-      const at::Tensor mine = range.master_of(range.shards[b]).to(impl_->device);
-      impl_->comm
-          ->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(),
-                       static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
-          .wait();
-    }
-    for (const auto& parameter : range.parameters)
-      values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));
-  }
-  return values;
+  return impl_->store.whole_masters([&] {
+    call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->progress.global_steps, "",
+                 control::Watch::Call::kTogether);
+  });
 }
 
 void EngineBase::refresh_masters() {

@@ -12,7 +12,7 @@
 
 #include "base/format.h"
 #include "control/rendezvous.h"
-#include "engine/impl.h"
+#include "engine/agreement.h"
 
 namespace gannet {
 namespace {
@@ -24,28 +24,29 @@ uint64_t hash_of(const at::Tensor& values) {
 
 }  // namespace
 
-void EngineBase::Impl::compare_fingerprints(const char* where) {
-  if (comm->size() == 1) return;
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step) {
+  CommGroup* const comm = context.comm;
+  if (comm->size() == 1) return "";
   const at::NoGradGuard no_grad;
-  Timers::Scope timed(timers, Timed::kCheck);
+  Timers::Scope timed(context.timers, Timed::kCheck);
   std::vector<uint64_t> hashes;
   std::vector<std::string> names;
   const auto add = [&](const std::string& name, const at::Tensor& values) {
     hashes.push_back(hash_of(values));
     names.push_back(name);
   };
-  for (const auto& range : ranges)
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (parameter.resident) continue;  // each rank has a part of its own
       add(parameter.name, parameter.tensor.detach());
       if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
         add(formatted("the master of {}", parameter.name), range.whole_master(parameter));
     }
-  if (hashes.empty()) return;
+  if (hashes.empty()) return "";
   uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
   std::vector<uint64_t> of_ranks(comm->size());
   comm->all_gather(&all, of_ranks.data(), sizeof(uint64_t), GANNET_UINT8).wait();
-  if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return;
+  if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return "";
 
   std::vector<uint64_t> each(hashes.size() * comm->size());
   comm->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t), GANNET_UINT8).wait();
@@ -57,13 +58,8 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
         first = names[i];
         ranks.push_back(rank);
       }
-  const std::string torn = formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
-                                     control::name_ranks(ranks), where, progress.global_steps);
-  progress.tear(torn);
-  throw Error(
-      ErrorCode::kMismatch, torn,
-      "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
-      "memory is sound; load_checkpoint() makes them equal again");
+  return formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
+                   control::name_ranks(ranks), where, step);
 }
 
 }  // namespace gannet

@@ -12,66 +12,10 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "params/broadcast.h"
 #include "tensor/dtype.h"
 
 namespace gannet {
-
-EngineBase::Impl::~Impl() {
-  self.reset();  // handles and guards know from here on
-  return_user_optimizer();
-  if (residency) zero::unwatch(residency.get());
-}
-
-void EngineBase::Impl::begin_forward() {
-  if (!residency) return;
-  if (!forward_call)
-    forward_call.emplace(process_group->world()->watch(), *comm, "forward", progress.global_steps + 1, "",
-                         control::Watch::Call::kAtOnce);
-  if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
-  residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Pass::kForward
-                                                                     : zero::Residency::Pass::kEvaluation);
-}
-
-void EngineBase::Impl::end_forward() {
-  if (!residency) return;
-  forward_call.reset();
-  if (progress.holds_micro_batch()) return;  // the loss may use parameters too, and backward will
-  residency->end();
-  disarm();
-}
-
-void EngineBase::Impl::disarm() { interception.reset(); }
-
-void EngineBase::Impl::all_gather_persistent(Range& range) {
-  std::vector<size_t> staying;
-  int64_t numel = 0;
-  const int64_t ranks = comm->size();
-  const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
-  for (size_t p = 0; p < range.parameters.size(); ++p)
-    if (range.parameters[p].persistent.defined()) {
-      staying.push_back(p);
-      numel += part(p);
-    }
-  if (staying.empty()) return;
-  Timers::Wait timed(timers, Timed::kPublish);
-  const auto options = at::TensorOptions().dtype(range.dtype).device(device);
-  const at::Tensor mine = at::empty({numel}, options), all = at::empty({ranks, numel}, options);
-  int64_t at = 0;
-  for (const size_t p : staying) {
-    mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
-    at += part(p);
-  }
-  // A rank alone has all of it, in memory that its Comm, which is the host's, may not be able to read.
-  if (ranks == 1)
-    all.view({-1}).copy_(mine);
-  else
-    comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
-  at = 0;
-  for (const size_t p : staying) {
-    range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
-    at += part(p);
-  }
-}
 
 namespace {
 
@@ -81,7 +25,9 @@ struct Operators {  // seen on a thread of the program's own
 
 }  // namespace
 
-std::shared_ptr<void> EngineBase::guard() { return impl_->residency ? std::make_shared<Operators>() : std::shared_ptr<void>(); }
+std::shared_ptr<void> EngineBase::guard() {
+  return impl_->store.gathers() ? std::make_shared<Operators>() : std::shared_ptr<void>();
+}
 
 namespace zero {
 
@@ -107,7 +53,7 @@ struct GatheredParameters::State {
 
 void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) {
   std::unordered_map<const void*, Chosen> known;
-  for (auto* ranges : {&impl->ranges, &impl->frozen})
+  for (auto* ranges : {&impl->store.ranges(), &impl->store.frozen()})
     for (Range& range : *ranges)
       for (size_t p = 0; p < range.parameters.size(); ++p)
         if (!range.parameters[p].is_moved)
@@ -154,18 +100,11 @@ void GatheredParameters::State::agree() const {
 // One rank's values of a whole parameter: to every rank, its shards and masters.
 void GatheredParameters::State::publish(const Chosen& one) {
   const at::Tensor whole = one.tensor.detach();
-  impl->broadcast(whole, *write_from);
+  broadcast(impl->comm, whole, *write_from);
   if (!one.range) return;
-  if (impl->reducer && impl->is_replaced(one.range->parameters[one.parameter]))
-    return impl->take_in(*one.range, one.parameter, true);
-  Range& range = *one.range;
-  for (const Part& part : range.parts) {
-    if (part.tensor != one.parameter) continue;
-    const at::Tensor mine = whole.flatten().narrow(0, part.begin, part.numel);
-    const Shard place{part.offset, part.own, part.numel};
-    if (range.is_gathered_on_demand) range.set_param(place, mine);
-    if (range.has_master_copy()) range.set_master(place, mine);
-  }
+  if (impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
+    return impl->module_audit->take_in(*one.range, one.parameter, true);
+  impl->store.keep_written(*one.range, one.parameter, whole.flatten());
 }
 
 void GatheredParameters::State::end() {
@@ -173,8 +112,8 @@ void GatheredParameters::State::end() {
     is_over = true;
     return;
   }
-  for (const size_t resident : residents) impl->residency->set_writable(resident, false);
-  if (!residents.empty()) impl->residency->release(residents);
+  for (const size_t resident : residents) impl->store.residency()->set_writable(resident, false);
+  if (!residents.empty()) impl->store.residency()->release(residents);
   is_over = true;
 }
 
@@ -189,9 +128,9 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
       *state_->impl->comm, "GatheredParameters", state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
-  state_->impl->residency->hold(state_->residents);
+  state_->impl->store.residency()->hold(state_->residents);
   if (options.write_from)
-    for (const size_t resident : state_->residents) state_->impl->residency->set_writable(resident, true);
+    for (const size_t resident : state_->residents) state_->impl->store.residency()->set_writable(resident, true);
 }
 
 void GatheredParameters::publish() {
@@ -208,8 +147,8 @@ void GatheredParameters::publish() {
                                                             control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
-      state_->impl->reclaim();
-      state_->impl->record_parameters();
+      state_->impl->module_audit->reclaim();
+      state_->impl->module_audit->record();
     }
   }
   state_->end();
@@ -237,7 +176,7 @@ struct AnswerUntilAllAreDone::State {
 
 AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::make_unique<State>()) {
   state_->impl = &engine.impl();
-  if (!state_->impl->gatherer || state_->impl->comm->size() == 1)
+  if (!state_->impl->store.gathers() || state_->impl->comm->size() == 1)
     state_->is_over = true;
   else
     state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "",
@@ -247,8 +186,8 @@ AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::m
 void AnswerUntilAllAreDone::wait() {
   if (std::exchange(state_->is_over, true)) return;
   at::NoGradGuard no_grad;
-  state_->impl->residency->end();
-  state_->impl->gatherer->answer();
+  state_->impl->store.residency()->end();
+  state_->impl->store.answer();
 }
 
 AnswerUntilAllAreDone::~AnswerUntilAllAreDone() {

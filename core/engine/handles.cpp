@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "engine/impl.h"
+#include "engine/report.h"
 
 namespace gannet {
 namespace {
@@ -64,7 +65,7 @@ void SchedulerHandle::step_to(int64_t step) {
   impl->schedule.apply();
 }
 int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule.position; }
-std::vector<double> SchedulerHandle::get_last_lr() const { return Locked(engine_)->rates(); }
+std::vector<double> SchedulerHandle::get_last_lr() const { return rates(Locked(engine_)->groups); }
 std::string SchedulerHandle::type() const {
   const Locked impl(engine_);
   if (impl->schedule.has_function()) return "user";

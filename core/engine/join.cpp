@@ -8,7 +8,9 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "engine/construction.h"
 #include "engine/impl.h"
+#include "params/broadcast.h"
 #include "params/interception.h"
 
 namespace gannet {
@@ -22,47 +24,42 @@ std::string some_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added) {
+void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::string, at::Tensor>>& added) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : added) names.push_back(name);
-  auto call = process_group->world()->enter(*comm, "the joining of new parameters", progress.global_steps + 1,
-                                            some_of(names));  // every rank thaws or adds the same
+  auto call = impl.process_group->world()->enter(*impl.comm, "the joining of new parameters", impl.progress.global_steps + 1,
+                                                 some_of(names));  // every rank thaws or adds the same
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
-  const size_t first = ranges.size();
-  int64_t off_the_drive = 0;
+  const size_t first = impl.store.ranges().size();
   std::vector<std::string> joined;
   for (const auto& [name, tensor] : added) {
-    if (!tensor.requires_grad() ||
-        declined.contains(tensor.unsafeGetTensorImpl())) {  // a new layer's, frozen: placed and no more
-      place_untrained(tensor);
-      broadcast(tensor.detach());
+    if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
+      impl.store.place_untrained(tensor);
+      broadcast(impl.comm, tensor.detach());
       continue;
     }
-    TrainedParameter parameter = admit(name, tensor);
-    parameter.lag = progress.applied_steps;
-    const auto given = given_group.find(tensor.unsafeGetTensorImpl());
-    const size_t group = given == given_group.end() ? 0 : given->second;
-    Range& range = range_for(group, parameter, first, off_the_drive);
-    range.parameters.push_back(parameter);
-    if (given == given_group.end() || !user_optimizer) groups[group].parameters.push_back(tensor);
-    for (auto& frozen_range : frozen)
-      for (auto& one : frozen_range.parameters)
-        if (one.tensor.is_same(tensor)) one.is_moved = true;
+    TrainedParameter parameter = ParameterStore::admit(name, tensor);
+    parameter.lag = impl.progress.applied_steps;
+    const auto given = impl.module_audit->group_of(tensor);
+    const size_t group = given.value_or(0);
+    impl.store.add(group, parameter);
+    if (!given || !impl.user_optimizer) impl.groups[group].parameters.push_back(tensor);
+    impl.store.mark_moved(tensor);
     joined.push_back(name);
   }
-  if (gathers_on_demand() && !residency) make_residency();
-  for (size_t r = first; r < ranges.size(); ++r) {
-    place_range(ranges[r]);
-    if (groups[ranges[r].group].optimizer) create_states(ranges[r]);
-    reducer->add_range(r);
+  impl.store.place(gradient_memory(impl));
+  for (size_t r = first; r < impl.store.ranges().size(); ++r) {
+    Range& range = impl.store.ranges()[r];
+    if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
+    impl.reducer->add_range(r);
   }
-  if (user_optimizer) adopt_user_optimizer();
-  ownership->claim(owned());
+  if (impl.user_optimizer) impl.user_optimizer->adopt(impl.store.ranges(), impl.groups);
+  impl.ownership->claim(impl.store.owned());
   if (!joined.empty()) {
-    if (comm->rank() == 0)
-      log_info(formatted("these parameters require a gradient now and are trained from step {}: {}", progress.global_steps + 1,
-                         some_of(joined)));
+    if (impl.comm->rank() == 0)
+      log_info(formatted("these parameters require a gradient now and are trained from step {}: {}",
+                         impl.progress.global_steps + 1, some_of(joined)));
   }
 }
 

@@ -72,7 +72,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   Impl& impl = *impl_;
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
-  if (impl.reducer) impl.reclaim();
+  if (impl.reducer) impl.module_audit->reclaim();
   auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
@@ -139,9 +139,9 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     if (!first) {
       // Only now: no rank waits for the others' parts while one of them has none to give.
       at::NoGradGuard no_grad;
-      impl.publish_all();
+      impl.store.publish_all();
       impl.progress.mend();
-      if (impl.reducer) impl.record_parameters();
+      if (impl.reducer) impl.module_audit->record();
       if (!receipt.module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());

@@ -204,12 +204,12 @@ class Loading {
       const uint32_t rank = impl_.comm->rank();
       if (rank < saved_ranks_)
         for (const auto& [name, generator] : generators(impl_)) random_[name] = bytes(formatted("rng/{}/{}", rank, name));
-      for (auto& range : impl_.ranges)
+      for (auto& range : impl_.store.ranges())
         for (auto& parameter : range.parameters)
           if (at::Tensor held = bytes(formatted("gradient/{}/{}", rank, parameter.name)); held.defined())
             gradients_.emplace_back(&range, &parameter, held);
       if (holds_sums_)
-        for (auto& range : impl_.ranges)
+        for (auto& range : impl_.store.ranges())
           for (const auto& part : range.parts)
             targets.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name), part.begin,
                                range.grad_of({part.offset, part.own, part.numel})});
@@ -224,7 +224,7 @@ class Loading {
 
   void hand_to_program() {
     options_.custom_load_fn(for_program_, *impl_.module);
-    impl_.refresh_masters();
+    impl_.store.refresh_masters();
     if (impl_.reducer) impl_.audit();
   }
 
@@ -259,7 +259,7 @@ class Loading {
     if (wants_states()) {
       impl_.progress.applied_steps = value("applied_steps").as_int();
       const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
-      for (auto& range : impl_.ranges)
+      for (auto& range : impl_.store.ranges())
         for (auto& parameter : range.parameters) {
           const Value* const lag = lags ? lags->as_dict().find(parameter.name) : nullptr;
           parameter.lag = lag ? lag->as_int() : 0;
@@ -270,9 +270,8 @@ class Loading {
             std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
         torch::serialize::InputArchive archive;
         archive.load_from(stream);
-        impl_.user_optimizer->load(archive);
-        for (size_t g = 0; g < impl_.groups.size(); ++g)
-          impl_.user_lr_seen[g] = impl_.groups[g].hyper[0] = impl_.user_optimizer->param_groups()[g].options().get_lr();
+        impl_.user_optimizer->get().load(archive);
+        impl_.user_optimizer->take_rates(impl_.groups);
       }
     } else {
       impl_.progress.applied_steps = 0;  // the optimizer starts over
@@ -298,7 +297,7 @@ class Loading {
                             "cannot be shared out among {} ranks with {}",
                             found_.path(), saved_ranks_, saved, impl_.comm->size(), accumulation),
                   "resume with the same numbers, or save after a step");
-    if (holds_sums_ != impl_.shards_gradients())
+    if (holds_sums_ != impl_.store.shards_gradients())
       throw Error(ErrorCode::kMismatch,
                   formatted("checkpoint {} was saved between two steps, with gradients {} the ranks, as ZeRO stage {} has them",
                             found_.path(), holds_sums_ ? "summed over" : "of each of", holds_sums_ ? "2" : "0 or 1"),

@@ -22,7 +22,7 @@ double seconds(std::chrono::steady_clock::duration time) { return std::chrono::d
 
 // Of this rank, by parameter; buckets' padding is nobody's.
 void add_training_memory(ModelProfile& profile, const profiler::Modules& modules, const EngineBase::Impl& impl) {
-  for (const auto* ranges : {&impl.ranges, &impl.frozen})
+  for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
       const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
       std::vector<int64_t> own(range.parameters.size());
@@ -44,7 +44,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       }
     }
   std::unordered_set<const void*> placed;
-  for (const auto* ranges : {&impl.ranges, &impl.frozen})
+  for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges)
       for (const auto& parameter : range.parameters) placed.insert(parameter.tensor.unsafeGetTensorImpl());
   for (const auto& entry : impl.module->named_parameters())
@@ -55,7 +55,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
 
 // Elements of parameters that this rank keeps.
 int64_t parameters_here(const EngineBase::Impl& impl, int64_t all) {
-  for (const auto* ranges : {&impl.ranges, &impl.frozen})
+  for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
       std::vector<int64_t> own(range.parameters.size());
       for (const auto& part : range.parts) own[part.tensor] += part.numel;
@@ -76,7 +76,7 @@ Profiling::Clock::time_point Profiling::now() const {
 }
 
 void Profiling::begin_forward() {
-  const bool is_due = impl_.reducer && impl_.training && at::GradMode::is_enabled() &&
+  const bool is_due = impl_.reducer && impl_.passes.training && at::GradMode::is_enabled() &&
                       impl_.progress.global_steps == impl_.settings().flops_profiler.profile_step;
   if (!is_due || is_done_) return pause();    // an evaluation
   if (!impl_.progress.holds_micro_batch()) {  // not a second forward before backward, which belongs to the first

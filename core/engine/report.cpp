@@ -1,5 +1,7 @@
 // The phase report of a step: the log, and what monitors are given (step_reporter.h); and the calls that a program adds to it
 // with.
+#include "engine/report.h"
+
 #include <gannet/log.h>
 
 #include "base/format.h"
@@ -15,14 +17,14 @@ observe::Run run_of(const EngineBase::Impl& impl) {
   observe::Run run;
   run.world_size = impl.comm->size();
   run.global_step = impl.progress.global_steps;
-  for (const auto* ranges : {&impl.ranges, &impl.frozen})
+  for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges)
       for (const auto& parameter : range.parameters) run.parameters += parameter.numel;
   run.train_batch_size = settings.train_batch_size;
   run.micro_batch_size = settings.micro_batch_size;
   run.accumulation_steps = settings.accumulation_steps;
   run.zero_stage = settings.zero.stage;
-  const auto dtype = impl.ranges.empty() ? at::kFloat : impl.ranges[0].dtype;
+  const auto dtype = impl.store.ranges().empty() ? at::kFloat : impl.store.ranges()[0].dtype;
   run.dtype = dtype == at::kDouble ? "fp64" : dtype == at::kHalf ? "fp16" : dtype == at::kBFloat16 ? "bf16" : "fp32";
   run.config = impl.resolved.effective;
   for (const auto* plugin : impl.registry->opened())
@@ -32,20 +34,21 @@ observe::Run run_of(const EngineBase::Impl& impl) {
 
 }  // namespace
 
-void EngineBase::Impl::start_reporting() {
-  if (!reducer) return;  // an engine that does not train
-  if (!settings().trace.path.empty()) {
-    const auto& wanted = settings().trace;
-    trace =
-        std::make_unique<observe::Trace>(observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, comm->rank()});
-    timers.trace = trace.get();
+void start_reporting(EngineBase::Impl& impl) {
+  if (!impl.reducer) return;  // an engine that does not train
+  if (!impl.settings().trace.path.empty()) {
+    const auto& wanted = impl.settings().trace;
+    impl.trace = std::make_unique<observe::Trace>(
+        observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, impl.comm->rank()});
+    impl.timers.trace = impl.trace.get();
   }
-  if (observe::is_wanted(settings()))
-    reporter = std::make_unique<StepReporter>(
-        *comm, timers, comm->rank() == 0 ? std::make_unique<observe::Monitor>(settings(), run_of(*this)) : nullptr);
+  if (observe::is_wanted(impl.settings()))
+    impl.reporter = std::make_unique<StepReporter>(
+        *impl.comm, impl.timers,
+        impl.comm->rank() == 0 ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl)) : nullptr);
 }
 
-std::vector<double> EngineBase::Impl::rates() const {
+std::vector<double> rates(const std::vector<Group>& groups) {
   std::vector<double> rates;
   for (auto& group : groups)
     if (const double* lr = group.find("lr")) rates.push_back(*lr);
@@ -53,51 +56,51 @@ std::vector<double> EngineBase::Impl::rates() const {
 }
 
 // DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
-void EngineBase::Impl::report_times(bool is_boundary) {
-  const Timers::Times now = timers.now();
-  if (comm->rank() == 0) log_info(Breakdown(now - micro_batch_before).to_string("_microstep"));
-  micro_batch_before = now;
+void report_times(EngineBase::Impl& impl, bool is_boundary) {
+  const Timers::Times now = impl.timers.now();
+  if (impl.comm->rank() == 0) log_info(Breakdown(now - impl.micro_batch_before).to_string("_microstep"));
+  impl.micro_batch_before = now;
   if (!is_boundary) return;
-  if (comm->rank() == 0) log_info(Breakdown(now - step_before).to_string(""));
-  step_before = now;
+  if (impl.comm->rank() == 0) log_info(Breakdown(now - impl.step_before).to_string(""));
+  impl.step_before = now;
 }
 
-void EngineBase::Impl::report(const StepResult& result, const StepInputs& inputs) {
-  const bool is_first = comm->rank() == 0;
-  const auto& every = settings().steps_per_print;
-  const bool prints = every && *every > 0 && progress.global_steps % *every == 0;
+void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs) {
+  const bool is_first = impl.comm->rank() == 0;
+  const auto& every = impl.settings().steps_per_print;
+  const bool prints = every && *every > 0 && impl.progress.global_steps % *every == 0;
   if (!result.applied && is_first) log_warning(result.reason);
-  if (settings().wall_clock_breakdown) report_times(true);
+  if (impl.settings().wall_clock_breakdown) report_times(impl, true);
   if (prints && is_first) {
-    std::string line = formatted("step={}, skipped={}", progress.global_steps, progress.skipped_steps), text;
-    for (const double lr : rates()) text += (text.empty() ? "" : ", ") + short_number(lr);
+    std::string line = formatted("step={}, skipped={}", impl.progress.global_steps, impl.progress.skipped_steps), text;
+    for (const double lr : rates(impl.groups)) text += (text.empty() ? "" : ", ") + short_number(lr);
     log_info(formatted("{}, lr=[{}]{}", line, text,
-                       progress.grad_norm ? formatted(", grad_norm={}", short_number(*progress.grad_norm)) : ""));
+                       impl.progress.grad_norm ? formatted(", grad_norm={}", short_number(*impl.progress.grad_norm)) : ""));
   }
-  if (!trace && !reporter) return;
-  const auto boundary = reporter ? reporter->boundary_now() : StepReporter::Boundary();
-  Timers::Scope timed(timers, Timed::kTell);
-  if (trace) trace->at(progress.global_steps + 1, 0);
-  if (!reporter) return;
-  if (!result.applied) reporter->event("skip", progress.global_steps, result.reason);
+  if (!impl.trace && !impl.reporter) return;
+  const auto boundary = impl.reporter ? impl.reporter->boundary_now() : StepReporter::Boundary();
+  Timers::Scope timed(impl.timers, Timed::kTell);
+  if (impl.trace) impl.trace->at(impl.progress.global_steps + 1, 0);
+  if (!impl.reporter) return;
+  if (!result.applied) impl.reporter->event("skip", impl.progress.global_steps, result.reason);
   observe::Step step;
-  step.step = progress.global_steps;
-  step.samples = progress.global_samples;
+  step.step = impl.progress.global_steps;
+  step.samples = impl.progress.global_samples;
   step.lr = inputs.lr;
-  step.next_lr = rates();
-  step.grad_norm = progress.grad_norm;
+  step.next_lr = rates(impl.groups);
+  step.grad_norm = impl.progress.grad_norm;
   step.loss_scale = inputs.loss_scale;
-  step.next_loss_scale = scaler.scale();
-  step.has_loss_scale = skip_policy.is_fp16;
+  step.next_loss_scale = impl.scaler.scale();
+  step.has_loss_scale = impl.skip_policy.is_fp16;
   step.applied = result.applied;
   step.reason = result.reason;
-  reporter->end_micro_batch();
-  reporter->step(std::move(step), boundary, settings().wall_clock_breakdown, prints);
+  impl.reporter->end_micro_batch();
+  impl.reporter->step(std::move(step), boundary, impl.settings().wall_clock_breakdown, prints);
 }
 
-std::string EngineBase::Impl::sentence_of(const SaveReceipt& receipt) const {
+std::string sentence_of(const config::Settings& settings, const SaveReceipt& receipt) {
   const std::string seconds = formatted(" in {} s", short_number(receipt.seconds));
-  if (settings().checkpoint_async) return formatted("copied {}{}, which is written in the background", receipt.path, seconds);
+  if (settings.checkpoint_async) return formatted("copied {}{}, which is written in the background", receipt.path, seconds);
   return formatted("saved {}, {}{}", receipt.path, observe::bytes_text(receipt.bytes), seconds);
 }
 

@@ -19,6 +19,7 @@
 #include "control/network.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "engine/report.h"
 #include "engine/state_entries.h"
 #include "files/pt_writer.h"
 #include "files/state_dict.h"
@@ -102,7 +103,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
     group_list.push_back(Dict{{"name", group.name}, {"hyper", std::move(hyper)}});
   }
   Dict lags;  // of parameters that joined late or were frozen for a while
-  for (const auto& range : ranges)
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
       if (parameter.lag != 0) lags[parameter.name] = parameter.lag;
   Dict config;
@@ -154,18 +155,18 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   }
   if (reducer) reducer->wait_for_sums();
   if (reducer && reducer->holds_sums())
-    for (const auto& range : ranges)
+    for (const auto& range : store.ranges())
       for (const auto& part : range.parts)
         content.slices.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name),
                                   range.parameters[part.tensor].shape, part.begin,
                                   range.grad_of({part.offset, part.own, part.numel})});
-  for (const auto& range : ranges)
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())
         content.slices.push_back(whole(formatted("gradient/{}{}", mine, parameter.name), parameter.held.view(parameter.shape)));
   if (rank == neighbours.keeper && user_optimizer) {
     torch::serialize::OutputArchive archive;
-    user_optimizer->save(archive);
+    user_optimizer->get().save(archive);
     std::ostringstream stream;
     archive.save_to(stream);
     add_for_neighbours(whole("optimizer/user", bytes_of(stream.str())));
@@ -187,7 +188,7 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
   if (comm->size() == 1) return ranks;
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
-  if (is_whole_world()) {
+  if (is_whole_world(*this)) {
     ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
       return world->gather(formatted("{} (engine {})", what, id), text);
     };
@@ -211,7 +212,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
   CheckpointWriter& writer = *impl.checkpoint_writer;
   const bool is_async = impl.settings().checkpoint_async;
-  if (is_async && impl.comm->size() > 1 && !impl.is_whole_world())
+  if (is_async && impl.comm->size() > 1 && !is_whole_world(impl))
     throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
                 "set gannet.checkpoint.async to false in its config");
 
@@ -239,7 +240,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     receipt.bytes = saver.save(content, how).bytes;
   }
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (impl.reporter) impl.reporter->event("checkpoint", impl.progress.global_steps, impl.sentence_of(receipt));
+  if (impl.reporter) impl.reporter->event("checkpoint", impl.progress.global_steps, sentence_of(impl.settings(), receipt));
   return receipt;
 } catch (...) {
   rethrow_as_ours("save_checkpoint");
@@ -286,16 +287,16 @@ namespace {
 // The module's parameter; where it is shared out every rank calls it, and those that do not keep it get an undefined one.
 at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& parameter, bool keeps) {
   if (!parameter.resident) return parameter.tensor.detach();
-  impl.residency->hold({*parameter.resident});
+  impl.store.residency()->hold({*parameter.resident});
   at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
-  impl.residency->release({*parameter.resident});
+  impl.store.residency()->release({*parameter.resident});
   return copy;
 }
 
 // Frozen parameters and buffers.
 void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
   if (!exclude_frozen)
-    for (const auto& range : impl.frozen)
+    for (const auto& range : impl.store.frozen())
       for (const auto& parameter : range.parameters)
         if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
   for (const StateEntry& kept : state_entries(impl))
@@ -331,7 +332,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   if (masters)
     tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   else
-    for (const auto& range : impl.ranges)
+    for (const auto& range : impl.store.ranges())
       for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
   add_untrained(impl, tensors, exclude_frozen, keeps);
   std::string problem;

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "engine/backward.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -39,19 +40,19 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
     const auto ticket = c10::static_intrusive_pointer_cast<Ticket>(context->saved_data["ticket"].toCapsule());
     const auto held = ticket->engine.lock();
     EngineBase::Impl& impl = alive(held);
-    if (!impl.running)
+    if (!impl.passes.running)
       throw Error(ErrorCode::kOrder,
                   "the loss that scale() returned has been given up: step() or zero_grad() came before its backward",
                   "call scale() again in the micro-batch whose backward it is");
     if (!impl.progress.is_in_backward()) {
       const BackwardOptions& options = ticket->options;
-      impl.take_loss(ticket->loss, options);
-      impl.begin_backward({impl.reduces(options), options.retain_graph, options.create_graph}, /*is_marked=*/true);
+      take_loss(impl, ticket->loss, options);
+      begin_backward(impl, {reduces(impl, options), options.retain_graph, options.create_graph}, /*is_marked=*/true);
       torch::autograd::Engine::get_default_engine().queue_callback([engine = ticket->engine] {
         const auto held = engine.lock();
         EngineBase::Impl& impl = alive(held);
         try {
-          impl.end_backward();
+          end_backward(impl);
         } catch (...) {
           impl.restart_step();
           throw;
@@ -65,27 +66,26 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
 }  // namespace
 
 // A guard that ends on another thread would give its own thread's state to this one: it stays, which costs a few bytes.
-EngineBase::Impl::Scope::~Scope() {
+Passes::ScaleScope::~ScaleScope() {
   if (thread != std::this_thread::get_id()) static_cast<void>(marked.release());
 }
 
 at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
-  impl.check_loss(loss, "scale");
+  check_loss(impl, loss, "scale");
   if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
-  if (!impl.running) {
-    impl.running = std::make_unique<Impl::Running>();
-    impl.scale_scope.reset();
-    impl.scale_scope = std::make_unique<Impl::Scope>();
-    impl.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(Reducer::kMarkKind, impl.reducer->mark());
-    if (impl.residency && (!impl.interception || !impl.interception->is_of_this_thread()))
-      impl.scale_scope->armed = std::make_unique<zero::Interception>();
+  if (!impl.passes.running) {
+    impl.passes.running = std::make_unique<Passes::Running>();
+    impl.passes.scale_scope.reset();
+    impl.passes.scale_scope = std::make_unique<Passes::ScaleScope>();
+    impl.passes.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(Reducer::kMarkKind, impl.reducer->mark());
+    impl.passes.scale_scope->armed = impl.store.arm();
   }
   const auto ticket = c10::make_intrusive<Ticket>();
   ticket->engine = impl.self;
   ticket->options = options;
   ticket->loss = loss.detach();
-  return ScaleRoot::apply(loss, impl.seed(options), ticket);
+  return ScaleRoot::apply(loss, seed(impl, options), ticket);
 }
 
 }  // namespace gannet

@@ -7,18 +7,19 @@
 #include <unordered_set>
 
 #include "base/format.h"
+#include "engine/construction.h"
 #include "engine/impl.h"
 
 namespace gannet {
 
 // Two parameters in one memory would part when each gets a place of its own in the flat buffers.
-void EngineBase::Impl::refuse_shared_memory() const {
+void refuse_shared_memory(const EngineBase::Impl& impl) {
   struct Extent {
     const char *begin, *end;
     const std::string* name;
   };
   std::vector<Extent> extents;
-  for (const auto& range : ranges)
+  for (const auto& range : impl.store.ranges())
     for (const auto& parameter : range.parameters) {
       const at::Tensor& tensor = parameter.tensor;
       const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
@@ -46,15 +47,15 @@ void EngineBase::Impl::refuse_shared_memory() const {
     if (tensor.defined() && tensor.has_storage() && seen.insert(tensor.unsafeGetTensorImpl()).second)
       ++holders[tensor.storage().unsafeGetStorageImpl()];
   };
-  for (const auto& tensor : module->parameters()) count(tensor);
-  for (const auto& entry : module->named_buffers()) {
+  for (const auto& tensor : impl.module->parameters()) count(tensor);
+  for (const auto& entry : impl.module->named_buffers()) {
     count(entry.value());
     if (entry.value().defined() && entry.value().has_storage())
       buffers.emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
   }
-  for (const auto& range : ranges)
+  for (const auto& range : impl.store.ranges())
     for (const auto& parameter : range.parameters) count(parameter.tensor);
-  for (const auto& range : ranges)
+  for (const auto& range : impl.store.ranges())
     for (const auto& parameter : range.parameters) {
       const c10::StorageImpl* const storage = parameter.tensor.storage().unsafeGetStorageImpl();
       if (zero::is_watched(storage) || !Ownership::owner_of(parameter.tensor).empty()) continue;

@@ -59,15 +59,15 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
                             range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
     }
   };
-  for (const auto& range : impl.ranges) add(range, StateEntry::Kind::kTrained);
-  for (const auto& range : impl.frozen) add(range, StateEntry::Kind::kFrozen);
+  for (const auto& range : impl.store.ranges()) add(range, StateEntry::Kind::kTrained);
+  for (const auto& range : impl.store.frozen()) add(range, StateEntry::Kind::kFrozen);
   for (const auto& entry : impl.module->named_parameters())
     if (seen.insert(entry.value().unsafeGetTensorImpl()).second)
       all.push_back(whole_of(StateEntry::Kind::kFrozen, entry.key(), entry.value().detach()));
   for (const auto& entry : impl.module->named_buffers())
     if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
       all.push_back(whole_of(StateEntry::Kind::kBuffer, entry.key(), entry.value().detach()));
-  for (const auto& range : impl.ranges) {
+  for (const auto& range : impl.store.ranges()) {
     const Group& group = impl.groups[range.group];
     if (!group.optimizer) continue;
     const auto parts = part_of_each(range);

@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "engine/report.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -40,7 +41,7 @@ void StepScope::watch() {
 }
 
 void StepScope::begin() {
-  inputs_ = {impl_.reporter ? impl_.rates() : std::vector<double>(), impl_.scaler.scale()};
+  inputs_ = {impl_.reporter ? rates(impl_.groups) : std::vector<double>(), impl_.scaler.scale()};
   timed_.emplace(impl_.timers, Timed::kStep);
 }
 
@@ -49,7 +50,7 @@ void StepScope::end(const StepResult& result) {
   const int64_t every = impl_.settings().fingerprint_every;
   if (every > 0 && impl_.progress.global_steps % every == 0) impl_.compare_fingerprints("after a step");
   if (impl_.profiling && impl_.profiling->report()) impl_.profiling.reset();
-  impl_.report(result, inputs_);
+  report(impl_, result, inputs_);
 }
 
 void StepScope::fail() {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/impl.h"
+#include "engine/backward.h"
 #include "models.h"
 
 namespace gannet::test {
@@ -41,7 +41,7 @@ TEST(RunBackward, TwoOutputsWithTheirGradientsGiveWhatAutogradGives) {
     const at::Tensor x = make_batch(micro, 4).first;
     torch::autograd::backward(plain->forward(x), given(micro));
     const auto outputs = engine->forward(x);
-    impl.run_backward(outputs, given(micro), {.reduce = micro == 1});
+    run_backward(impl, outputs, given(micro), {.reduce = micro == 1});
     EXPECT_EQ(impl.progress.state(), Progress::State::kBackwarded);
     if (micro == 0) EXPECT_FALSE(engine->step().boundary);
   }
@@ -57,7 +57,7 @@ TEST(RunBackward, AnOutputOfOneElementNeedsNoGradient) {
   const at::Tensor x = make_batch(0, 4).first;
   const auto ours = engine->forward(x), theirs = plain->forward(x);
   torch::autograd::backward({theirs[0].sum(), theirs[1]}, {at::Tensor(), given(0)[1]});
-  engine->impl().run_backward({ours[0].sum(), ours[1]}, {at::Tensor(), given(0)[1]}, {.reduce = true});
+  run_backward(engine->impl(), {ours[0].sum(), ours[1]}, {at::Tensor(), given(0)[1]}, {.reduce = true});
   for (const auto& entry : plain->named_parameters())
     EXPECT_TRUE(torch::equal(engine->full_gradient(entry.key()), entry.value().grad())) << entry.key();
 }
@@ -71,7 +71,7 @@ TEST(RunBackward, IsUnderBackwardOfALoss) {
   const auto [x, y] = make_batch(0, 4);
   by_loss->backward(by_loss->forward(x, y));
   const at::Tensor loss = by_output->forward(x, y);
-  by_output->impl().run_backward({loss}, {torch::full({}, 0.5)}, {});
+  run_backward(by_output->impl(), {loss}, {torch::full({}, 0.5)}, {});
   for (auto* engine : {by_loss.get(), by_output.get()}) EXPECT_FALSE(engine->step().boundary);
   for (auto* engine : {by_loss.get(), by_output.get()}) {
     engine->backward(engine->forward(x, y));
@@ -83,7 +83,7 @@ TEST(RunBackward, IsUnderBackwardOfALoss) {
 TEST(RunBackward, AGradientForEachOutput) {
   const auto engine = std::make_shared<Engine<StageImpl>>(make_stage(), EngineOptions{.config = config_with({})});
   const auto outputs = engine->forward(make_batch(0, 4).first);
-  EXPECT_THROW(engine->impl().run_backward(outputs, {given(0)[0]}, {}), Error);
+  EXPECT_THROW(run_backward(engine->impl(), outputs, {given(0)[0]}, {}), Error);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST_F(EngineOnGpu, OffloadedItTrainsAsOnTheCpu) {
         engine->backward(engine->forward(x.to(engine->device()), y.to(engine->device())));
         engine->step();
       }
-      for (const auto& range : engine->impl().ranges)
+      for (const auto& range : engine->impl().store.ranges())
         if (range.grad.defined()) EXPECT_TRUE(range.grad.is_cpu()) << accelerator;
       std::vector<at::Tensor> parts;
       for (const auto& [name, master] : engine->fp32_parameters()) parts.push_back(master.flatten().cpu());

@@ -121,7 +121,7 @@ RANK_BODY(memory) {
                             : stage == 1 ? 4.0 * P + 12.0 * P / count
                             : stage == 2 ? 2.0 * P + 14.0 * P / count
                                          : 16.0 * P / count;
-    const auto& residency = engine->impl().residency;
+    auto* const residency = engine->impl().store.residency();
     const int64_t spare = residency ? residency->spare_bytes() : 0, buckets = stage >= 2 && count > 1 ? 2 * 2 * layer : 0;
     const double counted = static_cast<double>(alive() - before - spare);
     const std::string what = "stage " + std::to_string(stage) + " on " + std::to_string(count) +

@@ -88,7 +88,7 @@ RANK_BODY(agree) {
           "stage " + std::to_string(one.stage) + ", states on " + one.states + ", parameters on " + one.parameters + ", " + dtype;
       expect(plain.losses == offloaded.losses, what + ": losses");
       expect(torch::equal(plain.parameters(), offloaded.parameters()), what + ": parameters, bitwise");
-      for (const auto& range : offloaded.engine->impl().ranges) {
+      for (const auto& range : offloaded.engine->impl().store.ranges()) {
         const bool paged = std::string(one.states) == "nvme";
         expect(range.states[0].is_here() == !paged, what + ": where the states are");
         if (range.has_master_copy()) expect(range.master.is_here() == !paged, what + ": where the masters are");
@@ -192,11 +192,11 @@ RANK_BODY(keeps_in_part) {
   for (const char* dtype : {"fp32", "bf16"}) {
     const auto plain = run_of("none", 0, dtype), part = run_of("nvme", 5000, dtype), all = run_of("nvme", 1'000'000, dtype);
     int64_t here = 0, there = 0;
-    for (const auto* ranges : {&part->impl().ranges, &part->impl().frozen})
+    for (const auto* ranges : {&part->impl().store.ranges(), &part->impl().store.frozen()})
       for (const auto& range : *ranges) (range.param.is_here() ? here : there) += range.own_numel;
     expect(here > 0 && here <= 5000 + 4096, "elements in memory: " + std::to_string(here));
     expect(there >= 301 * 301 / part->world_size(), "elements on the drive: " + std::to_string(there));
-    for (const auto& range : all->impl().ranges) expect(range.param.is_here(), "nothing is on the drive");
+    for (const auto& range : all->impl().store.ranges()) expect(range.param.is_here(), "nothing is on the drive");
     for (int64_t step = 0; step < 4; ++step)
       for (const auto& engine : {plain, part, all}) micro_batch(*engine, step);
     expect(torch::equal(parameters_of(*plain), parameters_of(*part)), std::string(dtype) + ": in part");

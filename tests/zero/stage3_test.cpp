@@ -244,7 +244,7 @@ RANK_BODY(peak_and_wire) {
     auto engine = gannet::initialize(std::make_shared<DeepImpl>(width),
                                      {.config = stage3(3, Dict{{"stage3_prefetch_bucket_size", prefetch}}, "bf16")})
                       .engine;
-    auto& residency = *engine->impl().residency;
+    auto& residency = *engine->impl().store.residency();
     train(*engine, 2);
     ranks::same(residency.live_bytes(), int64_t{0}, "nothing stays between steps");
     auto& comm = static_cast<gannet::CommGroup*>(ranks_world->comm_group())->comm();
@@ -269,9 +269,9 @@ RANK_BODY(peak_and_wire) {
                                    {.config = stage3(3, Dict{{"stage3_max_reuse_distance", 1'000'000'000}}, "bf16")})
                     .engine;
   train(*engine, 2);
-  const uint64_t gathers = engine->impl().residency->gathers();
+  const uint64_t gathers = engine->impl().store.residency()->gathers();
   train(*engine, 1, 2);
-  ranks::same(engine->impl().residency->gathers() - gathers, uint64_t{10}, "each once a step");
+  ranks::same(engine->impl().store.residency()->gathers() - gathers, uint64_t{10}, "each once a step");
 }
 TEST(Stage3, HasWhatIsNeededAndSendsWhatTheFormulaSays) {
   for (const int count : {2, 4}) ranks::expect_all_succeed(run_ranks("peak_and_wire", count));

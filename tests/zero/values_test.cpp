@@ -233,7 +233,7 @@ RANK_BODY(inference) {
         std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.find("no effect: /optimizer") != line.npos; }),
         "the optimizer's lack of effect is said");
   int64_t held = 0;
-  for (const auto& range : engine->impl().frozen) {
+  for (const auto& range : engine->impl().store.frozen()) {
     held += range.param.numel();
     expect(!range.master.defined() && !range.grad.defined(), "nothing but parameters is kept");
   }

@@ -4,7 +4,6 @@
 #include <c10/util/intrusive_ptr.h>
 #include <gannet/log.h>
 #include <gannet/zero.h>
-#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <deque>
@@ -12,7 +11,9 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "engine/impl.h"
+#include "engine/open.h"
+#include "params/gatherer.h"
+#include "params/interception.h"
 #include "tensor/absent_storage.h"
 #include "tensor/dtype.h"
 
@@ -166,8 +167,8 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
   // What an engine opens first, and what it will find open.
-  EngineBase::Impl opened;
-  opened.open_and_join(*config.document(), options.process_group);
+  RankContext opened;
+  open(opened, *config.document(), options.process_group);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
     if (opened.comm->rank() == 0)

@@ -1,28 +1,21 @@
-// What the program did to the parameters since the engine left them.
-//
-// At the beginning of every training forward, of every step and of every save the engine looks at each parameter: is its storage
-// the one that it was given, has something been written in place (the version counter), is the hook still ours? And at the
-// module: does it have parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each,
-// no allocation.
-//
-// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its
-// master, on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's
-// name. Writes through .data() advance no version: where masters are apart from the parameters some elements are compared
-// (Left::sample).
+#include "engine/module_audit.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
+#include <gannet/error.h>
 #include <gannet/log.h>
+#include <torch/nn/module.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/format.h"
 #include "base/text.h"
-#include "engine/impl.h"
 #include "tensor/module_walk.h"
 
 namespace gannet {
@@ -89,12 +82,17 @@ at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
 
 }  // namespace
 
-void EngineBase::Impl::say_once(const std::string& what) {
-  if (said.insert(what.substr(0, 40)).second && comm->rank() == 0) log_info(what);
+std::optional<size_t> ModuleAudit::group_of(const at::Tensor& parameter) const {
+  const auto given = given_group_.find(parameter.unsafeGetTensorImpl());
+  return given == given_group_.end() ? std::nullopt : std::optional(given->second);
 }
 
-void EngineBase::Impl::record_parameters() {
-  for (auto& range : ranges)
+void ModuleAudit::say_once(const std::string& what) {
+  if (said_.insert(what.substr(0, 40)).second && context_.comm->rank() == 0) log_info(what);
+}
+
+void ModuleAudit::record() {
+  for (auto& range : store_.ranges())
     for (auto& parameter : range.parameters) {
       auto& left = parameter.left;
       const auto* const tensor = parameter.tensor.unsafeGetTensorImpl();
@@ -108,33 +106,33 @@ void EngineBase::Impl::record_parameters() {
 }
 
 // The module's parameters in their order, so that a look says whether they are the same.
-void EngineBase::Impl::record_module() {
+void ModuleAudit::record_module() {
   size_t count = 0;
   bool is_same = true;
-  for_each_parameter(*module, [&](const at::Tensor& tensor) {
-    is_same = is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl();
+  for_each_parameter(module_, [&](const at::Tensor& tensor) {
+    is_same = is_same && count < known_.size() && known_[count].identity == tensor.unsafeGetTensorImpl();
     ++count;
   });
-  if (is_same && count == known_parameters.size()) return;
+  if (is_same && count == known_.size()) return;
   std::unordered_set<const void*> trained;
-  for (const auto& range : ranges)
+  for (const auto& range : store_.ranges())
     for (const auto& parameter : range.parameters) trained.insert(parameter.tensor.unsafeGetTensorImpl());
-  known_parameters.clear();
-  for_each_parameter(*module, [&](const at::Tensor& tensor) {
+  known_.clear();
+  for_each_parameter(module_, [&](const at::Tensor& tensor) {
     const void* identity = tensor.unsafeGetTensorImpl();
-    known_parameters.push_back({identity, trained.contains(identity) || declined.contains(identity) || tensor.numel() == 0,
-                                tensor.has_storage() ? tensor.storage().nbytes() : 0});
+    known_.push_back({identity, trained.contains(identity) || declined_.contains(identity) || tensor.numel() == 0,
+                      tensor.has_storage() ? tensor.storage().nbytes() : 0});
   });
 }
 
-void EngineBase::Impl::audit() {
+void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {
   struct Change {
     Range* range;
     size_t parameter;
     bool is_replaced;
   };
   std::vector<Change> changes;
-  for (auto& range : ranges)
+  for (auto& range : store_.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p) {
       const auto& parameter = range.parameters[p];
       const bool is_replaced = !is_where_it_was_left(parameter);
@@ -142,7 +140,7 @@ void EngineBase::Impl::audit() {
           (is_copy(range, parameter) && sample_of(parameter.tensor) != parameter.left.sample))
         changes.push_back({&range, p, is_replaced});
     }
-  if (const std::string name = reducer->restore_hooks(); !name.empty())
+  if (const std::string name = reducer.restore_hooks(); !name.empty())
     throw Error(
         ErrorCode::kOrder,
         formatted("parameter '{}' has another post-accumulate-gradient hook than this engine's: its gradients go there", name),
@@ -151,7 +149,7 @@ void EngineBase::Impl::audit() {
   if (changes.empty() && added.empty()) return;
 
   const at::NoGradGuard no_grad;
-  if (residency && !changes.empty()) residency->forget();
+  if (!changes.empty()) store_.forget_gathered();
   for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
   reclaim();
   if (!changes.empty()) {
@@ -165,14 +163,14 @@ void EngineBase::Impl::audit() {
                           : formatted("took in values that the program wrote in place: '{}'{}",
                                       first.range->parameters[first.parameter].name, more));
   }
-  if (!added.empty()) join_parameters(added);
-  record_parameters();
+  if (!added.empty()) join(added);
+  record();
 }
 
-bool EngineBase::Impl::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
+bool ModuleAudit::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
 
 // The parameter in use, and this rank's part of its master, from what the program put into the module.
-void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
+void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
   TrainedParameter& parameter = range.parameters[p];
   at::Tensor value = is_replaced ? as_it_was_meant(parameter) : parameter.tensor.detach();
   if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
@@ -188,71 +186,44 @@ void EngineBase::Impl::take_in(Range& range, size_t p, bool is_replaced) {
                           c10::toString(value.scalar_type())),
                 "give it floating-point values");
   if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
-  const at::Tensor whole = value.to(device, range.master_dtype).contiguous().flatten();
-  if (comm->size() > 1) {
+  const at::Tensor whole = value.to(context_.device, range.master_dtype).contiguous().flatten();
+  if (context_.comm->size() > 1) {
     const at::Tensor bytes = whole.to(at::kCPU);
-    written_hash = (written_hash ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
+    written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
   }
-
-  // Elements that a 16-bit write left alone keep their master's digits.
-  for (const zero::Part& part : range.parts) {
-    if (part.tensor != p) continue;
-    const zero::Shard place{part.offset, part.own, part.numel};
-    at::Tensor mine = whole.narrow(0, part.begin, part.numel);
-    if (range.has_master_copy()) {
-      const at::Tensor master = range.master_of(place).to(device);
-      if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
-      range.set_master(place, mine);
-    }
-    if (range.is_gathered_on_demand) range.set_param(place, mine.to(range.dtype));
-  }
-  if (parameter.persistent.defined()) {
-    parameter.persistent.narrow(0, 0, parameter.numel).copy_(whole);
-  } else if (!parameter.resident && (is_replaced || range.has_master_copy())) {
-    range.param.here().narrow(0, parameter.offset, parameter.numel).copy_(whole);
-  }
+  store_.take_in(range, p, whole, is_replaced);
 }
 
-// Before a load: what the program put in place of the engine's memory goes, and its values with it.
-void EngineBase::Impl::reclaim() {
-  for (auto& range : ranges)
-    for (auto& parameter : range.parameters) {
-      if (is_where_it_was_left(parameter)) continue;
-      if (parameter.resident)
-        parameter.tensor.set_data(residency->tensor(*parameter.resident));
-      else
-        parameter.tensor.set_data(Range::shaped(parameter.persistent.defined()
-                                                    ? parameter.persistent
-                                                    : range.param.here().narrow(0, parameter.offset, parameter.numel),
-                                                parameter));
-    }
+void ModuleAudit::reclaim() {
+  for (auto& range : store_.ranges())
+    for (size_t p = 0; p < range.parameters.size(); ++p)
+      if (!is_where_it_was_left(range.parameters[p])) store_.restore_memory(range, p);
 }
 
 // Parameters of the module that require a gradient and that this engine does not train.
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters() {
+ModuleAudit::Named ModuleAudit::new_parameters() {
   size_t count = 0;
   bool is_same = true;
-  for_each_parameter(*module, [&](const at::Tensor& tensor) {
-    is_same =
-        is_same && count < known_parameters.size() && known_parameters[count].identity == tensor.unsafeGetTensorImpl() &&
-        (known_parameters[count].is_trained ||
-         (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_parameters[count].bytes)));
+  for_each_parameter(module_, [&](const at::Tensor& tensor) {
+    is_same = is_same && count < known_.size() && known_[count].identity == tensor.unsafeGetTensorImpl() &&
+              (known_[count].is_trained ||
+               (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_[count].bytes)));
     ++count;
   });
-  if (is_same && count == known_parameters.size()) return {};
+  if (is_same && count == known_.size()) return {};
 
   std::unordered_map<const void*, std::string> trained;
   std::unordered_map<std::string, const void*> by_name;
-  for (const auto& range : ranges)
+  for (const auto& range : store_.ranges())
     for (const auto& parameter : range.parameters) {
       trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
       by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
     }
   std::unordered_map<const void*, size_t> known;  // to the bytes of its storage
-  for (const auto& one : known_parameters) known.emplace(one.identity, one.bytes);
+  for (const auto& one : known_) known.emplace(one.identity, one.bytes);
   std::vector<std::pair<std::string, at::Tensor>> found;
   std::unordered_set<const void*> seen;
-  for (const auto& entry : module->named_parameters()) {
+  for (const auto& entry : module_.named_parameters()) {
     const void* identity = entry.value().unsafeGetTensorImpl();
     if (const auto same_name = by_name.find(entry.key());
         same_name != by_name.end() && same_name->second != identity && !trained.contains(identity))
@@ -261,7 +232,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters
                             "(replace_module, register_parameter)",
                             entry.key()),
                   "make a new engine with initialize()");
-    if (trained.contains(identity) || declined.contains(identity) || !seen.insert(identity).second) continue;
+    if (trained.contains(identity) || declined_.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
       const at::Tensor meant =
@@ -269,8 +240,8 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters
       if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));
       continue;
     }
-    if (entry.value().requires_grad() && groups_are_given && !given_group.contains(identity)) {
-      declined.insert(identity);
+    if (entry.value().requires_grad() && groups_are_given_ && !given_group_.contains(identity)) {
+      declined_.insert(identity);
       say_once(
           formatted("parameter '{}' requires a gradient and is in none of the parameter groups: it is not trained, as "
                     "torch.optim would not",
@@ -280,23 +251,10 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::Impl::new_parameters
     found.emplace_back(entry.key(), entry.value());
   }
   if (found.empty()) {
-    known_parameters.clear();
+    known_.clear();
     record_module();
   }
   return found;
-}
-
-Ownership::Named EngineBase::Impl::owned() const {
-  Ownership::Named all;
-  for (const auto* each : {&ranges, &frozen})
-    for (const auto& range : *each)
-      for (const auto& parameter : range.parameters)
-        if (!parameter.is_moved) all.emplace_back(parameter.name, parameter.tensor);
-  return all;
-}
-
-bool EngineBase::Impl::is_skipped(const Range& range, size_t parameter) const {
-  return !range.parameters[parameter].tensor.requires_grad() && !reducer->has_come(range, parameter);
 }
 
 }  // namespace gannet

@@ -1,19 +1,16 @@
-// The phase update of a step, and publish: new parameters from masters, gradients and states, and to whoever needs them.
+#include "update/updater.h"
+
 #include <ATen/core/grad_mode.h>
-#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <functional>
 
-#include "engine/impl.h"
 #include "params/pieces.h"
 #include "tensor/dtype.h"
 #include "update/pages.h"
 
 namespace gannet {
 namespace {
-
-constexpr int64_t kPageGranularity = 4096;  // elements, at least a page of direct I/O in every dtype
 
 void* at_element(const at::Tensor& flat, int64_t element) {
   return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
@@ -67,83 +64,55 @@ class Arrays {
   std::vector<size_t> states_;
 };
 
-}  // namespace
-
-int64_t EngineBase::Impl::page_numel() const {
-  return std::max(std::min(settings().zero.sub_group_size, zero::kOverlapNumel) / kPageGranularity, int64_t{1}) *
-         kPageGranularity;
-}
-
-// As much of a shard at a time as there is always memory for: it may lie on a drive.
-std::vector<zero::Shard> EngineBase::Impl::in_parts(const zero::Shard& shard) const {
-  std::vector<zero::Shard> parts;
-  for (int64_t done = 0; done < shard.numel; done += page_numel())
-    parts.push_back({shard.offset + done, shard.own + done, std::min(page_numel(), shard.numel - done)});
-  return parts;
-}
-
 // [parameters] how many updates each has missed, kSkipped where it misses this one; empty when none ever did.
-std::vector<int64_t> EngineBase::Impl::lags_of(const Range& range) const {
+std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   std::vector<int64_t> lags;
   bool is_needed = false;
   lags.reserve(range.parameters.size());
   for (size_t p = 0; p < range.parameters.size(); ++p) {
-    lags.push_back(is_skipped(range, p) ? kSkipped : range.parameters[p].lag);
+    lags.push_back(is_skipped(range, p, reducer) ? kSkipped : range.parameters[p].lag);
     is_needed = is_needed || lags.back() != 0;
   }
   return is_needed ? lags : std::vector<int64_t>();
 }
 
-void EngineBase::Impl::refresh_masters() {
-  at::NoGradGuard no_grad;
-  for (auto& range : ranges)
-    for (const auto& shard : range.shards)
-      if (range.has_master_copy())
-        for (const auto& part : in_parts(shard)) range.set_master(part, range.param_of(part));
+}  // namespace
+
+void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& reducer) {
+  Timers::Scope timed(context_.timers, Timed::kUpdate);
+  store_.forget_gathered();
+  for (auto& range : store_.ranges()) update(range, grad_scale, applied_steps, reducer);
 }
 
-void EngineBase::Impl::update(double grad_scale) {
-  Timers::Scope timed(timers, Timed::kUpdate);
-  if (user_optimizer) return update_with_user_optimizer(grad_scale);
-  if (residency) residency->forget();
-  for (auto& range : ranges) {
-    update(range, grad_scale);
-  }
-}
-
-// Shards went out while others were updated (send_shard); now until all are here, and the small parameters.
-void EngineBase::Impl::publish() {
-  for (auto& range : ranges)
-    if (range.is_gathered_on_demand) all_gather_persistent(range);
-  finish_publishing();
-}
-
-HostUpdate& EngineBase::Impl::host_update(const Range& range) {
-  host_updates.resize(ranges.size());
+HostUpdate& Updater::host_update(const Range& range) {
+  const auto& ranges = store_.ranges();
+  host_updates_.resize(ranges.size());
   const auto place = std::find_if(ranges.begin(), ranges.end(), [&](const Range& each) { return &each == &range; });
-  auto& one = host_updates[static_cast<size_t>(place - ranges.begin())];
+  auto& one = host_updates_[static_cast<size_t>(place - ranges.begin())];
   if (!one)
     one = std::make_unique<HostUpdate>(
-        *accelerator, HostUpdate::Options{.numel = std::min(page_numel(), range.own_numel),
-                                          .grad_dtype = host_gradients ? std::nullopt : std::optional(range.grad_dtype),
-                                          .param_dtype = range.dtype,
-                                          .reads_param = !range.has_master_copy(),
-                                          .device = device_index()});
+        *context_.accelerator,
+        HostUpdate::Options{.numel = std::min(store_.page_numel(), range.own_numel),
+                            .grad_dtype = gradients_on_host_ ? std::nullopt : std::optional(range.grad_dtype),
+                            .param_dtype = range.dtype,
+                            .reads_param = !range.has_master_copy(),
+                            .device = context_.device_index()});
   return *one;
 }
 
-void EngineBase::Impl::update(Range& range, double grad_scale) {
-  Group& group = groups[range.group];
+void Updater::update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer) {
+  CommGroup* const comm = context_.comm;
+  Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const Arrays arrays(range, optimizer);
-  std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || updates_on_host() ? page_numel() : kNoPages);
-  if (const auto lags = lags_of(range); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
-  HostUpdate* const host = updates_on_host() ? &host_update(range) : nullptr;
+  std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
+  if (const auto lags = lags_of(range, reducer); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
+  HostUpdate* const host = context_.updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = range.placement == Placement::kDevice;
   const auto fetch = [&](size_t i) {
     if (host && i < pieces.size())
-      host->fetch(i, host_gradients ? at::Tensor() : pieces[i].grad,
-                  param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), current_stream());
+      host->fetch(i, gradients_on_host_ ? at::Tensor() : pieces[i].grad,
+                  param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), context_.current_stream());
   };
   std::vector<void*> states;
   const auto arguments = [&](const Pages& pages, size_t i) {
@@ -159,20 +128,20 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.out = arrays.out(pages, piece);
     if (host) {
       host->wait(i);
-      if (!host_gradients) args.grad = host->grad(i);
+      if (!gradients_on_host_) args.grad = host->grad(i);
       if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
     }
     arrays.states(pages, piece, states);
     args.states = states.data();
     args.state_count = states.size();
     args.grad_scale = grad_scale;
-    args.step = static_cast<uint64_t>(progress.applied_steps - piece.lag) + 1;
+    args.step = static_cast<uint64_t>(applied_steps - piece.lag) + 1;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
     args.segments = piece.segments;
     args.segment_count = piece.segment_count;
     args.segment_stride = sizeof(gannet_segment);
-    args.stream = host ? nullptr : current_stream();
+    args.stream = host ? nullptr : context_.current_stream();
     return args;
   };
   bool host_is_done = false;
@@ -180,13 +149,14 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
   const auto publish_to = [&](size_t end) {
     if (range.is_sharded() && !range.is_gathered_on_demand)
-      for (; published < end; ++published) send_shard(range, published);
+      for (; published < end; ++published) store_.send_shard(range, published);
   };
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
     Pages pages(arrays.uses(), range.own_numel,
-                {page_numel(), static_cast<size_t>(std::clamp<int64_t>(settings().zero.offload_optimizer.buffer_count, 2, 16))},
-                spare_pages, timers);
+                {store_.page_numel(),
+                 static_cast<size_t>(std::clamp<int64_t>(context_.settings().zero.offload_optimizer.buffer_count, 2, 16))},
+                spare_pages_, context_.timers);
     size_t i = 0;
     fetch(0);
     for (size_t page = 0; page < pages.count(); ++page) {
@@ -239,33 +209,6 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     optimizer.apply(args, of_piece.data());
     send(i);
   });
-}
-
-void EngineBase::Impl::send_shard(Range& range, size_t shard) {
-  const auto& bucket = range.layout.buckets[shard];
-  const at::Tensor mine = range.param_of(range.shards[shard]);
-  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param.here(), bucket.offset),
-                                        static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
-}
-
-void EngineBase::Impl::finish_publishing() {
-  if (publishing.empty()) return;
-  Timers::Wait timed(timers, Timed::kPublish);
-  for (auto& work : publishing) work.wait();
-  publishing.clear();
-}
-
-void EngineBase::Impl::publish_all() {
-  if (residency) residency->forget();
-  for (auto& range : ranges) {
-    for (size_t s = 0; s < range.shards.size(); ++s) {
-      if (range.has_master_copy())
-        for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
-      if (range.is_sharded() && !range.is_gathered_on_demand) send_shard(range, s);
-    }
-    if (range.is_gathered_on_demand) all_gather_persistent(range);
-  }
-  finish_publishing();
 }
 
 }  // namespace gannet

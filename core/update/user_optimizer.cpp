@@ -1,5 +1,7 @@
-// A torch::optim::Optimizer of the program's own: it steps the fp32 masters at stage 0, and its state is its own.
+#include "update/user_optimizer.h"
+
 #include <ATen/core/grad_mode.h>
+#include <gannet/error.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
@@ -8,7 +10,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "engine/impl.h"
+#include "update/updater.h"
 
 namespace gannet {
 
@@ -31,38 +33,38 @@ std::vector<at::Tensor> masters_of(const Range& range) {
 
 }  // namespace
 
-void EngineBase::Impl::refuse_optimizers_with_closures() const {
-  if (dynamic_cast<const torch::optim::LBFGS*>(user_optimizer.get())) refuse_closure("torch::optim::LBFGS");
+UserOptimizer::UserOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) : optimizer_(std::move(optimizer)) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get())) refuse_closure("torch::optim::LBFGS");
 }
 
-void EngineBase::Impl::adopt_user_optimizer() {
+void UserOptimizer::adopt(std::deque<Range>& ranges, std::vector<Group>& groups) {
   std::unordered_map<const void*, at::Tensor> master_of;
   for (auto& range : ranges) {
     if (!range.has_master_copy()) continue;
     auto masters = masters_of(range);
     for (size_t p = 0; p < masters.size(); ++p) master_of.emplace(range.parameters[p].tensor.unsafeGetTensorImpl(), masters[p]);
   }
-  for (auto& group : user_optimizer->param_groups())
+  for (auto& group : optimizer_->param_groups())
     for (auto& tensor : group.params())
       if (const auto found = master_of.find(tensor.unsafeGetTensorImpl()); found != master_of.end()) tensor = found->second;
+  lr_seen_.resize(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].hyper_names.empty()) continue;  // parameters have joined
     groups[g].hyper_names = {"lr"};
-    groups[g].hyper = {user_optimizer->param_groups()[g].options().get_lr()};
-    groups[g].base_lr = groups[g].hyper[0];
+    groups[g].hyper = {optimizer_->param_groups()[g].options().get_lr()};
+    lr_seen_[g] = groups[g].base_lr = groups[g].hyper[0];
   }
 }
 
 // With the states that it has by now: LibTorch keeps them by the tensor's address.
-void EngineBase::Impl::return_user_optimizer() noexcept try {
-  if (!user_optimizer) return;
+void UserOptimizer::give_back(const std::deque<Range>& ranges) noexcept try {
   std::unordered_map<const void*, at::Tensor> parameter_of;
   for (const auto& range : ranges)
     if (range.has_master_copy())
       for (const auto& parameter : range.parameters)
         parameter_of.emplace(range.whole_master(parameter).data_ptr(), parameter.tensor);
-  auto& states = user_optimizer->state();
-  for (auto& group : user_optimizer->param_groups())
+  auto& states = optimizer_->state();
+  for (auto& group : optimizer_->param_groups())
     for (auto& tensor : group.params()) {
       const auto found = parameter_of.find(tensor.data_ptr());
       if (found == parameter_of.end()) continue;
@@ -76,29 +78,34 @@ void EngineBase::Impl::return_user_optimizer() noexcept try {
 } catch (const std::exception&) {  // an optimizer without its states begins again
 }
 
-void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
+void UserOptimizer::take_rates(std::vector<Group>& groups) {
+  for (size_t g = 0; g < groups.size(); ++g) lr_seen_[g] = groups[g].hyper[0] = optimizer_->param_groups()[g].options().get_lr();
+}
+
+void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::vector<Group>& groups, const Reducer& reducer,
+                           uint32_t ranks) {
   // A schedule or the program may have changed the rate here, or the program on its own object: ours wins where it changed.
   for (size_t g = 0; g < groups.size(); ++g) {
-    auto& options = user_optimizer->param_groups()[g].options();
-    if (groups[g].hyper[0] != user_lr_seen[g]) options.set_lr(groups[g].hyper[0]);
-    user_lr_seen[g] = groups[g].hyper[0] = options.get_lr();
+    auto& options = optimizer_->param_groups()[g].options();
+    if (groups[g].hyper[0] != lr_seen_[g]) options.set_lr(groups[g].hyper[0]);
+    lr_seen_[g] = groups[g].hyper[0] = options.get_lr();
   }
   std::unordered_map<const void*, at::Tensor> gradient_of;
   for (auto& range : ranges) {
     for (size_t p = 0; p < range.parameters.size(); ++p) {
       auto& parameter = range.parameters[p];
-      if (is_skipped(range, p)) continue;
+      if (is_skipped(range, p, reducer)) continue;
       if (grad_scale != 1.0) parameter.held.mul_(grad_scale);
       at::Tensor gradient = parameter.held.to(range.master_dtype);
       if (parameter.is_complex) gradient = Range::shaped(gradient.flatten(), parameter);
       gradient_of.emplace(range.whole_master(parameter).data_ptr(), gradient);
     }
   }
-  for (auto& group : user_optimizer->param_groups())
+  for (auto& group : optimizer_->param_groups())
     for (auto& tensor : group.params()) {
       if (const auto found = gradient_of.find(tensor.data_ptr()); found != gradient_of.end())
         tensor.mutable_grad() = found->second;
-      else if (tensor.grad().defined() && comm->size() > 1)
+      else if (tensor.grad().defined() && ranks > 1)
         throw Error(ErrorCode::kOrder,
                     formatted("the program's optimizer holds a tensor of shape {} that this engine does not train and that has a "
                               "gradient of this rank alone: ranks would differ",
@@ -107,14 +114,14 @@ void EngineBase::Impl::update_with_user_optimizer(double grad_scale) {
     }
   try {
     at::AutoGradMode with_grad(true);  // as where a program calls it
-    user_optimizer->step();
+    optimizer_->step();
   } catch (const std::bad_function_call&) {
     refuse_closure("the program's own optimizer");
   } catch (const c10::Error& error) {
     if (std::string(error.what_without_backtrace()).find("closure") == std::string::npos) throw;
     refuse_closure("the program's own optimizer");
   }
-  for (auto& group : user_optimizer->param_groups())
+  for (auto& group : optimizer_->param_groups())
     for (auto& tensor : group.params()) tensor.mutable_grad().reset();
   for (auto& range : ranges)
     if (range.has_master_copy()) range.param.here().copy_(range.master.here());

@@ -1,22 +1,25 @@
-// Rank 0's sparse buffer on every rank: how many elements it has, then its indices and values as bytes.
+#include "params/broadcast.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
+#include <gannet/error.h>
 
 #include "base/format.h"
-#include "engine/impl.h"
 
 namespace gannet {
+namespace {
 
-void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root) {
+// How many elements it has, then its indices and values as bytes.
+void broadcast_sparse(CommGroup* comm, const at::Tensor& tensor, uint32_t root) {
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& mine) {  // in the root's shape: ranks may have other numbers of elements
     int64_t sizes[8] = {};
     for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
     comm->broadcast(sizes, sizeof sizes, GANNET_UINT8, root).wait();
     at::Tensor values = comm->rank() == root ? mine.contiguous() : at::empty(at::IntArrayRef(sizes, mine.dim()), mine.options());
-    broadcast(values, root);
+    broadcast(comm, values, root);
     return values;
   };
   at::Tensor whole;
@@ -36,6 +39,18 @@ void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root)
     whole = at::_sparse_compressed_tensor_unsafe(compressed, plain, values, tensor.sizes(), tensor.options());
   }
   if (comm->rank() != root) const_cast<at::Tensor&>(tensor).set_data(whole);
+}
+
+}  // namespace
+
+// As bytes: a sum needs a dtype that the Comm adds, a copy needs none.
+void broadcast(CommGroup* comm, const at::Tensor& tensor, uint32_t root) {
+  if (comm->size() == 1 || !tensor.defined()) return;
+  if (tensor.layout() != at::kStrided) return broadcast_sparse(comm, tensor, root);
+  if (tensor.numel() == 0) return;
+  const at::Tensor flat = tensor.resolve_conj().resolve_neg().contiguous();
+  comm->broadcast(flat.data_ptr(), flat.nbytes(), GANNET_UINT8, root).wait();
+  if (flat.data_ptr() != tensor.data_ptr()) tensor.copy_(flat);
 }
 
 }  // namespace gannet

@@ -1,0 +1,109 @@
+#include "engine/agreement.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "control/world.h"
+#include "observe/monitor.h"
+#include "update/updater.h"
+
+namespace gannet {
+
+namespace {
+
+// The engines of a group count together: a rank may have others beside them.
+uint32_t number_in_group(const std::string& group) {
+  static std::mutex mutex;
+  static std::map<std::string, uint32_t> counts;
+  const std::lock_guard lock(mutex);
+  return counts[group]++;
+}
+
+}  // namespace
+
+Agreement::Agreement(const std::string& group, const std::vector<Group>& groups) : facts_(number_in_group(group)) {
+  using Kind = control::Facts::Kind;
+  micro_batch_ = facts_.add("the micro-batch of the step");
+  accumulation_ = facts_.add("gradient_accumulation_steps");
+  boundary_ = facts_.add("is_gradient_accumulation_boundary");
+  loss_scale_ = facts_.add("the loss scale");
+  clipping_ = facts_.add("gradient_clipping");
+  errors_ = facts_.add("the number of errors that were caught");
+  frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
+  written_ = facts_.add("the hash of what the program wrote into parameters since the last step", Kind::kHash);
+  late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
+  for (const Group& group : groups) {
+    auto& rows = hyper_.emplace_back();
+    for (const auto& name : group.hyper_names) rows.push_back(facts_.add(formatted("{} of {}", name, group.name)));
+  }
+}
+
+control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, const Reducer& reducer,
+                                 const std::vector<Group>& groups) {
+  facts_.set(micro_batch_, static_cast<double>(step.progress.micro_in_step + 1));
+  facts_.set(accumulation_, static_cast<double>(step.settings.accumulation_steps));
+  facts_.set(boundary_, step.is_boundary ? 1.0 : 0.0);
+  facts_.set(loss_scale_, step.loss_scale);
+  facts_.set(clipping_, step.settings.gradient_clipping);
+  facts_.set(errors_, static_cast<double>(step.progress.caught_errors));
+  uint64_t frozen_hash = 0, place = 0;
+  for (const auto& range : store.ranges())
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      ++place;
+      if (range.parameters[p].tensor.requires_grad()) continue;
+      frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u + (is_skipped(range, p, reducer) ? 1 : 2);
+    }
+  facts_.set_hash(frozen_, frozen_hash);
+  facts_.set_hash(written_, step.written_hash);
+  facts_.set_hash(late_, reducer.late_buckets());
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (size_t h = 0; h < std::min(groups[g].hyper.size(), hyper_[g].size()); ++h) facts_.set(hyper_[g][h], groups[g].hyper[h]);
+  return facts_;
+}
+
+bool is_whole_world(const RankContext& context) {
+  return context.comm->size() > 1 && context.comm->size() == context.process_group->world()->size();
+}
+
+namespace {
+
+// Paths, ports, devices and what a rank prints.
+bool may_differ(const std::string& path) {
+  static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
+                                      "port", "interface", "log_level",   "level"};
+  const std::string last = path.substr(path.rfind('/') + 1);
+  return path.starts_with("/accelerator") || path.starts_with("/comm/") || path.starts_with("/plugins") ||
+         path.starts_with("/dump_state") ||
+         std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
+}
+
+}  // namespace
+
+void agree_on_model(const RankContext& context, const ParameterStore& store) {
+  if (!is_whole_world(context)) return;
+  const config::Settings& settings = context.settings();
+  std::string model = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
+                                settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
+                                observe::is_wanted(settings) ? ", with a monitor" : "");
+  // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
+  for (const auto& entry : context.resolved.effective)
+    if (!may_differ(entry.path)) model += formatted("{} = {}\n", entry.path, entry.value.to_json());
+  for (const auto& range : store.ranges())
+    for (const auto& parameter : range.parameters) {
+      model += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
+                         c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
+    }
+  context.process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
+}
+
+void agree_on_plugins(const RankContext& context) {
+  if (!is_whole_world(context)) return;
+  context.process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
+}
+
+}  // namespace gannet

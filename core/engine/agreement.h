@@ -1,0 +1,51 @@
+// What all ranks must agree on: at construction the config, the model and the plugins; in every step what the watch compares
+// beside the call itself (control/facts.h).
+//
+//   Agreement agreement(comm->name(), groups);
+//   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first number that differs
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/facts.h"
+#include "engine/progress.h"
+#include "grads/reducer.h"
+#include "params/rank_context.h"
+#include "params/store.h"
+
+namespace gannet {
+
+class Agreement {
+ public:
+  /// Engines of one group of ranks count together. `group`: its name.
+  Agreement(const std::string& group, const std::vector<Group>& groups);
+
+  /// Of the step at hand, beside what the store, the reducer and the groups say themselves.
+  struct Step {
+    const Progress& progress;
+    const config::Settings& settings;
+    bool is_boundary;
+    double loss_scale;
+    uint64_t written_hash;  // of the values that the program wrote into parameters
+  };
+  control::Facts& facts(const Step& step, const ParameterStore& store, const Reducer& reducer, const std::vector<Group>& groups);
+
+ private:
+  control::Facts facts_;
+  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, frozen_, written_, late_;  // rows
+  std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
+};
+
+/// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
+bool is_whole_world(const RankContext& context);
+/// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
+void agree_on_model(const RankContext& context, const ParameterStore& store);
+void agree_on_plugins(const RankContext& context);
+
+/// Whether what every rank has whole is the same on all of them: a hash of each parameter is exchanged. Every rank calls it. ""
+/// or the sentence that names the first parameter that differs; `where` and `step` complete it.
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step);
+
+}  // namespace gannet

@@ -1,0 +1,105 @@
+// From a module's parameters to groups and the store, and everything of the module to the device.
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/format.h"
+#include "engine/construction.h"
+#include "engine/impl.h"
+#include "params/broadcast.h"
+#include "params/interception.h"
+
+namespace gannet {
+namespace {
+
+std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
+  if (options.optimizer) {  // the program's own optimizer says which parameters it steps
+    std::vector<ParameterGroup> groups;
+    for (auto& group : options.optimizer->param_groups()) groups.push_back({group.params(), {}, ""});
+    return groups;
+  }
+  if (!options.model_parameters.empty()) return options.model_parameters;
+  ParameterGroup all;
+  for (auto& parameter : module.parameters()) all.parameters.push_back(parameter);
+  return {std::move(all)};
+}
+
+}  // namespace
+
+void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options) {
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& entry : impl.module->named_parameters()) names.emplace(entry.value().unsafeGetTensorImpl(), entry.key());
+  if (names.empty())
+    throw Error(ErrorCode::kArgument, "the model has no parameters",
+                "register them with register_parameter or register_module; a plain member is not seen by LibTorch");
+
+  std::unordered_map<const void*, size_t> group_of;
+  const auto is_trained = [&](const void* identity) { return group_of.contains(identity); };
+  if (options.inference) return impl.store.add_frozen(*impl.module, is_trained);
+  impl.module_audit->set_groups_are_given(options.optimizer || !options.model_parameters.empty());
+  for (auto& given : groups_of(options, *impl.module)) {
+    const size_t index = impl.groups.size();
+    Group& group = impl.groups.emplace_back();
+    group.name = given.name.empty() ? formatted("group {}", index) : given.name;
+    for (auto& tensor : given.parameters) {
+      const void* identity = tensor.unsafeGetTensorImpl();
+      const auto known = names.find(identity);
+      const std::string name = known != names.end() ? known->second : formatted("{}[{}]", group.name, group.parameters.size());
+      impl.module_audit->know(identity, index);
+      if (!tensor.requires_grad()) continue;
+      const TrainedParameter parameter = ParameterStore::admit(name, tensor);
+      if (const auto [place, is_new] = group_of.emplace(identity, index); !is_new) {
+        if (place->second != index)
+          throw Error(ErrorCode::kArgument,
+                      formatted("parameter '{}' is in two parameter groups: {} and {}", name, impl.groups[place->second].name,
+                                group.name),
+                      "give each parameter to one group");
+        continue;  // registered under two names: tied
+      }
+      group.parameters.push_back(tensor);
+      if (tensor.numel() > 0) impl.store.add(index, parameter);
+    }
+  }
+  impl.store.add_frozen(*impl.module, is_trained);
+  if (impl.store.ranges().empty())
+    throw Error(ErrorCode::kArgument,
+                formatted("none of the model's {} parameters requires a gradient, so there is nothing to train", names.size()),
+                "call requires_grad_(true) on those to train");
+}
+
+// Gradients of parameters that are updated on the host are kept in its memory, where the optimizer reads them.
+ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl) {
+  if (!impl.host_gradients) return nullptr;
+  return [&impl](int64_t numel, at::ScalarType dtype) { return impl.host_gradients->allocate(numel, dtype); };
+}
+
+void move_module(EngineBase::Impl& impl) {
+  at::NoGradGuard no_grad;
+  const zero::Interception armed;  // parameters built under zero::Init come as they are read
+  if (impl.updates_on_host() && impl.settings().zero.stage >= 2 && !impl.settings().optimizer.type.empty()) {
+    impl.host_gradients = std::make_unique<HostGradients>(*impl.accelerator, impl.device_index(),
+                                                          2 * impl.store.bucket_numel() * int64_t{sizeof(float)},
+                                                          [&impl] { return impl.current_stream(); });
+    impl.updater.set_gradients_on_host(true);
+  }
+  impl.store.place(gradient_memory(impl));
+  std::unordered_set<const void*> placed;
+  for (const auto& [name, tensor] : impl.store.owned()) placed.insert(tensor.unsafeGetTensorImpl());
+
+  // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
+  for (auto& parameter : impl.module->parameters())
+    if (!placed.count(parameter.unsafeGetTensorImpl())) impl.store.place_untrained(parameter);
+  for (auto& buffer : impl.module->buffers()) {
+    const bool cast = impl.settings().buffer_dtype && buffer.is_floating_point();
+    buffer.set_data(buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
+  }
+  // Every rank starts from rank 0's values, buffers included.
+  for (auto& parameter : impl.module->parameters())
+    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl.comm, parameter.detach());
+  for (auto& buffer : impl.module->buffers()) broadcast(impl.comm, buffer);
+}
+
+}  // namespace gannet

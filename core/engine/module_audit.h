@@ -1,0 +1,80 @@
+// What the program did to the parameters since the engine left them.
+//
+// Before every training forward and step and at every save the engine looks at each parameter: is its storage the one that it was
+// given, has something been written in place (the version counter), is the hook still ours? And at the module: does it have
+// parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each, no allocation.
+//
+//   ModuleAudit audit(context, *module, store);
+//   audit.look(reducer, [&](const Named& added) { join(added); });   // takes in what can be, throws what was done otherwise
+//   ... a step ...
+//   audit.record();                                                  // the engine leaves the parameters as they are now
+//
+// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its
+// master, on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's
+// name. Writes through .data() advance no version: where masters are apart from the parameters some elements are compared
+// (Left::sample).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "grads/reducer.h"
+#include "params/rank_context.h"
+#include "params/store.h"
+
+namespace gannet {
+
+class ModuleAudit {
+ public:
+  using Named = ParameterStore::Named;
+
+  ModuleAudit(RankContext& context, torch::nn::Module& module, ParameterStore& store)
+      : context_(context), module_(module), store_(store) {}
+
+  /// The group of each parameter that initialize was given, trained or frozen.
+  void know(const void* identity, size_t group) { given_group_.emplace(identity, group); }
+  /// By the program: a new parameter is in none of the groups.
+  void set_groups_are_given(bool on) { groups_are_given_ = on; }
+  std::optional<size_t> group_of(const at::Tensor& parameter) const;
+  /// It requires a gradient and is in no group: that was logged, and it is left alone.
+  bool is_declined(const at::Tensor& parameter) const { return declined_.contains(parameter.unsafeGetTensorImpl()); }
+
+  /// Every rank calls it. `join`: takes up parameters that require a gradient and that this engine does not train.
+  void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
+  void record();
+  /// Before a load: what the program put in place of the store's memory goes, and its values with it.
+  void reclaim();
+  bool is_replaced(const TrainedParameter& parameter) const;  // its memory
+  void take_in(Range& range, size_t parameter, bool is_replaced);
+
+  uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step
+  void end_step() { written_hash_ = 0; }
+  /// Logs it on rank 0, a sentence of this kind once.
+  void say_once(const std::string& what);
+
+ private:
+  struct Known {
+    const void* identity;
+    bool is_trained;
+    size_t bytes;  // of its storage: torch::load puts another one under it
+  };
+  void record_module();
+  Named new_parameters();
+
+  RankContext& context_;
+  torch::nn::Module& module_;
+  ParameterStore& store_;
+  std::vector<Known> known_;  // of the module, in its order, tied ones as often as they are registered
+  std::unordered_map<const void*, size_t> given_group_;
+  bool groups_are_given_ = false;
+  std::unordered_set<const void*> declined_;
+  uint64_t written_hash_ = 0;
+  std::set<std::string> said_;
+};
+
+}  // namespace gannet

@@ -1,0 +1,120 @@
+#include "engine/open.h"
+
+#include <gannet/distributed.h>
+#include <gannet/log.h>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "control/environment.h"
+#include "engine/named_plugins.h"
+#include "interfaces/preference.h"
+#include "tensor/vector_math.h"
+
+namespace gannet {
+namespace {
+
+void open_accelerator(RankContext& context, const config::Document& document) {
+  const std::string wanted = type_of(document, "accelerator");
+  auto open = [&](const std::string& name) {
+    const plugin::Plugin& plugin = require(*context.registry, GANNET_KIND_ACCELERATOR, name, "", document, "accelerator");
+    context.accelerator = std::make_unique<Accelerator>(
+        plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")),
+        context.host);
+  };
+  if (lower(wanted) != "auto") {
+    open(wanted);
+  } else {
+    for (const char* name : kAcceleratorsBestFirst) {  // best first; what is not here is no error under "auto"
+      if (!context.registry->find(GANNET_KIND_ACCELERATOR, name)) continue;
+      try {
+        open(name);
+        break;
+      } catch (const Error& error) {
+        // No driver or no device is what "auto" is for; a device that is here and cannot be used is worth a word.
+        if (error.code() == ErrorCode::kUnavailable)
+          log(LogLevel::kDebug, error.message());
+        else if (error.code() == ErrorCode::kUnsupported)
+          log_warning(error.message());
+        else
+          throw;
+      }
+    }
+    if (!context.accelerator) open("cpu");
+  }
+}
+
+void join_ranks(RankContext& context, const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+  if (!given) {
+    DistributedOptions options;
+    const std::string wanted = type_of(document, "comm");
+    // The program's own call of init_distributed may say what the environment does not.
+    const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
+                                                        : control::discover(control::variables_of_this_process(), {}).world_size;
+    const bool is_alone = ranks == 1;
+    options.comm = lower(wanted) == "auto" && !is_alone ? context.accelerator->default_comm() : wanted;
+    options.comm_params = params_of(document, "comm");
+    options.plugin_paths = plugin_places(document).explicit_paths;
+    options.plugins_allowed = plugin_places(document).allowed_paths;
+    const Value* ours = document.root().find("gannet");
+    const auto seconds = [ours](const char* key) {
+      const Value* found = ours && ours->is_dict() ? ours->as_dict().find(key) : nullptr;
+      return found && found->is_number() ? std::optional(found->as_number()) : std::nullopt;
+    };
+    options.timeout_seconds = seconds("timeout_seconds");
+    options.deadline_seconds = seconds("deadline_seconds");
+    given = init_distributed(options);
+  }
+  context.process_group = std::move(given);
+  context.comm = static_cast<CommGroup*>(context.process_group->comm_group());
+
+  const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
+  const auto device_type = static_cast<c10::DeviceType>(context.accelerator->device(0).torch_device_type);
+  if (device_type == c10::DeviceType::CPU) return;
+  // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
+  const plugin::Plugin& carrier = context.comm->comm().plugin();
+  if (context.comm->size() > 1 && !carrier.device().empty() &&
+      lower(carrier.device()) != lower(context.accelerator->plugin_device()))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
+                          carrier.device(), context.accelerator->name()),
+                formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
+                          context.accelerator->default_comm(), carrier.device()));
+  context.device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
+  context.accelerator->set_device(index);
+}
+
+}  // namespace
+
+void open(RankContext& context, const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+  settle_vector_math();
+  context.registry = std::make_unique<plugin::Registry>(plugin_places(document));
+  open_accelerator(context, document);
+  join_ranks(context, document, std::move(given));
+  context.resolved = config::resolve(document, context.comm->size(), control::variables_of_this_process().count("RANK") > 0);
+}
+
+void open_tiers(RankContext& context, const config::Document& document) {
+  const auto open = [&](const config::OffloadTo& to, const std::string& block) {
+    if (!to) return std::shared_ptr<Offload>();
+    const std::string place = formatted("zero_optimization/{}", block);
+    const plugin::Plugin& plugin = require(*context.registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
+    return std::make_shared<Offload>(
+        plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), context.host,
+        context.comm->rank());
+  };
+  context.memory_is_apart = context.accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
+  context.state_tier = open(context.settings().zero.offload_optimizer, "offload_optimizer");
+  context.param_tier = open(context.settings().zero.offload_param, "offload_param");
+  if (!context.param_tier) return;
+  if (context.memory_is_apart && !context.state_tier)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{}: offload_param without offload_optimizer: the update would need both the device's memory and the host's",
+                  document.origin_of("/zero_optimization/offload_param").to_string()),
+        "add \"offload_optimizer\": {\"device\": \"cpu\"}");
+  void* const region = context.param_tier->allocate(context.param_tier->alignment_bytes(), "probe");
+  context.param_tier_is_drive = context.param_tier->address(region) == nullptr;
+  context.param_tier->release(region);
+}
+
+}  // namespace gannet

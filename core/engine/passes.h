@@ -1,0 +1,43 @@
+// What forwards and backwards hold between two calls of the engine. Used by the thread that calls the engine, and by autograd's
+// thread that ends a scaled loss's backward.
+#pragma once
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "control/watch.h"
+#include "observe/timers.h"
+#include "params/interception.h"
+
+namespace gannet {
+
+struct Passes {
+  bool training = true;           // train(), eval()
+  bool no_sync = false;           // inside a NoSync scope: no backward averages over ranks
+  bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
+  bool loss_was_finite = true;    // as far as the loss lies in host memory
+
+  std::optional<Timers::Scope> forward_timed;
+  std::optional<control::Watch::Call> forward_call;  // where parameters are gathered: the ranks must be in it together
+
+  // A backward of ours, from backward() or scale() to its end.
+  struct Running {
+    std::optional<control::Watch::Call> call;
+    std::unique_ptr<zero::Interception> armed;  // where it runs on another thread than forward
+  };
+  std::unique_ptr<Running> running;
+
+  // On the thread that called scale(), to its next call of the engine: what LibTorch takes along into the program's own backward.
+  struct ScaleScope {
+    std::unique_ptr<c10::DebugInfoGuard> marked;
+    std::unique_ptr<zero::Interception> armed;
+    std::thread::id thread = std::this_thread::get_id();
+    ~ScaleScope();
+  };
+  std::unique_ptr<ScaleScope> scale_scope;
+};
+
+}  // namespace gannet

@@ -1,0 +1,22 @@
+// The phase report of a step: the log, and what monitors are given (step_reporter.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/impl.h"
+#include "engine/step_scope.h"
+
+namespace gannet {
+
+/// The trace and the monitors that the config asks for.
+void start_reporting(EngineBase::Impl& impl);
+void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs);
+/// DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
+void report_times(EngineBase::Impl& impl, bool is_boundary);
+/// The learning rate of each group that has one.
+std::vector<double> rates(const std::vector<Group>& groups);
+/// "saved run1/global_step40, 1.2 GB in 0.8 s"
+std::string sentence_of(const config::Settings& settings, const SaveReceipt& receipt);
+
+}  // namespace gannet

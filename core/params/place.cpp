@@ -1,0 +1,235 @@
+// Where parameters lie: ranges are cut into buckets and shards, get their memory, and rank 0's values on every rank.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "params/broadcast.h"
+#include "params/store.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+namespace {
+
+constexpr const char* kHowToRead = "read it in forward or backward, or under a zero::GatheredParameters guard";
+
+// Elements: a page of direct I/O, of the smallest dtype.
+constexpr int64_t kDriveAlignment = 2048;
+
+// What flat buffers hold of it.
+at::Tensor real_view(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor; }
+
+}  // namespace
+
+void ParameterStore::place(const GradientMemory& gradient_memory) {
+  const bool is_first = !is_placed_;
+  if (gathers_on_demand() && !residency_) make_residency();
+  for (; placed_ < ranges_.size(); ++placed_) place_range(ranges_[placed_], gradient_memory);
+  for (auto& range : frozen_)
+    if (!is_placed(range)) place_range(range, nullptr);
+  is_placed_ = true;
+  if (is_first && context_.param_tier_is_drive) report_drive();
+}
+
+// How much of the parameters max_in_cpu keeps in memory; a tier that nothing is on is closed.
+void ParameterStore::report_drive() {
+  int64_t kept = 0, all = 0;
+  for (const auto* each : {&ranges_, &frozen_})
+    for (const auto& range : *each) {
+      all += range.own_numel;
+      if (range.placement != Placement::kDrive) kept += range.own_numel;
+    }
+  if (kept == all) context_.param_tier.reset();  // nothing is on the drive
+  if (kept > 0 && context_.comm->rank() == 0)
+    log_info(formatted("offload_param: {} of a rank's {} elements stay in memory (max_in_cpu is {})", kept, all,
+                       context_.settings().zero.offload_param.max_in_cpu));
+}
+
+Array ParameterStore::make_param(const Range& range) const {
+  const int64_t numel = range.is_gathered_on_demand ? range.own_numel : range.numel;
+  const bool is_on_tier = range.placement == Placement::kDrive || !context_.param_tier_is_drive;
+  if (range.placement == Placement::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
+  return make_array(is_on_tier ? context_.param_tier : nullptr, numel, range.dtype, "parameters");
+}
+
+Array ParameterStore::make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype,
+                                 const std::string& name) const {
+  return tier ? Array::on_tier(tier, numel, dtype, name) : Array::in_memory(allocate_flat(numel, dtype, context_.device));
+}
+
+void ParameterStore::cut_range(Range& range) {
+  const auto& zero = context_.settings().zero;
+  CommGroup* const comm = context_.comm;
+  std::vector<int64_t> numels;
+  for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
+  if (comm->size() > 1) range.sharding = static_cast<Sharding>(zero.stage);
+  range.is_gathered_on_demand = is_gathered_on_demand(range.placement);
+  // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
+  range.layout = zero::lay_out(numels, range.is_gathered_on_demand ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
+                               range.placement == Placement::kDrive ? kDriveAlignment : zero::kAlignment);
+  range.numel = range.layout.numel;
+  for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
+  if (range.is_sharded()) {
+    range.shards = zero::shards_of(range.layout, comm->rank(), comm->size());
+    range.parts = zero::parts_of(range.layout, range.shards);
+    for (const auto& shard : range.shards) range.own_numel += shard.numel;
+  } else {
+    range.shards = {{0, 0, range.numel}};
+    for (size_t p = 0; p < numels.size(); ++p)
+      range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
+    range.own_numel = range.numel;
+  }
+
+  for (const auto& shard : range.shards) {
+    const bool joins = range.shards_parameters() && !range.sub_groups.empty() &&
+                       range.sub_groups.back().numel + shard.numel <= std::min(zero.sub_group_size, zero::kOverlapNumel);
+    if (joins)
+      range.sub_groups.back().numel += shard.numel;
+    else
+      range.sub_groups.push_back(shard);
+  }
+  for (const auto& stretch : range.sub_groups) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
+  for (const auto& part : range.parts)
+    if (!range.is_sharded()) range.own_segments.push_back(segments_in(range, part.own, part.numel).front());
+}
+
+std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel) {
+  std::vector<gannet_segment> segments;
+  const auto& parts = range.parts;  // in the order of their places
+  auto part = std::partition_point(parts.begin(), parts.end(), [&](const zero::Part& one) { return one.own + one.numel <= own; });
+  for (; part != parts.end() && part->own < own + numel; ++part) {
+    const auto& parameter = range.parameters[part->tensor];
+    const int64_t first = std::max(part->own, own), last = std::min(part->own + part->numel, own + numel);
+    gannet_segment segment{};
+    segment.struct_size = sizeof(segment);
+    segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
+    segment.tensor_id = part->tensor;
+    segment.offset = static_cast<uint64_t>(first - own);
+    segment.numel = static_cast<uint64_t>(last - first);
+    segment.tensor_offset = static_cast<uint64_t>(part->begin + first - part->own);
+    segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
+    segment.shape = parameter.shape.data();
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+// From the module's values to the range's buffers, a bucket at a time: rank 0's on every rank.
+void ParameterStore::place_range(Range& range, const GradientMemory& gradient_memory) {
+  cut_range(range);
+  const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
+  range.param = make_param(range);
+  if (range.has_master_copy()) range.master = make_array(context_.state_tier, range.own_numel, range.master_dtype, "masters");
+  const int64_t grad_numel = range.shards_gradients() ? range.own_numel : range.numel;
+  if (is_trained && gradient_memory)
+    range.grad = gradient_memory(grad_numel, range.grad_dtype);
+  else if (is_trained && range.is_sharded())
+    range.grad = allocate_flat(grad_numel, range.grad_dtype, context_.device);
+  for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
+    const auto& bucket = range.layout.buckets[b];
+    // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
+    const Array& masters = range.has_master_copy() ? range.master : range.param;
+    const bool is_direct = !range.is_gathered_on_demand && masters.is_here() && masters.here().device() == context_.device &&
+                           (!range.is_sharded() || !range.has_master_copy());
+    at::Tensor whole = is_direct
+                           ? masters.get(bucket.offset, bucket.numel)
+                           : at::zeros({bucket.numel}, at::TensorOptions().dtype(range.master_dtype).device(context_.device));
+    for (size_t p = bucket.first; p < bucket.last; ++p) {
+      auto& parameter = range.parameters[p];
+      whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
+      parameter.tensor.mutable_grad().reset();
+      zero::release_ownership(parameter.tensor.storage().unsafeGetStorageImpl());
+      if (!range.is_gathered_on_demand)
+        parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
+    }
+    broadcast(context_.comm, whole);
+    if (range.is_gathered_on_demand) {
+      keep_part(range, b, whole);
+      shard_parameter(range, b, whole);
+      continue;
+    }
+    if (range.has_master_copy()) range.param.set(bucket.offset, whole);
+    if (!is_direct) keep_part(range, b, whole);
+  }
+}
+
+// This rank's part of a bucket whose values, masters' or parameters', are in `whole`.
+void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
+  const int64_t begin = range.layout.buckets[bucket].offset;
+  const zero::Shard part =
+      range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
+  const at::Tensor mine = whole.narrow(0, part.offset - begin, part.numel);
+  if (range.is_gathered_on_demand) range.set_param(part, mine);
+  if (range.has_master_copy()) range.set_master(part, mine);
+}
+
+// The module's parameter, which is bucket `p`, gives up its bytes; a small one stays whole on every rank.
+void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
+  auto& parameter = range.parameters[p];
+  const auto& zero = context_.settings().zero;
+  const bool is_small = parameter.numel <= zero.param_persistence_threshold &&
+                        persistent_numel_ + parameter.numel <= zero.model_persistence_threshold;
+  if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
+    persistent_numel_ += parameter.numel;
+    parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
+    parameter.tensor.set_data(Range::shaped(parameter.persistent, parameter));
+    return;
+  }
+  parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(context_.device)));
+  gatherer_->add(range, p);
+  parameter.resident = residency_->add(
+      parameter.name, parameter.tensor,
+      context_.comm->size() > 1 ? formatted("is shared out among the ranks (ZeRO stage 3): {}", kHowToRead)
+                                : formatted("is offloaded to {}: {}", context_.settings().zero.offload_param.device, kHowToRead));
+  zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency_.get(), *parameter.resident);
+}
+
+void ParameterStore::place_untrained(const at::Tensor& tensor) const {
+  at::Tensor parameter = tensor;
+  const auto dtype = training_dtype(context_.settings());
+  if (const auto* storage = parameter.has_storage() ? parameter.storage().unsafeGetStorageImpl() : nullptr;
+      storage && zero::is_watched(storage)) {
+    const at::Tensor own = parameter.clone();
+    zero::release_ownership(storage);
+    parameter.set_data(own);
+  }
+  const bool is_cast = dtype && parameter.is_floating_point() && c10::elementSize(parameter.scalar_type()) > 1;
+  parameter.set_data(parameter.to(context_.device, is_cast ? *dtype : parameter.scalar_type()));
+}
+
+void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
+  const config::Settings& settings = context_.settings();
+  optimizer.require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
+                            range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
+  for (const auto& state : optimizer.states()) {
+    if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("optimizer '{}' keeps the state '{}' for a whole group, which ZeRO stage {} updates shard by shard",
+                            settings.optimizer.type, state.name, settings.zero.stage),
+                  "set zero_optimization.stage to 0, or choose another optimizer");
+    const auto has_its_rest_elsewhere = [&](const Range& other) {
+      return other.group == range.group && other.dtype == range.dtype && other.placement != range.placement;
+    };
+    if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges_.begin(), ranges_.end(), has_its_rest_elsewhere))
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("optimizer '{}' keeps the state '{}' for a whole group, of which max_in_cpu leaves a part in memory",
+                            settings.optimizer.type, state.name),
+                  "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
+    const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
+                          : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
+                                                                    : 1;
+    const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
+    Array array =
+        state.extent == GANNET_STATE_PER_ELEMENT
+            ? make_array(context_.state_tier, numel, dtype, state.name)
+            : Array::in_memory(allocate_flat(numel, dtype, context_.updates_on_host() ? at::Device(at::kCPU) : context_.device));
+    if (state.initial_value != 0) array.fill(state.initial_value);
+    range.states.push_back(std::move(array));
+  }
+}
+
+}  // namespace gannet

@@ -1,0 +1,96 @@
+// New values to whoever needs them: shards to the other ranks after an update, parameters from masters after a load.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "params/store.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+
+// As much of a shard at a time as there is always memory for: it may lie on a drive.
+std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) const {
+  std::vector<zero::Shard> parts;
+  for (int64_t done = 0; done < shard.numel; done += page_numel())
+    parts.push_back({shard.offset + done, shard.own + done, std::min(page_numel(), shard.numel - done)});
+  return parts;
+}
+
+void ParameterStore::send_shard(Range& range, size_t shard) {
+  CommGroup* const comm = context_.comm;
+  const auto& bucket = range.layout.buckets[shard];
+  const at::Tensor mine = range.param_of(range.shards[shard]);
+  const at::Tensor whole = range.param.here().narrow(0, bucket.offset, bucket.numel);
+  publishing_.push_back(
+      comm->all_gather(mine.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+}
+
+void ParameterStore::publish() {
+  for (auto& range : ranges_)
+    if (range.is_gathered_on_demand) all_gather_persistent(range);
+  finish_publishing();
+}
+
+void ParameterStore::finish_publishing() {
+  if (publishing_.empty()) return;
+  Timers::Wait timed(context_.timers, Timed::kPublish);
+  for (auto& work : publishing_) work.wait();
+  publishing_.clear();
+}
+
+// The small parameters that every rank has whole, where the others are sharded.
+void ParameterStore::all_gather_persistent(Range& range) {
+  CommGroup* const comm = context_.comm;
+  std::vector<size_t> staying;
+  int64_t numel = 0;
+  const int64_t ranks = comm->size();
+  const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
+  for (size_t p = 0; p < range.parameters.size(); ++p)
+    if (range.parameters[p].persistent.defined()) {
+      staying.push_back(p);
+      numel += part(p);
+    }
+  if (staying.empty()) return;
+  Timers::Wait timed(context_.timers, Timed::kPublish);
+  const auto options = at::TensorOptions().dtype(range.dtype).device(context_.device);
+  const at::Tensor mine = at::empty({numel}, options), all = at::empty({ranks, numel}, options);
+  int64_t at = 0;
+  for (const size_t p : staying) {
+    mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
+    at += part(p);
+  }
+  // A rank alone has all of it, in memory that its Comm, which is the host's, may not be able to read.
+  if (ranks == 1)
+    all.view({-1}).copy_(mine);
+  else
+    comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
+  at = 0;
+  for (const size_t p : staying) {
+    range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
+    at += part(p);
+  }
+}
+
+void ParameterStore::publish_all() {
+  forget_gathered();
+  for (auto& range : ranges_) {
+    for (size_t s = 0; s < range.shards.size(); ++s) {
+      if (range.has_master_copy())
+        for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
+      if (range.is_sharded() && !range.is_gathered_on_demand) send_shard(range, s);
+    }
+    if (range.is_gathered_on_demand) all_gather_persistent(range);
+  }
+  finish_publishing();
+}
+
+void ParameterStore::refresh_masters() {
+  at::NoGradGuard no_grad;
+  for (auto& range : ranges_)
+    for (const auto& shard : range.shards)
+      if (range.has_master_copy())
+        for (const auto& part : in_parts(shard)) range.set_master(part, range.param_of(part));
+}
+
+}  // namespace gannet

@@ -1,0 +1,17 @@
+#include "params/rank_context.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gannet/distributed.h>
+
+namespace gannet {
+
+RankContext::RankContext() = default;
+RankContext::~RankContext() = default;
+
+void* RankContext::current_stream() const {
+  if (!accelerator->has(GANNET_ACCELERATOR_STREAMS)) return nullptr;
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  return accelerator->native_stream(static_cast<uint32_t>(device.index()), stream.id());
+}
+
+}  // namespace gannet

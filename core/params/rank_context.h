@@ -1,0 +1,54 @@
+// What a rank trains with: its plugins, its device, its group of ranks, the config, the tiers beside the device, and the clock.
+// The engine opens it (engine/open.h) and owns it; the store, the reducer and the updater are given it and end before it does.
+//
+// Everything here is set once, at construction, and read from then on; the batch sizes in `resolved` alone may change.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "config/resolve.h"
+#include "device/accelerator.h"
+#include "interfaces/comm.h"
+#include "interfaces/host.h"
+#include "interfaces/offload.h"
+#include "observe/timers.h"
+#include "plugin/plugin.h"
+
+namespace gannet {
+
+class ProcessGroup;
+
+struct RankContext {
+  RankContext();
+  ~RankContext();
+  RankContext(const RankContext&) = delete;
+
+  config::Resolved resolved;
+  const config::Settings& settings() const { return resolved.settings; }
+
+  // Order matters: plugins' objects die before the host table they were made with.
+  Host host;
+  std::unique_ptr<plugin::Registry> registry;
+  std::unique_ptr<Accelerator> accelerator;
+  std::shared_ptr<ProcessGroup> process_group;
+  CommGroup* comm = nullptr;  // process_group's
+  at::Device device{at::kCPU};
+
+  std::unique_ptr<observe::Trace> trace;  // null: none
+  Timers timers;                          // keeps its address
+
+  std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
+  bool param_tier_is_drive = false;
+  bool memory_is_apart = false;  // the device's from the host's
+
+  uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
+  bool updates_on_host() const { return memory_is_apart && state_tier; }
+  /// The native handle of the calling thread's current stream, for plugins; null on a device without streams. Work goes behind
+  /// what the program has queued there: its gradients came from there.
+  void* current_stream() const;
+};
+
+}  // namespace gannet

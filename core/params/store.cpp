@@ -1,0 +1,159 @@
+// Which parameters there are, and the range that each belongs to.
+#include "params/store.h"
+
+#include <gannet/error.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace gannet {
+namespace {
+
+bool is_16_bit(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor) {
+  TrainedParameter parameter;
+  parameter.name = name;
+  parameter.tensor = tensor;
+  parameter.shape = tensor.sizes().vec();
+  parameter.numel = tensor.numel();
+  if (tensor.is_complex()) {  // elementwise rules see the real and the imaginary part as two numbers
+    parameter.is_complex = true;
+    parameter.shape.push_back(2);
+    parameter.numel *= 2;
+  }
+  return parameter;
+}
+
+constexpr int64_t kPageGranularity = 4096;  // elements, at least a page of direct I/O in every dtype
+
+}  // namespace
+
+std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
+  if (settings.fp16.enabled) return at::kHalf;
+  if (settings.bf16.enabled) return at::kBFloat16;
+  return std::nullopt;
+}
+
+at::ScalarType scalar_type(config::DType type) {
+  switch (type) {
+    case config::DType::kFloat16:
+      return at::kHalf;
+    case config::DType::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
+  }
+}
+
+ParameterStore::~ParameterStore() {
+  if (residency_) zero::unwatch(residency_.get());
+}
+
+TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor& tensor) {
+  const bool can_be_trained =
+      tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
+  if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)
+    throw Error(ErrorCode::kArgument,
+                formatted("parameter '{}' has dtype {}, which cannot be trained", name, c10::toString(tensor.scalar_type())),
+                "register it as a buffer");
+  return parameter_of(name, tensor);
+}
+
+void ParameterStore::add(size_t group, const TrainedParameter& parameter) {
+  range_for(group, parameter).parameters.push_back(parameter);
+}
+
+// The one of those without memory that a parameter of this group, dtype and placement belongs to.
+Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
+  const config::Settings& settings = context_.settings();
+  const at::Tensor& tensor = parameter.tensor;
+  const at::ScalarType dtype =
+      parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
+  const Placement placement = placement_for(tensor);
+  for (size_t r = placed_; r < ranges_.size(); ++r)
+    if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement) return ranges_[r];
+  Range& range = ranges_.emplace_back();
+  range.group = group;
+  range.placement = placement;
+  range.dtype = dtype;
+  range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
+  range.grad_dtype = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : dtype;
+  // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
+  if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
+  return range;
+}
+
+void ParameterStore::add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained) {
+  const config::Settings& settings = context_.settings();
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : module.named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    const void* identity = tensor.unsafeGetTensorImpl();
+    if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() <= settings.zero.param_persistence_threshold ||
+        tensor.numel() == 0 || !seen.insert(identity).second)
+      continue;
+    const Placement placement = placement_for(tensor);
+    if (!is_gathered_on_demand(placement)) continue;
+    const at::ScalarType dtype = training_dtype(settings).value_or(tensor.scalar_type());
+    const auto is_its = [&](const Range& range) { return range.dtype == dtype && range.placement == placement; };
+    auto range = std::find_if(frozen_.begin(), frozen_.end(), is_its);
+    if (range == frozen_.end()) {
+      range = frozen_.insert(frozen_.end(), Range());
+      range->placement = placement;
+      range->dtype = range->master_dtype = dtype;
+      range->grad_dtype = at::ScalarType::Undefined;
+    }
+    range->parameters.push_back(parameter_of(entry.key(), tensor));
+  }
+}
+
+void ParameterStore::mark_moved(const at::Tensor& parameter) {
+  for (auto& range : frozen_)
+    for (auto& one : range.parameters)
+      if (one.tensor.is_same(parameter)) one.is_moved = true;
+}
+
+Placement ParameterStore::placement_for(const at::Tensor& parameter) {
+  if (!context_.param_tier) return Placement::kDevice;
+  const int64_t share = (parameter.numel() + context_.comm->size() - 1) / context_.comm->size();
+  // A parameter that joins later finds none of it left.
+  const int64_t left = is_placed_ ? 0 : context_.settings().zero.offload_param.max_in_cpu - off_the_drive_;
+  if (context_.param_tier_is_drive && share > left) return Placement::kDrive;
+  if (context_.param_tier_is_drive) off_the_drive_ += share;
+  return context_.memory_is_apart ? Placement::kHost : Placement::kDevice;
+}
+
+// Parameters are sharded among several ranks, or kept away from the device.
+bool ParameterStore::is_gathered_on_demand(Placement placement) const {
+  return context_.settings().zero.stage == 3 && (context_.comm->size() > 1 || placement != Placement::kDevice);
+}
+
+bool ParameterStore::gathers_on_demand() const {
+  const auto does = [&](const Range& range) { return is_gathered_on_demand(range.placement); };
+  return std::any_of(ranges_.begin(), ranges_.end(), does) || std::any_of(frozen_.begin(), frozen_.end(), does);
+}
+
+ParameterStore::Named ParameterStore::owned() const {
+  Named all;
+  for (const auto* each : {&ranges_, &frozen_})
+    for (const auto& range : *each)
+      for (const auto& parameter : range.parameters)
+        if (!parameter.is_moved) all.emplace_back(parameter.name, parameter.tensor);
+  return all;
+}
+
+int64_t ParameterStore::bucket_numel() const {
+  return std::min(context_.settings().zero.reduce_bucket_size, zero::kOverlapNumel);
+}
+
+int64_t ParameterStore::page_numel() const {
+  return std::max(std::min(context_.settings().zero.sub_group_size, zero::kOverlapNumel) / kPageGranularity, int64_t{1}) *
+         kPageGranularity;
+}
+
+}  // namespace gannet

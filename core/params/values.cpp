@@ -1,0 +1,158 @@
+// Values of one parameter by its name or place: its master, gradient and states, whole or this rank's part, wherever they lie.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <gannet/error.h>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "params/store.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+namespace {
+
+zero::Shard place_of(const zero::Part& part) { return {part.offset, part.own, part.numel}; }
+
+}  // namespace
+
+zero::Part ParameterStore::Found::part() const {
+  for (const auto& part : range->parts)
+    if (part.tensor == parameter) return part;
+  return {};
+}
+
+ParameterStore::Found ParameterStore::find(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto& range : ranges_)
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      if (range.parameters[p].name == name) return {&range, p};
+      names.push_back(range.parameters[p].name);
+    }
+  throw Error(ErrorCode::kNotFound, formatted("no trained parameter is called '{}'{}", name, did_you_mean(name, names)),
+              "engine->parameter_names() lists them");
+}
+
+std::vector<std::string> ParameterStore::names() const {
+  std::vector<std::string> names;
+  for (const auto& range : ranges_)
+    for (const auto& parameter : range.parameters) names.push_back(parameter.name);
+  return names;
+}
+
+at::Tensor ParameterStore::own_master(const Found& found) const { return found.range->master_of(place_of(found.part())); }
+
+at::Tensor ParameterStore::own_gradient(const Found& found) const {
+  return found.range->is_sharded() ? found.range->grad_of(place_of(found.part())) : found.get().held.flatten();
+}
+
+at::Tensor ParameterStore::own_state(const Found& found, size_t state) const {
+  const auto part = found.part();
+  return found.range->states[state].get(part.own, part.numel);
+}
+
+// Where a rank has nothing it adds zeros, byte by byte.
+at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) const {
+  if (!found.range->is_sharded())
+    return Range::shaped(own.to(context_.device, /*non_blocking=*/false, /*copy=*/true), found.get());
+  CommGroup* const comm = context_.comm;
+  const auto part = found.part();
+  at::Tensor whole = at::zeros({found.get().numel}, own.options().device(context_.device));
+  if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(own);
+  comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();
+  return Range::shaped(whole, found.get());
+}
+
+void ParameterStore::set_master(const Found& found, const at::Tensor& flat) {
+  Range& range = *found.range;
+  const auto part = found.part();
+  if (part.numel > 0) {
+    range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
+    if (range.is_gathered_on_demand && range.has_master_copy())
+      range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
+  }
+  forget_gathered();
+  if (range.is_gathered_on_demand)
+    all_gather_persistent(range);
+  else
+    range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
+}
+
+void ParameterStore::set_gradient(const Found& found, const at::Tensor& flat) {
+  const auto part = found.part();
+  if (!found.range->is_sharded())
+    found.get().held.flatten().copy_(flat);
+  else if (part.numel > 0)
+    found.range->grad_of(place_of(part)).copy_(flat.narrow(0, part.begin, part.numel));
+}
+
+void ParameterStore::set_state(const Found& found, size_t state, const at::Tensor& flat) {
+  const auto part = found.part();
+  if (part.numel > 0) found.range->states[state].set(part.own, flat.narrow(0, part.begin, part.numel));
+}
+
+void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tensor& flat) {
+  for (const zero::Part& part : range.parts) {
+    if (part.tensor != parameter) continue;
+    const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
+    if (range.is_gathered_on_demand) range.set_param(place_of(part), mine);
+    if (range.has_master_copy()) range.set_master(place_of(part), mine);
+  }
+}
+
+void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, bool is_replaced) {
+  TrainedParameter& parameter = range.parameters[p];
+  for (const zero::Part& part : range.parts) {
+    if (part.tensor != p) continue;
+    at::Tensor mine = flat.narrow(0, part.begin, part.numel);
+    if (range.has_master_copy()) {
+      // Elements that a 16-bit write left alone keep their master's digits.
+      const at::Tensor master = range.master_of(place_of(part)).to(context_.device);
+      if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
+      range.set_master(place_of(part), mine);
+    }
+    if (range.is_gathered_on_demand) range.set_param(place_of(part), mine.to(range.dtype));
+  }
+  if (parameter.persistent.defined()) {
+    parameter.persistent.narrow(0, 0, parameter.numel).copy_(flat);
+  } else if (!parameter.resident && (is_replaced || range.has_master_copy())) {
+    range.param.here().narrow(0, parameter.offset, parameter.numel).copy_(flat);
+  }
+}
+
+void ParameterStore::restore_memory(Range& range, size_t p) {
+  TrainedParameter& parameter = range.parameters[p];
+  if (parameter.resident)
+    parameter.tensor.set_data(residency_->tensor(*parameter.resident));
+  else
+    parameter.tensor.set_data(Range::shaped(
+        parameter.persistent.defined() ? parameter.persistent : range.param.here().narrow(0, parameter.offset, parameter.numel),
+        parameter));
+}
+
+ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {
+  CommGroup* const comm = context_.comm;
+  Named values;
+  bool has_begun = false;
+  for (const auto& range : ranges_) {
+    if (!range.is_sharded() || !(range.has_master_copy() || range.shards_parameters())) {
+      for (const auto& parameter : range.parameters)
+        values.emplace_back(parameter.name, Range::shaped(range.whole_master(parameter).flatten(), parameter));
+      continue;
+    }
+    if (!std::exchange(has_begun, true)) before_gathering();
+    at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(context_.device));
+    for (size_t b = 0; b < range.shards.size(); ++b) {
+      const auto& bucket = range.layout.buckets[b];
+      const at::Tensor mine = range.master_of(range.shards[b]).to(context_.device);
+      comm->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(),
+                       static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
+          .wait();
+    }
+    for (const auto& parameter : range.parameters)
+      values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));
+  }
+  return values;
+}
+
+}  // namespace gannet

@@ -1,0 +1,54 @@
+// The phase update of a step: new masters, states and parameters from gradients, wherever they lie.
+//
+//   Updater updater(context, store, groups);
+//   updater.update(factor, applied_steps, reducer);      // shards go out while others are updated
+//   store.publish();                                     // until every rank has the new parameters
+//
+// A range is updated piece by piece: a shard of its arrays or, where a tier has no address, a page of them while it is in memory.
+// Gradients and parameters of a device with its own memory come to the host and go back meanwhile (host_update.h). The calling
+// thread runs the optimizer; on a device the work goes to the thread's current stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "grads/reducer.h"
+#include "params/range.h"
+#include "params/rank_context.h"
+#include "params/store.h"
+#include "update/host_update.h"
+
+namespace gannet {
+
+/// Frozen by the program, and without a gradient in this step: it keeps its values, and its number of updates falls behind.
+inline bool is_skipped(const Range& range, size_t parameter, const Reducer& reducer) {
+  return !range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter);
+}
+
+class Updater {
+ public:
+  /// `groups` belong to the engine.
+  Updater(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
+      : context_(context), store_(store), groups_(groups) {}
+
+  /// Gradients are in host memory already (HostGradients), and need no copy.
+  void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
+  /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
+  void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  /// After an exception: nothing is in flight.
+  void abandon() noexcept { host_updates_.clear(); }
+
+ private:
+  void update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  HostUpdate& host_update(const Range& range);
+
+  RankContext& context_;
+  ParameterStore& store_;
+  std::vector<Group>& groups_;
+  bool gradients_on_host_ = false;
+  std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
+  std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next
+};
+
+}  // namespace gannet

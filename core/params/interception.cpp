@@ -10,12 +10,12 @@
 #include <atomic>
 #include <shared_mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
 #include "params/observer.h"
+#include "params/reads_no_bytes.h"
 #include "params/residency.h"
 #include "tensor/absent_storage.h"
 
@@ -49,66 +49,6 @@ struct Table {
 Table& table() {
   static Table* const forever = new Table;  // operators may run while the process ends
   return *forever;
-}
-
-// Operators that look at a tensor's shape or make a view of it, and read none of its bytes: a gather for them would be in vain.
-bool reads_no_bytes(const c10::OperatorHandle& op) {
-  static const std::unordered_set<std::string> kNames = {"aten::t",
-                                                         "aten::transpose",
-                                                         "aten::permute",
-                                                         "aten::view",
-                                                         "aten::expand",
-                                                         "aten::expand_as",
-                                                         "aten::view_as",
-                                                         "aten::slice",
-                                                         "aten::select",
-                                                         "aten::narrow",
-                                                         "aten::unsqueeze",
-                                                         "aten::squeeze",
-                                                         "aten::split",
-                                                         "aten::split_with_sizes",
-                                                         "aten::chunk",
-                                                         "aten::unbind",
-                                                         "aten::as_strided",
-                                                         "aten::detach",
-                                                         "aten::detach_",
-                                                         "aten::alias",
-                                                         "aten::numpy_T",
-                                                         "aten::mT",
-                                                         "aten::swapaxes",
-                                                         "aten::movedim",
-                                                         "aten::diagonal",
-                                                         "aten::unflatten",
-                                                         "aten::size",
-                                                         "aten::sym_size",
-                                                         "aten::stride",
-                                                         "aten::sym_stride",
-                                                         "aten::numel",
-                                                         "aten::dim",
-                                                         "aten::is_floating_point",
-                                                         "aten::is_complex",
-                                                         "aten::is_same_size",
-                                                         "aten::zeros_like",
-                                                         "aten::ones_like",
-                                                         "aten::empty_like",
-                                                         "aten::full_like",
-                                                         "aten::rand_like",
-                                                         "aten::randn_like",
-                                                         "aten::new_zeros",
-                                                         "aten::new_empty",
-                                                         "aten::new_ones",
-                                                         "aten::new_full",
-                                                         "aten::new_empty_strided",
-                                                         "aten::requires_grad_",
-                                                         "aten::retain_grad",
-                                                         "aten::output_nr",
-                                                         "aten::_version",
-                                                         "aten::is_leaf",
-                                                         "aten::set_data",
-                                                         "aten::data",
-                                                         "aten::result_type",
-                                                         "aten::_has_compatible_shallow_copy_type"};
-  return kNames.contains(op.operator_name().name);
 }
 
 bool is_written(const c10::OperatorHandle& op, size_t argument) {

@@ -1,0 +1,12 @@
+// How often ranks are heard, and how long their silence is waited for.
+#pragma once
+
+#include "control/referee.h"
+#include "control/watch.h"
+
+namespace gannet::control {
+
+inline constexpr milliseconds kBeat{1'000};
+inline constexpr Referee::Rhythm kRhythm{};
+
+}  // namespace gannet::control

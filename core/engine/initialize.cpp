@@ -63,11 +63,7 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document, co
                     formatted("optimizer '{}' averages gradients itself, which this engine does not support yet",
                               impl.settings().optimizer.type),
                     "choose another optimizer");
-      if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
-        throw Error(ErrorCode::kUnsupported,
-                    formatted("optimizer '{}' needs whole tensors, and ZeRO stage {} cuts them among the ranks",
-                              impl.settings().optimizer.type, impl.settings().zero.stage),
-                    "set zero_optimization.stage to 0, or choose another optimizer");
+      if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR)) impl.store.keep_whole_tensors(g);
     }
   }
 }

@@ -90,7 +90,7 @@ void Reducer::add_buckets(size_t r) {
     size_t first = last - 1;
     int64_t numel = cuts[first].numel;
     // Where parameters are sharded each is a cut of its own: several of them make a bucket.
-    while (range.shards_parameters() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel)
+    while (range.cuts_each_tensor() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel)
       numel += cuts[--first].numel;
     Bucket& bucket = buckets_.emplace_back();
     bucket.range = r;
@@ -115,7 +115,7 @@ void Reducer::add_slots(size_t b) {
     slot.range = bucket.range;
     slot.parameter = p;
     slot.bucket = b;
-    if (range.shards_parameters()) {
+    if (range.cuts_each_tensor()) {
       const int64_t part = range.shards[p].numel, at = range.shards[p].own - bucket.shard.own;
       for (int64_t begin = 0, rank = 0; begin < parameter.numel; begin += part, ++rank)
         slot.places.push_back({begin, rank * bucket.shard.numel + at, std::min(part, parameter.numel - begin)});

@@ -15,7 +15,8 @@ namespace {
 
 // A mark is count * kIds + id; ids from the end are meetings.
 constexpr int64_t kIds = int64_t{1} << 31;
-constexpr int64_t kDone = -1;  // the mark of a rank that only answers
+constexpr int64_t kReadNumel = 4096;  // elements, at least a page of direct I/O in every dtype
+constexpr int64_t kDone = -1;         // the mark of a rank that only answers
 
 }  // namespace
 
@@ -24,37 +25,45 @@ void Gatherer::add(const Range& range, size_t parameter) {
   entry.range = &range;
   entry.parameter = parameter;
   entry.marks.resize(comm_->size());
+  if (range.has_owners()) {  // the whole of it is on one rank
+    for (const zero::Part& part : range.parts)
+      if (part.tensor == parameter) entry.own = {part.offset, part.own, part.numel};
+    entry.numel = range.parameters[parameter].numel;
+    if (range.placement == Placement::kDrive) entry.numel = (entry.numel + kReadNumel - 1) / kReadNumel * kReadNumel;
+    return;
+  }
+  const auto& bucket = range.layout.buckets[parameter];
+  entry.own = {bucket.offset, bucket.offset / comm_->size(), bucket.numel / comm_->size()};
+  entry.numel = bucket.numel;
 }
 
-int64_t Gatherer::numel_to_gather(size_t parameter) const {
-  const Entry& entry = entries_[parameter];
-  return entry.range->layout.buckets[entry.parameter].numel;
+int64_t Gatherer::numel_to_gather(size_t parameter) const { return entries_[parameter].numel; }
+
+at::Tensor Gatherer::place_of(const Entry& entry) const {
+  return entry.whole.narrow(0, entry.range->has_owners() ? 0 : comm_->rank() * entry.own.numel, entry.own.numel);
 }
 
 void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   Entry& entry = entries_[parameter];
   const Array& param = entry.range->param;
-  const zero::Shard shard = shard_of(entry);
+  const zero::Shard& shard = entry.own;
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
   if (timers_.is_traced()) entry.began = Timers::Clock::now();
   if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
+  if (shard.numel == 0) return;  // another rank has it
   // A rank's shard comes to its place in the whole, and is gathered from there when it has.
   if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
-  if (to_device_) entry.landing = allocate_flat(shard.numel, entry.range->dtype, at::kCPU);
-  void* const into = to_device_ ? entry.landing.data_ptr() : whole.narrow(0, comm_->rank() * shard.numel, shard.numel).data_ptr();
+  if (to_device_)
+    entry.landing = allocate_flat(entry.range->has_owners() ? entry.numel : shard.numel, entry.range->dtype, at::kCPU);
+  void* const into = to_device_ ? entry.landing.data_ptr() : place_of(entry).data_ptr();
   entry.reading = param.start_read(shard.own, shard.numel, into);
-}
-
-zero::Shard Gatherer::shard_of(const Entry& entry) const {
-  const auto& bucket = entry.range->layout.buckets[entry.parameter];
-  return {bucket.offset, bucket.offset / comm_->size(), bucket.numel / comm_->size()};
 }
 
 void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
   to_device_->queue.wait_stream(to_device_->stream());
-  to_device_->queue.copy(entry.whole.narrow(0, comm_->rank() * from.numel(), from.numel()).data_ptr(), from.const_data_ptr(),
-                         from.nbytes());
+  const at::Tensor into = place_of(entry);
+  to_device_->queue.copy(into.data_ptr(), from.const_data_ptr(), into.nbytes());
   entry.copied = to_device_->queue.record();
 }
 
@@ -70,8 +79,17 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
     return;
   }
   entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(),
-                                      static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
+  entry.gathering = exchange(entry, shard, entry.whole);
+}
+
+// All ranks' shards or, where one rank has all of it, its values.
+Work Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
+  if (!entry.range->has_owners())
+    return comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(whole.numel() / comm_->size()),
+                             to_dtype(entry.range->dtype));
+  if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
+  return comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(entry.range->parameters[entry.parameter].numel),
+                          to_dtype(entry.range->dtype), entry.range->owner_of(entry.parameter));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -83,8 +101,7 @@ void Gatherer::finish(size_t parameter) {
     entry.copied.wait();
     entry.landing.reset();
     entry.marks.assign(comm_->size(), entry.mark);
-    const int64_t numel = shard_of(entry).numel;
-    gather(entry, entry.whole.narrow(0, comm_->rank() * numel, numel));
+    gather(entry, place_of(entry));
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
@@ -130,11 +147,9 @@ void Gatherer::answer() {
     const auto id = static_cast<size_t>(*asked % kIds);
     if (id >= entries_.size()) continue;  // a meeting
     const Entry& entry = entries_[id];
-    const zero::Shard place = shard_of(entry);
-    const at::Tensor shard = entry.range->param.get(place.own, place.numel),
-                     whole = at::empty({numel_to_gather(id)}, shard.options());
-    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype))
-        .wait();
+    const at::Tensor shard = entry.range->param.get(entry.own.own, entry.own.numel),
+                     whole = at::empty({entry.numel}, shard.options());
+    exchange(entry, shard, whole).wait();
   }
   gathers_ = 0;  // the ranks have counted differently
 }

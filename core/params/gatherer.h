@@ -42,6 +42,8 @@ class Gatherer : public zero::Source {
   struct Entry {
     const Range* range;
     size_t parameter;            // of the range
+    zero::Shard own;             // this rank's part of it, in its array; numel 0: it is another rank's
+    int64_t numel = 0;           // of the buffer that it is gathered into
     int64_t mark = 0;            // what this rank gathers, and as its how-manyth
     std::vector<int64_t> marks;  // of all ranks
     at::Tensor whole;            // where it comes to
@@ -51,8 +53,9 @@ class Gatherer : public zero::Source {
     Work marking, gathering;
     Timers::Clock::time_point began{};  // while it is traced
   };
-  zero::Shard shard_of(const Entry& entry) const;  // this rank's, in its own array
   void copy_to_device(Entry& entry, const at::Tensor& from);
+  at::Tensor place_of(const Entry& entry) const;  // this rank's part in the whole
+  Work exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole);
   void gather(Entry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;

@@ -41,6 +41,67 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
   return layout;
 }
 
+namespace {
+
+// Runs of [first, last), each of at most `most` elements: where each begins, or nothing where there would be more than `ranks`.
+std::vector<size_t> runs_of(const std::vector<int64_t>& padded, size_t first, size_t last, int64_t most, uint32_t ranks) {
+  std::vector<size_t> begins;
+  int64_t numel = 0;
+  for (size_t t = first; t < last; ++t) {
+    if (padded[t] > most) return {};
+    if (begins.empty() || numel + padded[t] > most) {
+      if (begins.size() == ranks) return {};
+      begins.push_back(t);
+      numel = 0;
+    }
+    numel += padded[t];
+  }
+  return begins;
+}
+
+}  // namespace
+
+Layout lay_out_whole(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment) {
+  Layout layout;
+  layout.numels = numels;
+  layout.offsets.resize(numels.size());
+  std::vector<int64_t> padded;
+  for (const int64_t numel : numels) padded.push_back(rounded_up(numel, alignment));
+  const int64_t largest = padded.empty() ? 0 : *std::max_element(padded.begin(), padded.end());
+  const int64_t most = std::max(bucket_numel, largest * static_cast<int64_t>(ranks));
+  for (size_t last = numels.size(); last > 0;) {  // as lay_out does: backward makes the last gradients first
+    Bucket& bucket = layout.buckets.emplace_back();
+    bucket.last = last;
+    bucket.first = last - 1;
+    for (bucket.numel = padded[bucket.first]; bucket.first > 0 && bucket.numel + padded[bucket.first - 1] <= most;)
+      bucket.numel += padded[--bucket.first];
+    last = bucket.first;
+  }
+  std::reverse(layout.buckets.begin(), layout.buckets.end());
+  for (Bucket& bucket : layout.buckets) {
+    int64_t low = alignment, high = bucket.numel;  // the shortest shard that holds them, by halving
+    while (low < high) {
+      const int64_t middle = (low + high) / 2 / alignment * alignment;
+      if (runs_of(padded, bucket.first, bucket.last, middle, ranks).empty())
+        low = middle + alignment;
+      else
+        high = middle;
+    }
+    const std::vector<size_t> begins = runs_of(padded, bucket.first, bucket.last, high, ranks);
+    bucket.offset = layout.numel;
+    bucket.numel = high * static_cast<int64_t>(ranks);
+    int64_t offset = 0;
+    size_t run = 0;
+    for (size_t t = bucket.first; t < bucket.last; ++t) {
+      if (run < begins.size() && t == begins[run]) offset = bucket.offset + static_cast<int64_t>(run++) * high;
+      layout.offsets[t] = offset;
+      offset += padded[t];
+    }
+    layout.numel += bucket.numel;
+  }
+  return layout;
+}
+
 std::vector<Shard> shards_of(const Layout& layout, uint32_t rank, uint32_t ranks) {
   std::vector<Shard> shards;
   int64_t own = 0;

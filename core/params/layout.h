@@ -36,6 +36,11 @@ struct Layout {
 // has no more than `bucket_numel` elements; a larger tensor is one of its own. Each is padded to `ranks` aligned shards.
 Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment = kAlignment);
 
+// The same with no tensor in two shards, for optimizers that need whole tensors: each bucket's tensors are cut into `ranks` runs,
+// in their order, the longest as short as can be, and all shards are as long as that one. What is left is padding, so that a
+// bucket has at least as many elements as `ranks` times the largest tensor.
+Layout lay_out_whole(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment = kAlignment);
+
 // A rank's part of a bucket.
 struct Shard {
   int64_t offset = 0;  // in the flat buffer

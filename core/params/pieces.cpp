@@ -36,14 +36,36 @@ std::vector<Piece> whole_pieces(const Range& range) {
 
 }  // namespace
 
+std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
+  if (page_numel == kNoPages) return {range.own_numel};
+  std::vector<int64_t> ends;
+  int64_t begin = 0, border = 0;  // of the open page; the last place where it may end
+  // On to `next`, the next place where it may end; between the two may be padding, in which it may end anywhere.
+  const auto extend = [&](int64_t next, bool is_padding) {
+    if (next - begin > page_numel && border > begin) ends.push_back(begin = border);
+    for (; is_padding && next - begin > page_numel; begin += page_numel) ends.push_back(begin + page_numel);
+    border = next;
+  };
+  if (range.keeps_whole_tensors)
+    for (const auto& part : range.parts) {
+      extend(part.own, true);
+      extend(std::min((part.own + part.numel + kPageGranularity - 1) / kPageGranularity * kPageGranularity, range.own_numel),
+             false);
+    }
+  extend(range.own_numel, true);
+  if (begin < range.own_numel) ends.push_back(range.own_numel);
+  return ends;
+}
+
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
   std::vector<Piece> pieces = whole_pieces(range);
   if (page_numel == kNoPages) return pieces;
+  const std::vector<int64_t> ends = page_ends(range, page_numel);
   std::vector<Piece> cut;
   for (Piece& piece : pieces) {
     const at::Tensor flat = piece.grad.view({-1});
     for (int64_t done = 0; done < piece.place.numel;) {
-      const int64_t own = piece.place.own + done, page_end = (own / page_numel + 1) * page_numel;
+      const int64_t own = piece.place.own + done, page_end = *std::upper_bound(ends.begin(), ends.end(), own);
       const int64_t numel = std::min(piece.place.numel - done, page_end - own);
       Piece part{flat.narrow(0, done, numel),   {piece.place.offset + done, own, numel}, piece.sub_group, 0, nullptr, 0,
                  segments_in(range, own, numel)};

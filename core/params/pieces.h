@@ -9,6 +9,8 @@
 
 namespace gannet {
 
+// Elements. Pages begin at multiples of it: at least a page of direct I/O in every dtype.
+inline constexpr int64_t kPageGranularity = 4096;
 inline constexpr int64_t kNoPages = std::numeric_limits<int64_t>::max();
 
 struct Piece {
@@ -22,7 +24,11 @@ struct Piece {
   int64_t lag = 0;                           // of all its tensors (TrainedParameter)
 };
 
-// In the order of their places. No piece goes past the end of a page of `page_numel` elements of this rank's arrays.
+// Where pages of at most `page_numel` elements of this rank's arrays end; where the range keeps whole tensors at tensors'
+// borders, so that a page is as large as its only tensor, or at most that.
+std::vector<int64_t> page_ends(const Range& range, int64_t page_numel);
+
+// In the order of their places. No piece goes past the end of such a page.
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
 // The same, cut where two tensors have different numbers of updates behind them; without those that do not move in this one.

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "params/broadcast.h"
+#include "params/pieces.h"
 #include "params/store.h"
 #include "tensor/dtype.h"
 
@@ -68,9 +69,15 @@ void ParameterStore::cut_range(Range& range) {
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(zero.stage);
   range.is_gathered_on_demand = is_gathered_on_demand(range.placement);
-  // A parameter that is gathered alone is a cut of its own; one that is read from a drive begins where direct I/O can.
-  range.layout = zero::lay_out(numels, range.is_gathered_on_demand ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
-                               range.placement == Placement::kDrive ? kDriveAlignment : zero::kAlignment);
+  // What is read from a drive begins where direct I/O can: parameters, and tensors that are a page's first.
+  const int64_t alignment = range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
+                            : range.placement == Placement::kDrive                                    ? kDriveAlignment
+                                                                                                      : zero::kAlignment;
+  if (range.has_owners())
+    range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
+  else  // a parameter that is gathered alone is a cut of its own
+    range.layout =
+        zero::lay_out(numels, range.is_gathered_on_demand ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, alignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -149,7 +156,11 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
     broadcast(context_.comm, whole);
     if (range.is_gathered_on_demand) {
       keep_part(range, b, whole);
-      shard_parameter(range, b, whole);
+      for (size_t p = bucket.first; p < bucket.last; ++p) {
+        const auto& parameter = range.parameters[p];
+        shard_parameter(range, p,
+                        range.has_owners() ? whole.narrow(0, parameter.offset - bucket.offset, parameter.numel) : whole);
+      }
       continue;
     }
     if (range.has_master_copy()) range.param.set(bucket.offset, whole);
@@ -167,7 +178,7 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 
-// The module's parameter, which is bucket `p`, gives up its bytes; a small one stays whole on every rank.
+// The module's parameter, whose values are in `whole`, gives up its bytes; a small one stays whole on every rank.
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = context_.settings().zero;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "params/broadcast.h"
 #include "params/store.h"
 #include "tensor/dtype.h"
 
@@ -42,6 +43,7 @@ void ParameterStore::finish_publishing() {
 // The small parameters that every rank has whole, where the others are sharded.
 void ParameterStore::all_gather_persistent(Range& range) {
   CommGroup* const comm = context_.comm;
+  if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;
   int64_t numel = 0;
   const int64_t ranks = comm->size();
@@ -69,6 +71,19 @@ void ParameterStore::all_gather_persistent(Range& range) {
   for (const size_t p : staying) {
     range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
     at += part(p);
+  }
+}
+
+// The same where each is on one rank.
+void ParameterStore::broadcast_persistent(Range& range) {
+  CommGroup* const comm = context_.comm;
+  Timers::Wait timed(context_.timers, Timed::kPublish);
+  for (size_t p = 0; p < range.parameters.size(); ++p) {
+    const auto& parameter = range.parameters[p];
+    if (!parameter.persistent.defined()) continue;
+    const zero::Part part = Found{&range, p}.part();
+    if (part.numel > 0) parameter.persistent.copy_(range.param.get(part.own, part.numel));
+    broadcast(comm, parameter.persistent, range.owner_of(p));
   }
 }
 

@@ -59,6 +59,7 @@ struct Range {
   at::ScalarType grad_dtype;    // gradients are accumulated in it
   std::vector<TrainedParameter> parameters;
   Sharding sharding = Sharding::kNone;
+  bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
   zero::Layout layout;
   std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
                                     // without sharding one that is the whole
@@ -84,6 +85,15 @@ struct Range {
   bool is_sharded() const { return sharding != Sharding::kNone; }
   bool shards_gradients() const { return sharding >= Sharding::kGradients; }
   bool shards_parameters() const { return sharding == Sharding::kParameters; }
+  // Each tensor is a bucket, cut for all ranks; else a bucket has several, and a shard the whole of some.
+  bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
+  // Each tensor is on one rank.
+  bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
+  uint32_t owner_of(size_t parameter) const {
+    size_t bucket = 0;
+    while (layout.buckets[bucket].last <= parameter) ++bucket;
+    return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
+  }
 
   // A part of a flat buffer as the module's parameter sees it.
   static at::Tensor shaped(const at::Tensor& flat, const TrainedParameter& parameter) {

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "params/pieces.h"
 
 namespace gannet {
 namespace {
@@ -28,8 +29,6 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   }
   return parameter;
 }
-
-constexpr int64_t kPageGranularity = 4096;  // elements, at least a page of direct I/O in every dtype
 
 }  // namespace
 
@@ -79,6 +78,7 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
     if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement) return ranges_[r];
   Range& range = ranges_.emplace_back();
   range.group = group;
+  range.keeps_whole_tensors = whole_groups_.contains(group);
   range.placement = placement;
   range.dtype = dtype;
   range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
@@ -110,6 +110,12 @@ void ParameterStore::add_frozen(const torch::nn::Module& module, const std::func
     }
     range->parameters.push_back(parameter_of(entry.key(), tensor));
   }
+}
+
+void ParameterStore::keep_whole_tensors(size_t group) {
+  whole_groups_.insert(group);
+  for (auto& range : ranges_)
+    if (range.group == group) range.keeps_whole_tensors = true;
 }
 
 void ParameterStore::mark_moved(const at::Tensor& parameter) {

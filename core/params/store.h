@@ -25,6 +25,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,8 @@ class ParameterStore {
   void add(size_t group, const TrainedParameter& parameter);
   /// Large parameters that are not trained are sharded too: a base model under adapters is most of its memory.
   void add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained);
+  /// The group's optimizer needs whole tensors: its ranges are cut on tensor borders, among ranks and into pages. Before place().
+  void keep_whole_tensors(size_t group);
   /// A frozen parameter is trained now, in another range.
   void mark_moved(const at::Tensor& parameter);
 
@@ -153,6 +156,7 @@ class ParameterStore {
   Array make_array(const std::shared_ptr<Offload>& tier, int64_t numel, at::ScalarType dtype, const std::string& name) const;
   void make_residency();
   void all_gather_persistent(Range& range);
+  void broadcast_persistent(Range& range);
   void finish_publishing();
   std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
 
@@ -160,10 +164,11 @@ class ParameterStore {
   std::function<int64_t()> step_;
   std::deque<Range> ranges_;
   std::deque<Range> frozen_;
-  size_t placed_ = 0;             // ranges_[0, placed_) have memory
-  bool is_placed_ = false;        // place() has been called
-  int64_t off_the_drive_ = 0;     // elements of this rank that max_in_cpu has kept off the drive: first come, first served
-  int64_t persistent_numel_ = 0;  // of parameters too small to be sharded
+  std::set<size_t> whole_groups_;  // that keep whole tensors
+  size_t placed_ = 0;              // ranges_[0, placed_) have memory
+  bool is_placed_ = false;         // place() has been called
+  int64_t off_the_drive_ = 0;      // elements of this rank that max_in_cpu has kept off the drive: first come, first served
+  int64_t persistent_numel_ = 0;   // of parameters too small to be sharded
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<zero::Residency> residency_;
   std::unique_ptr<zero::Interception> interception_;  // from forward to step

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "params/pieces.h"
 #include "tensor/flat_buffer.h"
 
 namespace gannet {
@@ -9,11 +10,15 @@ namespace gannet {
 Pages::Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers)
     : uses_(std::move(uses)), options_(options), spare_(spare), timers_(timers) {
   const bool is_paged = std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return !use.array->is_here(); });
-  const int64_t size = is_paged ? options_.page_numel : std::max<int64_t>(numel, 1);
-  for (int64_t begin = 0; begin < numel; begin += size) {
+  if (!is_paged) options_.ends.assign(numel > 0 ? 1 : 0, numel);
+  int64_t begin = 0;
+  largest_ = options_.page_numel;
+  for (const int64_t end : options_.ends) {
     Page& page = pages_.emplace_back();
     page.begin = begin;
-    page.numel = std::min(size, numel - begin);
+    page.numel = end - begin;
+    largest_ = std::max(largest_, (page.numel + kPageGranularity - 1) / kPageGranularity * kPageGranularity);
+    begin = end;
   }
 }
 
@@ -33,7 +38,7 @@ void Pages::fetch(size_t index) {
   for (size_t u = 0; u < uses_.size(); ++u) {
     const Array& array = *uses_[u].array;
     if (array.is_here()) continue;
-    const int64_t bytes = options_.page_numel * static_cast<int64_t>(c10::elementSize(array.dtype()));
+    const int64_t bytes = largest_ * static_cast<int64_t>(c10::elementSize(array.dtype()));
     const auto found =
         std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& memory) { return memory.numel() == bytes; });
     if (found != spare_.end()) {

@@ -1,7 +1,7 @@
 // The arrays that an update works on, a page at a time: those on a tier are read, updated and written back while the next pages
 // come and the last ones go.
 //
-//   Pages pages(arrays, own_numel, {.page_numel = 8 << 20, .in_flight = 4}, spare, timers);
+//   Pages pages(arrays, own_numel, {.ends = page_ends(range, 8 << 20), .in_flight = 4}, spare, timers);
 //   for (size_t i = 0; i < pages.count(); ++i) {
 //     pages.open(i);                       // here now
 //     update(pages.at(0, element), ...);   // element: of the array, inside page i
@@ -26,9 +26,11 @@ class Pages {
     bool reads = true;  // else every element is written before it is read
   };
   struct Options {
-    int64_t page_numel =
-        8 << 20;  // of pages, where something is on a tier: a multiple of its alignment in every dtype; else all is one page
-    size_t in_flight = 4;  // pages in memory: coming, in hand and going
+    // Of the array, where pages end while something is on a tier: multiples of its alignment in every dtype, but for the last;
+    // else all is one page.
+    std::vector<int64_t> ends;
+    int64_t page_numel = 8 << 20;  // what the memory of a page has room for; a longer page gets more
+    size_t in_flight = 4;          // pages in memory: coming, in hand and going
   };
   // `spare`: memory for pages, kept by the caller from one update to the next.
   Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
@@ -60,6 +62,7 @@ class Pages {
   std::vector<at::Tensor>& spare_;
   Timers& timers_;
   std::vector<Page> pages_;
+  int64_t largest_ = 0;                          // elements that the memory of a page has room for
   size_t open_ = 0, fetched_ = 0, settled_ = 0;  // pages [settled_, fetched_) have memory
 };
 

@@ -84,6 +84,16 @@ void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& re
   for (auto& range : store_.ranges()) update(range, grad_scale, applied_steps, reducer);
 }
 
+// Elements that a piece has at most.
+int64_t Updater::largest_page(const Range& range) const {
+  int64_t begin = 0, largest = 0;
+  for (const int64_t end : page_ends(range, store_.page_numel())) {
+    largest = std::max(largest, end - begin);
+    begin = end;
+  }
+  return largest;
+}
+
 HostUpdate& Updater::host_update(const Range& range) {
   const auto& ranges = store_.ranges();
   host_updates_.resize(ranges.size());
@@ -92,7 +102,7 @@ HostUpdate& Updater::host_update(const Range& range) {
   if (!one)
     one = std::make_unique<HostUpdate>(
         *context_.accelerator,
-        HostUpdate::Options{.numel = std::min(store_.page_numel(), range.own_numel),
+        HostUpdate::Options{.numel = largest_page(range),
                             .grad_dtype = gradients_on_host_ ? std::nullopt : std::optional(range.grad_dtype),
                             .param_dtype = range.dtype,
                             .reads_param = !range.has_master_copy(),
@@ -154,7 +164,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
     Pages pages(arrays.uses(), range.own_numel,
-                {store_.page_numel(),
+                {page_ends(range, store_.page_numel()), store_.page_numel(),
                  static_cast<size_t>(std::clamp<int64_t>(context_.settings().zero.offload_optimizer.buffer_count, 2, 16))},
                 spare_pages_, context_.timers);
     size_t i = 0;

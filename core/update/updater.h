@@ -42,6 +42,7 @@ class Updater {
  private:
   void update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer);
   HostUpdate& host_update(const Range& range);
+  int64_t largest_page(const Range& range) const;
 
   RankContext& context_;
   ParameterStore& store_;

@@ -1,8 +1,10 @@
-// run_backward: any number of outputs, with their gradients given; what a stage of a pipeline calls, and what is under backward().
+// run_backward: any number of outputs, with their gradients given; what a stage of a pipeline calls, and what is under
+// backward().
+#include "engine/backward.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/backward.h"
 #include "models.h"
 
 namespace gannet::test {

@@ -83,12 +83,14 @@ TEST(Progress, ASecondForwardAndASecondBackwardBelongToTheMicroBatch) {
 
 TEST(Progress, CallsInTheWrongOrderAreErrorsThatSayWhatIsMissing) {
   Progress progress;
-  EXPECT_THAT(error_of([&] { progress.check_backward("backward()", true); }), HasSubstr("backward() was called before forward()"));
+  EXPECT_THAT(error_of([&] { progress.check_backward("backward()", true); }),
+              HasSubstr("backward() was called before forward()"));
   EXPECT_THAT(error_of([&] { progress.check_backward("scale()", false); }), HasSubstr("scale() was called in evaluation mode"));
   EXPECT_THAT(error_of([&] { progress.check_step(false); }), HasSubstr("step() was called before forward() and backward()"));
   progress.end_forward();
   EXPECT_EQ(error_of([&] { progress.check_backward("backward()", true); }), "no error");
-  EXPECT_THAT(error_of([&] { progress.check_step(false); }), HasSubstr("step() was called before backward(), or after zero_grad()"));
+  EXPECT_THAT(error_of([&] { progress.check_step(false); }),
+              HasSubstr("step() was called before backward(), or after zero_grad()"));
   EXPECT_THAT(error_of([&] { progress.check_step(true); }), HasSubstr("step() was called after scale()"));
   progress.begin_backward();
   EXPECT_THAT(error_of([&] { progress.check_step(false); }), HasSubstr("step() was called after scale()"));

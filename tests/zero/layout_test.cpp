@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "params/pieces.h"
+
 namespace gannet::zero {
 namespace {
 
@@ -53,6 +55,57 @@ TEST(Layout, ShardsCoverEveryTensorOnce) {
       }
       for (const auto& tensor : owners)
         for (const int count : tensor) ASSERT_EQ(count, 1);
+    }
+}
+
+TEST(WholeLayout, CutsABucketOnTensorBordersIntoEqualShards) {
+  const Layout layout = lay_out_whole({64, 32, 96, 10}, 1 << 20, 2);
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.buckets[0].numel, 2 * 128) << "64 + 32 and 96 + 32, the second run is the longer one";
+  EXPECT_EQ(layout.offsets, (std::vector<int64_t>{0, 64, 128, 224}));
+}
+
+TEST(WholeLayout, ABucketHasRoomForAsManyOfTheLargestAsThereAreRanks) {
+  const Layout layout = lay_out_whole({1000, 1000, 1000, 1000}, 0, 2);
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  for (const auto& bucket : layout.buckets) EXPECT_EQ(bucket.numel, 2 * 1024) << "no rank's shard is empty";
+  EXPECT_EQ(lay_out_whole({}, 100, 4).numel, 0);
+}
+
+TEST(WholeLayout, APageEndsOnTensorBordersAndAnywhereInPadding) {
+  Range range;
+  range.own_numel = 9 * 4096;
+  range.parts = {{0, 0, 0, 0, 100}, {1, 0, 4096, 4096, 9000}, {2, 0, 16384, 16384, 50}};
+  EXPECT_EQ(page_ends(range, 4096).size(), 9u) << "tensors may be cut";
+  EXPECT_EQ(page_ends(range, kNoPages), (std::vector<int64_t>{9 * 4096}));
+  range.keeps_whole_tensors = true;
+  EXPECT_EQ(page_ends(range, 4096), (std::vector<int64_t>{4096, 16384, 20480, 24576, 28672, 32768, 36864}));
+  EXPECT_EQ(page_ends(range, 5 * 4096), (std::vector<int64_t>{20480, 36864})) << "as many as there is room for";
+}
+
+TEST(WholeLayout, EveryTensorIsWholeOnOneRank) {
+  const std::vector<int64_t> numels{1, 31, 32, 33, 1000, 7, 4096, 2};
+  for (const int64_t bucket : {int64_t{0}, int64_t{64}, int64_t{1500}, int64_t{1} << 40})
+    for (const uint32_t ranks : {1u, 2u, 3u, 8u}) {
+      const Layout layout = lay_out_whole(numels, bucket, ranks);
+      std::vector<int> owners(numels.size());
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        const auto shards = shards_of(layout, rank, ranks);
+        int64_t own = 0, end = 0;
+        for (const auto& shard : shards) {
+          EXPECT_EQ(shard.own, own);
+          EXPECT_EQ(shard.numel % kAlignment, 0);
+          own += shard.numel;
+        }
+        for (const auto& part : parts_of(layout, shards)) {
+          EXPECT_EQ(part.begin, 0);
+          EXPECT_EQ(part.numel, numels[part.tensor]);
+          EXPECT_GE(part.own, end) << "in the order of their places";
+          end = part.own + part.numel;
+          ++owners[part.tensor];
+        }
+      }
+      for (const int count : owners) EXPECT_EQ(count, 1);
     }
 }
 

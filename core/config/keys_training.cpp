@@ -65,6 +65,7 @@ constexpr Key kRows[] = {
     {"accelerator/params", kFree, "{}", kActive, "", "the plugin's parameters"},
     {"comm", kSection, "{}", kActive, "", "Gannet: the plugin that connects the ranks"},
     {"comm/type", kString, "\"auto\"", kActive, "", "local, gloo ...; auto: the best that is usable"},
+    {"comm/host", kString, "\"auto\"", kActive, "", "for numbers and texts of the host: a plugin that serves its memory"},
     {"comm/params", kFree, "{}", kActive, "", "the plugin's parameters"},
     {"plugins", kSection, "{}", kActive, "", "Gannet: where to search for plugins"},
     {"plugins/allow", kStrings, "[]", kActive, "",

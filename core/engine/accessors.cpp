@@ -55,7 +55,7 @@ at::Tensor gather(EngineBase::Impl& impl, const Found& found, const zero::Part& 
   if (!found.range->is_sharded()) return Range::shaped(mine.to(impl.device, /*non_blocking=*/false, /*copy=*/true), found.get());
   at::Tensor whole = at::zeros({found.get().numel}, mine.options().device(impl.device));
   if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(mine);
-  impl.comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();
+  impl.comm->all_reduce(whole.view(at::kByte)).wait();
   return Range::shaped(whole, found.get());
 }
 
@@ -91,7 +91,7 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.comm, name, impl.global_steps, parameter,
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.host_group, name, impl.global_steps, parameter,
                               control::Watch::Call::kTogether);
 }
 

@@ -13,20 +13,16 @@
 
 namespace gannet {
 
-namespace {
-
 // The engines of a group count together: a rank may have others beside them.
-uint32_t number_in_group(const std::string& group) {
+uint32_t next_number_in(const std::string& group) {
   static std::mutex mutex;
   static std::map<std::string, uint32_t> counts;
   const std::lock_guard lock(mutex);
   return counts[group]++;
 }
 
-}  // namespace
-
 void EngineBase::Impl::start_agreeing() {
-  facts = std::make_unique<control::Facts>(number_in_group(comm->name()));
+  facts = std::make_unique<control::Facts>(number_in_group);
   using Kind = control::Facts::Kind;
   fact_rows.micro_batch = facts->add("the micro-batch of the step");
   fact_rows.accumulation = facts->add("gradient_accumulation_steps");
@@ -66,7 +62,6 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   return *facts;
 }
 
-// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
 bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
 
 namespace {
@@ -83,9 +78,17 @@ bool may_differ(const std::string& path) {
 
 }  // namespace
 
+// Over the store where all ranks meet: it names those that never come. An engine on some of them has their group.
+void EngineBase::Impl::agree(const std::string& what, const std::string& text) {
+  if (is_whole_world())
+    process_group->world()->agree(what, text);
+  else
+    control::agree(*host_group, what, text);
+}
+
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
-  if (!is_whole_world()) return;
+  if (comm->size() == 1) return;
   std::string model = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n",
                                 settings().zero.stage, settings().zero.reduce_bucket_size, settings().micro_batch_size,
                                 settings().accumulation_steps, observe::is_wanted(settings()) ? ", with a monitor" : "");
@@ -97,12 +100,11 @@ void EngineBase::Impl::agree_on_model() {
       model += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
                          c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
     }
-  process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
+  agree("the config, the model's parameters or the batch sizes", model);
 }
 
 void EngineBase::Impl::agree_on_plugins() {
-  if (!is_whole_world()) return;
-  process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
+  if (comm->size() > 1) agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
 }
 
 }  // namespace gannet

@@ -14,7 +14,7 @@ void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root)
   const auto part = [&](const at::Tensor& mine) {  // in the root's shape: ranks may have other numbers of elements
     int64_t sizes[8] = {};
     for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
-    comm->broadcast(sizes, sizeof sizes, GANNET_UINT8, root).wait();
+    host_group->broadcast(sizes, sizeof sizes, root);
     at::Tensor values = comm->rank() == root ? mine.contiguous() : at::empty(at::IntArrayRef(sizes, mine.dim()), mine.options());
     broadcast(values, root);
     return values;
@@ -22,7 +22,7 @@ void EngineBase::Impl::broadcast_sparse(const at::Tensor& tensor, uint32_t root)
   at::Tensor whole;
   if (tensor.layout() == at::kSparse) {
     int64_t coalesced = tensor.is_coalesced() ? 1 : 0;
-    comm->broadcast(&coalesced, sizeof coalesced, GANNET_UINT8, root).wait();
+    host_group->broadcast(&coalesced, sizeof coalesced, root);
     const at::Tensor indices = part(tensor._indices()), values = part(tensor._values());
     whole = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse), coalesced != 0);
   } else if (tensor.layout() == at::kMkldnn || tensor.layout() == at::kJagged) {

@@ -110,8 +110,8 @@ void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOpti
   const bool boundary = is_boundary();
   const bool reduce = (boundary || shards_gradients()) && options.allreduce_gradients && !no_sync && comm->size() > 1;
   if (reduce || residency)
-    running->call.emplace(process_group->world()->watch(), *comm, "backward", global_steps + 1, "", control::Watch::Call::kAtOnce,
-                          &agreed(boundary));
+    running->call.emplace(process_group->world()->watch(), *host_group, "backward", global_steps + 1, "",
+                          control::Watch::Call::kAtOnce, &agreed(boundary));
   if (residency && (!interception || !interception->is_of_this_thread())) running->armed = std::make_unique<zero::Interception>();
   reducer->begin_backward({reduce, options.create_graph, is_marked});
   if (residency) residency->begin(zero::Residency::Pass::kBackward);
@@ -178,7 +178,7 @@ void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.global_steps + 1,
+  auto call = impl.process_group->world()->enter(*impl.host_group, "allreduce_gradients", impl.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false, false});
@@ -283,8 +283,8 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 
 double EngineBase::mean(double value) {
   if (impl_->comm->size() == 1) return value;
-  auto call = impl_->process_group->world()->enter(*impl_->comm, "mean", impl_->global_steps);
-  impl_->comm->all_reduce(&value, 1, GANNET_FLOAT64).wait();
+  auto call = impl_->process_group->world()->enter(*impl_->host_group, "mean", impl_->global_steps);
+  impl_->host_group->all_reduce(&value, 1);
   return value / impl_->comm->size();
 }
 
@@ -300,16 +300,13 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       continue;
     }
     if (!call)
-      call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->global_steps, "",
+      call.emplace(impl_->process_group->world()->watch(), *impl_->host_group, "fp32_parameters", impl_->global_steps, "",
                    control::Watch::Call::kTogether);
     at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
       const at::Tensor mine = range.master_of(range.shards[b]).to(impl_->device);
-      impl_->comm
-          ->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(),
-                       static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
-          .wait();
+      impl_->comm->all_gather(mine, whole.narrow(0, bucket.offset, bucket.numel)).block();
     }
     for (const auto& parameter : range.parameters)
       values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));

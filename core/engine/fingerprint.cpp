@@ -44,11 +44,11 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
   if (hashes.empty()) return;
   uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
   std::vector<uint64_t> of_ranks(comm->size());
-  comm->all_gather(&all, of_ranks.data(), sizeof(uint64_t), GANNET_UINT8).wait();
+  host_group->all_gather(&all, of_ranks.data(), sizeof(uint64_t));
   if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return;
 
   std::vector<uint64_t> each(hashes.size() * comm->size());
-  comm->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t), GANNET_UINT8).wait();
+  host_group->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t));
   std::vector<uint32_t> ranks;
   std::string first;
   for (size_t i = 0; i < hashes.size() && first.empty(); ++i)

@@ -25,7 +25,8 @@ EngineBase::Impl::~Impl() {
 void EngineBase::Impl::begin_forward() {
   if (!residency) return;
   if (!forward_call)
-    forward_call.emplace(process_group->world()->watch(), *comm, "forward", global_steps + 1, "", control::Watch::Call::kAtOnce);
+    forward_call.emplace(process_group->world()->watch(), *host_group, "forward", global_steps + 1, "",
+                         control::Watch::Call::kAtOnce);
   if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
   residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Pass::kForward
                                                                      : zero::Residency::Pass::kEvaluation);
@@ -64,7 +65,7 @@ void EngineBase::Impl::all_gather_persistent(Range& range) {
   if (ranks == 1)
     all.view({-1}).copy_(mine);
   else
-    comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
+    comm->all_gather(mine, all).block();
   at = 0;
   for (const size_t p : staying) {
     range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
@@ -135,7 +136,7 @@ void GatheredParameters::State::agree() const {
   for (const Chosen& one : chosen)
     text += one.range ? formatted(" {}", one.range->parameters[one.parameter].name)
                       : formatted(" {}", shape_text(one.tensor.sizes().vec()));
-  const auto texts = gather_texts(*impl->comm, text);
+  const auto texts = impl->host_group->gather_texts(text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
       throw Error(
@@ -184,7 +185,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->write_from = options.write_from;
   if (state_->impl->reducer && state_->impl->torn.empty()) state_->impl->audit();
   state_->find(parameters);
-  auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters",
+  auto call = state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
                                                           state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
@@ -202,8 +203,9 @@ void GatheredParameters::publish() {
   }
   at::NoGradGuard no_grad;
   if (state_->write_from) {
-    auto call = state_->impl->process_group->world()->enter(
-        *state_->impl->comm, "GatheredParameters", state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
+    auto call =
+        state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
+                                                    state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
       state_->impl->reclaim();
@@ -238,8 +240,8 @@ AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::m
   if (!state_->impl->gatherer || state_->impl->comm->size() == 1)
     state_->is_over = true;
   else
-    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "",
-                         control::Watch::Call::kAtOnce);
+    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->host_group, "AnswerUntilAllAreDone", -1,
+                         "", control::Watch::Call::kAtOnce);
 }
 
 void AnswerUntilAllAreDone::wait() {

@@ -19,14 +19,15 @@
 #include "control/facts.h"
 #include "control/watch.h"
 #include "device/accelerator.h"
+#include "device/device_comm.h"
 #include "engine/ownership.h"
 #include "engine/profiling.h"
 #include "engine/step_reporter.h"
 #include "grads/host_gradients.h"
 #include "grads/loss_scaler.h"
 #include "grads/reducer.h"
-#include "interfaces/comm.h"
 #include "interfaces/host.h"
+#include "interfaces/host_group.h"
 #include "interfaces/scheduler.h"
 #include "observe/timers.h"
 #include "observe/trace.h"
@@ -53,6 +54,8 @@ inline at::ScalarType scalar_type(config::DType type) {
 // forward, backward and step in the wrong order are the program's mistake, and told.
 enum class Phase { kIdle, kForwarded, kBackwarded };
 
+uint32_t next_number_in(const std::string& group);  // agreed.cpp
+
 struct EngineBase::Impl {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
@@ -64,7 +67,8 @@ struct EngineBase::Impl {
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Accelerator> accelerator;
   std::shared_ptr<ProcessGroup> process_group;
-  CommGroup* comm = nullptr;  // process_group's
+  std::unique_ptr<DeviceComm> comm;  // process_group's, of tensors
+  HostGroup* host_group = nullptr;   // process_group's, of numbers and texts
   at::Device device{at::kCPU};
 
   std::unique_ptr<observe::Trace> trace;  // null: none
@@ -87,7 +91,7 @@ struct EngineBase::Impl {
   std::optional<control::Watch::Call> forward_call;
   int64_t persistent_numel = 0;  // of parameters too small to be shared out
   std::unique_ptr<Reducer> reducer;
-  std::vector<Work> publishing;
+  std::vector<DeviceWork> publishing;
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
   std::vector<double> user_lr_seen;  // [groups] the rate that its options had after the last update
 
@@ -151,8 +155,10 @@ struct EngineBase::Impl {
     std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
   };
   std::vector<ProgramState> program_states;
-  uint32_t engine_id = 0;                               // of this process, counted; the same on every rank
+  uint32_t engine_id = 0;                               // of this process, counted
+  uint32_t number_in_group = 0;                         // of the engines of this group, counted; the same on every rank
   std::set<std::string> loaded_folders;                 // that this run resumed from
+  std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
 
   ~Impl();
@@ -195,6 +201,7 @@ struct EngineBase::Impl {
   void create_states(Range& range);
   void create_scheduler(const config::Document& document, const EngineOptions& options);
   bool is_whole_world() const;
+  void agree(const std::string& what, const std::string& text);
   void agree_on_model();
   void agree_on_plugins();
 
@@ -286,7 +293,7 @@ struct EngineBase::Impl {
 
   // ---- save.cpp, load.cpp
   void add_state(ProgramState state);
-  checkpoint::Ranks checkpoint_ranks() const;
+  checkpoint::Ranks checkpoint_ranks();
   checkpoint::Content content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const;
   Dict document(const SaveOptions& options) const;
 

@@ -41,7 +41,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   const config::Document& document = *config.document();
 
   impl.open_and_join(document, options.process_group);
-  auto call = impl.process_group->world()->enter(*impl.comm, "initialize");
+  auto call = impl.process_group->world()->enter(*impl.host_group, "initialize");
   static const std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
                                                              {"info", LogLevel::kInfo},
                                                              {"warning", LogLevel::kWarning},
@@ -154,6 +154,7 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     const bool is_alone = ranks == 1;
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
     options.comm_params = params_of(document, "comm");
+    options.host_comm = type_of(document, "comm", "host");
     options.plugin_paths = plugin_places(document).explicit_paths;
     options.plugins_allowed = plugin_places(document).allowed_paths;
     const Value* ours = document.root().find("gannet");
@@ -166,19 +167,22 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     given = init_distributed(options);
   }
   process_group = std::move(given);
-  comm = static_cast<CommGroup*>(process_group->comm_group());
+  comm = std::make_unique<DeviceComm>(process_group->links().device, [this] { return current_stream(); });
+  host_group = &process_group->links().host;
+  number_in_group = next_number_in(host_group->name());
 
   const uint32_t index = accelerator->device_of(process_group->local_rank());
   const auto device_type = static_cast<c10::DeviceType>(accelerator->device(0).torch_device_type);
-  if (device_type == c10::DeviceType::CPU) return;
-  // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
+  // A comm plugin of the CPU reads and writes the host's memory; a device's gradients are not there.
   const plugin::Plugin& carrier = comm->comm().plugin();
-  if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->plugin_device()))
+  if (comm->size() > 1 && !carrier.device().empty() && lower(carrier.device()) != lower(accelerator->plugin_device()) &&
+      lower(carrier.device()) != lower(accelerator->name()))
     throw Error(ErrorCode::kUnsupported,
                 formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
                           carrier.device(), accelerator->name()),
                 formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
                           accelerator->default_comm(), carrier.device()));
+  if (device_type == c10::DeviceType::CPU) return;
   device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
   accelerator->set_device(index);
 }
@@ -305,7 +309,7 @@ void EngineBase::Impl::create_states() {
   }
   reduction.bucket_numel = bucket_numel();
   reduction.host = host_gradients.get();
-  reducer = std::make_unique<Reducer>(ranges, comm, timers, reduction);
+  reducer = std::make_unique<Reducer>(ranges, comm.get(), timers, reduction);
 }
 
 void EngineBase::Impl::create_states(Range& range) {

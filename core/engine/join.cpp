@@ -25,7 +25,7 @@ std::string some_of(const std::vector<std::string>& names) {
 void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : added) names.push_back(name);
-  auto call = process_group->world()->enter(*comm, "the joining of new parameters", global_steps + 1,
+  auto call = process_group->world()->enter(*host_group, "the joining of new parameters", global_steps + 1,
                                             some_of(names));  // every rank thaws or adds the same
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read

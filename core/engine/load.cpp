@@ -73,7 +73,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   wait_for_checkpoint();
   if (impl.reducer && impl.torn.empty()) impl.audit();  // parameters that were thawed are part of the checkpoint
   if (impl.reducer) impl.reclaim();
-  auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.host_group, "load_checkpoint", impl.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {

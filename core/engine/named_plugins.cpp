@@ -7,10 +7,10 @@
 
 namespace gannet {
 
-std::string type_of(const config::Document& document, const char* block) {
+std::string type_of(const config::Document& document, const char* block, const char* key) {
   const Value* found = document.root().find(block);
   if (!found || !found->is_dict()) return "auto";
-  const Value* type = found->as_dict().find("type");
+  const Value* type = found->as_dict().find(key);
   return type && type->is_string() ? type->as_string() : "auto";
 }
 

@@ -11,8 +11,8 @@
 
 namespace gannet {
 
-// The type of a block ("optimizer", "accelerator" ...); "auto" where none is given.
-std::string type_of(const config::Document& document, const char* block);
+// The type of a block ("optimizer", "accelerator" ...), or what another key of it names; "auto" where none is given.
+std::string type_of(const config::Document& document, const char* block, const char* key = "type");
 Dict params_of(const config::Document& document, const char* block);
 // Where plugins are looked for: "plugins": {"path": [...], "allow": [...]}.
 plugin::Registry::Options plugin_places(const config::Document& document);

@@ -253,7 +253,7 @@ void EngineBase::Impl::broadcast(const at::Tensor& tensor, uint32_t root) {
   if (tensor.layout() != at::kStrided) return broadcast_sparse(tensor, root);
   if (tensor.numel() == 0) return;
   const at::Tensor flat = tensor.resolve_conj().resolve_neg().contiguous();
-  comm->broadcast(flat.data_ptr(), flat.nbytes(), GANNET_UINT8, root).wait();
+  comm->broadcast(flat, root).block();
   if (flat.data_ptr() != tensor.data_ptr()) tensor.copy_(flat);
 }
 
@@ -331,7 +331,7 @@ void EngineBase::Impl::make_residency() {
   std::optional<Gatherer::ToDevice> to_device;
   if (param_tier && memory_is_apart)
     to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
-  gatherer = std::make_unique<Gatherer>(comm, timers, std::move(to_device), [this] {
+  gatherer = std::make_unique<Gatherer>(comm.get(), host_group, timers, std::move(to_device), [this] {
     return formatted("{} of step {}", residency->stretch_name(), global_steps + 1);
   });
   residency = std::make_unique<zero::Residency>(

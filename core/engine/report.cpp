@@ -47,7 +47,7 @@ void EngineBase::Impl::start_reporting() {
   }
   if (observe::is_wanted(settings()))
     reporter = std::make_unique<StepReporter>(
-        *comm, timers, comm->rank() == 0 ? std::make_unique<observe::Monitor>(settings(), run_of(*this)) : nullptr);
+        *host_group, timers, comm->rank() == 0 ? std::make_unique<observe::Monitor>(settings(), run_of(*this)) : nullptr);
 }
 
 std::vector<double> EngineBase::Impl::rates() const {

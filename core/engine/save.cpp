@@ -180,20 +180,16 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   return content;
 }
 
-// The ranks of this engine, for texts: over the control plane, or over the Comm where the engine has a subset of the ranks.
-checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
+// The ranks of this engine, for texts.
+checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() {
   checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
   if (comm->size() == 1) return ranks;
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
-  if (is_whole_world()) {
-    ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
-      return world->gather(formatted("{} (engine {})", what, id), text);
-    };
-  } else {
-    ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) {
-      return gather_texts(*comm, text);
-    };
-  }
+  if (settings().checkpoint_async && !saving_group)
+    saving_group = std::make_unique<HostGroup>(process_group->world()->host_comm(), host_group->ranks(),
+                                               formatted("{}/saves/{}", host_group->name(), number_in_group));
+  HostGroup* group = saving_group ? saving_group.get() : host_group;
+  ranks.gather = [group](const std::string&, const std::string& text) { return group->gather_texts(text); };
   return ranks;
 }
 
@@ -209,11 +205,8 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
   CheckpointWriter& writer = *impl.checkpoint_writer;
   const bool is_async = impl.settings().checkpoint_async;
-  if (is_async && impl.comm->size() > 1 && !impl.is_whole_world())
-    throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
-                "set gannet.checkpoint.async to false in its config");
 
-  auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.host_group, "save_checkpoint", impl.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   const std::string tag =
@@ -232,7 +225,13 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   receipt.path = formatted("{}/{}", folder, content.tag);
   if (is_async) {
     writer.snapshot(content.slices);
-    writer.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
+    writer.start([&saver, &impl, how, step = impl.global_steps, content = std::move(content)] {
+      std::optional<control::Watch::Call> watched;  // who is late is named here, too
+      if (impl.saving_group)
+        watched.emplace(impl.process_group->world()->watch(), *impl.saving_group, "save_checkpoint in the background", step,
+                        content.tag, control::Watch::Call::kAtOnce);
+      saver.save(content, how);
+    });
   } else {
     receipt.bytes = saver.save(content, how).bytes;
   }
@@ -321,8 +320,8 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
     throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
-  auto call =
-      impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model", impl.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.host_group, masters ? "save_fp32_model" : "save_16bit_model",
+                                                 impl.global_steps, folder);
   at::NoGradGuard no_grad;
   const bool keeps = impl.comm->rank() == 0;
   NamedTensors tensors;
@@ -349,7 +348,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     }
   }
   if (impl.comm->size() > 1) {
-    const auto problems = gather_texts(*impl.comm, problem);
+    const auto problems = impl.host_group->gather_texts(problem);
     if (!problems[0].empty()) throw Error(ErrorCode::kIo, formatted("rank 0 could not save the model: {}", problems[0]));
   }
 }
@@ -357,7 +356,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
-  auto call = impl_->process_group->world()->enter(*impl_->comm, "fp32_state", impl_->global_steps);
+  auto call = impl_->process_group->world()->enter(*impl_->host_group, "fp32_state", impl_->global_steps);
   at::NoGradGuard no_grad;
   NamedTensors tensors = fp32_parameters();
   add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);

@@ -126,7 +126,7 @@ StepResult EngineBase::Impl::take_step(std::optional<control::Watch::Call>& call
                           name),
                 "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
                 "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
-  call.emplace(process_group->world()->watch(), *comm, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
+  call.emplace(process_group->world()->watch(), *host_group, "step", global_steps + 1, "", control::Watch::Call::kAtOnce,
                &agreed(/*is_boundary=*/true));
   if (const std::string held = residency ? residency->held() : ""; !held.empty())
     throw Error(
@@ -216,7 +216,7 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
   }
   if (is_sharded) {
     double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
-    comm->all_reduce(totals, 2, GANNET_FLOAT64).wait();
+    host_group->all_reduce(totals, 2);
     squares = totals[0];
     finite = totals[1] == 0;
   }
@@ -229,7 +229,7 @@ EngineBase::Impl::Check EngineBase::Impl::check() {
 // since they have the same sum of squares.
 double EngineBase::Impl::norm_of_large() {
   const auto over_ranks = [this](double value, gannet_reduce_op op) {
-    if (ranges[0].is_sharded()) comm->all_reduce(&value, 1, GANNET_FLOAT64, op).wait();
+    if (ranges[0].is_sharded()) host_group->all_reduce(&value, 1, op);
     return value;
   };
   double largest = 0, squares = 0;
@@ -305,7 +305,7 @@ std::string EngineBase::Impl::first_non_finite() {
     }
   }
   if (is_sharded)
-    for (const auto& text : gather_texts(*comm, found))
+    for (const auto& text : host_group->gather_texts(found))
       if (!text.empty() && (found.empty() || text < found)) found = text;
   return found.empty() ? "the gradients' norm is too large for a number" : found.substr(kPlaceDigits);
 }

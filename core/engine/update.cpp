@@ -223,7 +223,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     optimizer.partials(args, partials.data());
     for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
   });
-  if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
+  if (range.is_sharded()) host_group->all_reduce(sums.data(), sums.size());
   for_each(true, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> of_piece;
@@ -239,14 +239,13 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
 void EngineBase::Impl::publish(Range& range, size_t shard) {
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
-  publishing.push_back(comm->all_gather(mine.const_data_ptr(), at_element(range.param.here(), bucket.offset),
-                                        static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+  publishing.push_back(comm->all_gather(mine, range.param.here().narrow(0, bucket.offset, mine.numel() * comm->size())));
 }
 
 void EngineBase::Impl::finish_publishing() {
   if (publishing.empty()) return;
   Timers::Wait timed(timers, Timed::kPublish);
-  for (auto& work : publishing) work.wait();
+  for (auto& work : publishing) work.block();
   publishing.clear();
 }
 

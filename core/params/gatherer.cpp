@@ -69,9 +69,8 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
     entry.marks.assign(1, entry.mark);
     return;
   }
-  entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
-  entry.gathering = comm_->all_gather(shard.const_data_ptr(), entry.whole.data_ptr(),
-                                      static_cast<uint64_t>(entry.whole.numel() / comm_->size()), to_dtype(entry.range->dtype));
+  entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
+  entry.gathering = comm_->all_gather(shard, entry.whole);
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -88,7 +87,7 @@ void Gatherer::finish(size_t parameter) {
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
-  entry.gathering.wait();
+  entry.gathering.block();
   if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
     timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(),
                           static_cast<int64_t>(entry.whole.nbytes()));
@@ -124,7 +123,7 @@ std::string Gatherer::name_of(int64_t mark) const {
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
-    comm_->all_gather(&kDone, marks.data(), 1, GANNET_INT64).wait();
+    ranks_->all_gather(&kDone, marks.data(), sizeof(kDone));
     const auto asked = std::find_if(marks.begin(), marks.end(), [](int64_t mark) { return mark != kDone; });
     if (asked == marks.end()) break;
     const auto id = static_cast<size_t>(*asked % kIds);
@@ -133,8 +132,7 @@ void Gatherer::answer() {
     const zero::Shard place = shard_of(entry);
     const at::Tensor shard = entry.range->param.get(place.own, place.numel),
                      whole = at::empty({numel_to_gather(id)}, shard.options());
-    comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(place.numel), to_dtype(entry.range->dtype))
-        .wait();
+    comm_->all_gather(shard, whole).wait();
   }
   gathers_ = 0;  // the ranks have counted differently
 }
@@ -147,7 +145,7 @@ void Gatherer::meet(const char* where) {
   if (id == meetings_.size()) meetings_.push_back(where);
   const int64_t mark = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id);
   std::vector<int64_t> marks(comm_->size());
-  comm_->all_gather(&mark, marks.data(), 1, GANNET_INT64).wait();
+  ranks_->all_gather(&mark, marks.data(), sizeof(mark));
   compare(mark, marks);
 }
 

@@ -99,6 +99,16 @@ class PluginCheck {
   }
 
   void comm() {
+    if (const std::string host = type_of(document_, "comm", "host"); lower(host) != "auto") {
+      const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, host, "", document_, "comm", "host");
+      if (!plugin.device().empty() && lower(plugin.device()) != "cpu")
+        check_.mistakes.emplace_back(
+            ErrorCode::kConfig,
+            formatted("{}: comm plugin '{}' moves memory of device '{}', and numbers and texts lie in the "
+                      "host's",
+                      document_.origin_of("/comm/host").to_string(), host, plugin.device()),
+            "name one that serves the host's memory, as \"gloo\"");
+    }
     std::string name = type_of(document_, "comm");
     if (lower(name) == "auto") name = check_.world_size == 1 ? "local" : accelerator_ ? accelerator_->default_comm() : "";
     if (name.empty()) return;  // the accelerator says which one, and is not here

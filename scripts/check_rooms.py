@@ -12,7 +12,7 @@ core = {
     "plugin": set(),
     "tensor": set(),
     "interfaces": {"plugin"},
-    "device": {"plugin", "interfaces"},
+    "device": {"tensor", "plugin", "interfaces"},
     "files": {"tensor", "config"},
     "checkpoint": {"tensor", "config", "files"},
     "data": {"tensor"},

@@ -20,7 +20,7 @@ core = {
     "observe": {"config"},
     "params": {"tensor", "interfaces", "device", "observe"},
     "grads": {"tensor", "interfaces", "device", "observe", "params"},
-    "update": {"tensor", "interfaces", "device", "observe", "params"},
+    "update": {"tensor", "interfaces", "device", "observe", "params", "grads"},
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
 }

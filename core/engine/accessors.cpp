@@ -64,7 +64,7 @@ zero::Shard place_of(const zero::Part& part) { return {part.offset, part.own, pa
 at::Tensor own_master(const Found& found, const zero::Part& part) { return found.range->master_of(place_of(part)); }
 
 void require_gradient(EngineBase::Impl& impl, const Found& found) {
-  if (!impl.reducer || impl.phase != Phase::kBackwarded || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
+  if (!impl.reducer || !impl.progress.has_backwarded() || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
     throw Error(ErrorCode::kOrder, formatted("there is no gradient of '{}' now", found.get().name),
                 "ask between the last backward() of a step and its step()");
   impl.reducer->wait();
@@ -91,7 +91,7 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.host_group, name, impl.global_steps, parameter,
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.host_group, name, impl.progress.global_steps, parameter,
                               control::Watch::Call::kTogether);
 }
 
@@ -114,7 +114,7 @@ std::vector<std::string> EngineBase::optimizer_states() const {
 at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
-  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
+  if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   const auto call = enter(*impl_, "full_fp32_parameter", name);
   const auto part = part_of(found);
   return gather(*impl_, found, part, own_master(found, part));
@@ -140,7 +140,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   const Found found = find(*impl_, name);
-  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
+  if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype);
   Range& range = *found.range;

@@ -40,12 +40,12 @@ void EngineBase::Impl::start_agreeing() {
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
-  facts->set(fact_rows.micro_batch, static_cast<double>(micro_in_step + 1));
+  facts->set(fact_rows.micro_batch, static_cast<double>(progress.micro_in_step + 1));
   facts->set(fact_rows.accumulation, static_cast<double>(settings().accumulation_steps));
   facts->set(fact_rows.boundary, is_boundary ? 1.0 : 0.0);
   facts->set(fact_rows.loss_scale, scaler.scale());
   facts->set(fact_rows.clipping, settings().gradient_clipping);
-  facts->set(fact_rows.errors, static_cast<double>(caught_errors));
+  facts->set(fact_rows.errors, static_cast<double>(progress.caught_errors));
   uint64_t frozen_hash = 0, place = 0;
   for (const auto& range : ranges)
     for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -26,9 +26,9 @@ void EngineBase::begin_forward() {
   Impl& impl = *impl_;
   impl.require_usable("forward");
   const bool trains = impl.reducer && impl.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
-  if (impl.running && impl.running->has_begun) impl.restart_step();  // the program's backward, through scale(), threw
+  if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
   if (trains) impl.audit();
-  if (impl.trace && trains) impl.trace->at(impl.global_steps + 1, impl.micro_in_step);
+  if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
   if (impl.reporter) impl.reporter->begin_forward(trains);
   impl.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
   impl.begin_forward();
@@ -44,167 +44,39 @@ void EngineBase::end_forward() {
   Impl& impl = *impl_;
   impl.forward_timed.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
-  if (impl.reducer && impl.training && at::GradMode::is_enabled() && impl.phase == Phase::kIdle) impl.phase = Phase::kForwarded;
+  if (impl.reducer && impl.training && at::GradMode::is_enabled()) impl.progress.end_forward();
   impl.end_forward();
   if (impl.profiling) impl.profiling->end_forward();
 }
 
 void EngineBase::Impl::require_usable(const char* call) const {
-  if (!torn.empty())
-    throw Error(ErrorCode::kOrder, formatted("{}() was called although parameter values are undefined: {}", call, torn),
-                "load_checkpoint() brings every rank back to a saved state");
+  progress.check_whole(call);
   if (!ownership) return;
   if (const std::string lost = ownership->lost(); !lost.empty())
     throw Error(ErrorCode::kOrder, formatted("{}() was called on an engine that has no parameters any more: {}", call, lost),
                 "use the newer engine, and let this one end");
 }
 
-void EngineBase::Impl::check_loss(const at::Tensor& loss, const char* call) const {
-  const std::string name = formatted("{}()", call);
-  require_usable(call);
-  if (!reducer)
-    throw Error(ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
-                "add an \"optimizer\" block to the config, or pass one to initialize");
-  if (phase == Phase::kIdle)
-    throw Error(
-        ErrorCode::kOrder,
-        training ? formatted("{} was called before forward()", name) : formatted("{} was called in evaluation mode", name),
-        training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
-  if (!loss.defined() || loss.numel() != 1)
-    throw Error(ErrorCode::kArgument,
-                formatted("{} takes a loss of one element, found {}", name,
-                          loss.defined() ? formatted("{} elements", loss.numel()) : std::string("an undefined tensor")),
-                "reduce it first, for example with .mean()");
-  if (!loss.requires_grad())
-    throw Error(ErrorCode::kArgument,
-                formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
-                "compute it from engine->forward(...), outside NoGradGuard, and do not detach it");
-}
-
-double EngineBase::Impl::seed(const BackwardOptions& options) const {
-  return scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(settings().accumulation_steps) : 1.0);
-}
-
-void EngineBase::Impl::begin_backward(const at::Tensor& loss, const BackwardOptions& options, bool is_marked) {
-  if (device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
-    loss_was_finite = std::isfinite(loss.item<double>());
-    if (!loss_was_finite && !skips_non_finite) {
-      const std::string what = formatted("the loss of step {} is {}", global_steps + 1, loss.item<double>());
-      if (reporter) reporter->error(global_steps + 1, what);
-      throw Error(ErrorCode::kNonFinite,
-                  formatted("{}; no parameter was changed, and the next micro-batch is the first of its step", what),
-                  "look for a too large learning rate, a division by zero in the loss, or a bad sample");
-    }
-  }
-  if (reporter) reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(settings().accumulation_steps));
-  if (keeps_user_grads)
-    for (auto& range : ranges)
-      for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
-  keeps_user_grads = options.create_graph;
-  if (shards_gradients() && !options.allreduce_gradients)
-    throw Error(ErrorCode::kUnsupported,
-                formatted("backward() with allreduce_gradients = false at ZeRO stage {}: a rank keeps no gradients that are not "
-                          "its own, so they are averaged at once",
-                          settings().zero.stage),
-                "use stage 1 or 0");
-  const bool boundary = is_boundary();
-  const bool reduce = (boundary || shards_gradients()) && options.allreduce_gradients && !no_sync && comm->size() > 1;
-  if (reduce || residency)
-    running->call.emplace(process_group->world()->watch(), *host_group, "backward", global_steps + 1, "",
-                          control::Watch::Call::kAtOnce, &agreed(boundary));
-  if (residency && (!interception || !interception->is_of_this_thread())) running->armed = std::make_unique<zero::Interception>();
-  reducer->begin_backward({reduce, options.create_graph, is_marked});
-  if (residency) residency->begin(zero::Residency::Pass::kBackward);
-  running->has_begun = true;
-}
-
-void EngineBase::Impl::end_backward() {
-  if (residency) {
-    residency->end();
-    gatherer->meet("the end of backward");
-  }
-  reducer->end_backward();
-  running.reset();
-  phase = Phase::kBackwarded;
-}
-
-// No gradient is held, and the next micro-batch is the first of its step.
-void EngineBase::Impl::restart_step() noexcept {
-  if (running && running->call) running->call->fail();
-  if (reducer) reducer->abandon();
-  running.reset();
-  scale_scope.reset();
-  for (auto& work : publishing) {
-    try {
-      work.wait();
-    } catch (const std::exception&) {  // the exception that ended the step is the one to report
-    }
-  }
-  publishing.clear();
-  host_updates.clear();
-  if (residency) residency->end();
-  disarm();
-  phase = Phase::kIdle;
-  micro_in_step = 0;
-  ++caught_errors;
-  if (reporter) reporter->forget_step();
-  start_next_step();
-}
-
-void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
-  Impl& impl = *impl_;
-  if (impl.profiling) impl.profiling->pause();
-  impl.check_loss(loss, "backward");
-  if (impl.running && impl.running->has_begun) impl.restart_step();
-  impl.running.reset();  // of a scaled loss that was given up
-  impl.scale_scope.reset();
-  try {
-    Timers::Scope timed(impl.timers, Timed::kBackward);
-    impl.running = std::make_unique<Impl::Running>();
-    impl.begin_backward(loss, options, /*is_marked=*/false);
-    // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
-    const at::Tensor seeds = at::full(loss.sizes(), impl.seed(options), loss.options().requires_grad(false));
-    if (impl.profiling) impl.profiling->begin_backward();
-    loss.backward(seeds, options.retain_graph || options.create_graph, options.create_graph);
-    if (impl.profiling) impl.profiling->end_backward();
-    impl.end_backward();
-  } catch (...) {
-    impl.restart_step();
-    rethrow_as_ours("backward");
-  }
-}
-
-void EngineBase::allreduce_gradients() {
-  Impl& impl = *impl_;
-  impl.require_usable("allreduce_gradients");
-  if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.host_group, "allreduce_gradients", impl.global_steps + 1,
-                                                 impl.agreed(impl.is_boundary()));
-  Timers::Scope timed(impl.timers, Timed::kReduce);
-  impl.reducer->begin_backward({true, false, false});
-  impl.reducer->end_backward();
-}
-
 bool EngineBase::is_gradient_accumulation_boundary() const { return impl_->is_boundary(); }
-void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_boundary) { impl_->forced_boundary = is_boundary; }
+void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_boundary) {
+  impl_->progress.forced_boundary = is_boundary;
+}
 
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
-  if (impl.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
+  if (impl.progress.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
     impl.say_once(
         formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
                   "clears gradients itself after each step)",
-                  impl.micro_in_step, impl.settings().accumulation_steps, impl.global_steps + 1));
+                  impl.progress.micro_in_step, impl.settings().accumulation_steps, impl.progress.global_steps + 1));
   if (impl.reducer) {
     impl.forget_gradients();
-    for (auto& range : impl.ranges)
-      for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
+    impl.drop_user_gradients();
   }
   if (impl.reporter) impl.reporter->forget_step();
   impl.running.reset();
   impl.scale_scope.reset();
-  if (impl.phase != Phase::kIdle) impl.phase = Phase::kForwarded;  // the loss of a forward before it may have its backward yet
-  impl.micro_in_step = 0;
+  impl.progress.drop_gradients();
   if (impl.residency) impl.residency->end();
   impl.disarm();
   impl.start_next_step();
@@ -223,13 +95,13 @@ void EngineBase::set_lr(double lr) {
     if (double* current = group.find("lr")) *current = lr;
 }
 
-std::optional<double> EngineBase::get_global_grad_norm() const { return impl_->grad_norm; }
+std::optional<double> EngineBase::get_global_grad_norm() const { return impl_->progress.grad_norm; }
 double EngineBase::loss_scale() const { return impl_->scaler.scale(); }
-bool EngineBase::was_step_applied() const { return impl_->last_step_applied; }
-int64_t EngineBase::global_steps() const { return impl_->global_steps; }
-int64_t EngineBase::skipped_steps() const { return impl_->skipped_steps; }
-int64_t EngineBase::micro_steps() const { return impl_->micro_steps; }
-int64_t EngineBase::global_samples() const { return impl_->global_samples; }
+bool EngineBase::was_step_applied() const { return impl_->progress.last_step_applied; }
+int64_t EngineBase::global_steps() const { return impl_->progress.global_steps; }
+int64_t EngineBase::skipped_steps() const { return impl_->progress.skipped_steps; }
+int64_t EngineBase::micro_steps() const { return impl_->progress.micro_steps; }
+int64_t EngineBase::global_samples() const { return impl_->progress.global_samples; }
 
 int64_t EngineBase::train_batch_size() const { return impl_->settings().train_batch_size; }
 int64_t EngineBase::train_micro_batch_size_per_gpu() const { return impl_->settings().micro_batch_size; }
@@ -243,16 +115,17 @@ void EngineBase::set_train_batch_size(int64_t samples) {
                 formatted("set_train_batch_size({}): not a multiple of micro-batch times ranks, {} * {}", samples,
                           settings.micro_batch_size, impl_->comm->size()),
                 formatted("give a positive multiple of {}", unit));
-  impl_->accumulation_from_next = samples / unit;
-  if (impl_->micro_in_step == 0 && impl_->phase != Phase::kBackwarded) return impl_->start_next_step();
+  impl_->progress.accumulation_from_next = samples / unit;
+  if (impl_->progress.micro_in_step == 0 && !impl_->progress.has_backwarded()) return impl_->start_next_step();
   impl_->say_once(formatted("set_train_batch_size({}) takes effect with step {}: step {} has begun", samples,
-                            impl_->global_steps + 2, impl_->global_steps + 1));
+                            impl_->progress.global_steps + 2, impl_->progress.global_steps + 1));
 }
 
 void EngineBase::Impl::start_next_step() {
-  if (accumulation_from_next == 0) return;
+  const auto accumulation = progress.take_accumulation();
+  if (!accumulation) return;
   auto& settings = resolved.settings;
-  settings.accumulation_steps = std::exchange(accumulation_from_next, 0);
+  settings.accumulation_steps = *accumulation;
   settings.train_batch_size = settings.micro_batch_size * settings.accumulation_steps * comm->size();
 }
 
@@ -283,14 +156,14 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 
 double EngineBase::mean(double value) {
   if (impl_->comm->size() == 1) return value;
-  auto call = impl_->process_group->world()->enter(*impl_->host_group, "mean", impl_->global_steps);
+  auto call = impl_->process_group->world()->enter(*impl_->host_group, "mean", impl_->progress.global_steps);
   impl_->host_group->all_reduce(&value, 1);
   return value / impl_->comm->size();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
-  if (impl_->reducer && impl_->torn.empty()) impl_->audit();
+  if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
   std::vector<std::pair<std::string, at::Tensor>> values;
   for (const auto& range : impl_->ranges) {
@@ -300,8 +173,8 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       continue;
     }
     if (!call)
-      call.emplace(impl_->process_group->world()->watch(), *impl_->host_group, "fp32_parameters", impl_->global_steps, "",
-                   control::Watch::Call::kTogether);
+      call.emplace(impl_->process_group->world()->watch(), *impl_->host_group, "fp32_parameters", impl_->progress.global_steps,
+                   "", control::Watch::Call::kTogether);
     at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];

@@ -57,8 +57,9 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
         first = names[i];
         ranks.push_back(rank);
       }
-  torn = formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
-                   control::name_ranks(ranks), where, global_steps);
+  const std::string torn = formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
+                                     control::name_ranks(ranks), where, progress.global_steps);
+  progress.tear(torn);
   throw Error(
       ErrorCode::kMismatch, torn,
       "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "

@@ -25,7 +25,7 @@ EngineBase::Impl::~Impl() {
 void EngineBase::Impl::begin_forward() {
   if (!residency) return;
   if (!forward_call)
-    forward_call.emplace(process_group->world()->watch(), *host_group, "forward", global_steps + 1, "",
+    forward_call.emplace(process_group->world()->watch(), *host_group, "forward", progress.global_steps + 1, "",
                          control::Watch::Call::kAtOnce);
   if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
   residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Pass::kForward
@@ -35,7 +35,7 @@ void EngineBase::Impl::begin_forward() {
 void EngineBase::Impl::end_forward() {
   if (!residency) return;
   forward_call.reset();
-  if (phase != Phase::kIdle) return;  // the loss may use parameters too, and backward will
+  if (progress.holds_micro_batch()) return;  // the loss may use parameters too, and backward will
   residency->end();
   disarm();
 }
@@ -183,10 +183,11 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->impl = &engine.impl();
   state_->engine = state_->impl->self;
   state_->write_from = options.write_from;
-  if (state_->impl->reducer && state_->impl->torn.empty()) state_->impl->audit();
+  if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
-  auto call = state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
-                                                          state_->impl->global_steps + 1, "", control::Watch::Call::kAtOnce);
+  auto call =
+      state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
+                                                  state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
   state_->impl->residency->hold(state_->residents);
@@ -203,9 +204,9 @@ void GatheredParameters::publish() {
   }
   at::NoGradGuard no_grad;
   if (state_->write_from) {
-    auto call =
-        state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
-                                                    state_->impl->global_steps + 1, "publish", control::Watch::Call::kAtOnce);
+    auto call = state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
+                                                            state_->impl->progress.global_steps + 1, "publish",
+                                                            control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
       state_->impl->reclaim();

@@ -57,18 +57,18 @@ std::string OptimizerHandle::type() const {
   return impl->groups.empty() || !impl->groups[0].optimizer ? "none" : impl->groups[0].optimizer->plugin().name();
 }
 
-void SchedulerHandle::step() { Locked(engine_)->advance_schedule(); }
+void SchedulerHandle::step() { Locked(engine_)->schedule.step(); }
 void SchedulerHandle::step_to(int64_t step) {
   const Locked impl(engine_);
-  impl->schedule_position = step;
-  impl->apply_schedule();
+  impl->schedule.position = step;
+  impl->schedule.apply();
 }
-int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule_position; }
+int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule.position; }
 std::vector<double> SchedulerHandle::get_last_lr() const { return Locked(engine_)->rates(); }
 std::string SchedulerHandle::type() const {
   const Locked impl(engine_);
-  if (impl->user_schedule.function) return "user";
-  return impl->scheduler ? impl->scheduler->plugin().name() : "none";
+  if (impl->schedule.has_function()) return "user";
+  return impl->schedule.plugin() ? impl->schedule.plugin()->plugin().name() : "none";
 }
 
 }  // namespace gannet

@@ -22,13 +22,15 @@
 #include "device/device_comm.h"
 #include "engine/ownership.h"
 #include "engine/profiling.h"
+#include "engine/progress.h"
 #include "engine/step_reporter.h"
+#include "grads/check.h"
 #include "grads/host_gradients.h"
 #include "grads/loss_scaler.h"
 #include "grads/reducer.h"
+#include "grads/skip_policy.h"
 #include "interfaces/host.h"
 #include "interfaces/host_group.h"
-#include "interfaces/scheduler.h"
 #include "observe/timers.h"
 #include "observe/trace.h"
 #include "params/gatherer.h"
@@ -37,6 +39,7 @@
 #include "plugin/plugin.h"
 #include "state/checkpoint_writer.h"
 #include "update/host_update.h"
+#include "update/schedule.h"
 
 namespace gannet {
 
@@ -51,8 +54,8 @@ inline at::ScalarType scalar_type(config::DType type) {
   }
 }
 
-// forward, backward and step in the wrong order are the program's mistake, and told.
-enum class Phase { kIdle, kForwarded, kBackwarded };
+class StepScope;
+struct StepInputs;
 
 uint32_t next_number_in(const std::string& group);  // agreed.cpp
 
@@ -95,23 +98,15 @@ struct EngineBase::Impl {
   std::shared_ptr<torch::optim::Optimizer> user_optimizer;
   std::vector<double> user_lr_seen;  // [groups] the rate that its options had after the last update
 
-  LrSchedule user_schedule;
-  std::unique_ptr<Scheduler> scheduler;
-  int64_t schedule_position = 0;
-  bool schedule_is_by_hand = false;
-
+  Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
-  bool is_fp16 = false;
-  bool skips_non_finite = false;  // fp16, and bf16 with check_grad_overflow: skip the step; else a non-finite norm is an error
+  SkipPolicy skip_policy;
 
-  Phase phase = Phase::kIdle;
+  Progress progress;
   bool training = true;
   bool no_sync = false;
   bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
-  std::optional<bool> forced_boundary;
   bool loss_was_finite = true;
-  // Why parameter values are undefined: an update, its publication or a load failed partway. "" while they are whole.
-  std::string torn;
 
   // ---- what the program does between two calls (audit.cpp, join.cpp)
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
@@ -133,18 +128,7 @@ struct EngineBase::Impl {
     size_t micro_batch, accumulation, boundary, loss_scale, clipping, errors, frozen, written, late;
     std::vector<std::vector<size_t>> hyper;  // [groups][hyperparameters]
   } fact_rows{};
-  int64_t caught_errors = 0;  // steps that began again because forward, backward or step threw
 
-  int64_t micro_in_step = 0;           // micro-batches that ended since the last boundary
-  int64_t accumulation_from_next = 0;  // gradient_accumulation_steps of the next step; 0: as now
-  int64_t micro_steps = 0;
-  int64_t global_steps = 0;
-  int64_t applied_steps = 0;
-  int64_t skipped_steps = 0;
-  int64_t consecutive_skips = 0;
-  int64_t global_samples = 0;
-  bool last_step_applied = false;
-  std::optional<double> grad_norm;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
   std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
 
@@ -163,7 +147,7 @@ struct EngineBase::Impl {
 
   ~Impl();
   bool shards_gradients() const { return !ranges.empty() && ranges[0].shards_gradients(); }
-  bool is_boundary() const { return forced_boundary ? *forced_boundary : micro_in_step + 1 >= settings().accumulation_steps; }
+  bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
 
   // ---- initialize.cpp, parameters.cpp: construction, in this order
   void open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given);  // and resolve
@@ -224,11 +208,10 @@ struct EngineBase::Impl {
   control::Facts& agreed(bool is_boundary);
   void compare_fingerprints(const char* where);
 
-  // ---- scale.cpp, engine.cpp: one backward, from the checks to its end
+  // ---- backward.cpp, scale.cpp: one backward, from the checks to its end
   struct Running {  // a backward of ours
     std::optional<control::Watch::Call> call;
     std::unique_ptr<zero::Interception> armed;  // where it runs on another thread than forward
-    bool has_begun = false;
   };
   std::unique_ptr<Running> running;  // from backward() or scale() to the end of that backward
   // On the thread that called scale(), to its next call of the engine: what LibTorch takes along into the program's own backward.
@@ -241,9 +224,21 @@ struct EngineBase::Impl {
   std::unique_ptr<Scope> scale_scope;
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
   void check_loss(const at::Tensor& loss, const char* call) const;
-  void begin_backward(const at::Tensor& loss, const BackwardOptions& options, bool is_marked);
+  struct BackwardPass {
+    bool reduce = false;  // its gradients are averaged over the ranks as they arrive
+    bool retain_graph = false;
+    bool create_graph = false;  // `.grad` stays with the program too, with a graph
+  };
+  // Gradients of all trained parameters that `outputs` depend on, into the engine's buffers. `gradients`: of the outputs, scaled
+  // as the loss is (seed); undefined for an output of one element: 1. An exception leaves restart_step() to the caller.
+  void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, const BackwardPass& pass);
+  void take_loss(const at::Tensor& loss, const BackwardOptions& options);
+  bool reduces(const BackwardOptions& options) const;
   double seed(const BackwardOptions& options) const;
+  void begin_backward(const BackwardPass& pass, bool is_marked);
   void end_backward();
+  void give_up_backward();
+  void drop_user_gradients();
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step
   void start_next_step();
 
@@ -253,39 +248,32 @@ struct EngineBase::Impl {
   void disarm();  // operators are not looked at any more
 
   // ---- step.cpp: the phases of a boundary, in this order
-  struct Check {
-    double norm = 0;  // averaged, unscaled, before clipping
-    bool finite = true;
-  };
-  Check check();
+  void check_step();
+  StepResult end_micro_batch();
+  void begin_boundary(StepScope& scope);
+  void reduce();
+  GradientCheck check();
   double clip(double norm) const;  // the factor that every gradient is multiplied by, unscaling included
-  StepResult skip(const std::string& why);
-  StepResult take_step(std::optional<control::Watch::Call>& call, bool& is_updating);
-  double norm_of_large();
-  std::vector<Scheduler::Value> schedule_at(int64_t position);
-  void apply_schedule(const std::vector<Scheduler::Value>& values);
+  void begin_update(double norm);
   void update(double grad_scale);
+  void publish();  // until every rank has the new parameters
+  void end_update();
+  StepResult skip();
+  void end_step(bool applied);
   void update(Range& range, double grad_scale);
   HostUpdate& host_update(const Range& range);
   int64_t page_numel() const;
   std::vector<zero::Shard> in_parts(const zero::Shard& shard) const;
-  void all_gather_persistent(Range& range);  // the small parameters that every rank has whole, where the others are shared out
-  void publish(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
+  void all_gather_persistent(Range& range);     // the small parameters that every rank has whole, where the others are shared out
+  void send_shard(Range& range, size_t shard);  // starts to send a shard of the parameters that this rank updated to the others
   void finish_publishing();
   void publish_all();            // parameters from their masters, on every rank
   void refresh_masters();        // and the other way, of this rank's shards
   void* current_stream() const;  // the native handle, for plugins; null on a device without streams
-  void advance_schedule();
-  void apply_schedule();
-  std::string first_non_finite();
   void forget_gradients();
 
   // ---- report.cpp
   void start_reporting();
-  struct StepInputs {  // rates and loss scale of a step, before its schedule and scaler advanced
-    std::vector<double> lr;
-    double loss_scale = 1;
-  };
   std::vector<double> rates() const;
   void report(const StepResult& result, const StepInputs& inputs);
   void report_times(bool is_boundary);

@@ -81,8 +81,8 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     impl.refuse_shared_memory();
   if (!options.inference) impl.open_optimizer(document, options);
   if (impl.is_trained()) {
-    impl.ownership = std::make_unique<Ownership>(
-        impl.engine_id, [&impl] { return impl.torn.empty() && (impl.micro_in_step > 0 || impl.phase == Phase::kBackwarded); });
+    impl.ownership = std::make_unique<Ownership>(impl.engine_id,
+                                                 [&impl] { return impl.progress.is_whole() && impl.progress.has_begun_step(); });
     impl.ownership->check(impl.owned(), impl.module->parameters());
   }
   impl.create_scheduler(document, options);
@@ -94,7 +94,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
 #endif
-  if (impl.reducer) impl.apply_schedule();
+  if (impl.reducer) impl.schedule.apply();
   if (impl.ownership) impl.ownership->claim(impl.owned());
   if (impl.reducer) {
     impl.start_agreeing();
@@ -212,10 +212,12 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
 }
 
 void EngineBase::Impl::open_optimizer(const config::Document& document, const EngineOptions& options) {
-  is_fp16 = settings().fp16.enabled;
-  skips_non_finite = is_fp16 || (settings().bf16.enabled && settings().bf16.check_grad_overflow);
   const auto& fp16 = settings().fp16;
-  if (is_fp16) {
+  skip_policy = {.skips = fp16.enabled || (settings().bf16.enabled && settings().bf16.check_grad_overflow),
+                 .is_fp16 = fp16.enabled,
+                 .scale_can_mend = fp16.enabled && fp16.loss_scale == 0,
+                 .max_consecutive = settings().max_consecutive_skips};
+  if (fp16.enabled) {
     scaler = fp16.loss_scale > 0 ? LossScaler::fixed(fp16.loss_scale)
                                  : LossScaler({.initial_scale_power = fp16.initial_scale_power,
                                                .window = fp16.loss_scale_window,
@@ -343,18 +345,18 @@ void EngineBase::Impl::create_states(Range& range) {
 }
 
 void EngineBase::Impl::create_scheduler(const config::Document& document, const EngineOptions& options) {
-  user_schedule = options.lr_scheduler;
-  schedule_is_by_hand = options.lr_scheduler.by_hand;
-  if (!user_schedule.function && !settings().scheduler.type.empty() && is_trained()) {
+  schedule.use(options.lr_scheduler.function, options.lr_scheduler.by_hand);
+  if (!schedule.has_function() && !settings().scheduler.type.empty() && is_trained()) {
     const plugin::Plugin& plugin =
         require(*registry, GANNET_KIND_SCHEDULER, settings().scheduler.type, accelerator->plugin_device(), document, "scheduler");
-    scheduler = std::make_unique<Scheduler>(
+    auto scheduler = std::make_unique<Scheduler>(
         plugin, plugin::parse_params(plugin, settings().scheduler.params, position_in(document, "scheduler")), host,
         static_cast<uint32_t>(groups.size()));
     const Scheduler::Value first = scheduler->at(0, 0, groups[0].base_lr);
     if (first.beta1 && !groups[0].find("betas[0]"))
       log_warning(formatted("scheduler '{}' cycles momentum, but the optimizer has no betas: its momentum has no effect",
                             settings().scheduler.type));
+    schedule.use(std::move(scheduler));
   }
 }
 
@@ -362,7 +364,7 @@ std::string EngineBase::plugin_table() const {
   std::string table;
   std::vector<const plugin::Plugin*> used = {&impl_->accelerator->plugin(), &impl_->comm->comm().plugin()};
   if (!impl_->groups.empty() && impl_->groups[0].optimizer) used.push_back(&impl_->groups[0].optimizer->plugin());
-  if (impl_->scheduler) used.push_back(&impl_->scheduler->plugin());
+  if (const Scheduler* plugin = impl_->schedule.plugin()) used.push_back(&plugin->plugin());
   for (const auto* plugin : used) {
     auto column = [](std::string text, size_t width) {
       return text.size() < width ? text + std::string(width - text.size(), ' ') : formatted("{} ", text);

@@ -25,7 +25,7 @@ std::string some_of(const std::vector<std::string>& names) {
 void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : added) names.push_back(name);
-  auto call = process_group->world()->enter(*host_group, "the joining of new parameters", global_steps + 1,
+  auto call = process_group->world()->enter(*host_group, "the joining of new parameters", progress.global_steps + 1,
                                             some_of(names));  // every rank thaws or adds the same
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
@@ -40,7 +40,7 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
       continue;
     }
     TrainedParameter parameter = admit(name, tensor);
-    parameter.lag = applied_steps;
+    parameter.lag = progress.applied_steps;
     const auto given = given_group.find(tensor.unsafeGetTensorImpl());
     const size_t group = given == given_group.end() ? 0 : given->second;
     Range& range = range_for(group, parameter, first, off_the_drive);
@@ -61,7 +61,7 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   ownership->claim(owned());
   if (!joined.empty()) {
     if (comm->rank() == 0)
-      log_info(formatted("these parameters require a gradient now and are trained from step {}: {}", global_steps + 1,
+      log_info(formatted("these parameters require a gradient now and are trained from step {}: {}", progress.global_steps + 1,
                          some_of(joined)));
   }
 }

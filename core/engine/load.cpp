@@ -71,9 +71,9 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   wait_for_checkpoint();
-  if (impl.reducer && impl.torn.empty()) impl.audit();  // parameters that were thawed are part of the checkpoint
+  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
   if (impl.reducer) impl.reclaim();
-  auto call = impl.process_group->world()->enter(*impl.host_group, "load_checkpoint", impl.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.host_group, "load_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
@@ -140,12 +140,12 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       // Only now: no rank waits for the others' parts while one of them has none to give.
       at::NoGradGuard no_grad;
       impl.publish_all();
-      impl.torn.clear();
+      impl.progress.mend();
       if (impl.reducer) impl.record_parameters();
       if (!receipt.module_only) impl.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
-      if (impl.reporter) impl.reporter->event("resume", impl.global_steps, receipt.to_string());
+      if (impl.reporter) impl.reporter->event("resume", impl.progress.global_steps, receipt.to_string());
       return receipt;
     }
     passed_over.push_back(formatted("passed over {}: {}", tag, *first));

@@ -52,18 +52,18 @@ class Loading {
     compare();
     if (!module_only_) {
       compare_accumulation();
-      check_numbers(found_, impl_.is_fp16, wants_states());
+      check_numbers(found_, impl_.skip_policy.is_fp16, wants_states());
     }
     at::NoGradGuard no_grad;
-    impl_.torn = formatted("a load of {} failed partway", found_.path());
+    impl_.progress.tear(formatted("a load of {} failed partway", found_.path()));
     read();
     if (options_.custom_load_fn) hand_to_program();
     if (!module_only_) restore();
     if (!is_weights_) receipt_.client_state.document = dict("client_state");
     for (size_t g = 0; g < impl_.groups.size(); ++g)
       if (const double* lr = impl_.groups[g].find("lr")) receipt_.lr.push_back(*lr);
-    receipt_.global_steps = impl_.global_steps;
-    receipt_.global_samples = impl_.global_samples;
+    receipt_.global_steps = impl_.progress.global_steps;
+    receipt_.global_samples = impl_.progress.global_samples;
     return std::move(receipt_);
   }
 
@@ -230,7 +230,7 @@ class Loading {
 
   // A scale belongs to a precision: 1, which fp32 and bf16 have, would lose fp16's small gradients.
   void restore_loss_scale() {
-    if (!impl_.is_fp16 || !impl_.scaler.is_dynamic()) return;
+    if (!impl_.skip_policy.is_fp16 || !impl_.scaler.is_dynamic()) return;
     const std::string precision = precision_of(found_);
     if (precision != "fp16") {
       impl_.scaler.restart();
@@ -247,18 +247,17 @@ class Loading {
   }
 
   void restore() {
-    impl_.global_steps = count("global_steps");
-    impl_.skipped_steps = count("skipped_steps");
-    impl_.consecutive_skips = count("consecutive_skips");
-    impl_.global_samples = count("global_samples");
-    impl_.phase = Phase::kIdle;
+    impl_.progress.global_steps = count("global_steps");
+    impl_.progress.skipped_steps = count("skipped_steps");
+    impl_.progress.consecutive_skips = count("consecutive_skips");
+    impl_.progress.global_samples = count("global_samples");
     impl_.restart_step();
-    impl_.caught_errors = 0;
+    impl_.progress.caught_errors = 0;
     restore_accumulation();
     restore_loss_scale();
     bool rates_are_restored = false;
     if (wants_states()) {
-      impl_.applied_steps = value("applied_steps").as_int();
+      impl_.progress.applied_steps = value("applied_steps").as_int();
       const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
       for (auto& range : impl_.ranges)
         for (auto& parameter : range.parameters) {
@@ -276,10 +275,10 @@ class Loading {
           impl_.user_lr_seen[g] = impl_.groups[g].hyper[0] = impl_.user_optimizer->param_groups()[g].options().get_lr();
       }
     } else {
-      impl_.applied_steps = 0;  // the optimizer starts over
+      impl_.progress.applied_steps = 0;  // the optimizer starts over
     }
-    if (options_.load_lr_scheduler_states) impl_.schedule_position = value("schedule_position").as_int();
-    if (!options_.load_lr_scheduler_states || !rates_are_restored) impl_.apply_schedule();
+    if (options_.load_lr_scheduler_states) impl_.schedule.position = value("schedule_position").as_int();
+    if (!options_.load_lr_scheduler_states || !rates_are_restored) impl_.schedule.apply();
     restore_random_numbers();
     restore_program_states();
   }
@@ -308,9 +307,12 @@ class Loading {
 
   void restore_accumulation() {
     const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
-    impl_.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.global_steps * accumulation;
+    impl_.progress.micro_steps =
+        accumulation == saved ? value("micro_steps").as_int() : impl_.progress.global_steps * accumulation;
     const Value* const in_step = found_.document().find("micro_in_step");  // older checkpoints have none
-    impl_.micro_in_step = accumulation != saved ? 0 : in_step ? in_step->as_int() : impl_.micro_steps % accumulation;
+    impl_.progress.micro_in_step = accumulation != saved ? 0
+                                   : in_step             ? in_step->as_int()
+                                                         : impl_.progress.micro_steps % accumulation;
     if (holds_sums_) impl_.reducer->adopt_sums();
     for (auto& [range, parameter, gradient] : gradients_) {
       parameter->held = range->flat_grad(*parameter);
@@ -330,7 +332,7 @@ class Loading {
       for (const auto& [name, number] : saved[g].at("hyper").as_dict().entries()) {
         double* current = impl_.groups[g].find(name);
         if (!current) continue;
-        const bool scheduled = (name == "lr" || name.starts_with("betas")) && (impl_.scheduler || impl_.user_schedule.function);
+        const bool scheduled = (name == "lr" || name.starts_with("betas")) && impl_.schedule.exists();
         if (*current != number.as_number() && !scheduled)
           note(formatted("{} of {} is the checkpoint's {}, not the config's {} (optimizer->group({}).set changes it)", name,
                          impl_.groups[g].name, number.to_json(), Value(*current).to_json(), g));

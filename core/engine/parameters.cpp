@@ -332,7 +332,7 @@ void EngineBase::Impl::make_residency() {
   if (param_tier && memory_is_apart)
     to_device = {accelerator->make_queue("parameters", device_index()), [this] { return current_stream(); }};
   gatherer = std::make_unique<Gatherer>(comm.get(), host_group, timers, std::move(to_device), [this] {
-    return formatted("{} of step {}", residency->stretch_name(), global_steps + 1);
+    return formatted("{} of step {}", residency->stretch_name(), progress.global_steps + 1);
   });
   residency = std::make_unique<zero::Residency>(
       *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});

@@ -77,9 +77,9 @@ Profiling::Clock::time_point Profiling::now() const {
 
 void Profiling::begin_forward() {
   const bool is_due = impl_.reducer && impl_.training && at::GradMode::is_enabled() &&
-                      impl_.global_steps == impl_.settings().flops_profiler.profile_step;
-  if (!is_due || is_done_) return pause();  // an evaluation
-  if (impl_.phase == Phase::kIdle) {        // not a second forward before backward, which belongs to the first
+                      impl_.progress.global_steps == impl_.settings().flops_profiler.profile_step;
+  if (!is_due || is_done_) return pause();    // an evaluation
+  if (!impl_.progress.holds_micro_batch()) {  // not a second forward before backward, which belongs to the first
     observing_.reset();
     recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.device.is_cpu());
     observing_ = std::make_unique<zero::Observing>(recorder_);
@@ -101,7 +101,7 @@ void Profiling::finish_forward() {
 void Profiling::end_forward() {
   forward_began_.reset();
   if (!observing_) return;
-  if (impl_.phase == Phase::kForwarded)
+  if (impl_.progress.state() == Progress::State::kForwarded)
     recorder_->listen(true);  // a loss that the program computes itself
   else
     observing_.reset();  // after an exception
@@ -128,7 +128,7 @@ void Profiling::end_backward() {
 bool Profiling::report() {
   const auto& settings = impl_.settings();
   if (!is_done_)
-    return impl_.global_steps > settings.flops_profiler.profile_step;  // it was skipped: a checkpoint resumed after it
+    return impl_.progress.global_steps > settings.flops_profiler.profile_step;  // it was skipped: a checkpoint resumed after it
   ModelProfile profile = recorder_->profile();
   profile.forward_seconds = forward_seconds_;
   profile.backward_seconds = backward_seconds_;

@@ -1,25 +1,20 @@
-// The phase tell of a step: the log, and what monitors are given (step_reporter.h); and the calls that a program adds to it with.
+// The phase report of a step: the log, and what monitors are given (step_reporter.h); and the calls that a program adds to it
+// with.
 #include <gannet/log.h>
 
-#include <cstdio>
-
 #include "base/format.h"
+#include "base/text.h"
 #include "engine/impl.h"
+#include "engine/step_scope.h"
 
 namespace gannet {
 namespace {
-
-std::string short_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6g", number);
-  return text;
-}
 
 observe::Run run_of(const EngineBase::Impl& impl) {
   const config::Settings& settings = impl.settings();
   observe::Run run;
   run.world_size = impl.comm->size();
-  run.global_step = impl.global_steps;
+  run.global_step = impl.progress.global_steps;
   for (const auto* ranges : {&impl.ranges, &impl.frozen})
     for (const Range& range : *ranges)
       for (const auto& parameter : range.parameters) run.parameters += parameter.numel;
@@ -70,29 +65,30 @@ void EngineBase::Impl::report_times(bool is_boundary) {
 void EngineBase::Impl::report(const StepResult& result, const StepInputs& inputs) {
   const bool is_first = comm->rank() == 0;
   const auto& every = settings().steps_per_print;
-  const bool prints = every && *every > 0 && global_steps % *every == 0;
+  const bool prints = every && *every > 0 && progress.global_steps % *every == 0;
   if (!result.applied && is_first) log_warning(result.reason);
   if (settings().wall_clock_breakdown) report_times(true);
   if (prints && is_first) {
-    std::string line = formatted("step={}, skipped={}", global_steps, skipped_steps), text;
+    std::string line = formatted("step={}, skipped={}", progress.global_steps, progress.skipped_steps), text;
     for (const double lr : rates()) text += (text.empty() ? "" : ", ") + short_number(lr);
-    log_info(formatted("{}, lr=[{}]{}", line, text, grad_norm ? formatted(", grad_norm={}", short_number(*grad_norm)) : ""));
+    log_info(formatted("{}, lr=[{}]{}", line, text,
+                       progress.grad_norm ? formatted(", grad_norm={}", short_number(*progress.grad_norm)) : ""));
   }
   if (!trace && !reporter) return;
   const auto boundary = reporter ? reporter->boundary_now() : StepReporter::Boundary();
   Timers::Scope timed(timers, Timed::kTell);
-  if (trace) trace->at(global_steps + 1, 0);
+  if (trace) trace->at(progress.global_steps + 1, 0);
   if (!reporter) return;
-  if (!result.applied) reporter->event("skip", global_steps, result.reason);
+  if (!result.applied) reporter->event("skip", progress.global_steps, result.reason);
   observe::Step step;
-  step.step = global_steps;
-  step.samples = global_samples;
+  step.step = progress.global_steps;
+  step.samples = progress.global_samples;
   step.lr = inputs.lr;
   step.next_lr = rates();
-  step.grad_norm = grad_norm;
+  step.grad_norm = progress.grad_norm;
   step.loss_scale = inputs.loss_scale;
   step.next_loss_scale = scaler.scale();
-  step.has_loss_scale = is_fp16;
+  step.has_loss_scale = skip_policy.is_fp16;
   step.applied = result.applied;
   step.reason = result.reason;
   reporter->end_micro_batch();

@@ -86,7 +86,9 @@ std::string real_path(const std::string& folder) {
 }
 
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
-  const char* const precision = is_fp16 ? "fp16" : settings().bf16.enabled ? "bf16" : "fp32";  // a scale is of one of them
+  const char* const precision = skip_policy.is_fp16       ? "fp16"
+                                : settings().bf16.enabled ? "bf16"
+                                                          : "fp32";  // a scale is of one of them
   Dict scale{{"precision", precision},
              {"dynamic", scaler.is_dynamic()},
              {"scale", scaler.state().scale},
@@ -106,17 +108,17 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
   Dict config;
   for (const auto& entry : resolved.effective) config[entry.path] = entry.value;
   return Dict{
-      {"global_steps", global_steps},
-      {"applied_steps", applied_steps},
-      {"skipped_steps", skipped_steps},
-      {"consecutive_skips", consecutive_skips},
-      {"micro_steps", micro_steps},
-      {"micro_in_step", micro_in_step},
+      {"global_steps", progress.global_steps},
+      {"applied_steps", progress.applied_steps},
+      {"skipped_steps", progress.skipped_steps},
+      {"consecutive_skips", progress.consecutive_skips},
+      {"micro_steps", progress.micro_steps},
+      {"micro_in_step", progress.micro_in_step},
       {"missed_updates", std::move(lags)},
-      {"global_samples", global_samples},
+      {"global_samples", progress.global_samples},
       {"accumulation_steps", settings().accumulation_steps},
       {"loss_scaler", std::move(scale)},
-      {"schedule_position", schedule_position},
+      {"schedule_position", schedule.position},
       {"groups", std::move(group_list)},
       {"frozen_excluded", options.exclude_frozen_parameters},
       {"plugins", control::list_of(registry->opened())},
@@ -199,19 +201,19 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (folder.empty())
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
   impl.require_usable("save_checkpoint");
-  if (impl.phase == Phase::kBackwarded)
+  if (impl.progress.has_backwarded())
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();
   if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
   CheckpointWriter& writer = *impl.checkpoint_writer;
   const bool is_async = impl.settings().checkpoint_async;
 
-  auto call = impl.process_group->world()->enter(*impl.host_group, "save_checkpoint", impl.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.host_group, "save_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
-  const std::string tag =
-      agreed_tag(writer.ranks(), folder, options.tag.empty() ? formatted("global_step{}", impl.global_steps) : options.tag,
-                 impl.settings().tag_validation);
+  const std::string tag = agreed_tag(writer.ranks(), folder,
+                                     options.tag.empty() ? formatted("global_step{}", impl.progress.global_steps) : options.tag,
+                                     impl.settings().tag_validation);
   if (impl.reducer) {
     impl.audit();
     if (impl.settings().fingerprint_every > 0) impl.compare_fingerprints("at a save");
@@ -225,7 +227,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   receipt.path = formatted("{}/{}", folder, content.tag);
   if (is_async) {
     writer.snapshot(content.slices);
-    writer.start([&saver, &impl, how, step = impl.global_steps, content = std::move(content)] {
+    writer.start([&saver, &impl, how, step = impl.progress.global_steps, content = std::move(content)] {
       std::optional<control::Watch::Call> watched;  // who is late is named here, too
       if (impl.saving_group)
         watched.emplace(impl.process_group->world()->watch(), *impl.saving_group, "save_checkpoint in the background", step,
@@ -236,7 +238,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     receipt.bytes = saver.save(content, how).bytes;
   }
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (impl.reporter) impl.reporter->event("checkpoint", impl.global_steps, impl.sentence_of(receipt));
+  if (impl.reporter) impl.reporter->event("checkpoint", impl.progress.global_steps, impl.sentence_of(receipt));
   return receipt;
 } catch (...) {
   rethrow_as_ours("save_checkpoint");
@@ -321,7 +323,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call = impl.process_group->world()->enter(*impl.host_group, masters ? "save_fp32_model" : "save_16bit_model",
-                                                 impl.global_steps, folder);
+                                                 impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
   const bool keeps = impl.comm->rank() == 0;
   NamedTensors tensors;
@@ -356,7 +358,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
-  auto call = impl_->process_group->world()->enter(*impl_->host_group, "fp32_state", impl_->global_steps);
+  auto call = impl_->process_group->world()->enter(*impl_->host_group, "fp32_state", impl_->progress.global_steps);
   at::NoGradGuard no_grad;
   NamedTensors tensors = fp32_parameters();
   add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);

@@ -43,8 +43,10 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
       throw Error(ErrorCode::kOrder,
                   "the loss that scale() returned has been given up: step() or zero_grad() came before its backward",
                   "call scale() again in the micro-batch whose backward it is");
-    if (!impl.running->has_begun) {
-      impl.begin_backward(ticket->loss, ticket->options, /*is_marked=*/true);
+    if (!impl.progress.is_in_backward()) {
+      const BackwardOptions& options = ticket->options;
+      impl.take_loss(ticket->loss, options);
+      impl.begin_backward({impl.reduces(options), options.retain_graph, options.create_graph}, /*is_marked=*/true);
       torch::autograd::Engine::get_default_engine().queue_callback([engine = ticket->engine] {
         const auto held = engine.lock();
         EngineBase::Impl& impl = alive(held);
@@ -70,7 +72,7 @@ EngineBase::Impl::Scope::~Scope() {
 at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
   impl.check_loss(loss, "scale");
-  if (impl.running && impl.running->has_begun) impl.restart_step();  // its backward ended in an exception
+  if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
   if (!impl.running) {
     impl.running = std::make_unique<Impl::Running>();
     impl.scale_scope.reset();

@@ -108,8 +108,13 @@ void EngineBase::Impl::update(double grad_scale) {
   if (residency) residency->forget();
   for (auto& range : ranges) {
     update(range, grad_scale);
-    if (range.is_gathered_on_demand) all_gather_persistent(range);
   }
+}
+
+// Shards went out while others were updated (send_shard); now until all are here, and the small parameters.
+void EngineBase::Impl::publish() {
+  for (auto& range : ranges)
+    if (range.is_gathered_on_demand) all_gather_persistent(range);
   finish_publishing();
 }
 
@@ -161,7 +166,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
     args.states = states.data();
     args.state_count = states.size();
     args.grad_scale = grad_scale;
-    args.step = static_cast<uint64_t>(applied_steps - piece.lag) + 1;
+    args.step = static_cast<uint64_t>(progress.applied_steps - piece.lag) + 1;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
     args.segments = piece.segments;
@@ -175,7 +180,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
   const auto publish_to = [&](size_t end) {
     if (range.is_sharded() && !range.is_gathered_on_demand)
-      for (; published < end; ++published) publish(range, published);
+      for (; published < end; ++published) send_shard(range, published);
   };
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
@@ -236,7 +241,7 @@ void EngineBase::Impl::update(Range& range, double grad_scale) {
   });
 }
 
-void EngineBase::Impl::publish(Range& range, size_t shard) {
+void EngineBase::Impl::send_shard(Range& range, size_t shard) {
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
   publishing.push_back(comm->all_gather(mine, range.param.here().narrow(0, bucket.offset, mine.numel() * comm->size())));
@@ -255,7 +260,7 @@ void EngineBase::Impl::publish_all() {
     for (size_t s = 0; s < range.shards.size(); ++s) {
       if (range.has_master_copy())
         for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
-      if (range.is_sharded() && !range.is_gathered_on_demand) publish(range, s);
+      if (range.is_sharded() && !range.is_gathered_on_demand) send_shard(range, s);
     }
     if (range.is_gathered_on_demand) all_gather_persistent(range);
   }

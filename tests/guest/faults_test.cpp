@@ -52,7 +52,7 @@ void put_faults(const std::string& kind, gannet::EngineBase::Impl& impl) {
       return faults.now() ? faults.failed(error) : optimizer.update(self, args, error);
     };
   } else if (kind == "scheduler") {
-    auto& table = writable<gannet_scheduler_api>(impl.scheduler->plugin());
+    auto& table = writable<gannet_scheduler_api>(impl.schedule.plugin()->plugin());
     scheduler = table;
     table.value = [](void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error) {
       return faults.now() ? faults.failed(error) : scheduler.value(self, query, value, error);

@@ -1,0 +1,103 @@
+// How far training has come: the state of the micro-batch and of the step, and the counters. A value: copy it, compare it, put
+// its counters into a checkpoint.
+//
+//   kIdle --end_forward--> kForwarded --begin_backward--> kBackward --end_backward--> kBackwarded
+//                             (a second backward of the same micro-batch begins in kBackwarded)
+//   kBackwarded --end_micro_batch--> kIdle                                            between two boundaries
+//   kBackwarded --begin_boundary--> kBoundary --begin_update--> kUpdating --end_update--> kBoundary --end_step--> kIdle
+//   any of them --restart_step--> kIdle                                               after an error before the update
+//   any of them --tear--> kTorn --mend--> what it was                                 parameter values undefined, until a load
+//
+// Calls in an order that the program can get wrong are Error(kOrder), from the check_ functions; a transition that the engine
+// gets wrong is an internal error. Used by the thread that calls the engine, and by autograd's thread that begins or ends a
+// backward.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace gannet {
+
+class Progress {
+ public:
+  enum class State {
+    kIdle,        // no micro-batch is held: forward is next
+    kForwarded,   // a training forward has ended
+    kBackward,    // a backward of this engine's is running
+    kBackwarded,  // at least one backward of the micro-batch has ended, and none is running
+    kBoundary,    // inside step() at a boundary, parameters whole
+    kUpdating,    // the same, while parameters are changed and published
+    kTorn,        // an update, its publication or a load failed partway: parameter values are undefined
+  };
+  State state() const { return torn_.empty() ? state_ : State::kTorn; }
+  bool holds_micro_batch() const {
+    return state_ == State::kForwarded || state_ == State::kBackward || state_ == State::kBackwarded;
+  }
+  bool is_in_backward() const { return state_ == State::kBackward; }
+  bool has_backwarded() const { return state_ == State::kBackwarded; }
+  bool is_updating() const { return state_ == State::kUpdating; }
+  bool has_begun_step() const { return micro_in_step > 0 || has_backwarded(); }
+  /// Whether the micro-batch at hand is the last of its step.
+  bool is_boundary(int64_t accumulation_steps) const {
+    return forced_boundary ? *forced_boundary : micro_in_step + 1 >= accumulation_steps;
+  }
+
+  /// Why parameter values are undefined; "" while they are whole.
+  const std::string& torn() const { return torn_; }
+  bool is_whole() const { return torn_.empty(); }
+
+  // ---- what the program calls in the wrong order: Error(kOrder)
+  void check_whole(const char* call) const;
+  /// Before backward() or scale(); `training`: false after eval().
+  void check_backward(const std::string& call, bool training) const;
+  /// Before step(). `is_pending`: a loss that scale() returned has not had its backward.
+  void check_step(bool is_pending) const;
+
+  // ---- transitions
+  void end_forward();  // of a training forward; a second one before backward belongs to the same micro-batch
+  void begin_backward();
+  void end_backward();
+  void end_micro_batch();  // between two boundaries
+  void begin_boundary();
+  void begin_update();
+  void end_update();
+  /// Counts the step. `samples`: of all ranks.
+  void end_step(int64_t samples);
+  /// Gradients so far were dropped by the program; a loss of the last forward may still have its backward.
+  void drop_gradients();
+  /// After an error: the next micro-batch is the first of its step.
+  void restart_step() noexcept;
+  void tear(std::string why) { torn_ = std::move(why); }
+  void mend() { torn_.clear(); }
+  /// What the outcome of a boundary counts.
+  void count_applied();
+  void count_skipped();
+
+  /// The accumulation steps of the step that begins now; nullopt: as before.
+  std::optional<int64_t> take_accumulation();
+
+  // ---- counters; a load sets them
+  int64_t micro_in_step = 0;      // micro-batches that ended since the last boundary
+  int64_t micro_steps = 0;        // micro-batches that ended
+  int64_t global_steps = 0;       // boundaries passed, skipped ones included
+  int64_t applied_steps = 0;      // updates of the optimizer
+  int64_t skipped_steps = 0;      // boundaries without an update
+  int64_t consecutive_skips = 0;  // the last ones
+  int64_t global_samples = 0;     // of all ranks, in boundaries passed
+  int64_t caught_errors = 0;      // steps that began again because forward, backward or step threw
+  // ---- of the last boundary
+  bool last_step_applied = false;
+  std::optional<double> grad_norm;  // averaged, unscaled, before clipping; nullopt where the step was skipped
+  // ---- what the program asked for
+  std::optional<bool> forced_boundary;  // set_gradient_accumulation_boundary
+  int64_t accumulation_from_next = 0;   // gradient_accumulation_steps of the next step; 0: as now
+
+  bool operator==(const Progress&) const = default;
+
+ private:
+  State state_ = State::kIdle;  // beneath torn_: a load of weights alone keeps the micro-batch
+  std::string torn_;
+};
+
+}  // namespace gannet

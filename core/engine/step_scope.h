@@ -1,0 +1,50 @@
+// What observes one step at a boundary: the clock of its phases, the watch that compares the ranks, and who is told of its end.
+// The phases themselves (step.cpp) know none of them.
+//
+//   StepScope scope(impl);
+//   try {
+//     scope.begin();          // every rank is in this call
+//     ... the phases ...
+//     scope.end(result);      // fingerprints, the profile, the report
+//   } catch (...) {
+//     scope.fail();           // undefined parameters are marked, the step begins again
+//   }
+#pragma once
+
+#include <gannet/engine.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "control/watch.h"
+#include "observe/timers.h"
+
+namespace gannet {
+
+/// Rates and loss scale of a step, before its schedule and scaler advanced.
+struct StepInputs {
+  std::vector<double> lr;
+  double loss_scale = 1;
+};
+
+class StepScope {
+ public:
+  explicit StepScope(EngineBase::Impl& impl);
+  /// The control plane compares what the ranks must agree on; Error(kMismatch) where they differ.
+  void watch();
+  void begin();
+  void end(const StepResult& result);
+  /// Inside a handler. A step is a transaction: an exception before the update leaves the parameters as they were, one inside it
+  /// leaves them undefined, and one after the step says that it was taken.
+  [[noreturn]] void fail();
+
+ private:
+  EngineBase::Impl& impl_;
+  const int64_t steps_before_;
+  std::optional<control::Watch::Call> call_;
+  std::optional<Timers::Scope> timed_;
+  StepInputs inputs_;
+};
+
+}  // namespace gannet

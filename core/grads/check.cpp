@@ -1,0 +1,120 @@
+#include "grads/check.h"
+
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "grads/grad_norm.h"
+#include "params/pieces.h"
+#include "tensor/dtype.h"
+
+namespace gannet {
+namespace {
+
+constexpr size_t kPlaceDigits = 36;
+
+// The sum of squares in fp64. LibTorch's norm works on a copy in fp64, so it is taken by parts.
+at::Tensor squares_on_device(const at::Tensor& flat) {
+  constexpr int64_t kPartNumel = 16 << 20;
+  at::Tensor sum;
+  for (int64_t begin = 0; begin < flat.numel(); begin += kPartNumel) {
+    const at::Tensor part =
+        at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPartNumel, flat.numel() - begin)), 2, {}, false, at::kDouble)
+            .square();
+    sum = sum.defined() ? sum.add_(part) : part;
+  }
+  return sum;
+}
+
+// Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
+// since they have the same sum of squares.
+double norm_of_large(const std::deque<Range>& ranges, HostGroup& ranks) {
+  const auto over_ranks = [&](double value, gannet_reduce_op op) {
+    if (ranges[0].is_sharded()) ranks.all_reduce(&value, 1, op);
+    return value;
+  };
+  double largest = 0, squares = 0;
+  for (auto& range : ranges)
+    for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
+  largest = over_ranks(largest, GANNET_MAX);
+  for (auto& range : ranges)
+    for (const Piece& piece : pieces_of(range, kNoPages))
+      squares += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
+  return largest * std::sqrt(over_ranks(squares, GANNET_SUM));
+}
+
+}  // namespace
+
+GradientCheck check_gradients(const std::deque<Range>& ranges, HostGroup& ranks, double scale) {
+  double squares = 0;
+  bool finite = true, is_sharded = false;
+  at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
+  for (auto& range : ranges) {
+    is_sharded = is_sharded || range.is_sharded();
+    for (const Piece& piece : pieces_of(range, kNoPages)) {
+      if (piece.grad.is_cpu()) {
+        const NormResult part =
+            sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
+        squares += part.sum_of_squares;
+        finite = finite && part.finite;
+      } else {
+        const at::Tensor part = squares_on_device(piece.grad.flatten());
+        device_squares = device_squares.defined() ? device_squares.add_(part) : part;
+      }
+    }
+  }
+  if (device_squares.defined()) {
+    squares = device_squares.item<double>();
+    finite = std::isfinite(squares);
+  }
+  if (is_sharded) {
+    double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
+    ranks.all_reduce(totals, 2);
+    squares = totals[0];
+    finite = totals[1] == 0;
+  }
+  if (finite && std::isinf(squares)) return {norm_of_large(ranges, ranks) * scale, true};
+  return {std::sqrt(squares) * scale, finite};
+}
+
+double clip_factor(double norm, double limit, double factor) {
+  if (limit > 0) {
+    const double excess = (norm + 1e-6) / limit;  // DeepSpeed's: reference ZeRO, unscale_and_clip_grads
+    if (excess > 1) factor /= excess;
+  }
+  return factor;
+}
+
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+                             const std::function<std::vector<std::string>(const std::string&)>& gather) {
+  std::string found;  // begins with its place, in digits that sort
+  bool is_sharded = false;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    const Range& range = ranges[r];
+    is_sharded = is_sharded || range.is_sharded();
+    for (const auto& part : range.parts) {
+      if (!found.empty()) break;
+      const auto& parameter = range.parameters[part.tensor];
+      const at::Tensor grad = range.is_sharded() ? range.grad_of({part.offset, part.own, part.numel}) : parameter.held.flatten();
+      const at::Tensor finite = at::isfinite(grad);
+      if (finite.all().item<bool>()) continue;
+      const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
+      char place[64];
+      std::snprintf(place, sizeof(place), "%06zu%010zu%020lld", r, part.tensor, static_cast<long long>(part.begin));
+      found = formatted("{}{}{} at element {}{}", place, formatted("the gradient of '{}' is ", parameter.name),
+                        short_number(grad[index].item<double>()), part.begin + index,
+                        loss_was_finite ? "" : " (the loss was not finite either)");
+    }
+  }
+  if (is_sharded)
+    for (const auto& text : gather(found))
+      if (!text.empty() && (found.empty() || text < found)) found = text;
+  return found.empty() ? "the gradients' norm is too large for a number" : found.substr(kPlaceDigits);
+}
+
+}  // namespace gannet

@@ -1,0 +1,37 @@
+// The phases check and clip of a step: the norm of the whole gradient, whether every element is finite, and the factor that the
+// update multiplies gradients by.
+//
+//   const GradientCheck check = check_gradients(ranges, ranks, reducer.mean_factor() / scaler.scale());
+//   if (check.finite) update(clip_factor(check.norm, limit, factor)); else skip(first_non_finite(ranges, ...));
+//
+// Gradients are as the reducer left them: summed over the ranks, scaled by the loss scale. A rank sees its shards; the sums of
+// all ranks decide, so that every rank gets the same answer.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "interfaces/host_group.h"
+#include "params/range.h"
+
+namespace gannet {
+
+struct GradientCheck {
+  double norm = 0;  // averaged, unscaled, before clipping
+  bool finite = true;
+};
+
+/// One pass over the gradients. `scale`: what turns them into this step's gradient.
+GradientCheck check_gradients(const std::deque<Range>& ranges, HostGroup& ranks, double scale);
+
+/// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.
+double clip_factor(double norm, double limit, double factor);
+
+/// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. Where gradients are sharded
+/// every rank calls it, and all get the same answer; `gather`: a text of each rank.
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+                             const std::function<std::vector<std::string>(const std::string&)>& gather);
+
+}  // namespace gannet

@@ -7,7 +7,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 # A room may include the rooms named here, and itself; all may include base and the public headers.
 core = {
     "base": set(),
-    "mesh": set(),
+    "mesh": {"interfaces", "plugin", "config", "control"},
     "config": set(),
     "plugin": set(),
     "tensor": set(),

@@ -91,8 +91,8 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.host_group, name, impl.progress.global_steps, parameter,
-                              control::Watch::Call::kTogether);
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.world_group, name, impl.progress.global_steps,
+                              parameter, control::Watch::Call::kTogether);
 }
 
 }  // namespace

@@ -62,7 +62,9 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   return *facts;
 }
 
-bool EngineBase::Impl::is_whole_world() const { return comm->size() > 1 && comm->size() == process_group->world()->size(); }
+bool EngineBase::Impl::is_whole_world() const {
+  return world_group->size() > 1 && world_group->size() == process_group->world()->size();
+}
 
 namespace {
 
@@ -83,28 +85,33 @@ void EngineBase::Impl::agree(const std::string& what, const std::string& text) {
   if (is_whole_world())
     process_group->world()->agree(what, text);
   else
-    control::agree(*host_group, what, text);
+    control::agree(*world_group, what, text);
 }
 
 // What must be the same on every rank for their sums to mean anything.
 void EngineBase::Impl::agree_on_model() {
-  if (comm->size() == 1) return;
-  std::string model = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n",
-                                settings().zero.stage, settings().zero.reduce_bucket_size, settings().micro_batch_size,
-                                settings().accumulation_steps, observe::is_wanted(settings()) ? ", with a monitor" : "");
+  if (world_group->size() == 1) return;
+  std::string same = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings().zero.stage,
+                               settings().zero.reduce_bucket_size, settings().micro_batch_size, settings().accumulation_steps,
+                               observe::is_wanted(settings()) ? ", with a monitor" : "");
   // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
   for (const auto& entry : resolved.effective)
-    if (!may_differ(entry.path)) model += formatted("{} = {}\n", entry.path, entry.value.to_json());
+    if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());
+  std::string parameters;
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters) {
-      model += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
-                         c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
+      parameters += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
+                              c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
     }
-  agree("the config, the model's parameters or the batch sizes", model);
+  constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
+  if (mesh->shape().size(kPipeAxis) == 1) return agree(kWhat, same + parameters);
+  agree(kWhat, same);  // stages have parameters of their own; along the other axes they are the same
+  if (host_group->size() > 1) control::agree(*host_group, kWhat, parameters);
+  if (ProcessGroup* tensor = mesh->tensor()) control::agree(tensor->links().host, kWhat, parameters);
 }
 
 void EngineBase::Impl::agree_on_plugins() {
-  if (comm->size() > 1) agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
+  if (world_group->size() > 1) agree("plugins (kind, name, version, hash)", control::list_of(registry->opened()));
 }
 
 }  // namespace gannet

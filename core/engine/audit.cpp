@@ -90,7 +90,7 @@ at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
 }  // namespace
 
 void EngineBase::Impl::say_once(const std::string& what) {
-  if (said.insert(what.substr(0, 40)).second && comm->rank() == 0) log_info(what);
+  if (said.insert(what.substr(0, 40)).second && is_first()) log_info(what);
 }
 
 void EngineBase::Impl::record_parameters() {

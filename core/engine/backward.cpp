@@ -72,7 +72,7 @@ void EngineBase::Impl::begin_backward(const BackwardPass& pass, bool is_marked) 
   keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && comm->size() > 1;
   if (reduce || residency)
-    running->call.emplace(process_group->world()->watch(), *host_group, "backward", progress.global_steps + 1, "",
+    running->call.emplace(process_group->world()->watch(), watched_group(), "backward", progress.global_steps + 1, "",
                           control::Watch::Call::kAtOnce, &agreed(is_boundary()));
   if (residency && (!interception || !interception->is_of_this_thread())) running->armed = std::make_unique<zero::Interception>();
   reducer->begin_backward({reduce, pass.create_graph, is_marked});
@@ -156,7 +156,7 @@ void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.host_group, "allreduce_gradients", impl.progress.global_steps + 1,
+  auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false, false});

@@ -169,10 +169,12 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
   // What an engine opens first, and what it will find open.
   EngineBase::Impl opened;
-  opened.open_and_join(*config.document(), options.process_group);
+  EngineOptions engine_options;
+  engine_options.process_group = options.process_group;
+  opened.open_and_join(*config.document(), engine_options);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
-    if (opened.comm->rank() == 0)
+    if (opened.is_first())
       log_info(formatted("zero::Init has no effect: {}",
                          zero.stage < 3 ? formatted("the ZeRO stage is {}", zero.stage) : "there is one rank"));
     return;
@@ -184,7 +186,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
                   opened.accelerator->name()),
         "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
-  state_->shards = std::make_shared<Shards>(opened.process_group);
+  state_->shards = std::make_shared<Shards>(opened.mesh->data_pointer());
   state_->interception = std::make_unique<Interception>();
   set_builder(state_.get());
 }

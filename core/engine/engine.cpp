@@ -156,7 +156,7 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 
 double EngineBase::mean(double value) {
   if (impl_->comm->size() == 1) return value;
-  auto call = impl_->process_group->world()->enter(*impl_->host_group, "mean", impl_->progress.global_steps);
+  auto call = impl_->process_group->world()->enter(*impl_->world_group, "mean", impl_->progress.global_steps);
   impl_->host_group->all_reduce(&value, 1);
   return value / impl_->comm->size();
 }
@@ -173,7 +173,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       continue;
     }
     if (!call)
-      call.emplace(impl_->process_group->world()->watch(), *impl_->host_group, "fp32_parameters", impl_->progress.global_steps,
+      call.emplace(impl_->process_group->world()->watch(), *impl_->world_group, "fp32_parameters", impl_->progress.global_steps,
                    "", control::Watch::Call::kTogether);
     at::Tensor whole = at::empty({range.numel}, at::TensorOptions().dtype(range.master_dtype).device(impl_->device));
     for (size_t b = 0; b < range.shards.size(); ++b) {
@@ -209,7 +209,7 @@ LoaderOptions EngineBase::loader_options() const {
 
 void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) const {
   const int64_t per_step = impl_->settings().accumulation_steps;
-  if (impl_->comm->rank() != 0 || per_step == 1) return;
+  if (!impl_->is_first() || per_step == 1) return;
   const std::string option = " (gannet.leftover_micro_batches: carry or drop)";
   if (leftover > 0)
     log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",

@@ -25,7 +25,7 @@ EngineBase::Impl::~Impl() {
 void EngineBase::Impl::begin_forward() {
   if (!residency) return;
   if (!forward_call)
-    forward_call.emplace(process_group->world()->watch(), *host_group, "forward", progress.global_steps + 1, "",
+    forward_call.emplace(process_group->world()->watch(), watched_group(), "forward", progress.global_steps + 1, "",
                          control::Watch::Call::kAtOnce);
   if (!interception || !interception->is_of_this_thread()) interception = std::make_unique<zero::Interception>();
   residency->begin(reducer && training && at::GradMode::is_enabled() ? zero::Residency::Pass::kForward
@@ -186,7 +186,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
   auto call =
-      state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
+      state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                   state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
@@ -204,7 +204,7 @@ void GatheredParameters::publish() {
   }
   at::NoGradGuard no_grad;
   if (state_->write_from) {
-    auto call = state_->impl->process_group->world()->enter(*state_->impl->host_group, "GatheredParameters",
+    auto call = state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                             state_->impl->progress.global_steps + 1, "publish",
                                                             control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
@@ -241,7 +241,7 @@ AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::m
   if (!state_->impl->gatherer || state_->impl->comm->size() == 1)
     state_->is_over = true;
   else
-    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->host_group, "AnswerUntilAllAreDone", -1,
+    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->world_group, "AnswerUntilAllAreDone", -1,
                          "", control::Watch::Call::kAtOnce);
 }
 

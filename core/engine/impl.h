@@ -31,6 +31,7 @@
 #include "grads/skip_policy.h"
 #include "interfaces/host.h"
 #include "interfaces/host_group.h"
+#include "mesh/groups.h"
 #include "observe/timers.h"
 #include "observe/trace.h"
 #include "params/gatherer.h"
@@ -70,8 +71,13 @@ struct EngineBase::Impl {
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Accelerator> accelerator;
   std::shared_ptr<ProcessGroup> process_group;
-  std::unique_ptr<DeviceComm> comm;  // process_group's, of tensors
-  HostGroup* host_group = nullptr;   // process_group's, of numbers and texts
+  std::shared_ptr<MeshGroups> mesh;                   // of process_group's ranks
+  std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
+  HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
+  HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
+  bool is_first() const { return mesh->is_first(); }  // it prints for all
+  // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.
+  HostGroup& watched_group() const { return mesh->shape().size(kPipeAxis) > 1 ? *host_group : *world_group; }
   at::Device device{at::kCPU};
 
   std::unique_ptr<observe::Trace> trace;  // null: none
@@ -150,9 +156,10 @@ struct EngineBase::Impl {
   bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
 
   // ---- initialize.cpp, parameters.cpp: construction, in this order
-  void open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given);  // and resolve
+  void open_and_join(const config::Document& document, const EngineOptions& options);  // and resolve
   void open_accelerator(const config::Document& document);
-  void join(const config::Document& document, std::shared_ptr<ProcessGroup> given);
+  void join(const config::Document& document, const EngineOptions& options);
+  MeshShape wanted_mesh(const config::Document& document, const EngineOptions& options) const;
   void open_tiers(const config::Document& document);
   void collect_parameters(const EngineOptions& options);
   TrainedParameter admit(const std::string& name, const at::Tensor& tensor) const;  // Error(kArgument): it cannot be trained
@@ -281,7 +288,8 @@ struct EngineBase::Impl {
 
   // ---- save.cpp, load.cpp
   void add_state(ProgramState state);
-  checkpoint::Ranks checkpoint_ranks();
+  checkpoint::Ranks checkpoint_ranks() const;
+  CheckpointWriter& writer();
   checkpoint::Content content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const;
   Dict document(const SaveOptions& options) const;
 

@@ -40,8 +40,8 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
                 "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
 
-  impl.open_and_join(document, options.process_group);
-  auto call = impl.process_group->world()->enter(*impl.host_group, "initialize");
+  impl.open_and_join(document, options);
+  auto call = impl.process_group->world()->enter(*impl.world_group, "initialize");
   static const std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
                                                              {"info", LogLevel::kInfo},
                                                              {"warning", LogLevel::kWarning},
@@ -50,10 +50,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   for (const auto& [name, level] : kLevels)
     if (impl.settings().log_level == name) set_log_level(level);
   if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
-  if (impl.comm->rank() == 0)
+  if (impl.is_first())
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
-  if (options.inference && impl.comm->rank() == 0)
+  if (options.inference && impl.is_first())
     for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
       if (!choice->type.empty())
         log_info(formatted("no effect: /{} (the engine was made for inference)",
@@ -101,17 +101,17 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     impl.record_parameters();
   }
   impl.start_reporting();
-  if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
-  if (impl.settings().dump_state && impl.comm->rank() == 0) log_info(formatted("effective config:\n{}", config_table()));
+  if (impl.settings().flops_profiler.enabled && impl.is_first()) impl.profiling = std::make_unique<Profiling>(impl);
+  if (impl.settings().dump_state && impl.is_first()) log_info(formatted("effective config:\n{}", config_table()));
 } catch (...) {
   rethrow_as_ours("initialize");
 }
 
-void EngineBase::Impl::open_and_join(const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+void EngineBase::Impl::open_and_join(const config::Document& document, const EngineOptions& options) {
   settle_vector_math();
   registry = std::make_unique<plugin::Registry>(plugin_places(document));
   open_accelerator(document);
-  join(document, std::move(given));
+  join(document, options);
   resolved = config::resolve(document, comm->size(), control::variables_of_this_process().count("RANK") > 0);
 }
 
@@ -144,7 +144,8 @@ void EngineBase::Impl::open_accelerator(const config::Document& document) {
   }
 }
 
-void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+void EngineBase::Impl::join(const config::Document& document, const EngineOptions& engine_options) {
+  std::shared_ptr<ProcessGroup> given = engine_options.process_group;
   if (!given) {
     DistributedOptions options;
     const std::string wanted = type_of(document, "comm");
@@ -167,9 +168,11 @@ void EngineBase::Impl::join(const config::Document& document, std::shared_ptr<Pr
     given = init_distributed(options);
   }
   process_group = std::move(given);
-  comm = std::make_unique<DeviceComm>(process_group->links().device, [this] { return current_stream(); });
-  host_group = &process_group->links().host;
-  number_in_group = next_number_in(host_group->name());
+  mesh = MeshGroups::of(process_group, wanted_mesh(document, engine_options));
+  comm = std::make_unique<DeviceComm>(mesh->data().links().device, [this] { return current_stream(); });
+  host_group = &mesh->data().links().host;
+  world_group = &process_group->links().host;
+  number_in_group = next_number_in(world_group->name());
 
   const uint32_t index = accelerator->device_of(process_group->local_rank());
   const auto device_type = static_cast<c10::DeviceType>(accelerator->device(0).torch_device_type);
@@ -194,7 +197,7 @@ void EngineBase::Impl::open_tiers(const config::Document& document) {
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
     return std::make_shared<Offload>(
         plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), host,
-        comm->rank());
+        world_group->rank());
   };
   memory_is_apart = accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
   state_tier = open(settings().zero.offload_optimizer, "offload_optimizer");

@@ -25,7 +25,7 @@ std::string some_of(const std::vector<std::string>& names) {
 void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, at::Tensor>>& added) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : added) names.push_back(name);
-  auto call = process_group->world()->enter(*host_group, "the joining of new parameters", progress.global_steps + 1,
+  auto call = process_group->world()->enter(*world_group, "the joining of new parameters", progress.global_steps + 1,
                                             some_of(names));  // every rank thaws or adds the same
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
@@ -60,7 +60,7 @@ void EngineBase::Impl::join_parameters(const std::vector<std::pair<std::string, 
   if (user_optimizer) adopt_user_optimizer();
   ownership->claim(owned());
   if (!joined.empty()) {
-    if (comm->rank() == 0)
+    if (is_first())
       log_info(formatted("these parameters require a gradient now and are trained from step {}: {}", progress.global_steps + 1,
                          some_of(joined)));
   }

@@ -336,7 +336,7 @@ void EngineBase::Impl::make_residency() {
   });
   residency = std::make_unique<zero::Residency>(
       *gatherer, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
-  if (comm->rank() == 0) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
+  if (is_first()) residency->on_new_order([](const std::string& sentence) { log_info(sentence); });
 }
 
 void EngineBase::Impl::place_untrained(const at::Tensor& tensor) const {
@@ -374,7 +374,7 @@ void EngineBase::Impl::move_module() {
         if (range.placement != Placement::kDrive) kept += range.own_numel;
       }
     if (kept == all) param_tier.reset();  // nothing is on the drive
-    if (kept > 0 && comm->rank() == 0)
+    if (kept > 0 && is_first())
       log_info(formatted("offload_param: {} of a rank's {} elements stay in memory (max_in_cpu is {})", kept, all,
                          settings().zero.offload_param.max_in_cpu));
   }

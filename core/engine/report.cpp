@@ -42,7 +42,7 @@ void EngineBase::Impl::start_reporting() {
   }
   if (observe::is_wanted(settings()))
     reporter = std::make_unique<StepReporter>(
-        *host_group, timers, comm->rank() == 0 ? std::make_unique<observe::Monitor>(settings(), run_of(*this)) : nullptr);
+        *host_group, timers, is_first() ? std::make_unique<observe::Monitor>(settings(), run_of(*this)) : nullptr);
 }
 
 std::vector<double> EngineBase::Impl::rates() const {
@@ -55,20 +55,20 @@ std::vector<double> EngineBase::Impl::rates() const {
 // DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
 void EngineBase::Impl::report_times(bool is_boundary) {
   const Timers::Times now = timers.now();
-  if (comm->rank() == 0) log_info(Breakdown(now - micro_batch_before).to_string("_microstep"));
+  if (is_first()) log_info(Breakdown(now - micro_batch_before).to_string("_microstep"));
   micro_batch_before = now;
   if (!is_boundary) return;
-  if (comm->rank() == 0) log_info(Breakdown(now - step_before).to_string(""));
+  if (is_first()) log_info(Breakdown(now - step_before).to_string(""));
   step_before = now;
 }
 
 void EngineBase::Impl::report(const StepResult& result, const StepInputs& inputs) {
-  const bool is_first = comm->rank() == 0;
+  const bool leads = is_first();
   const auto& every = settings().steps_per_print;
   const bool prints = every && *every > 0 && progress.global_steps % *every == 0;
-  if (!result.applied && is_first) log_warning(result.reason);
+  if (!result.applied && leads) log_warning(result.reason);
   if (settings().wall_clock_breakdown) report_times(true);
-  if (prints && is_first) {
+  if (leads && prints) {
     std::string line = formatted("step={}, skipped={}", progress.global_steps, progress.skipped_steps), text;
     for (const double lr : rates()) text += (text.empty() ? "" : ", ") + short_number(lr);
     log_info(formatted("{}, lr=[{}]{}", line, text,

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "base/format.h"
+#include "control/world.h"
 #include "engine/impl.h"
 #include "engine/step_scope.h"
 #include "grads/check.h"
@@ -95,7 +96,9 @@ GradientCheck EngineBase::Impl::check() {
   GradientCheck check;
   {
     Timers::Scope timed(timers, Timed::kCheck);
-    check = check_gradients(ranges, *host_group, reducer->mean_factor() / scaler.scale());
+    check =
+        check_gradients(ranges, {*host_group, mesh->model() ? &mesh->model()->links().host : nullptr, mesh->is_first_replica()},
+                        reducer->mean_factor() / scaler.scale());
   }
   if (reporter) reporter->fetch_loss();
   return check;

@@ -33,9 +33,12 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 
 // Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
 // since they have the same sum of squares.
-double norm_of_large(const std::deque<Range>& ranges, HostGroup& ranks) {
+double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   const auto over_ranks = [&](double value, gannet_reduce_op op) {
-    if (ranges[0].is_sharded()) ranks.all_reduce(&value, 1, op);
+    if (ranges[0].is_sharded()) ranks.data.all_reduce(&value, 1, op);
+    if (!ranks.model) return value;
+    if (!ranks.counts && op == GANNET_SUM) value = 0;
+    ranks.model->all_reduce(&value, 1, op);
     return value;
   };
   double largest = 0, squares = 0;
@@ -50,7 +53,7 @@ double norm_of_large(const std::deque<Range>& ranges, HostGroup& ranks) {
 
 }  // namespace
 
-GradientCheck check_gradients(const std::deque<Range>& ranges, HostGroup& ranks, double scale) {
+GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale) {
   double squares = 0;
   bool finite = true, is_sharded = false;
   at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
@@ -72,9 +75,13 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, HostGroup& ranks,
     squares = device_squares.item<double>();
     finite = std::isfinite(squares);
   }
-  if (is_sharded) {
-    double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
-    ranks.all_reduce(totals, 2);
+  double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
+  if (is_sharded) ranks.data.all_reduce(totals, 2);
+  if (ranks.model) {
+    if (!ranks.counts) totals[0] = 0;
+    ranks.model->all_reduce(totals, 2);
+  }
+  if (is_sharded || ranks.model) {
     squares = totals[0];
     finite = totals[1] == 0;
   }

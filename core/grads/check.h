@@ -24,7 +24,14 @@ struct GradientCheck {
 };
 
 /// One pass over the gradients. `scale`: what turns them into this step's gradient.
-GradientCheck check_gradients(const std::deque<Range>& ranges, HostGroup& ranks, double scale);
+/// `model`: the ranks that hold the other parts of the model (other stages, other slices), null where this one has all of it;
+/// `counts`: whether this rank adds its share there. Of ranks with the same parameters one does.
+struct NormRanks {
+  HostGroup& data;
+  HostGroup* model = nullptr;
+  bool counts = true;
+};
+GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
 /// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.
 double clip_factor(double norm, double limit, double factor);

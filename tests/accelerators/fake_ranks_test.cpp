@@ -31,20 +31,20 @@ std::vector<Way> ways() {
       {"sharded_states", 16, {{"stage", 1}, {"reduce_bucket_size", 200}}},
       {"sharded_gradients", 16, {{"stage", 2}, {"reduce_bucket_size", 200}}},
       {"sharded_parameters", 64, {{"stage", 3}, {"reduce_bucket_size", 200}, {"stage3_param_persistence_threshold", 40}}},
-      {"updated_on_the_host", 64, {{"stage", 1}, {"sub_group_size", 4096}, {"offload_optimizer", cpu}}},
+      {"updated_on_the_host", 2500, {{"stage", 1}, {"sub_group_size", 4096}, {"offload_optimizer", cpu}}},
       {"gradients_on_the_host",
-       64,
+       2500,
        {{"stage", 2}, {"reduce_bucket_size", 2000}, {"sub_group_size", 4096}, {"offload_optimizer", cpu}}},
       {"parameters_on_the_host",
        64,
        {{"stage", 3}, {"stage3_param_persistence_threshold", 40}, {"offload_optimizer", cpu}, {"offload_param", cpu}}},
       // Gradients larger than what lands on the host at once.
-      {"large_gradients_on_the_host", 2500, {{"stage", 2}, {"reduce_bucket_size", 3000000}, {"offload_optimizer", cpu}}},
+      {"large_gradients_on_the_host", 400000, {{"stage", 2}, {"reduce_bucket_size", 3000000}, {"offload_optimizer", cpu}}},
   };
 }
 
 void train(const Way& way, const Dict& accelerator, const Dict& comm) {
-  const bool is_large = way.width > 1000;
+  const bool is_large = way.width > 100000;
   Dict config = config_with({{"gradient_clipping", 0.5}, {"gradient_accumulation_steps", 2}});
   config["zero_optimization"] = way.zero;
   config["accelerator"] = accelerator;

@@ -55,6 +55,8 @@ class MeshShape {
   uint32_t coordinate(uint32_t rank, std::string_view axis) const;
   /// The rank at these coordinates, one per axis. Throws Error(kArgument) naming the axis that has no such coordinate.
   uint32_t rank(const std::vector<uint32_t>& coordinates) const;
+  /// The rank at a place of the count through all coordinates, the last axis first; `place` is below world_size().
+  uint32_t rank_at(uint32_t place) const { return ranks_.empty() ? place : ranks_[place]; }
 
   /// The ranks that differ from `rank` in this coordinate alone, by that coordinate; `rank` itself without such an axis.
   std::vector<uint32_t> group(std::string_view axis, uint32_t rank) const;
@@ -78,7 +80,6 @@ class MeshShape {
   size_t index(std::string_view axis) const;  // axes_.size() where it is not there
   uint32_t stride(size_t axis) const;         // of a place, between neighbours along the axis
   uint32_t place_of(uint32_t rank) const;
-  uint32_t rank_at(uint32_t place) const { return ranks_.empty() ? place : ranks_[place]; }
 
   std::vector<MeshAxis> axes_;
   uint32_t world_size_ = 1;

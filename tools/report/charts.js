@@ -298,6 +298,10 @@ if (places > 0 && byId("whole")) {
     root.classList.toggle("printing", isPrinting);
     repaint();
     for (const chart of charts) chart.graph.resize();
+    for (const canvas of document.querySelectorAll(".plot canvas")) {  // Chromium prints a canvas empty until its drawing is read
+      const context = canvas.getContext("2d");
+      context.putImageData(context.getImageData(0, 0, canvas.width, canvas.height), 0, 0);
+    }
   };
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));

@@ -40,7 +40,9 @@ class Chart {
         y: { axisLabelWidth: pixels("--left") - 6, pixelsPerLabel: this.isWide ? 40 : 30, ticker: (...given) => this.ticks(...given) },
       },
       ...this.range(), ...this.paint(),
-      underlayCallback: (context, area, graph) => this.marks(context, area, graph),
+      plotter: [Dygraph.Plotters.fillPlotter, Dygraph.Plotters.errorPlotter, Dygraph.Plotters.linePlotter, (set) => {
+        if (set.seriesIndex === set.seriesCount - 1) this.marks(set.drawingContext, set.plotArea, set.dygraph);
+      }],
       drawCallback: (graph, isFirst) => this.drawn(graph, isFirst),
       highlightCallback: (event, x, points, row) => show(row, this),
       unhighlightCallback: () => show(null),
@@ -121,7 +123,7 @@ class Chart {
     return ticks;
   }
 
-  // Skipped steps, resumes, thresholds, and values that the axis cannot show. Behind the curves.
+  // Skipped steps, resumes, thresholds, and values that the axis cannot show. Over the curves.
   marks(context, area, graph) {
     const right = area.x + area.w, bottom = area.y + area.h;
     const x = (step) => graph.toDomXCoord(step);
@@ -208,7 +210,8 @@ class Chart {
     const zoom = { "+": [middle - width / 2, middle + width / 2], "-": [middle - width * 2, middle + width * 2], Escape: whole }[event.key];
     if (to === undefined && !zoom) return;
     event.preventDefault();
-    if (zoom) return view(zoom);
+    if (zoom) view(zoom);
+    if (zoom) return show(Math.min(groups.length - 1, firstOf(groups.length, (row) => groups[row].x >= middle)), this);
     show(Math.max(first, Math.min(last, to)), this);
   }
 

@@ -86,7 +86,8 @@ Buckets places_of(const Records& records) {
   const size_t steps = records.steps.size(), groups = steps ? records.steps.back().lr.size() : 0;
   const size_t lines =
       6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size();  // about
-  return Buckets(records.steps, steps * lines <= kExactNumbers ? std::max<size_t>(steps, 1) : kPlaces);
+  if (steps == 0 || steps * lines > kExactNumbers) return Buckets(records.steps, kPlaces);
+  return Buckets(records.steps, static_cast<size_t>(records.steps.back().step - records.steps.front().step + 1));
 }
 
 std::string data_json(const Records& records, const Charts& charts, const Buckets& places) {

@@ -20,7 +20,7 @@ mkdir -p "$staging/prefix" "$staging/cache/json"
 # Under the paths that the packages have in /usr: their CMake files find the rest from where they lie themselves.
 for package in "${packages[@]}"; do
   dpkg-query -L "$package" >"$staging/list" 2>/dev/null || fail "the package $package is not installed: run scripts/setup.sh first"
-  grep -E '^/usr/(include|lib|share/cmake)/' "$staging/list" | while read -r file; do
+  grep -E '^/usr/((include|lib|share/cmake)/|share/javascript/dygraphs/dygraph\.min\.(js|css)$)' "$staging/list" | while read -r file; do
     [ -d "$file" ] || (cd /usr && cp -a --parents "${file#/usr/}" "$staging/prefix")
   done
 done

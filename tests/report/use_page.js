@@ -54,7 +54,8 @@
   // A run of many steps: means and extremes, and single steps where there is room.
   const many = { mean: Array.from({ length: 201 }, (_, i) => (i === 150 ? 99 : i === 40 ? null : 1)), bad: [40] };
   const groups10 = groupsOf(whole, 10), narrow = groupsOf([140.5, 160.5], 20);
-  write("groups", groups10.length <= 12, Math.max(...pointsOf(many, groups10).map(({ high }) => high)), pointsOf(many, groups10).filter(({ isBad }) => isBad).length);
+  const points = pointsOf(many, groups10);
+  write("groups", groups10.length <= 12, Math.min(...points.map(({ low }) => low)), Math.max(...points.map(({ high }) => high)), points.filter(({ isBad }) => isBad).length);
   write("zoomed groups", narrow.filter(({ from, to, x }) => to - from === 1 && x > 140 && x < 161).length);
   write("numbers", [0, 2.31449, 8123.4, 0.0003, 9.999e-4, -1234567, 12345678].map(numberText).join(", "));
 

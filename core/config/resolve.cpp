@@ -47,8 +47,8 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
   GANNET_CHECK(world_size >= 1);
   EffectiveValues values(document);
   attempt(mistakes, [&] { values.require_no_auto(); });
-  Resolved result;
-  Settings& settings = result.settings = settings_of(document);
+  Resolved result{settings_of(document), {}, {}};
+  Settings& settings = result.settings;
 
   attempt(mistakes, [&] { check_zero(settings, document); });
   settle(settings.zero.offload_optimizer, settings.zero.stage > 0, settings.aio);

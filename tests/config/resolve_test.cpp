@@ -166,6 +166,18 @@ TEST(Resolve, AutoIsTheDefaultWhereThereIsOne) {
   EXPECT_EQ(settings.accelerator.type, "auto");
 }
 
+TEST(Resolve, WhatOpensPluginsIsKnownOfAnIncompleteConfig) {
+  const Settings settings = settings_of(*Document::from_text(
+      R"({"accelerator": {"type": "cpu"}, "comm": {"params": {"b": 2}}, "plugins": {"path": "auto", "allow": "r"},
+          "gannet": {"timeout_seconds": 3}, "fp16": {"enabled": true}, "bf16": {"enabled": true}})",
+      "t.json"));
+  EXPECT_EQ(settings.accelerator.type + " " + settings.comm.type, "cpu auto");
+  EXPECT_EQ(settings.comm.params.find("b")->as_int(), 2);
+  EXPECT_THAT(settings.plugin_paths, IsEmpty());
+  EXPECT_THAT(settings.plugins_allowed, ElementsAre("r"));
+  EXPECT_EQ(settings.timeout_seconds, 3.0);
+}
+
 TEST(Resolve, AnAutoBatchSizeThatTheOthersDetermineIsAbsent) {
   const Settings settings =
       resolved(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto"})", 2)

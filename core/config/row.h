@@ -58,7 +58,7 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
     case Member::Kind::kNone:
       return false;
     case Member::Kind::kBool:
-      return type == kBool || (is_choice && range.find('|') == range.rfind('|'));
+      return type == kBool || (is_choice && range.find('|') < range.size() && range.find('|') == range.rfind('|'));
     case Member::Kind::kInt:
     case Member::Kind::kOptionalInt:
       return type == kInt || type == kSize;
@@ -82,6 +82,8 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
 consteval Key row(std::string_view path, Member member, Type type, std::string_view default_json, std::string_view range,
                   std::string_view meaning, Status status = Status::kActive, std::string_view alias = "") {
   if (!holds(member.kind, type, range)) throw "the member cannot hold a value of the row's type";
+  if (default_json == "null" && (member.kind == Member::Kind::kBool || member.kind == Member::Kind::kNumber))
+    throw "the member cannot be empty: give it a default, or make it a std::optional";
   if (!is_read(status)) throw "a key that Gannet does not act on has no member";
   return {.path = path,
           .type = type,

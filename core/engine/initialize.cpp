@@ -109,18 +109,19 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 
 void EngineBase::Impl::open_and_join(const config::Document& document, const EngineOptions& options) {
   settle_vector_math();
-  registry = std::make_unique<plugin::Registry>(plugin_places(document));
+  resolved.settings = config::settings_of(document);  // names the plugins; complete once the number of ranks is known
+  registry = std::make_unique<plugin::Registry>(plugin_places(settings()));
   open_accelerator(document);
   join(document, options);
   resolved = config::resolve(document, comm->size(), control::variables_of_this_process().count("RANK") > 0);
 }
 
 void EngineBase::Impl::open_accelerator(const config::Document& document) {
-  const std::string wanted = type_of(document, "accelerator");
+  const std::string wanted = settings().accelerator.type;
   auto open = [&](const std::string& name) {
     const plugin::Plugin& plugin = require(*registry, GANNET_KIND_ACCELERATOR, name, "", document, "accelerator");
     accelerator = std::make_unique<Accelerator>(
-        plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")), host);
+        plugin, plugin::parse_params(plugin, settings().accelerator.params, position_in(document, "accelerator")), host);
   };
   if (lower(wanted) != "auto") {
     open(wanted);
@@ -148,23 +149,18 @@ void EngineBase::Impl::join(const config::Document& document, const EngineOption
   std::shared_ptr<ProcessGroup> given = engine_options.process_group;
   if (!given) {
     DistributedOptions options;
-    const std::string wanted = type_of(document, "comm");
+    const std::string wanted = settings().comm.type;
     // The program's own call of init_distributed may say what the environment does not.
     const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
                                                         : control::discover(control::variables_of_this_process(), {}).world_size;
     const bool is_alone = ranks == 1;
     options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
-    options.comm_params = params_of(document, "comm");
-    options.host_comm = type_of(document, "comm", "host");
-    options.plugin_paths = plugin_places(document).explicit_paths;
-    options.plugins_allowed = plugin_places(document).allowed_paths;
-    const Value* ours = document.root().find("gannet");
-    const auto seconds = [ours](const char* key) {
-      const Value* found = ours && ours->is_dict() ? ours->as_dict().find(key) : nullptr;
-      return found && found->is_number() ? std::optional(found->as_number()) : std::nullopt;
-    };
-    options.timeout_seconds = seconds("timeout_seconds");
-    options.deadline_seconds = seconds("deadline_seconds");
+    options.comm_params = settings().comm.params;
+    options.host_comm = settings().comm_host;
+    options.plugin_paths = settings().plugin_paths;
+    options.plugins_allowed = settings().plugins_allowed;
+    options.timeout_seconds = settings().timeout_seconds;
+    options.deadline_seconds = settings().deadline_seconds;
     given = init_distributed(options);
   }
   process_group = std::move(given);

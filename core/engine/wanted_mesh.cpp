@@ -47,14 +47,15 @@ MeshShape mesh_of(const Mpu& mpu, HostGroup& world) {
 
 MeshShape EngineBase::Impl::wanted_mesh(const config::Document& document, const EngineOptions& options) const {
   std::vector<RequestedDegree> in_config, elsewhere;
-  const auto add = [&](std::vector<RequestedDegree>& degrees, const std::string& axis, const std::string& path) {
-    const Value* size = document.find(path);
-    if (size && size->is_int())  // another type is reported with the config's other mistakes
-      degrees.push_back({axis, size->as_int(), formatted("{} ({})", document.origin_of(path).to_string(), path.substr(1))});
+  const auto add = [&](std::vector<RequestedDegree>& degrees, const char* axis, std::optional<int64_t> size,
+                       const std::string& path) {
+    if (size) degrees.push_back({axis, *size, formatted("{} ({})", document.origin_of(path).to_string(), path.substr(1))});
   };
-  if (const Value* section = document.find("/gannet/mesh"); section && section->is_dict())
-    for (const auto& [axis, size] : section->as_dict().entries()) add(in_config, axis, formatted("/gannet/mesh/{}", axis));
-  add(elsewhere, kPipeAxis, "/pipeline/stages");
+  add(in_config, kPipeAxis, settings().mesh.pipe, "/gannet/mesh/pipe");
+  add(in_config, kDataAxis, settings().mesh.data, "/gannet/mesh/data");
+  add(in_config, kTensorAxis, settings().mesh.tensor, "/gannet/mesh/tensor");
+  if (const Value* stages = document.find("/pipeline/stages"); stages && stages->is_int())  // DeepSpeed's own is a text, "auto"
+    add(elsewhere, kPipeAxis, stages->as_int(), "/pipeline/stages");
 
   if (options.mesh && options.mpu)
     throw Error(ErrorCode::kArgument, "initialize was given a mesh and an mpu",

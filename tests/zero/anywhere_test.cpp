@@ -221,7 +221,7 @@ RANK_BODY(loads_format1) {
   ranks::same(receipt.parameters, int64_t{6}, "parameters");
   ranks::same(receipt.buffers, int64_t{3}, "buffers");
   ranks::same(receipt.states, int64_t{12}, "states");
-  ranks::same(counter, is_same ? 10 + int64_t{ranks->rank()} : 10, "the program's state");
+  ranks::same(counter, ranks->rank() < 2 ? 10 + int64_t{ranks->rank()} : 10, "the program's state");
   for (const auto& [name, master] : engine->fp32_parameters())
     ranks::expect(at::equal(master, expected.at("parameter/" + name)), "parameter " + name);
   const std::string source = is_same ? std::to_string(ranks->rank()) : "0";

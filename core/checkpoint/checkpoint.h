@@ -11,7 +11,7 @@
 //                            files (bytes, XXH3 of each block), documents
 //   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<its first element of the whole>"
 // Staged in <folder>/.<tag>.tmp-<id>/, synced, renamed; <folder>/latest names the newest and is swapped last.
-// Names of tensors belong to the caller: what they mean is the engine's (core/engine/state_entries.h).
+// Names of tensors belong to the caller: what they mean is the engine's (core/state/state_entry.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -24,6 +24,7 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
       is_weights_(holds_weights_alone(found)),
       module_only_(options.load_module_only || is_weights_),
       is_same_mesh_(same_coordinates(found.mesh(), ranks.mesh)),
+      entries_(state_entries(impl)),
       names_(*impl.module, found, ranks.mesh, ranks.rank),
       comparison_(found, names_, {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh}) {
   receipt_.loaded = true;
@@ -36,7 +37,7 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
     note(
         "the checkpoint holds weights alone: the optimizer, the schedule, the loss scale and the counters are this engine's "
         "own");
-  for (const StateEntry& entry : state_entries(impl)) comparison_.add(entry);
+  for (const StateEntry& entry : entries_) comparison_.add(entry);
 }
 
 LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
@@ -135,14 +136,17 @@ void Loading::read_entries(std::vector<Target>& targets) {
 
 void Loading::read_accumulation(std::vector<Target>& targets) {
   const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
+  const auto trained = trained_entries(entries_);
   for (auto& range : impl_.ranges) {
     for (auto& parameter : range.parameters)
       if (at::Tensor held = whole(formatted("gradient/{}/{}", mine, parameter.name), targets); held.defined())
         gradients_.emplace_back(&range, &parameter, held);
     if (!holds_sums_) continue;
-    for (const auto& part : range.parts)
-      targets.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name), part.begin,
-                         range.grad_of({part.offset, part.own, part.numel})});
+    for (const auto& part : range.parts) {
+      const std::string& name = range.parameters[part.tensor].name;
+      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of({part.offset, part.own, part.numel}),
+                         nullptr, trained.at(name)->split});
+    }
   }
 }
 

@@ -58,6 +58,7 @@ class Loading {
   const bool is_weights_;   // an import of weights: no engine saved it
   const bool module_only_;  // that, or the program asked for no more
   const bool is_same_mesh_;
+  const std::vector<StateEntry> entries_;
   const SavedNames names_;
   Comparison comparison_;
   LoadReceipt receipt_;

@@ -48,11 +48,10 @@ std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, u
     const auto size = static_cast<int64_t>(tensor.data.element_size()), bytes = static_cast<int64_t>(tensor.data.nbytes());
     auto element = [&](int64_t byte) { return std::clamp<int64_t>((byte - at + size - 1) / size, 0, tensor.data.numel()); };
     const int64_t begin = element(std::max(first, at)), end = element(std::min(last, at + bytes));
-    if (tensor.data.numel() == 0 && place == 0) slices.push_back(tensor);
-    if (first < at + bytes && at < last && begin < end) {
+    if ((first < at + bytes && at < last && begin < end) || (tensor.data.numel() == 0 && place == 0)) {
       slices.push_back(tensor);
       slices.back().begin = begin;
-      slices.back().data = tensor.data.narrow(0, begin, end - begin);
+      slices.back().data = tensor.data.contiguous().view({-1}).narrow(0, begin, end - begin);
     }
     at += bytes;
   }
@@ -65,13 +64,11 @@ class Shared {
  public:
   Shared(const checkpoint::Ranks& ranks, const checkpoint::Neighbours& neighbours) : ranks_(ranks), neighbours_(neighbours) {}
 
-  void add(const StateEntry& entry, Slice slice) {
+  void add(const StateEntry& entry, std::string name) {
     auto& group = groups_[entry.differs_along];
     if (group.tensors.empty()) group.holders = holders_of(entry, ranks_.mesh, ranks_.rank);
-    slice.split = entry.split;
-    slice.shape = entry.shape;
-    slice.is_for_neighbours = entry.differs_along.empty();
-    group.tensors.push_back(std::move(slice));
+    group.tensors.push_back(
+        {std::move(name), entry.shape, 0, entry.whole, nullptr, /*is_for_neighbours=*/entry.differs_along.empty(), entry.split});
   }
   void give(std::vector<Slice>& slices) const {
     for (const auto& [axes, group] : groups_) {
@@ -168,12 +165,13 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     content.slices.push_back(std::move(slice));
   };
   Shared shared(ranks, neighbours);
-  for (const StateEntry& entry : state_entries(*this)) {
+  const std::vector<StateEntry> entries = state_entries(*this);
+  for (const StateEntry& entry : entries) {
     if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
     if (entry.kind == StateEntry::Kind::kBuffer)
       content.slices.push_back(whole(stored_name(entry, mine), entry.whole));
     else if (entry.whole.defined())
-      shared.add(entry, whole(stored_name(entry, mine), entry.whole));
+      shared.add(entry, stored_name(entry, mine));
     else if (entry.part.defined() && gives_part(entry, ranks.mesh, ranks.rank))
       content.slices.push_back(
           {stored_name(entry, mine), entry.shape, entry.begin, entry.part, entry.stored, false, entry.split});
@@ -185,12 +183,16 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), generator.get_state()));
   }
   if (reducer) reducer->wait_for_sums();
-  if (reducer && reducer->holds_sums() && mesh->is_first_replica())
+  if (reducer && reducer->holds_sums()) {
+    const auto trained = trained_entries(entries);  // a sum is cut as its parameter is
     for (const auto& range : ranges)
-      for (const auto& part : range.parts)
-        content.slices.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name),
-                                  range.parameters[part.tensor].shape, part.begin,
-                                  range.grad_of({part.offset, part.own, part.numel})});
+      for (const auto& part : range.parts) {
+        const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
+        if (gives_part(entry, ranks.mesh, ranks.rank))
+          content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin,
+                                    range.grad_of({part.offset, part.own, part.numel}), nullptr, false, entry.split});
+      }
+  }
   for (const auto& range : ranges)
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())

@@ -13,6 +13,13 @@ bool differs_along(const StateEntry& entry, const std::string& axis) {
 
 }  // namespace
 
+std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries) {
+  std::unordered_map<std::string, const StateEntry*> trained;
+  for (const StateEntry& entry : entries)
+    if (entry.kind == StateEntry::Kind::kTrained) trained.emplace(entry.name, &entry);
+  return trained;
+}
+
 std::string rank_name(const MeshShape& mesh, uint32_t rank) {
   std::string name = formatted("{}", mesh.coordinate(rank, kDataAxis));
   for (const MeshAxis& axis : mesh.axes())

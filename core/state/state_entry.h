@@ -18,6 +18,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tensor/boxes.h"
@@ -40,6 +41,9 @@ struct StateEntry {
   // Axes along which ranks have other tensors or other boxes; along all others but data, they have the same elements.
   std::vector<std::string> differs_along = {};
 };
+
+// The trained parameters among them, by their names.
+std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries);
 
 // The rank as it is written in names.
 std::string rank_name(const MeshShape& mesh, uint32_t rank);

@@ -1,7 +1,6 @@
 // Checkpoints of meshes: tensors that an axis splits into boxes, cut once more by ZeRO, loaded by any other mesh.
 #include <gannet/safetensors.h>
 #include <gmock/gmock.h>
-#include <xxhash.h>
 
 #include "base/format.h"
 #include "checkpoint/export.h"
@@ -172,8 +171,18 @@ TEST_F(SplitCheckpoint, a_rank_file_is_plain_safetensors_with_local_shapes) {
   EXPECT_FALSE(tensors.contains("parameter/norm"));
 }
 
-TEST_F(SplitCheckpoint, exports_whole_tensors) {
+TEST_F(SplitCheckpoint, exports_and_loads_of_weights_see_whole_tensors_and_the_first_ranks_buffers) {
   save(MeshShape({{"data", 2}, {"tensor", 2}}), "t");
+  const auto errors = ThreadRanks(4).run([&](Ranks ranks) {  // two stages, each with a buffer of its own and one that both have
+    ranks.mesh = MeshShape({{"pipe", 2}, {"data", 2}});
+    const std::string mine = formatted("{}.pipe{}", ranks.rank % 2, ranks.rank / 2);
+    const at::Tensor value = at::full({2}, ranks.rank, at::kFloat);
+    Content content{.tag = "pipe"};
+    content.slices = {whole(formatted("buffer/{}/of stage {}", mine, ranks.rank / 2), value),
+                      whole(formatted("buffer/{}/of both", mine), value)};
+    Saver(folder(), ranks).save(content, {.save_latest = false, .continues = true});
+  });
+  ASSERT_THAT(errors, Each(""));
   export_model(open(folder(), {}), (root_ / "out").string(), {});
   const auto tensors = load_safetensors((root_ / "out/model.safetensors").string());
   size_t parameters = 0;
@@ -183,6 +192,11 @@ TEST_F(SplitCheckpoint, exports_whole_tensors) {
     EXPECT_TRUE(at::equal(tensors.at(tensor.name.substr(10)), tensor.whole)) << tensor.name;
   }
   EXPECT_EQ(tensors.size(), parameters);
+  std::map<std::string, std::string> buffers;
+  for (const auto& [name, info] : weights_of(open(folder(), {.tag = "pipe"}))) buffers[name] = info.name;
+  EXPECT_EQ(buffers, (std::map<std::string, std::string>{{"of both", "buffer/0.pipe0/of both"},
+                                                         {"of stage 0", "buffer/0.pipe0/of stage 0"},
+                                                         {"of stage 1", "buffer/0.pipe1/of stage 1"}}));
 }
 
 // ---- what cannot be
@@ -304,6 +318,30 @@ TEST(Format1, checkpoints_written_before_format_2_are_read_bit_for_bit) {
     }
     EXPECT_EQ(opened.rank_document(1).find("states")->at("counter").as_int(), 11);
   }
+}
+
+class Format1Files : public CheckpointTest {};
+
+TEST_F(Format1Files, are_written_byte_for_byte_by_the_ranks_of_one_axis) {
+  const std::string from = GANNET_SOURCE_DIR "/tests/checkpoint/data/format1/boundary/";
+  const Manifest manifest = parse_manifest(read_text(from + "manifest.json"), "m");
+  const Opened opened = open(GANNET_SOURCE_DIR "/tests/checkpoint/data/format1", {.tag = "boundary"});
+  const auto errors = ThreadRanks(2).run([&](const Ranks& ranks) {
+    std::map<uint64_t, Slice> slices;  // in the order of the file
+    for (const TensorEntry& tensor : manifest.tensors)
+      for (const SliceEntry& slice : tensor.slices) {
+        if (slice.file != ranks.rank) continue;
+        at::Tensor data = at::empty({slice.numel}, tensor.info.dtype);
+        opened.read({{tensor.info.name, slice.begin, data}});
+        slices[slice.offset] = {tensor.info.name, tensor.info.shape, slice.begin, data};
+      }
+    Content content{.tag = "t"};
+    for (const auto& [offset, slice] : slices) content.slices.push_back(slice);
+    Saver(folder(), ranks).save(content, {});
+  });
+  ASSERT_THAT(errors, Each(""));
+  for (const char* name : {"rank-00000.safetensors", "rank-00001.safetensors"})
+    EXPECT_TRUE(read_text(file("t", name)) == read_text(from + name)) << name;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "control/rendezvous.h"
+#include "control/world.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -25,7 +26,7 @@ uint64_t hash_of(const at::Tensor& values) {
 }  // namespace
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  if (comm->size() == 1) return;
+  if (world_group->size() == 1) return;
   const at::NoGradGuard no_grad;
   Timers::Scope timed(timers, Timed::kCheck);
   std::vector<uint64_t> hashes;
@@ -41,27 +42,42 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
       if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
         add(formatted("the master of {}", parameter.name), range.whole_master(parameter));
     }
-  if (hashes.empty()) return;
+  compare_fingerprints(*host_group, hashes, names, where);
+  ProcessGroup* const replicas = mesh->tensor();
+  if (!replicas) return;
+  // Replicas along the tensor axis have the same shards, too.
+  for (const auto& range : ranges)
+    for (const auto& part : range.parts)
+      if (range.is_sharded() && range.master.is_here())
+        add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
+            range.master_of({part.offset, part.own, part.numel}));
+  compare_fingerprints(replicas->links().host, hashes, names, where);
+}
+
+// One exchange of one hash where all are the same.
+void EngineBase::Impl::compare_fingerprints(HostGroup& group, const std::vector<uint64_t>& hashes,
+                                            const std::vector<std::string>& names, const char* where) {
+  if (hashes.empty() || group.size() == 1) return;
   uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
-  std::vector<uint64_t> of_ranks(comm->size());
-  host_group->all_gather(&all, of_ranks.data(), sizeof(uint64_t));
+  std::vector<uint64_t> of_ranks(group.size());
+  group.all_gather(&all, of_ranks.data(), sizeof(uint64_t));
   if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return;
 
-  std::vector<uint64_t> each(hashes.size() * comm->size());
-  host_group->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t));
+  std::vector<uint64_t> each(hashes.size() * group.size());
+  group.all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t));
   std::vector<uint32_t> ranks;
   std::string first;
   for (size_t i = 0; i < hashes.size() && first.empty(); ++i)
-    for (uint32_t rank = 1; rank < comm->size(); ++rank)
+    for (uint32_t rank = 1; rank < group.size(); ++rank)
       if (each[rank * hashes.size() + i] != each[i]) {
         first = names[i];
         ranks.push_back(rank);
       }
-  const std::string torn = formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
-                                     control::name_ranks(ranks), where, progress.global_steps);
-  progress.tear(torn);
+  const char* const axis = &group == host_group ? "" : ", of those along the tensor axis";
+  progress.tear(formatted("the ranks have different values of '{}': {} and rank 0{} (found {}, step {})", first,
+                          control::name_ranks(ranks), axis, where, progress.global_steps));
   throw Error(
-      ErrorCode::kMismatch, torn,
+      ErrorCode::kMismatch, progress.torn(),
       "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
       "memory is sound; load_checkpoint() makes them equal again");
 }

@@ -214,6 +214,8 @@ struct EngineBase::Impl {
   void start_agreeing();
   control::Facts& agreed(bool is_boundary);
   void compare_fingerprints(const char* where);
+  void compare_fingerprints(HostGroup& group, const std::vector<uint64_t>& hashes, const std::vector<std::string>& names,
+                            const char* where);
 
   // ---- backward.cpp, scale.cpp: one backward, from the checks to its end
   struct Running {  // a backward of ours

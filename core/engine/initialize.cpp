@@ -98,6 +98,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.ownership) impl.ownership->claim(impl.owned());
   if (impl.reducer) {
     impl.start_agreeing();
+    if (impl.mesh->tensor()) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
     impl.record_parameters();
   }
   impl.start_reporting();

@@ -109,6 +109,23 @@ TEST(Mesh, ACheckpointOfTwoAxesLoadsAtOthersAndBack) {
   }
 }
 
+// Replicas are the program's to make: what differs is named before the first step, at every stage.
+RANK_BODY(replicas_that_differ) {
+  const auto world = gannet::init_distributed();
+  for (const int64_t stage : {0, 3}) {
+    try {
+      gannet::initialize(make_net(world->rank() % 2 == 0 ? 1 : 2), {.config = config_of(stage)});
+    } catch (const Error& error) {
+      expect(std::string(error.what()).find("the ranks have different values of") != std::string::npos, error.what());
+      continue;
+    }
+    throw std::runtime_error("replicas of other values were taken");
+  }
+}
+TEST(Mesh, ReplicasThatDifferAreNamedAtInitialize) {
+  expect_all_succeed(run_ranks("replicas_that_differ", 4, {.environment = {{"TENSOR", "2"}}}));
+}
+
 // A stage of a pipeline that the program drives itself: other parameters on each, one norm over all.
 RANK_BODY(stages_have_parameters_of_their_own) {
   torch::set_num_threads(1);

@@ -37,6 +37,9 @@ Slice whole(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.sizes().vec(), 0, tensor.contiguous().view({-1})};
 }
 
+// Of the engine's ranks, by which a checkpoint names what is a rank's own.
+MeshShape mesh_of(const EngineBase::Impl& impl) { return MeshShape({{kDataAxis, impl.comm->size()}}); }
+
 // Several ranks have all of these; each gives an equal share of their bytes, so that all disks and cores write.
 std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, uint32_t count) {
   int64_t total = 0;
@@ -157,7 +160,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 }
 
 checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const {
-  const checkpoint::Ranks ranks = checkpoint_ranks();
+  const checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr, "", mesh_of(*this)};
   const std::string mine = rank_name(ranks.mesh, ranks.rank);
   checkpoint::Content content;
   const auto add_for_neighbours = [&](Slice slice) {
@@ -219,7 +222,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
 // The ranks of this engine, for texts: over the control plane, or over the Comm where the engine has a subset of the ranks.
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
-  ranks.mesh = MeshShape({{kDataAxis, ranks.size}});
+  ranks.mesh = mesh_of(*this);
   if (comm->size() == 1) return ranks;
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
   if (is_whole_world()) {

@@ -101,6 +101,11 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       }
     }
   }
+  // Stages of a pipeline have tensors of their own; an optimizer's numbers of a group are the same on all.
+  if (impl.mesh->shape().size(kPipeAxis) > 1)
+    for (StateEntry& entry : all)
+      if (entry.kind != StateEntry::Kind::kState || !entry.shape.empty() || !entry.whole.defined())
+        entry.differs_along = {kPipeAxis};
   return all;
 }
 

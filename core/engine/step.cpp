@@ -128,8 +128,9 @@ void EngineBase::Impl::end_update() {
 
 StepResult EngineBase::Impl::skip() {
   progress.grad_norm.reset();
-  const std::string why =
-      first_non_finite(ranges, loss_was_finite, [this](const std::string& text) { return host_group->gather_texts(text); });
+  const std::string why = first_non_finite(ranges, loss_was_finite, mesh->model() != nullptr, [this](const std::string& text) {
+    return (mesh->model() ? world_group : host_group)->gather_texts(text);
+  });
   skip_policy.check_may_skip(progress.global_steps + 1, why);
   progress.count_skipped();
   return {false, true, skip_policy.reason(progress.global_steps + 1, why, progress.consecutive_skips, scaler)};

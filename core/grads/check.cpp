@@ -97,10 +97,10 @@ double clip_factor(double norm, double limit, double factor) {
   return factor;
 }
 
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
   std::string found;  // begins with its place, in digits that sort
-  bool is_sharded = false;
+  bool is_sharded = is_model_apart;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
     is_sharded = is_sharded || range.is_sharded();

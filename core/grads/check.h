@@ -37,8 +37,8 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
 double clip_factor(double norm, double limit, double factor);
 
 /// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. Where gradients are sharded
-/// every rank calls it, and all get the same answer; `gather`: a text of each rank.
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+/// or the model is (`is_model_apart`), every rank calls it, and all get the same answer; `gather`: a text of each rank.
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 
 }  // namespace gannet

@@ -64,11 +64,15 @@ std::optional<std::set<std::string>> expected_by_all(
     const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
   if (ranks.mesh.size(kDataAxis) == ranks.mesh.world_size()) return loading ? std::optional(loading->expected()) : std::nullopt;
   std::string text;
-  if (loading) text = Value(List(loading->expected().begin(), loading->expected().end())).to_json();
+  if (loading) {
+    const std::set<std::string> own = loading->expected();
+    text = Value(List(own.begin(), own.end())).to_json();
+  }
   std::set<std::string> all;
   for (const std::string& names : everyone("the tensors", text)) {
     if (names.empty()) return std::nullopt;
-    for (const Value& name : config::parse_value(names).as_list()) all.insert(name.as_string());
+    const Value list = config::parse_value(names);
+    for (const Value& name : list.as_list()) all.insert(name.as_string());
   }
   return all;
 }

@@ -27,6 +27,13 @@ class DeviceComm;
 class DeviceWork {
  public:
   DeviceWork() = default;
+  DeviceWork(DeviceWork&&) = default;
+  DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for what was pending, and only then gives its tensors back
+    work_ = std::move(other.work_);
+    tensors_ = std::move(other.tensors_);
+    comm_ = other.comm_;
+    return *this;
+  }
   bool pending() const { return work_.pending(); }
   void wait();   // the host; the tensors are free when it returns
   void block();  // the current stream; the tensors are held until the collective is over. Nothing is pending then

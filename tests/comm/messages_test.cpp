@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <gannet/sdk_reduce.hpp>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "comm/raw_group.h"
 #include "control/world.h"
 #include "device/accelerator.h"
-#include <gannet/sdk_reduce.hpp>
+#include "device/device_comm.h"
 #include "interfaces/host.h"
 
 namespace {
@@ -266,6 +267,47 @@ RANK_BODY(streams) {
 }
 TEST(FakeComm, ACollectiveBeginsAfterItsStreamAndTheStreamWaitsForIt) {
   expect_all_succeed(run_ranks("streams", 2, {.environment = {{"COMM", "fake"}}}));
+}
+
+// Tensors of a collective live until it is over: after wait(), after block() with a stream once it is, and behind an assignment.
+RANK_BODY(holds) {
+  const auto world = join();
+  void* stream = nullptr;
+  gannet::DeviceComm comm(world->links().device, [&] { return stream; });
+  const auto is_held = [](const at::Tensor& tensor) { return tensor.storage().use_count() > 1; };
+  const at::Tensor first = at::full({1000}, 1.0), second = at::full({1000}, 2.0);
+  gannet::DeviceWork work = comm.all_reduce(first);
+  expect(work.pending() && is_held(first), "a tensor in flight is held");
+  work = comm.all_reduce(second);
+  expect(!is_held(first), "behind an assignment the former collective is over");
+  same(first[999].item<float>(), 2.f, "its sum");
+  work.wait();
+  expect(!is_held(second), "a tensor is given back");
+  same(second[0].item<float>(), 4.f, "the second sum");
+
+  gannet::plugin::Registry registry({});
+  const auto& plugin = registry.require(GANNET_KIND_ACCELERATOR, "fake", "");
+  const gannet::Host host;
+  gannet::Accelerator accelerator(plugin, gannet::plugin::parse_params(plugin, {}, {}), host);
+  same(accelerator.api()->queue_create(accelerator.self(), 0, "stream", &stream, nullptr), int32_t{GANNET_OK}, "a queue");
+  if (world->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  work = comm.all_reduce(first);
+  work.block();
+  expect(!work.pending(), "the stream waits, and nobody else");
+  if (world->rank() == 0) expect(is_held(first), "the collective still runs");
+  comm.all_reduce(second).wait();
+  comm.all_reduce(second).wait();  // gives back what is over
+  expect(!is_held(first), "what is over is given back at a later call");
+  same(first[0].item<float>(), 4.f, "the sum that the stream waited for");
+
+  const uint32_t other = 1 - comm.rank();
+  const at::Tensor out = at::full({300'000}, 1.0 + comm.rank()), in = at::zeros({300'000});
+  comm.exchange({{other, out}}, {{other, in}}).wait();
+  same(in[299'999].item<float>(), 1.f + other, "what the other rank sent");
+  stream = nullptr;
+}
+TEST(FakeComm, TensorsAreHeldUntilTheirCollectiveIsOver) {
+  expect_all_succeed(run_ranks("holds", 2, {.environment = {{"COMM", "fake"}}}));
 }
 
 RANK_BODY(aborts) {

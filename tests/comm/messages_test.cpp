@@ -304,7 +304,7 @@ RANK_BODY(holds) {
   const at::Tensor out = at::full({300'000}, 1.0 + comm.rank()), in = at::zeros({300'000});
   comm.exchange({{other, out}}, {{other, in}}).wait();
   same(in[299'999].item<float>(), 1.f + other, "what the other rank sent");
-  stream = nullptr;
+  accelerator.api()->queue_destroy(accelerator.self(), std::exchange(stream, nullptr));
 }
 TEST(FakeComm, TensorsAreHeldUntilTheirCollectiveIsOver) {
   expect_all_succeed(run_ranks("holds", 2, {.environment = {{"COMM", "fake"}}}));

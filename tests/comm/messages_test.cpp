@@ -274,7 +274,7 @@ RANK_BODY(holds) {
   const auto world = join();
   void* stream = nullptr;
   gannet::DeviceComm comm(world->links().device, [&] { return stream; });
-  const auto is_held = [](const at::Tensor& tensor) { return tensor.storage().use_count() > 1; };
+  const auto is_held = [](const at::Tensor& tensor) { return tensor.use_count() > 1; };
   const at::Tensor first = at::full({1000}, 1.0), second = at::full({1000}, 2.0);
   gannet::DeviceWork work = comm.all_reduce(first);
   expect(work.pending() && is_held(first), "a tensor in flight is held");

@@ -155,7 +155,9 @@ void EngineBase::Impl::join(const config::Document& document, const EngineOption
     const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
                                                         : control::discover(control::variables_of_this_process(), {}).world_size;
     const bool is_alone = ranks == 1;
-    options.comm = lower(wanted) == "auto" && !is_alone ? accelerator->default_comm() : wanted;
+    // A world that the program made has its Comm: "auto" takes it, where it can move this device's memory (below).
+    const bool chooses = lower(wanted) == "auto" && !is_alone && !is_distributed_initialized();
+    options.comm = chooses ? accelerator->default_comm() : wanted;
     options.comm_params = settings().comm.params;
     options.host_comm = settings().comm_host;
     options.plugin_paths = settings().plugin_paths;

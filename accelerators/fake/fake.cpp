@@ -1,12 +1,13 @@
 // A device made of CPU memory, to run and to test on any machine what otherwise needs a GPU: its queues are worker threads, its
-// events are real, and its bus is as slow and as uneven as the config says. Compute is LibTorch's on the CPU, on the caller's
-// thread. "auto" never takes it.
+// events are real, its collectives run on queues as well, and its bus is as slow and as uneven as the config says. Compute is
+// LibTorch's on the CPU, on the caller's thread. "auto" never takes it.
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <vector>
 
+#include "comm.h"
 #include "queue.h"
 
 namespace gannet::accelerators {
@@ -18,6 +19,7 @@ class Fake : public sdk::AcceleratorBase {
       sdk::at_most(sdk::at_least(sdk::integer("device_count", "1", "devices that it says it has"), 1), 64),
       sdk::at_least(sdk::integer("memory_bytes", "0", "memory that each device says it has; 0: the host's"), 0),
       sdk::at_least(sdk::integer("delay_us", "0", "each copy first sleeps a pseudo-random time up to this"), 0),
+      sdk::at_least(sdk::integer("seed", "0", "of these times"), 0),
       sdk::at_least(sdk::integer("bytes_per_second", "0", "speed of each queue's copies; 0: the memory's"), 0),
       sdk::at_least(sdk::integer("failing_copy", "0", "this copy of each queue fails, counted from 1; 0: none"), 0)};
 
@@ -26,6 +28,7 @@ class Fake : public sdk::AcceleratorBase {
         device_count_(static_cast<uint32_t>(params.integer("device_count"))),
         memory_bytes_(static_cast<uint64_t>(params.integer("memory_bytes"))) {
     bus_.delay_us = static_cast<uint64_t>(params.integer("delay_us"));
+    bus_.seed = static_cast<uint64_t>(params.integer("seed"));
     bus_.bytes_per_second = static_cast<uint64_t>(params.integer("bytes_per_second"));
     bus_.failing_copy = static_cast<uint64_t>(params.integer("failing_copy"));
   }
@@ -42,12 +45,14 @@ class Fake : public sdk::AcceleratorBase {
   }
   void synchronize(uint32_t device);
   const char* plugin_device() const { return "cpu"; }  // its memory is the CPU's
+  const char* default_comm() const { return "fake"; }
 
   using Event = FakeEvent;
   // One that the device knows of, so that synchronize finds it.
   class Queue : public FakeQueue {
    public:
-    Queue(Fake& fake, uint32_t device, const char* name, uint64_t seed) : FakeQueue(fake, name, fake.bus_, seed), fake_(fake) {
+    Queue(Fake& fake, uint32_t device, const char* name, uint64_t number)
+        : FakeQueue(fake, name, fake.bus_, number), fake_(fake) {
       const std::lock_guard lock(fake_.mutex_);
       fake_.queues_[this] = device;
     }
@@ -109,7 +114,10 @@ void Fake::unpin(void* address) {
 }  // namespace
 }  // namespace gannet::accelerators
 
-GANNET_PLUGINS("accelerator/fake", GANNET_TIER_STABLE,
+GANNET_PLUGINS("accelerator/fake comm/fake@fake", GANNET_TIER_STABLE,
                gannet::sdk::accelerator<gannet::accelerators::Fake>(
                    "fake", GANNET_TIER_STABLE, "", "0.1.0",
-                   "a device made of CPU memory, for tests: queues are threads, events are real"))
+                   "a device made of CPU memory, for tests: queues are threads, events are real"),
+               gannet::sdk::comm<gannet::accelerators::FakeComm>("fake", "fake", GANNET_TIER_STABLE, "", "0.1.0",
+                                                                 "the fake device's, between processes of one host: as late as "
+                                                                 "its queues"))

@@ -27,6 +27,11 @@ std::shared_ptr<Mishap> Moment::wait_reached() {
   return mishap_;
 }
 
+bool Moment::wait_reached_for(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return reached_.wait_for(lock, limit, [&] { return is_reached_; });
+}
+
 bool Moment::is_reached() {
   const std::lock_guard lock(mutex_);
   return is_reached_;
@@ -47,10 +52,20 @@ void FakeEvent::wait() {
   throw mishap->failure;
 }
 
+void FakeEvent::block(void* stream) {
+  if (stream)
+    static_cast<FakeQueue*>(stream)->wait(*this);
+  else
+    wait();
+}
+
 // ---- FakeQueue -------------------------------------------------------------------------------------------------------
 
-FakeQueue::FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t seed)
-    : host_(host), name_(std::move(name)), bus_(bus), random_(static_cast<std::minstd_rand::result_type>(seed)) {
+FakeQueue::FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t number)
+    : host_(host),
+      name_(std::move(name)),
+      bus_(bus),
+      random_(static_cast<std::minstd_rand::result_type>(bus.seed * 7919 + number)) {
   // The program's signals are for the program's threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -105,10 +120,26 @@ void FakeQueue::copy(void* to, const void* from, uint64_t bytes) {
   });
 }
 
+uint64_t FakeQueue::lateness() { return bus_.delay_us ? random_() % (bus_.delay_us + 1) : 0; }
+
+void FakeQueue::run_late(std::function<void()> work) {
+  give([this, work = std::move(work)] {
+    if (mishap_) return;
+    if (const uint64_t microseconds = lateness()) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+    try {
+      work();
+    } catch (const Failure& failure) {
+      mishap_ = std::make_shared<Mishap>(failure);
+    } catch (const std::exception& error) {
+      mishap_ = std::make_shared<Mishap>(Failure(GANNET_INTERNAL, error.what()));
+    }
+  });
+}
+
 // Late, in one piece: who reads the target or writes the source too early gets it wrong.
 void FakeQueue::do_copy(void* to, const void* from, uint64_t bytes) {
   const uint64_t number = ++copies_;
-  uint64_t microseconds = bus_.delay_us ? random_() % (bus_.delay_us + 1) : 0;
+  uint64_t microseconds = lateness();
   if (bus_.bytes_per_second)
     microseconds += static_cast<uint64_t>(1e6 * static_cast<double>(bytes) / static_cast<double>(bus_.bytes_per_second));
   if (microseconds) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
@@ -128,11 +159,15 @@ FakeEvent FakeQueue::record() {
 }
 
 // An event was recorded before anybody could wait for it, so queues never wait for each other in a circle.
-void FakeQueue::wait(FakeEvent& event) {
+void FakeQueue::wait(const FakeEvent& event) {
   give([this, moment = event.moment()] {
     auto mishap = moment->wait_reached();
     if (!mishap_) mishap_ = std::move(mishap);
   });
+}
+
+void FakeQueue::wait_stream(void* stream) {
+  if (stream) wait(static_cast<FakeQueue*>(stream)->record());
 }
 
 }  // namespace gannet::accelerators

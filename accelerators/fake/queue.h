@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -16,7 +17,8 @@ namespace gannet::accelerators {
 
 // How the fake's bus behaves.
 struct Bus {
-  uint64_t delay_us = 0;          // each copy first sleeps a pseudo-random time up to it
+  uint64_t delay_us = 0;          // each copy, and each collective, first sleeps a pseudo-random time up to it
+  uint64_t seed = 0;              // of these times
   uint64_t bytes_per_second = 0;  // of one queue; 0: as fast as memory is
   uint64_t failing_copy = 0;      // this copy of each queue fails, counted from 1; 0: none
 };
@@ -34,6 +36,7 @@ class Moment {
   void reach(std::shared_ptr<Mishap> mishap);
   // Waits for the queue. Null when all before it went well.
   std::shared_ptr<Mishap> wait_reached();
+  bool wait_reached_for(std::chrono::milliseconds limit);  // whether it is
   bool is_reached();
 
  private:
@@ -48,7 +51,7 @@ class FakeEvent {
   explicit FakeEvent(std::shared_ptr<Moment> moment) : moment_(std::move(moment)) {}
   bool is_over();
   void wait();
-  void block(void*) { wait(); }  // compute is the caller's thread
+  void block(void* stream);  // a queue of this device, which is all that it has for a stream; null: the caller, who computes
   const std::shared_ptr<Moment>& moment() const { return moment_; }
 
  private:
@@ -57,18 +60,21 @@ class FakeEvent {
 
 class FakeQueue {
  public:
-  // `seed` makes the delays of each queue its own, and the same in every run.
-  FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t seed);
+  // `number` makes the delays of each queue its own, and the same in every run with the bus's seed.
+  FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t number);
   ~FakeQueue();  // when its work is over
 
   void copy(void* to, const void* from, uint64_t bytes);
+  // Late, as a copy is. A Failure that it throws ends the queue's work.
+  void run_late(std::function<void()> work);
   FakeEvent record();
-  void wait(FakeEvent& event);
-  void wait_stream(void*) {}  // compute was over when its call returned
+  void wait(const FakeEvent& event);
+  void wait_stream(void* stream);  // null: compute, which was over when its call returned
 
  private:
   void give(std::function<void()> work);
   void run();
+  uint64_t lateness();
   void do_copy(void* to, const void* from, uint64_t bytes);
 
   const sdk::HostServices& host_;

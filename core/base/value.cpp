@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/format.h"
@@ -15,39 +16,13 @@ namespace {
   throw Error(ErrorCode::kArgument, formatted("expected {}, found {}: {}", wanted, value.type_name(), value.to_json()));
 }
 
+// Bytes that are no UTF-8 (a path, a host's name) become U+FFFD: a reader of JSON takes no others.
 void write_string(std::string& out, const std::string& text) {
-  out += '"';
-  for (unsigned char letter : text) {
-    switch (letter) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (letter < 0x20) {
-          constexpr char kHex[] = "0123456789abcdef";
-          out += "\\u00";
-          out += kHex[letter >> 4];
-          out += kHex[letter & 15];
-        } else {
-          out += static_cast<char>(letter);
-        }
-    }
-  }
-  out += '"';
+  out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// By hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here, and 100000.0 and 0.0003 in the JSON library.
+// Metrics files and printed configs keep theirs.
 void write_number(std::string& out, double number) {
   if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader takes these words
     out += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";

@@ -7,14 +7,15 @@
 //   found.read({{"parameter/h.0.weight", 0, weight.flatten()}});  // verified while it is read
 //
 // Layout of <folder>/<tag>/:
-//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices),
+//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices), the mesh of ranks,
 //                            files (bytes, XXH3 of each block), documents
-//   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<begin>"
+//   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<its first element of the whole>"
 // Staged in <folder>/.<tag>.tmp-<id>/, synced, renamed; <folder>/latest names the newest and is swapped last.
-// Names of tensors belong to the caller: what they mean is the engine's (core/engine/state_entries.h).
+// Names of tensors belong to the caller: what they mean is the engine's (core/state/state_entry.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <gannet/mesh.h>
 #include <gannet/value.h>
 
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/boxes.h"
 #include "tensor/stored_bytes.h"
 
 namespace gannet::checkpoint {
@@ -34,6 +36,7 @@ struct Ranks {
   std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null in a world of one
   // Where every machine has a file system of its own: which one this is. "": the ranks share their folders.
   std::string machine = {};
+  MeshShape mesh = {};  // of these ranks; without axes: they are one axis, data
 };
 
 // The ranks that write into one folder: all of them, or those of this machine.
@@ -42,8 +45,8 @@ struct Neighbours {
   uint32_t place = 0, count = 1;  // this rank is the place-th of so many
 };
 
-// Elements [begin, begin + data.numel()) of a flattened logical tensor. Slices of one name, from whatever ranks, must cover it
-// once; they may be given by the rank that has them.
+// Elements [begin, begin + data.numel()) of a flattened logical tensor, or of the local tensor that the boxes of a split make up
+// (tensor/boxes.h). Slices of one name, from whatever ranks, must cover it once; they may be given by the rank that has them.
 struct Slice {
   std::string name;
   std::vector<int64_t> shape;  // of the whole
@@ -51,6 +54,7 @@ struct Slice {
   at::Tensor data;  // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
   std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes lie, when `data` is on the "meta" device
   bool is_for_neighbours = false;                 // the neighbours' slices cover the tensor; other machines' do so for themselves
+  Split split = {};
 };
 
 struct Content {
@@ -100,12 +104,14 @@ struct TensorInfo {
 };
 
 // Where elements go: `into` (contiguous, CPU or device, of the tensor's dtype, any number of dimensions) receives elements
-// [begin, begin + into.numel()).
+// [begin, begin + into.numel()) of the flattened tensor, or of the local tensor of a split. How the checkpoint was split does
+// not matter.
 struct Target {
   std::string name;
   int64_t begin = 0;
   at::Tensor into;
   std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes go, when `into` is on the "meta" device
+  Split split = {};
 };
 
 class Opened {
@@ -114,6 +120,7 @@ class Opened {
   const std::string& tag() const;
   const Dict& document() const;
   uint32_t world_size() const;
+  const MeshShape& mesh() const;  // of the ranks that saved it
   const Dict& rank_document(uint32_t rank) const;
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(const std::string& name) const;

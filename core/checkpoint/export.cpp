@@ -34,12 +34,6 @@ struct Shard {
   std::string name;
 };
 
-std::string stripped(const std::string& name) {
-  for (const std::string_view prefix : {"parameter/", "buffer/0/"})
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  return "";
-}
-
 std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) {
   std::vector<Shard> shards(1);
   std::set<std::string> names;
@@ -183,11 +177,20 @@ const ExportFormat& safetensors_format() {
   return format;
 }
 
+std::vector<ExportSource::Tensor> weights_of(const Opened& from) {
+  std::vector<ExportSource::Tensor> all;
+  std::set<std::string> buffers;
+  for (const TensorInfo& tensor : from.tensors()) {
+    if (tensor.name.starts_with("parameter/")) all.push_back({tensor.name.substr(10), tensor});
+    if (!tensor.name.starts_with("buffer/0/") && !tensor.name.starts_with("buffer/0.")) continue;
+    std::string name = tensor.name.substr(tensor.name.find('/', 7) + 1);
+    if (buffers.insert(name).second) all.push_back({std::move(name), tensor});
+  }
+  return all;
+}
+
 ExportSource export_source(const Opened& from) {
-  ExportSource source{from.path(), {}, {}, [&from](const std::vector<Target>& targets) { from.read(targets); }};
-  for (const TensorInfo& tensor : from.tensors())
-    if (std::string name = stripped(tensor.name); !name.empty()) source.tensors.push_back({std::move(name), tensor});
-  return source;
+  return {from.path(), weights_of(from), {}, [&from](const std::vector<Target>& targets) { from.read(targets); }};
 }
 
 Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {

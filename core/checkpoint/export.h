@@ -24,7 +24,10 @@ struct ExportSource {
   std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the one above
   std::function<void(const std::vector<Target>&)> read;
 };
-// Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>". `from` must outlive it.
+// Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>"; where the ranks have several axes, the first of the data
+// axis' ranks "0.<axis><coordinate>" that has a buffer of that name.
+std::vector<ExportSource::Tensor> weights_of(const Opened& from);
+// `from` must outlive it.
 ExportSource export_source(const Opened& from);
 
 struct ExportItem {

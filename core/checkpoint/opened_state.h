@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/blocks.h"
 #include "checkpoint/manifest.h"
 
 namespace gannet::checkpoint {
@@ -16,5 +17,10 @@ struct Opened::State {
   std::vector<TensorInfo> tensors;  // of the manifest, in its order
   std::unordered_map<std::string, size_t> index;
 };
+
+// The files of a checkpoint, for read_blocks.
+std::vector<BlockFile> block_files(const Opened::State& state);
+// "tensors there: 'a', 'b' and 3 more": what lies in a block.
+std::string tensors_in(const Manifest& manifest, const BlockRequest& request);
 
 }  // namespace gannet::checkpoint

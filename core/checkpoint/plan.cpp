@@ -20,6 +20,21 @@ std::string shape_text(const TensorInfo& info) {
   return formatted("{} {}", safetensors::dtype_name(info.dtype), Json(info.shape).dump());
 }
 
+// As add_split wrote it.
+Split split_of(const Json& slice) {
+  Split split;
+  if (!slice.contains("boxes")) return split;
+  for (const Json& box : slice.at("boxes")) split.boxes.push_back({box.at("offsets"), box.at("sizes")});
+  if (slice.contains("dim")) split.dim = slice.at("dim");
+  return split;
+}
+
+MeshShape mesh_of(const Json& json) {
+  std::vector<MeshAxis> axes;
+  for (const Json& axis : json.at("axes")) axes.push_back({axis[0], axis[1]});
+  return MeshShape(std::move(axes), json.value("ranks", std::vector<uint32_t>()));
+}
+
 }  // namespace
 
 std::string rank_file_name(size_t rank) {
@@ -28,7 +43,7 @@ std::string rank_file_name(size_t rank) {
   return name;
 }
 
-Json describe(const Content& content, const RankFile& file, uint32_t rank, uint32_t keeper) try {
+Json describe(const Content& content, const RankFile& file, const Ranks& ranks, uint32_t keeper) try {
   Json slices = Json::array();
   for (size_t i = 0; i < content.slices.size(); ++i) {
     const Slice& slice = content.slices[i];
@@ -38,14 +53,16 @@ Json describe(const Content& content, const RankFile& file, uint32_t rank, uint3
                           {"begin", slice.begin},
                           {"numel", slice.data.numel()},
                           {"offset", file.offset(i)}});
+    add_split(slices.back(), simplified(slice.shape, slice.split));
     if (slice.is_for_neighbours) slices.back()["is_for_neighbours"] = true;
   }
   Json part{{"tag", content.tag},
             {"bytes", file.bytes()},
             {"keeper", keeper},
+            {"mesh", mesh_json(ranks.mesh)},
             {"slices", std::move(slices)},
             {"rank_document", to_json(content.rank_document)}};
-  if (rank == 0) part["document"] = to_json(content.document);
+  if (ranks.rank == 0) part["document"] = to_json(content.document);
   const Json back = parse_json(part.dump());  // what cannot be written or read back is known now
   return part;
 } catch (const Json::exception& error) {
@@ -59,6 +76,7 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
   manifest.tag = parts.front().at("tag");
   manifest.saved_at = utc_now();
   manifest.world_size = static_cast<uint32_t>(parts.size());
+  manifest.mesh = mesh_of(parts.front().at("mesh"));
   manifest.block_bytes = kBlockBytes;
   manifest.document = from_json(parts.front().at("document")).as_dict();
 
@@ -70,6 +88,11 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
           ErrorCode::kMismatch,
           formatted("ranks save under different tags: rank 0 '{}', rank {} {}", manifest.tag, rank, part.at("tag").dump()),
           "give every rank the same tag");
+    if (part.at("mesh") != parts.front().at("mesh"))
+      throw Error(ErrorCode::kMismatch,
+                  formatted("ranks save with different meshes: rank 0 has {}, rank {} {}", manifest.mesh.text(), rank,
+                            mesh_of(part.at("mesh")).text()),
+                  "give every rank the same mesh");
     manifest.rank_documents.push_back(from_json(part.at("rank_document")).as_dict());
     const auto its_keeper = part.at("keeper").get<uint32_t>();
     manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}, its_keeper});
@@ -85,11 +108,11 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
       if (shape_text(slice) != shape_text(tensor.info))
         throw Error(ErrorCode::kArgument, formatted("tensor '{}' is {} on rank {} and {} on rank {}", name,
                                                     shape_text(tensor.info), at->second.second, shape_text(slice), rank));
-      tensor.slices.push_back({slice.at("begin"), slice.at("numel"), rank, slice.at("offset")});
+      tensor.slices.push_back({slice.at("begin"), slice.at("numel"), rank, slice.at("offset"), split_of(slice)});
     }
   }
   for (TensorEntry& tensor : manifest.tensors) {
-    const std::string fault = coverage_fault(tensor.slices, tensor.info.numel());
+    const std::string fault = coverage_fault(tensor.slices, tensor.info.shape);
     if (!fault.empty())
       throw Error(ErrorCode::kArgument,
                   formatted("tensor '{}' {}: the ranks' slices must cover it once", tensor.info.name, fault));

@@ -10,10 +10,10 @@
 namespace gannet::checkpoint {
 
 // One rank's part, as it is sent to the others. Throws Error(kArgument) where it cannot be JSON.
-Json describe(const Content& content, const RankFile& file, uint32_t rank, uint32_t keeper);
+Json describe(const Content& content, const RankFile& file, const Ranks& ranks, uint32_t keeper);
 
 // As the folder of `keeper` has it. Throws Error(kArgument, kMismatch) where the parts make no whole: a tensor of two shapes, a
-// gap, an element given twice, two tags.
+// gap, an element given twice, two tags, two meshes.
 Manifest merge(const std::vector<Json>& parts, uint32_t keeper);
 
 std::string rank_file_name(size_t rank);  // "rank-00000.safetensors"

@@ -28,15 +28,20 @@ void check(const Slice& slice) {
            "the format has F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
   const int64_t numel = checked_numel(slice.shape, slice.data.scalar_type());
   if (numel < 0) refuse(slice.name, "its shape has a negative size or is larger than any memory");
-  if (slice.begin < 0 || slice.begin > numel || slice.data.numel() > numel - slice.begin)
-    refuse(slice.name,
-           formatted("the slice from element {} over {} is not inside its {} elements", slice.begin, slice.data.numel(), numel));
+  if (const std::string fault = split_fault(slice.shape, slice.split); !fault.empty())
+    refuse(slice.name, formatted("it {}", fault));
+  const int64_t local = numel_of(local_shape(slice.shape, slice.split));
+  if (slice.begin < 0 || slice.begin > local || slice.data.numel() > local - slice.begin)
+    refuse(slice.name, formatted("the slice from element {} over {} is not inside its {} elements{}", slice.begin,
+                                 slice.data.numel(), local, slice.split.is_whole() ? "" : " (of its boxes)"));
 }
 
 }  // namespace
 
-std::string RankFile::name_in_file(const std::string& name, int64_t begin, int64_t numel, int64_t whole) {
-  return numel == whole ? name : formatted("{}#{}", name, begin);
+std::string RankFile::name_in_file(const std::string& name, const std::vector<int64_t>& shape, const Split& split, int64_t begin,
+                                   int64_t numel) {
+  if (split.is_whole() && numel == numel_of(shape)) return name;
+  return formatted("{}#{}", name, numel > 0 ? first_element(shape, split, begin) : begin);
 }
 
 RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
@@ -52,11 +57,13 @@ RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
   uint64_t data = 0;
   for (size_t i : order) {
     const Slice& slice = slices[i];
-    const int64_t numel = slice.data.numel(), whole = checked_numel(slice.shape, slice.data.scalar_type());
-    const std::string name = name_in_file(slice.name, slice.begin, numel, whole);
+    const int64_t numel = slice.data.numel();
+    const Split split = simplified(slice.shape, slice.split);
+    const std::string name = name_in_file(slice.name, slice.shape, split, slice.begin, numel);
     if (!names.insert(name).second) refuse(slice.name, "this rank gives it twice");
-    header.entries.push_back({name, slice.data.scalar_type(), numel == whole ? slice.shape : std::vector<int64_t>{numel}, data,
-                              data + slice.data.nbytes()});
+    const std::vector<int64_t> local = local_shape(slice.shape, split);
+    header.entries.push_back({name, slice.data.scalar_type(), numel == numel_of(local) ? local : std::vector<int64_t>{numel},
+                              data, data + slice.data.nbytes()});
     data += slice.data.nbytes();
   }
   std::string json;

@@ -19,8 +19,10 @@ class RankFile {
   uint64_t offset(size_t slice) const { return offsets_[slice]; }  // of its bytes in the file
   void fill(uint64_t offset, uint64_t bytes, char* into) const;    // a Fill
 
-  // The name of a slice in the file: the tensor's where it is all of it, else "<name>#<begin>".
-  static std::string name_in_file(const std::string& name, int64_t begin, int64_t numel, int64_t whole);
+  // The name in the file of elements [begin, begin + numel): the tensor's where they are all of it, else
+  // "<name>#<the place of the first of them in the whole tensor>".
+  static std::string name_in_file(const std::string& name, const std::vector<int64_t>& shape, const Split& split, int64_t begin,
+                                  int64_t numel);
 
  private:
   struct Piece {

@@ -75,6 +75,10 @@ Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
 }  // namespace
 
 Saver::Saver(std::string folder, Ranks ranks) : state_(std::make_unique<State>(std::move(folder), std::move(ranks))) {
+  Ranks& all = state_->ranks;
+  if (all.mesh.axes().empty()) all.mesh = MeshShape({{kDataAxis, all.size}});
+  if (all.mesh.world_size() != all.size)
+    throw Error(ErrorCode::kArgument, formatted("a mesh of {} was given to save from {} ranks", all.mesh.text(), all.size));
   if (state_->path.empty()) throw Error(ErrorCode::kArgument, "the folder for checkpoints has no name");
   state_->neighbours = neighbours_of(state_->ranks, state_->path);
   agree(state_->ranks, "checkpoint: folder", [&] {
@@ -105,7 +109,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     if (!fault.empty())
       throw Error(ErrorCode::kArgument, formatted("the tag '{}' {}", content.tag, fault), "give a name like 'step100'");
     file.emplace(content.slices);
-    return describe(content, *file, ranks.rank, keeper);
+    return describe(content, *file, ranks, keeper);
   });
 
   Manifest manifest;  // of a keeper

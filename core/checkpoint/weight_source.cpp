@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/export.h"
 #include "files/safetensors_file.h"
 #include "files/weight_index.h"
 
@@ -44,13 +45,10 @@ class SafetensorsSource : public WeightSource {
 class CheckpointSource : public WeightSource {
  public:
   CheckpointSource(const std::string& folder, const std::string& tag) : opened_(open(folder, {tag, {}})) {
-    for (const TensorInfo& saved : opened_.tensors())
-      for (const std::string prefix : {"parameter/", "buffer/0/"})
-        if (saved.name.starts_with(prefix)) {
-          const std::string name = saved.name.substr(prefix.size());
-          tensors_.insert_or_assign(name, Info{saved.shape, saved.dtype});
-          saved_names_.insert_or_assign(name, saved.name);
-        }
+    for (const auto& [name, saved] : weights_of(opened_)) {
+      tensors_.insert_or_assign(name, Info{saved.shape, saved.dtype});
+      saved_names_.insert_or_assign(name, saved.name);
+    }
   }
   std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
     std::vector<at::Tensor> values;

@@ -4,6 +4,8 @@
 //   const Key* key = find_key("zero_optimization/stage");
 //   key->default_json;   // "0"
 //   key->meaning;        // "0 off, 1 optimizer states, ..."
+//
+// The row of a key that Gannet acts on names the member of Settings that it fills (row.h).
 #pragma once
 
 #include <gannet/value.h>
@@ -42,6 +44,27 @@ enum class Status {
   kUnsupported,  // known to DeepSpeed, not done by Gannet: an error unless the value is the default or switches it off
 };
 
+struct Settings;
+
+// The member of Settings that a row fills: how to find it, and the C++ type that it has.
+struct Member {
+  enum class Kind {
+    kNone,  // the row fills none
+    kBool,  // of a choice of two: whether it is the second
+    kInt,
+    kNumber,
+    kString,
+    kStrings,
+    kDict,
+    kEntry,  // the entry of a Dict that has the name of the key
+    kOptionalInt,
+    kOptionalNumber,
+    kOptionalDType,
+  };
+  Kind kind = Kind::kNone;
+  void* (*of)(Settings&) = nullptr;  // its address
+};
+
 struct Key {
   std::string_view path;  // "optimizer/type"
   Type type;
@@ -53,12 +76,13 @@ struct Key {
   std::string_view alias = "";        // another name of the last part of `path`
   std::string_view replaced_by = "";  // deprecated: the path of the key that took its place
   std::string_view off = "";          // JSON of a value besides the default that switches it off
+  Member member = {};
 
   std::string_view name() const { return path.substr(path.rfind('/') + 1); }  // npos + 1 is 0
   bool is_section() const { return type == Type::kSection || type == Type::kOpenSection; }
 };
 
-// The rows, cut by subject, each list in its own file keys_<subject>.cpp.
+// The rows, by subject, each list in its own file keys_<subject>.cpp.
 std::span<const Key> training_keys();  // batch, optimizer, scheduler, gradients, logging, Gannet's own blocks
 std::span<const Key> precision_keys();
 std::span<const Key> zero_keys();
@@ -77,10 +101,12 @@ std::vector<const Key*> members_of(std::string_view section);
 // The rows anywhere whose name or alias is `name`.
 std::vector<const Key*> keys_named(std::string_view name);
 
-inline bool is_read(Status status) {
+constexpr bool is_read(Status status) {
   return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3 || status == Status::kWithNvme;
 }
 const Value& default_of(const Key& key);
+// Puts a value of the key's type into its member; null leaves the member empty.
+void store(const Key& key, const Value& value, Settings& settings);
 const char* to_string(Type type);      // "integer"
 const char* to_string(Status status);  // "active"
 

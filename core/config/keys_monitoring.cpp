@@ -1,11 +1,14 @@
 // Rows of the key table: monitors, profilers, timers.
-#include "config/keys.h"
+#include "config/row.h"
 
 namespace gannet::config {
 namespace {
 
 using enum Type;
 using enum Status;
+
+template <auto field>
+constexpr Member profiler = member<&Settings::flops_profiler, field>;
 
 constexpr const char* kOnline =
     "it is a network service with a Python client; \"tensorboard\", \"csv_monitor\" and \"gannet\": "
@@ -16,18 +19,22 @@ constexpr const char* kTimer = "Gannet has no such timer";
 
 constexpr Key kRows[] = {
     {"tensorboard", kSection, "{}", kActive, "", "event files for TensorBoard, by rank 0 (docs/metrics.md)"},
-    {"tensorboard/enabled", kBool, "false", kActive, "", "switches the section on"},
-    {"tensorboard/output_path", kString, "\"\"", kActive, "", "folder"},
-    {"tensorboard/job_name", kString, "\"DeepSpeedJobName\"", kActive, "", "sub-folder"},
+    row("tensorboard/enabled", member<&Settings::tensorboard, &MonitorFolder::enabled>, kBool, "false", "",
+        "switches the section on"),
+    row("tensorboard/output_path", member<&Settings::tensorboard, &MonitorFolder::output_path>, kString, "\"\"", "", "folder"),
+    row("tensorboard/job_name", member<&Settings::tensorboard, &MonitorFolder::job_name>, kString, "\"DeepSpeedJobName\"", "",
+        "sub-folder"),
     {"wandb", kSection, "{}", kUnsupported, "", "send metrics to Weights & Biases"},
     {"wandb/enabled", kBool, "false", kUnsupported, "", "switches the section on", kOnline},
     {"wandb/group", kString, "null", kUnsupported, "", "group of runs", kOnline},
     {"wandb/team", kString, "null", kUnsupported, "", "team", kOnline},
     {"wandb/project", kString, "\"deepspeed\"", kUnsupported, "", "project", kOnline},
     {"csv_monitor", kSection, "{}", kActive, "", "a CSV file for each number, by rank 0 (docs/metrics.md)"},
-    {"csv_monitor/enabled", kBool, "false", kActive, "", "switches the section on"},
-    {"csv_monitor/output_path", kString, "\"\"", kActive, "", "folder"},
-    {"csv_monitor/job_name", kString, "\"DeepSpeedJobName\"", kActive, "", "sub-folder"},
+    row("csv_monitor/enabled", member<&Settings::csv_monitor, &MonitorFolder::enabled>, kBool, "false", "",
+        "switches the section on"),
+    row("csv_monitor/output_path", member<&Settings::csv_monitor, &MonitorFolder::output_path>, kString, "\"\"", "", "folder"),
+    row("csv_monitor/job_name", member<&Settings::csv_monitor, &MonitorFolder::job_name>, kString, "\"DeepSpeedJobName\"", "",
+        "sub-folder"),
     {"comet", kSection, "{}", kUnsupported, "", "send metrics to Comet"},
     {"comet/enabled", kBool, "false", kUnsupported, "", "switches the section on", kOnline},
     {"comet/samples_log_interval", kInt, "100", kUnsupported, ">=1", "samples between two values", kOnline},
@@ -45,14 +52,16 @@ constexpr Key kRows[] = {
     {"comms_logger/verbose", kBool, "false", kUnsupported, "", "each call", kComms},
     {"comms_logger/debug", kBool, "false", kUnsupported, "", "with its caller", kComms},
     {"flops_profiler", kSection, "{}", kActive, "", "count the operations of one step"},
-    {"flops_profiler/enabled", kBool, "false", kActive, "", "switches the section on"},
-    {"flops_profiler/recompute_fwd_factor", kNumber, "0.0", kActive, ">=0",
-     "fraction of forward that backward recomputes invisibly to the operators"},
-    {"flops_profiler/profile_step", kInt, "1", kActive, ">=0", "number of steps before the profiled one"},
-    {"flops_profiler/module_depth", kInt, "-1", kActive, "", "depth of the report; -1: all"},
-    {"flops_profiler/top_modules", kInt, "1", kActive, ">=1", "modules per depth in the report"},
-    {"flops_profiler/detailed", kBool, "true", kActive, "", "the whole report"},
-    {"flops_profiler/output_file", kString, "null", kActive, "", "file of the report; null: the log"},
+    row("flops_profiler/enabled", profiler<&FlopsProfiler::enabled>, kBool, "false", "", "switches the section on"),
+    row("flops_profiler/recompute_fwd_factor", profiler<&FlopsProfiler::recompute_fwd_factor>, kNumber, "0.0", ">=0",
+        "fraction of forward that backward recomputes invisibly to the operators"),
+    row("flops_profiler/profile_step", profiler<&FlopsProfiler::profile_step>, kInt, "1", ">=0",
+        "number of steps before the profiled one"),
+    row("flops_profiler/module_depth", profiler<&FlopsProfiler::module_depth>, kInt, "-1", "", "depth of the report; -1: all"),
+    row("flops_profiler/top_modules", profiler<&FlopsProfiler::top_modules>, kInt, "1", ">=1", "modules per depth in the report"),
+    row("flops_profiler/detailed", profiler<&FlopsProfiler::detailed>, kBool, "true", "", "the whole report"),
+    row("flops_profiler/output_file", profiler<&FlopsProfiler::output_file>, kString, "null", "",
+        "file of the report; null: the log"),
     {"timers", kSection, "{}", kNoEffect, "", "DeepSpeed's timers"},
     {"timers/throughput", kSection, "{}", kNoEffect, "", "timer of the samples per second"},
     {"timers/throughput/enabled", kBool, "true", kNoEffect, "", "switches the section on", kTimer},

@@ -1,5 +1,5 @@
 // Rows of the key table: number types and loss scale.
-#include "config/keys.h"
+#include "config/row.h"
 
 namespace gannet::config {
 namespace {
@@ -9,33 +9,39 @@ using enum Status;
 
 constexpr Key kRows[] = {
     {"fp16", kSection, "{}", kActive, "", "train in fp16 with fp32 master weights"},
-    {"fp16/enabled", kBool, "false", kActive, "", "switches the section on"},
+    row("fp16/enabled", member<&Settings::fp16, &Fp16::enabled>, kBool, "false", "", "switches the section on"),
     {"fp16/auto_cast", kBool, "false", kUnsupported, "", "cast the inputs of forward to fp16", "casting the inputs"},
-    {"fp16/loss_scale", kNumber, "0", kActive, ">=0", "static loss scale; 0: dynamic"},
-    {"fp16/initial_scale_power", kInt, "16", kActive, "-126..127", "the first dynamic scale is 2 to this power"},
-    {"fp16/loss_scale_window", kInt, "1000", kActive, "",
-     "steps without overflow before the scale doubles; above 0 with a dynamic scale"},
-    {"fp16/hysteresis", kInt, "2", kActive, "", "overflows before the scale is halved"},
-    {"fp16/consecutive_hysteresis", kBool, "false", kActive, "", "a step without overflow refills the hysteresis"},
-    {"fp16/min_loss_scale", kInt, "1", kActive, "", "smallest dynamic scale; above 0 with a dynamic scale"},
+    row("fp16/loss_scale", member<&Settings::fp16, &Fp16::loss_scale>, kNumber, "0", ">=0", "static loss scale; 0: dynamic"),
+    row("fp16/initial_scale_power", member<&Settings::fp16, &Fp16::initial_scale_power>, kInt, "16", "-126..127",
+        "the first dynamic scale is 2 to this power"),
+    row("fp16/loss_scale_window", member<&Settings::fp16, &Fp16::loss_scale_window>, kInt, "1000", "",
+        "steps without overflow before the scale doubles; above 0 with a dynamic scale"),
+    row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "", "overflows before the scale is halved"),
+    row("fp16/consecutive_hysteresis", member<&Settings::fp16, &Fp16::consecutive_hysteresis>, kBool, "false", "",
+        "a step without overflow refills the hysteresis"),
+    row("fp16/min_loss_scale", member<&Settings::fp16, &Fp16::min_loss_scale>, kInt, "1", "",
+        "smallest dynamic scale; above 0 with a dynamic scale"),
     {"fp16/fp16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in fp16",
      "fp16 master weights (they need ZeRO)"},
 
     {"bf16", kSection, "{}", kActive, "", "train in bf16 with fp32 master weights", "", "bfloat16"},
-    {"bf16/enabled", kBool, "false", kActive, "", "switches the section on"},
+    row("bf16/enabled", member<&Settings::bf16, &Bf16::enabled>, kBool, "false", "", "switches the section on"),
     {"bf16/immediate_grad_update", kBool, "false", kNoEffect, "", "accumulate inside the gradient hooks",
      "Gannet always accumulates inside the gradient hooks"},
-    {"bf16/check_grad_overflow", kBool, "true", kActive, "", "skip a step whose gradient is not finite"},
+    row("bf16/check_grad_overflow", member<&Settings::bf16, &Bf16::check_grad_overflow>, kBool, "true", "",
+        "skip a step whose gradient is not finite"),
     {"bf16/bf16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in bf16",
      "bf16 master weights (they need ZeRO)"},
     {"bf16/bf16_optimizer_states", kBool, "false", kUnsupported, "", "keep optimizer states in bf16",
      "bf16 optimizer states (they need ZeRO)"},
 
     {"data_types", kSection, "{}", kActive, "", "types other than the model's"},
-    {"data_types/grad_accum_dtype", kDType, "null", kActive, "",
-     "accumulation type of gradients: the model's or fp32; null: the model's"},
-    {"data_types/param_dtype", kDType, "null", kActive, "", "must match the type that fp16 and bf16 select"},
-    {"data_types/buffer_dtype", kDType, "null", kActive, "", "cast the model's floating-point buffers to this; null: unchanged"},
+    row("data_types/grad_accum_dtype", member<&Settings::grad_accum_dtype>, kDType, "null", "",
+        "accumulation type of gradients: the model's or fp32; null: the model's"),
+    row("data_types/param_dtype", member<&Settings::param_dtype>, kDType, "null", "",
+        "must match the type that fp16 and bf16 select"),
+    row("data_types/buffer_dtype", member<&Settings::buffer_dtype>, kDType, "null", "",
+        "cast the model's floating-point buffers to this; null: unchanged"),
 
     {"amp", kOpenSection, "{}", kUnsupported, "", "mixed precision by apex; other members are apex's own"},
     {"amp/enabled", kBool, "false", kUnsupported, "", "switches the section on", "mixed precision by apex (use fp16 or bf16)"},

@@ -1,5 +1,5 @@
 // Rows of the key table: checkpoints, asynchronous I/O, activation checkpointing, pipelines.
-#include "config/keys.h"
+#include "config/row.h"
 
 namespace gannet::config {
 namespace {
@@ -13,12 +13,12 @@ constexpr const char* kPipeline = "no model is a pipeline here";
 
 constexpr Key kRows[] = {
     {"checkpoint", kSection, "{}", kActive, "", "how checkpoints are written"},
-    {"checkpoint/tag_validation", kWord, "\"WARN\"", kActive, "Ignore|Warn|Fail",
-     "when the ranks' tags differ: rank 0's is used, or an error"},
+    row("checkpoint/tag_validation", member<&Settings::tag_validation>, kWord, "\"WARN\"", "Ignore|Warn|Fail",
+        "when the ranks' tags differ: rank 0's is used, or an error"),
     {"checkpoint/load_universal", kBool, "false", kUnsupported, "", "load a checkpoint in DeepSpeed's universal format",
      kCheckpoint},
-    {"checkpoint/use_node_local_storage", kBool, "false", kActive, "",
-     "each machine stores its ranks' files in its own folder of the same path"},
+    row("checkpoint/use_node_local_storage", member<&Settings::checkpoint_on_each_machine>, kBool, "false", "",
+        "each machine stores its ranks' files in its own folder of the same path"),
     {"checkpoint/parallel_write", kSection, "{}", kUnsupported, "", "which ranks write"},
     {"checkpoint/parallel_write/pipeline_stage", kBool, "false", kUnsupported, "", "each pipeline stage writes its own part",
      kCheckpoint},
@@ -45,11 +45,11 @@ constexpr Key kRows[] = {
     {"datastates_ckpt", kAny, "false", kUnsupported, "", "asynchronous checkpoints by DataStates", "checkpoints by DataStates"},
 
     {"aio", kSection, "{}", kActive, "", "asynchronous I/O of the nvme offload"},
-    {"aio/block_size", kSize, "1048576", kWithNvme, ">=1", "bytes of a request"},
-    {"aio/queue_depth", kInt, "8", kWithNvme, ">=1", "requests in flight"},
-    {"aio/intra_op_parallelism", kInt, "1", kWithNvme, ">=1", "threads of one transfer"},
-    {"aio/single_submit", kBool, "false", kWithNvme, "", "submit requests one by one"},
-    {"aio/overlap_events", kBool, "true", kWithNvme, "", "submit while completions arrive"},
+    row("aio/block_size", entry<&Settings::aio>, kSize, "1048576", ">=1", "bytes of a request", kWithNvme),
+    row("aio/queue_depth", entry<&Settings::aio>, kInt, "8", ">=1", "requests in flight", kWithNvme),
+    row("aio/intra_op_parallelism", entry<&Settings::aio>, kInt, "1", ">=1", "threads of one transfer", kWithNvme),
+    row("aio/single_submit", entry<&Settings::aio>, kBool, "false", "", "submit requests one by one", kWithNvme),
+    row("aio/overlap_events", entry<&Settings::aio>, kBool, "true", "", "submit while completions arrive", kWithNvme),
     {"aio/use_gds", kBool, "false", kUnsupported, "", "GPUDirect storage", "GPUDirect storage"},
     {"aio/thread_count", kInt, "1", kNoEffect, "", "old name of intra_op_parallelism",
      "DeepSpeed does not use it either; write intra_op_parallelism"},

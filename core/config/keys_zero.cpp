@@ -1,11 +1,16 @@
 // Rows of the key table: zero_optimization.
-#include "config/keys.h"
+#include "config/row.h"
 
 namespace gannet::config {
 namespace {
 
 using enum Type;
 using enum Status;
+
+template <auto... path>
+constexpr Member zero = member<&Settings::zero, path...>;
+template <auto... path>
+constexpr Member in_zero = entry<&Settings::zero, path...>;
 
 constexpr const char* kNeedsZero = "it acts at ZeRO stage 1 and above";
 constexpr const char* kNeedsStage3 = "it acts at ZeRO stage 3";
@@ -15,9 +20,10 @@ constexpr const char* kAlwaysOverlaps = "buckets are always reduced during backw
 
 constexpr Key kRows[] = {
     {"zero_optimization", kSection, "{}", kActive, "", "ZeRO: shards of states, gradients and parameters"},
-    {"zero_optimization/stage", kInt, "0", kActive, "0..3", "0: off, 1: optimizer states, 2: also gradients, 3: also parameters"},
-    {"zero_optimization/reduce_bucket_size", kSize, "500000000", kActive, ">=0",
-     "elements of a gradient bucket, which is reduced at once"},
+    row("zero_optimization/stage", zero<&Zero::stage>, kInt, "0", "0..3",
+        "0: off, 1: optimizer states, 2: also gradients, 3: also parameters"),
+    row("zero_optimization/reduce_bucket_size", zero<&Zero::reduce_bucket_size>, kSize, "500000000", ">=0",
+        "elements of a gradient bucket, which is reduced at once"),
     {"zero_optimization/contiguous_gradients", kBool, "true", kNoEffect, "", "copy gradients into a flat bucket", kAlwaysFlat},
     {"zero_optimization/reduce_scatter", kBool, "true", kNoEffect, "", "average with reduce-scatter, not all-reduce",
      kAlwaysScattered},
@@ -34,21 +40,25 @@ constexpr Key kRows[] = {
     {"zero_optimization/elastic_checkpoint", kBool, "false", kNoEffect, "",
      "the old form of optimizer states that loads at another world size", "every checkpoint loads at any number of ranks"},
     {"zero_optimization/offload_param", kSection, "null", kActive, "", "tier for parameters (stage 3)", ""},
-    {"zero_optimization/offload_param/device", kString, "\"none\"", kAtStage3, "", "none, or an offload plugin: cpu, nvme", ""},
-    {"zero_optimization/offload_param/nvme_path", kString, "null", kAtStage3, "", "folder for nvme", ""},
+    row("zero_optimization/offload_param/device", zero<&Zero::offload_param, &OffloadTo::device>, kString, "\"none\"", "",
+        "none, or an offload plugin: cpu, nvme", kAtStage3),
+    row("zero_optimization/offload_param/nvme_path", in_zero<&Zero::offload_param, &OffloadTo::params>, kString, "null", "",
+        "folder for nvme", kAtStage3),
     {"zero_optimization/offload_param/buffer_count", kInt, "5", kNoEffect, ">=0", "buffers",
      "parameters are read directly into the memory that operators use"},
     {"zero_optimization/offload_param/buffer_size", kSize, "100000000", kNoEffect, ">=0", "elements of a buffer",
      "parameters are read directly into the memory that operators use"},
-    {"zero_optimization/offload_param/max_in_cpu", kSize, "1000000000", kAtStage3, ">=0",
-     "elements of a rank in host memory with nvme", ""},
+    row("zero_optimization/offload_param/max_in_cpu", zero<&Zero::offload_param, &OffloadParam::max_in_cpu>, kSize, "1000000000",
+        ">=0", "elements of a rank in host memory with nvme", kAtStage3),
     {"zero_optimization/offload_param/pin_memory", kBool, "true", kNoEffect, "", "page-locked memory",
      "memory for copies between device and host is page-locked whenever the accelerator supports it"},
     {"zero_optimization/offload_optimizer", kSection, "null", kActive, "", "tier for optimizer states", ""},
-    {"zero_optimization/offload_optimizer/device", kString, "\"none\"", kAtZero, "", "none, or an offload plugin: cpu, nvme", ""},
-    {"zero_optimization/offload_optimizer/nvme_path", kString, "null", kAtZero, "", "folder for nvme", ""},
-    {"zero_optimization/offload_optimizer/buffer_count", kInt, "4", kAtZero, ">=0",
-     "pages of states in memory, with nvme: read ahead, updated and written behind", ""},
+    row("zero_optimization/offload_optimizer/device", zero<&Zero::offload_optimizer, &OffloadTo::device>, kString, "\"none\"", "",
+        "none, or an offload plugin: cpu, nvme", kAtZero),
+    row("zero_optimization/offload_optimizer/nvme_path", in_zero<&Zero::offload_optimizer, &OffloadTo::params>, kString, "null",
+        "", "folder for nvme", kAtZero),
+    row("zero_optimization/offload_optimizer/buffer_count", zero<&Zero::offload_optimizer, &OffloadOptimizer::buffer_count>, kInt,
+        "4", ">=0", "pages of states in memory, with nvme: read ahead, updated and written behind", kAtZero),
     {"zero_optimization/offload_optimizer/pin_memory", kBool, "true", kNoEffect, "", "page-locked memory",
      "memory for copies between device and host is page-locked whenever the accelerator supports it"},
     {"zero_optimization/offload_optimizer/pipeline_read", kBool, "false", kNoEffect, "", "read ahead",
@@ -77,20 +87,20 @@ constexpr Key kRows[] = {
     {"zero_optimization/zenflow/full_warm_up_rounds", kInt, "0", kNoEffect, "", "full updates at the start", kNeedsZero},
     {"zero_optimization/zenflow/pt_reserved_cores_perc", kNumber, "0.5", kNoEffect, "0..1",
      "part of the cores left to the framework", kNeedsZero},
-    {"zero_optimization/sub_group_size", kSize, "1000000000", kAtZero, ">=0",
-     "elements of a sub-group, which the optimizer updates at once", ""},
-    {"zero_optimization/stage3_prefetch_bucket_size", kSize, "50000000", kAtStage3, ">=0", "elements gathered ahead", "",
-     "prefetch_bucket_size"},
-    {"zero_optimization/stage3_param_persistence_threshold", kSize, "100000", kAtStage3, ">=0",
-     "parameters of at most this many elements are persistent: they stay gathered", "", "param_persistence_threshold"},
-    {"zero_optimization/stage3_model_persistence_threshold", kSize, "9223372036854775807", kAtStage3, ">=0",
-     "total elements of persistent parameters", "", "model_persistence_threshold"},
-    {"zero_optimization/stage3_max_live_parameters", kSize, "1000000000", kAtStage3, ">=0",
-     "elements that may be gathered at the same time", "", "max_live_parameters"},
-    {"zero_optimization/stage3_max_reuse_distance", kSize, "1000000000", kAtStage3, ">=0",
-     "keep a parameter gathered if it is used again within this many elements", "", "max_reuse_distance"},
-    {"zero_optimization/stage3_gather_16bit_weights_on_model_save", kBool, "false", kAtStage3, "",
-     "gather the weights in save_16bit_model; else it writes nothing", "", "gather_16bit_weights_on_model_save"},
+    row("zero_optimization/sub_group_size", zero<&Zero::sub_group_size>, kSize, "1000000000", ">=0",
+        "elements of a sub-group, which the optimizer updates at once", kAtZero),
+    row("zero_optimization/stage3_prefetch_bucket_size", zero<&Zero::prefetch_bucket_size>, kSize, "50000000", ">=0",
+        "elements gathered ahead", kAtStage3, "prefetch_bucket_size"),
+    row("zero_optimization/stage3_param_persistence_threshold", zero<&Zero::param_persistence_threshold>, kSize, "100000", ">=0",
+        "parameters of at most this many elements are persistent: they stay gathered", kAtStage3, "param_persistence_threshold"),
+    row("zero_optimization/stage3_model_persistence_threshold", zero<&Zero::model_persistence_threshold>, kSize,
+        "9223372036854775807", ">=0", "total elements of persistent parameters", kAtStage3, "model_persistence_threshold"),
+    row("zero_optimization/stage3_max_live_parameters", zero<&Zero::max_live_parameters>, kSize, "1000000000", ">=0",
+        "elements that may be gathered at the same time", kAtStage3, "max_live_parameters"),
+    row("zero_optimization/stage3_max_reuse_distance", zero<&Zero::max_reuse_distance>, kSize, "1000000000", ">=0",
+        "keep a parameter gathered if it is used again within this many elements", kAtStage3, "max_reuse_distance"),
+    row("zero_optimization/stage3_gather_16bit_weights_on_model_save", zero<&Zero::gather_16bit_on_save>, kBool, "false", "",
+        "gather the weights in save_16bit_model; else it writes nothing", kAtStage3, "gather_16bit_weights_on_model_save"),
     {"zero_optimization/stage3_gather_fp16_weights_on_model_save", kBool, "false", kNoEffect, "",
      "old name of stage3_gather_16bit_weights_on_model_save", "the new name takes its value", "",
      "zero_optimization/stage3_gather_16bit_weights_on_model_save"},

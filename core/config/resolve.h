@@ -27,6 +27,10 @@ struct Resolved {
 // Throws Error(kConfig) on what does not fit together, Error(kUnsupported) on what Gannet does not implement.
 Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
+// The values of the rows alone: batch sizes are not completed, nothing is checked. For an incomplete config, and for what must
+// be known before the number of ranks is: plugins, time-outs.
+Settings settings_of(const Document& document);
+
 // The three batch sizes as they are given; "auto" and null are absent.
 GivenBatch given_batch(const Document& document);
 

@@ -1,5 +1,8 @@
-// What the engine reads: the effective value of every key that Gannet acts on, after defaults, conversions, "auto" and the
+// The settings of a run: the effective value of every key that Gannet acts on, after defaults, conversions, "auto" and the
 // batch triad. Plain values; made by resolve() (resolve.h) from a Document and the number of ranks.
+//
+// Each member is named by the row of its key (keys_<subject>.cpp), which has its default: none is written here. A null in the
+// config leaves a member empty: nullopt, "", 0.
 #pragma once
 
 #include <gannet/value.h>
@@ -14,122 +17,140 @@ namespace gannet::config {
 enum class DType { kFloat32, kFloat16, kBFloat16 };
 
 struct Fp16 {
-  bool enabled = false;
-  bool auto_cast = false;
-  double loss_scale = 0;  // 0: dynamic
-  int64_t initial_scale_power = 16;
-  int64_t loss_scale_window = 1000;
-  int64_t hysteresis = 2;
-  bool consecutive_hysteresis = false;
-  int64_t min_loss_scale = 1;
+  bool enabled;
+  double loss_scale;  // 0: dynamic
+  int64_t initial_scale_power;
+  int64_t loss_scale_window;
+  int64_t hysteresis;
+  bool consecutive_hysteresis;
+  int64_t min_loss_scale;
 };
 
 struct Bf16 {
-  bool enabled = false;
-  bool check_grad_overflow = true;
+  bool enabled;
+  bool check_grad_overflow;
 };
 
-// Where ZeRO puts what is not in use: an Offload plugin by name, and what its schema may ask for.
+// Where ZeRO puts what is not in use: an Offload plugin by name, and the values that its schema may ask for.
 struct OffloadTo {
-  std::string device;  // "": nowhere
+  std::string device;  // "none" or "": nowhere
   Dict params;         // the block's and the aio section's
-  int64_t buffer_count = 4;
-  int64_t max_in_cpu = 1'000'000'000;  // of parameters: elements that stay in memory
-  explicit operator bool() const { return !device.empty(); }
+  explicit operator bool() const { return !device.empty() && device != "none"; }
+};
+
+struct OffloadOptimizer : OffloadTo {
+  int64_t buffer_count;
+};
+
+struct OffloadParam : OffloadTo {
+  int64_t max_in_cpu;  // elements that stay in memory
 };
 
 struct Zero {
-  int64_t stage = 0;
+  int64_t stage;
   // All in elements.
-  int64_t reduce_bucket_size = 500'000'000;
-  int64_t sub_group_size = 1'000'000'000;
-  int64_t prefetch_bucket_size = 50'000'000;
-  int64_t param_persistence_threshold = 100'000;    // a parameter of so many or fewer stays whole ...
-  int64_t model_persistence_threshold = INT64_MAX;  // ... as far as all of them together have no more than this
-  int64_t max_live_parameters = 1'000'000'000;
-  int64_t max_reuse_distance = 1'000'000'000;
-  bool gather_16bit_on_save = false;  // whether save_16bit_model writes at stage 3
-  OffloadTo offload_optimizer, offload_param;
+  int64_t reduce_bucket_size;
+  int64_t sub_group_size;
+  int64_t prefetch_bucket_size;
+  int64_t param_persistence_threshold;  // a parameter of at most this many stays whole ...
+  int64_t model_persistence_threshold;  // ... as long as all of them together have no more than this
+  int64_t max_live_parameters;
+  int64_t max_reuse_distance;
+  bool gather_16bit_on_save;  // whether save_16bit_model writes at stage 3
+  OffloadOptimizer offload_optimizer;
+  OffloadParam offload_param;
 };
 
 // Counts the operations of one step.
 struct FlopsProfiler {
-  bool enabled = false;
-  double recompute_fwd_factor = 0;
-  int64_t profile_step = 1;   // so many steps before it
-  int64_t module_depth = -1;  // -1: all
-  int64_t top_modules = 1;
-  bool detailed = true;
+  bool enabled;
+  double recompute_fwd_factor;
+  int64_t profile_step;  // number of steps before it
+  int64_t module_depth;  // -1: all
+  int64_t top_modules;
+  bool detailed;
   std::string output_file;  // "": the log
 };
 
-// A block of the form {"type": ..., "params": {...}}. params are checked later, against the plugin's own schema; `where`
-// gives the position of a member for error messages.
+// A block of the form {"type": ..., "params": {...}}. The plugin's own schema checks params later.
 struct PluginChoice {
-  std::string type;  // "" when the block is absent
+  std::string type;  // "" when the block is absent; "auto" where the default is that
   Dict params;
-  bool is_auto = false;  // "auto" or absent where absence means auto (accelerator, comm)
+};
+
+// Degrees of the mesh that the config asks for.
+struct MeshDegrees {
+  std::optional<int64_t> pipe, data, tensor;
 };
 
 // Where a monitor of DeepSpeed's writes.
 struct MonitorFolder {
-  bool enabled = false;
-  std::string output_path, job_name = "DeepSpeedJobName";
+  bool enabled;
+  std::string output_path, job_name;
   std::string folder() const { return output_path.empty() ? job_name : output_path + "/" + job_name; }
 };
 
 // The steps whose phases are written as a Chrome trace.
 struct TraceOf {
   std::string path;  // "": none
-  int64_t first_step = 10, last_step = 12;
+  int64_t first_step, last_step;
 };
 
-struct Settings {
-  // The triad, complete and consistent with `world_size`.
-  int64_t train_batch_size = 0;
-  int64_t micro_batch_size = 0;
-  int64_t accumulation_steps = 1;
+// The members alone. An aggregate, so that a test can count them; use Settings.
+struct SettingsMembers {
+  // The triad, complete and consistent with the number of ranks after resolve(); before it 0 where the config gives none.
+  int64_t train_batch_size;
+  int64_t micro_batch_size;
+  int64_t accumulation_steps;
 
   PluginChoice optimizer, scheduler, accelerator, comm;
+  std::string comm_host;  // the Comm for numbers and texts of the host
+  MeshDegrees mesh;
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
   std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
 
-  double gradient_clipping = 1.0;  // 0: off
-  bool prescale_gradients = false;
-  double gradient_predivide_factor = 1.0;
-  bool gradient_sum = false;  // gradient_allreduce_op: "sum"
+  double gradient_clipping;  // 0: off
+  bool prescale_gradients;
+  double gradient_predivide_factor;
+  bool gradient_sum;  // gradient_allreduce_op: "sum"
   std::optional<DType> communication_data_type;
   std::optional<DType> grad_accum_dtype;
+  std::optional<DType> param_dtype;
   std::optional<DType> buffer_dtype;
   Fp16 fp16;
   Bf16 bf16;
   Zero zero;
+  Dict aio;  // the section, by key: for the plugins that ZeRO offloads with
 
-  std::string tag_validation = "WARN";  // of checkpoints: IGNORE | WARN | FAIL
+  std::string tag_validation;  // of checkpoints: Ignore | Warn | Fail
 
   std::optional<int64_t> steps_per_print;
-  bool wall_clock_breakdown = false;
+  bool wall_clock_breakdown;
   FlopsProfiler flops_profiler;
-  bool dataloader_drop_last = false;
+  bool dataloader_drop_last;
   std::string log_level;  // "" when not set
-  bool dump_state = false;
+  bool dump_state;
   MonitorFolder tensorboard, csv_monitor;
 
   // "gannet": {...}
-  std::string leftover_micro_batches = "carry";  // carry | drop: what happens to them at an epoch's end
-  int64_t seed = 0;                              // of the loader's shuffling
-  bool shuffle = true;
-  int64_t data_workers = 1;            // threads that prepare batches; 0: on the caller's
-  int64_t max_consecutive_skips = 25;  // more skipped steps in a row (without a dynamic loss scale) are an error
-  bool check_memory = true;            // refuse what cannot fit, before it is allocated
-  bool checkpoint_async = false;
-  bool checkpoint_on_each_machine = false;
-  int64_t checkpoint_keep = 0;  // 0: all
-  std::string metrics_path;     // "": no metrics file
+  std::string leftover_micro_batches;  // carry | drop: what happens to them at the end of an epoch
+  int64_t seed;                        // of the loader's shuffling
+  bool shuffle;
+  int64_t data_workers;           // threads that prepare batches; 0: on the caller's
+  int64_t max_consecutive_skips;  // more skipped steps in a row (without a dynamic loss scale) are an error
+  bool check_memory;              // refuse what cannot fit, before it is allocated
+  bool checkpoint_async;
+  bool checkpoint_on_each_machine;
+  int64_t checkpoint_keep;   // 0: all
+  std::string metrics_path;  // "": no metrics file
   TraceOf trace;
   std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
-  int64_t fingerprint_every = 100;  // steps between two comparisons of what every rank has whole; 0: never
+  int64_t fingerprint_every;               // steps between two comparisons of what every rank has whole; 0: never
   std::optional<double> deadline_seconds;  // how long a call waits for a rank that is late; default timeout_seconds
+};
+
+struct Settings : SettingsMembers {
+  Settings();  // the defaults of the rows
 };
 
 }  // namespace gannet::config

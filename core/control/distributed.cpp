@@ -13,8 +13,6 @@
 namespace gannet {
 namespace {
 
-CommGroup& group_of(void* group) { return *static_cast<CommGroup*>(group); }
-
 // The one world that init_distributed made. Never destroyed at exit: its service threads outlive the program's statics.
 struct TheWorld {
   std::mutex mutex;
@@ -29,24 +27,25 @@ TheWorld& the_world() {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(std::shared_ptr<control::World> world, void* group) : world_(std::move(world)), group_(group) {}
+ProcessGroup::ProcessGroup(std::shared_ptr<control::World> world, std::unique_ptr<control::Links> links)
+    : world_(std::move(world)), links_(std::move(links)) {}
 
-ProcessGroup::~ProcessGroup() {
-  if (group_ != &world_->group()) delete static_cast<CommGroup*>(group_);
-}
+ProcessGroup::~ProcessGroup() = default;
 
-uint32_t ProcessGroup::rank() const { return group_of(group_).rank(); }
-uint32_t ProcessGroup::size() const { return group_of(group_).size(); }
+control::Links& ProcessGroup::links() const { return links_ ? *links_ : world_->links(); }
+
+uint32_t ProcessGroup::rank() const { return links().host.rank(); }
+uint32_t ProcessGroup::size() const { return links().host.size(); }
 uint32_t ProcessGroup::local_rank() const { return world_->local_rank(); }
 std::string ProcessGroup::discovered() const { return world_->discovered(); }
 void ProcessGroup::barrier() {
-  auto call = world_->enter(group_of(group_), "barrier");
-  group_of(group_).barrier();
+  auto call = world_->enter(links().host, "barrier");
+  links().host.barrier();
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& ranks) {
   if (ranks.empty()) throw Error(ErrorCode::kArgument, "a subset of ranks is empty", "name at least one rank");
-  const auto& all = group_of(group_).ranks();
+  const auto& all = links().host.ranks();
   std::vector<uint32_t> world_ranks;
   for (const uint32_t rank : ranks) {
     if (rank >= all.size())
@@ -59,7 +58,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& 
   // All ranks of this group count its subsets alike, so the name is the same on all of them and used once.
   const std::string name = formatted("{}/{}", name_, subsets_++);
   if (std::find(world_ranks.begin(), world_ranks.end(), world_->rank()) == world_ranks.end()) return nullptr;
-  auto made = std::make_shared<ProcessGroup>(world_, new CommGroup(world_->comm(), world_ranks, name));
+  auto made = std::make_shared<ProcessGroup>(world_, std::make_unique<control::Links>(*world_, world_ranks, name));
   made->name_ = name;
   return made;
 }
@@ -68,16 +67,19 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   TheWorld& the = the_world();
   std::lock_guard lock(the.mutex);
   if (the.group) {
-    const std::string open = the.group->world()->comm().plugin().name();
-    if (lower(options.comm) != "auto" && lower(options.comm) != lower(open))
-      throw Error(ErrorCode::kConfig,
-                  formatted("comm '{}' is asked for, but the world was made with '{}' by an earlier init_distributed",
-                            options.comm, open),
-                  "ask for it in the first call, or call destroy_distributed before");
+    const auto require_same = [](const char* what, const std::string& wanted, const std::string& open) {
+      if (lower(wanted) != "auto" && lower(wanted) != lower(open))
+        throw Error(ErrorCode::kConfig,
+                    formatted("{} '{}' is asked for, but the world was made with '{}' by an earlier init_distributed", what,
+                              wanted, open),
+                    "ask for it in the first call, or call destroy_distributed before");
+    };
+    require_same("comm", options.comm, the.group->world()->comm().plugin().name());
+    require_same("host comm", options.host_comm, the.group->world()->host_comm().plugin().name());
     return the.group;
   }
   auto world = std::make_shared<control::World>(options, the.generation++);
-  the.group = std::make_shared<ProcessGroup>(world, &world->group());
+  the.group = std::make_shared<ProcessGroup>(world, nullptr);
   // A process that ends without destroy_distributed tells the others: they need not take it for a crash.
   static const int registered = std::atexit([] {
     const std::unique_lock lock(the_world().mutex, std::try_to_lock);

@@ -146,7 +146,9 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
   }
 }
 
-Meeting meet(const Environment& environment, uint32_t generation, Patience patience) {
+namespace {
+
+Meeting meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
   const bool serves = environment.rank == 0 && !environment.agent_store;
   Store::Options options;
   options.port = environment.master_port;
@@ -194,6 +196,19 @@ Meeting meet(const Environment& environment, uint32_t generation, Patience patie
       if (members[rank].machine == members[environment.rank].machine) ++meeting.local_rank;
   }
   return meeting;
+}
+
+}  // namespace
+
+Meeting meet(const Environment& environment, uint32_t generation, Patience patience) {
+  for (;;) try {
+      return meet_once(environment, generation, patience);
+    } catch (const Error& error) {
+      // A program that makes a second world may find rank 0's server of the first one on this port, about to close.
+      const bool was_the_former = generation > 0 && environment.rank != 0 && error.code() == ErrorCode::kPeerLost;
+      if (!was_the_former || patience.left().count() <= 0) throw;
+      std::this_thread::sleep_for(milliseconds(50));
+    }
 }
 
 }  // namespace gannet::control

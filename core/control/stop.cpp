@@ -76,7 +76,7 @@ bool StopSignals::requested_on_any(EngineBase& engine) const { return engine.mea
 
 bool StopSignals::requested_on_any(ProcessGroup& group) const {
   double asked = requested() ? 1.0 : 0.0;
-  if (group.size() > 1) static_cast<CommGroup*>(group.comm_group())->all_reduce(&asked, 1, GANNET_FLOAT64).wait();
+  group.links().host.all_reduce(&asked, 1);
   return asked > 0;
 }
 

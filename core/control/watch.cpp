@@ -25,7 +25,7 @@ thread_local void* inside = nullptr;  // the Active of this thread's outermost c
 
 }  // namespace
 
-Watch::Call::Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
+Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
                   Facts* facts) {
   if (!watch) return;
   watch->check();

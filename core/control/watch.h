@@ -29,7 +29,7 @@
 #include "control/facts.h"
 #include "control/referee.h"
 #include "control/store.h"
-#include "interfaces/comm.h"
+#include "interfaces/host_group.h"
 
 namespace gannet::control {
 
@@ -51,7 +51,7 @@ class Watch : public Watcher {
    public:
     enum Begin { kAtOnce, kTogether };
     // `facts`: what all ranks must agree on in this call; null: nothing but the call itself.
-    Call(Watch* watch, const CommGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
+    Call(Watch* watch, const HostGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
          Facts* facts = nullptr);
     ~Call();
     Call(const Call&) = delete;

@@ -3,6 +3,9 @@
 #include <gannet/error.h>
 #include <gannet/log.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -48,7 +51,25 @@ std::string comm_name(const DistributedOptions& options, uint32_t world_size) {
   return world_size == 1 ? "local" : "gloo";
 }
 
+// The plugin for numbers and texts of the host, where it is not the one that moves the device's memory: "" then.
+std::string host_comm_name(const DistributedOptions& options, const Comm& comm) {
+  const bool is_open = lower(options.host_comm) == lower(comm.plugin().name());
+  if (lower(options.host_comm) != "auto") return is_open ? "" : options.host_comm;
+  return comm.serves_host_memory() ? "" : comm.world_size() == 1 ? "local" : "gloo";
+}
+
+constexpr const char* kSameEverywhere = "start the same build with the same config and plugins on every rank";
+
 }  // namespace
+
+void agree(HostGroup& group, const std::string& what, const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  std::vector<XXH128_hash_t> hashes(group.size());
+  group.all_gather(&hash, hashes.data(), sizeof(hash));
+  if (std::all_of(hashes.begin(), hashes.end(), [&](const XXH128_hash_t& other) { return XXH128_isEqual(other, hashes[0]); }))
+    return;
+  throw Error(ErrorCode::kMismatch, disagreement(what, group.gather_texts(text)), kSameEverywhere);
+}
 
 std::string disagreement(const std::string& what, const std::vector<std::string>& texts) {
   // Ranks with the same text together, in the order of their first rank.
@@ -112,17 +133,30 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous.local_rank = local_rank_;
   rendezvous.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
-  const auto& plugin = registry_.require(GANNET_KIND_COMM, comm_name(options, size()), "cpu");
-  const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
-  comm_ = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, options.comm_params, where), host_, rendezvous);
-  comm_->set_watcher(watch_.get());
-  if (watch_) watch_->on_verdict([this] { comm_->abort(); });
+  const auto open = [&](const std::string& name, const Dict& params) {
+    const auto& plugin = registry_.require(GANNET_KIND_COMM, name, "");
+    const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
+    auto comm = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, params, where), host_, rendezvous);
+    comm->set_watcher(watch_.get());
+    return comm;
+  };
+  comm_ = open(comm_name(options, size()), options.comm_params);
+  if (const std::string other = host_comm_name(options, *comm_); !other.empty()) host_comm_ = open(other, {});
+  if (watch_)
+    watch_->on_verdict([this] {
+      comm_->abort();
+      if (host_comm_) host_comm_->abort();
+    });
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
-  group_ = std::make_unique<CommGroup>(*comm_, everyone, "world");
+  links_ = std::make_unique<Links>(*this, everyone, "world");
   // Every pair of ranks is connected when this returns: rank 0, and its store, may end early from here on.
-  group_->barrier();
+  links_->device.start(collective::barrier(), nullptr).wait();
+  links_->host.barrier();
 }
+
+Links::Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name)
+    : device(world.comm(), ranks, name), host(world.host_comm(), ranks, name) {}
 
 World::~World() {
   if (store_) store_->set_guard({});
@@ -184,8 +218,7 @@ void World::agree(const std::string& what, const std::string& text, const Patien
     if (!verdict.empty() && store_->add(formatted("{}/readers", key), 1) == static_cast<int64_t>(size()) - 1)
       store_->set(formatted("{}/read", key), "");
   }
-  if (!verdict.empty())
-    throw Error(ErrorCode::kMismatch, verdict, "start the same build with the same config and plugins on every rank");
+  if (!verdict.empty()) throw Error(ErrorCode::kMismatch, verdict, kSameEverywhere);
 }
 
 std::vector<std::string> World::gather(const std::string& what, const std::string& text) {

@@ -3,7 +3,7 @@
 //
 //   auto world = ProcessGroup...->world();
 //   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank when one differs
-//   world->group().all_reduce(buffer, count, GANNET_FLOAT32).wait();
+//   world->links().host.all_reduce(totals, 2);
 #pragma once
 
 #include <gannet/distributed.h>
@@ -19,11 +19,21 @@
 #include "control/watch.h"
 #include "interfaces/comm.h"
 #include "interfaces/host.h"
+#include "interfaces/host_group.h"
 #include "plugin/plugin.h"
 
 namespace gannet::control {
 
 struct Patience;
+class World;
+
+// How the ranks of a group reach one another: the device's memory by the Comm that the config names, the host's by one that
+// serves host memory. Called by every member.
+struct Links {
+  Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name);
+  CommGroup device;
+  HostGroup host;
+};
 
 class World {
  public:
@@ -41,7 +51,8 @@ class World {
   Host& host() { return host_; }
   plugin::Registry& registry() { return registry_; }
   Comm& comm() { return *comm_; }
-  CommGroup& group() { return *group_; }
+  Comm& host_comm() { return host_comm_ ? *host_comm_ : *comm_; }
+  Links& links() { return *links_; }  // of all ranks
 
   // Publishes this rank's text and compares it with every other's, line by line. Called by all ranks, in the same order.
   // Throws on every rank: Error(kMismatch) that names the ranks whose text differs from rank 0's and the first line that does,
@@ -54,16 +65,18 @@ class World {
 
   // A collective call of the public API, from here to the end of the returned object's life: ranks that are elsewhere, late or
   // dead are named (watch.h). Throws at once what was found before.
-  //   auto call = world->enter(*group, "save_checkpoint", step, tag);
-  Watch::Call enter(const CommGroup& group, const char* name, int64_t step = -1, const std::string& tag = "",
+  //   auto call = world->enter(links.host, "save_checkpoint", step, tag);
+  Watch::Call enter(const HostGroup& group, const char* name, int64_t step = -1, const std::string& tag = "",
                     Watch::Call::Begin begin = Watch::Call::kTogether) {
     return Watch::Call(watch_.get(), group, name, step, tag, begin);
   }
   // A call of every step, in which all ranks must have the same `facts`.
-  Watch::Call enter(const CommGroup& group, const char* name, int64_t step, Facts& facts) {
+  Watch::Call enter(const HostGroup& group, const char* name, int64_t step, Facts& facts) {
     return Watch::Call(watch_.get(), group, name, step, "", Watch::Call::kAtOnce, &facts);
   }
-  Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") { return enter(group(), name, step, tag); }
+  Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") {
+    return enter(links_->host, name, step, tag);
+  }
   // How long a call may wait for another rank. Error(kConfig) when the Comm was made to give up earlier.
   void set_deadline(double seconds);
   Watch* watch() { return watch_.get(); }  // null in a world of one
@@ -87,11 +100,14 @@ class World {
   std::map<std::string, uint32_t> gathers_;  // how often each name was gathered under
   Host host_;
   plugin::Registry registry_;
-  std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table
-  std::unique_ptr<Comm> comm_;
-  std::unique_ptr<CommGroup> group_;
-  std::unique_ptr<Watch> watch_;  // null in a world of one; ends before the Comm that it aborts
+  std::unique_ptr<Store> store_;            // null in a world of one; outlives the Comm, whose plugin holds its table
+  std::unique_ptr<Comm> comm_, host_comm_;  // the second null: the first serves host memory too
+  std::unique_ptr<Links> links_;
+  std::unique_ptr<Watch> watch_;  // null in a world of one; ends before the Comms that it aborts
 };
+
+// The same among the ranks of a group, over the Comm: hashes first, the texts only where these differ.
+void agree(HostGroup& group, const std::string& what, const std::string& text);
 
 // What agree() finds: "" when all texts are the same, else the sentence. texts[0] is the one to compare with.
 std::string disagreement(const std::string& what, const std::vector<std::string>& texts);

@@ -48,13 +48,13 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
                 formatted("a value for '{}' has shape {}, the parameter has {}", found.get().name,
                           value.defined() ? shape_text(value.sizes().vec()) : "undefined", shape_text(found.get().shape)));
   const at::Tensor flat = real.detach().to(impl.device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous().flatten();
-  broadcast(impl.comm, flat);
+  broadcast(impl, flat);
   return flat.to(at::kCPU);
 }
 
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.comm, name, impl.progress.global_steps, parameter,
-                              control::Watch::Call::kTogether);
+  return control::Watch::Call(impl.process_group->world()->watch(), *impl.world_group, name, impl.progress.global_steps,
+                              parameter, control::Watch::Call::kTogether);
 }
 
 }  // namespace

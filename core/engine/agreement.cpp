@@ -14,19 +14,15 @@
 
 namespace gannet {
 
-namespace {
-
 // The engines of a group count together: a rank may have others beside them.
-uint32_t number_in_group(const std::string& group) {
+uint32_t next_number_in(const std::string& group) {
   static std::mutex mutex;
   static std::map<std::string, uint32_t> counts;
   const std::lock_guard lock(mutex);
   return counts[group]++;
 }
 
-}  // namespace
-
-Agreement::Agreement(const std::string& group, const std::vector<Group>& groups) : facts_(number_in_group(group)) {
+Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups) : facts_(number_in_group) {
   using Kind = control::Facts::Kind;
   micro_batch_ = facts_.add("the micro-batch of the step");
   accumulation_ = facts_.add("gradient_accumulation_steps");
@@ -66,11 +62,19 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
   return facts_;
 }
 
+namespace {
+
 bool is_whole_world(const RankContext& context) {
-  return context.comm->size() > 1 && context.comm->size() == context.process_group->world()->size();
+  return context.world_group->size() > 1 && context.world_group->size() == context.process_group->world()->size();
 }
 
-namespace {
+// Over the store where all ranks meet: it names those that never come. An engine on some of them has their group.
+void agree(const RankContext& context, const std::string& what, const std::string& text) {
+  if (is_whole_world(context))
+    context.process_group->world()->agree(what, text);
+  else
+    control::agree(*context.world_group, what, text);
+}
 
 // Paths, ports, devices and what a rank prints.
 bool may_differ(const std::string& path) {
@@ -85,25 +89,30 @@ bool may_differ(const std::string& path) {
 }  // namespace
 
 void agree_on_model(const RankContext& context, const ParameterStore& store) {
-  if (!is_whole_world(context)) return;
+  if (context.world_group->size() == 1) return;
   const config::Settings& settings = context.settings();
-  std::string model = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
-                                settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
-                                observe::is_wanted(settings) ? ", with a monitor" : "");
+  std::string same = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
+                               settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
+                               observe::is_wanted(settings) ? ", with a monitor" : "");
   // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
   for (const auto& entry : context.resolved.effective)
-    if (!may_differ(entry.path)) model += formatted("{} = {}\n", entry.path, entry.value.to_json());
+    if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());
+  std::string parameters;
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
-      model += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
-                         c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
+      parameters += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
+                              c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
     }
-  context.process_group->world()->agree("the config, the model's parameters or the batch sizes", model);
+  constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
+  if (context.mesh->shape().size(kPipeAxis) == 1) return agree(context, kWhat, same + parameters);
+  agree(context, kWhat, same);  // stages have parameters of their own; along the other axes they are the same
+  if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
+  if (ProcessGroup* tensor = context.mesh->tensor()) control::agree(tensor->links().host, kWhat, parameters);
 }
 
 void agree_on_plugins(const RankContext& context) {
-  if (!is_whole_world(context)) return;
-  context.process_group->world()->agree("plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
+  if (context.world_group->size() > 1)
+    agree(context, "plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
 }
 
 }  // namespace gannet

@@ -1,7 +1,7 @@
 // What all ranks must agree on: at construction the config, the model and the plugins; in every step what the watch compares
 // beside the call itself (control/facts.h).
 //
-//   Agreement agreement(comm->name(), groups);
+//   Agreement agreement(next_number_in(world_group->name()), groups);
 //   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first number that differs
 #pragma once
 
@@ -19,8 +19,8 @@ namespace gannet {
 
 class Agreement {
  public:
-  /// Engines of one group of ranks count together. `group`: its name.
-  Agreement(const std::string& group, const std::vector<Group>& groups);
+  /// `number_in_group`: of the engines of these ranks, which count together.
+  Agreement(uint32_t number_in_group, const std::vector<Group>& groups);
 
   /// Of the step at hand, beside what the store, the reducer and the groups say themselves.
   struct Step {
@@ -38,14 +38,15 @@ class Agreement {
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 
-/// The control plane compares all ranks of the world; an engine on a subset of them has none of its own.
-bool is_whole_world(const RankContext& context);
+/// Of the engines on the ranks of a group: 0, 1, 2 ...
+uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
 
-/// Whether what every rank has whole is the same on all of them: a hash of each parameter is exchanged. Every rank calls it. ""
-/// or the sentence that names the first parameter that differs; `where` and `step` complete it.
+/// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
+/// parameter is exchanged. Every rank calls it. "" or the sentence that names the first parameter that differs; `where` and
+/// `step` complete it.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step);
 
 }  // namespace gannet

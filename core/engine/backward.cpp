@@ -75,7 +75,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce || impl.store.gathers())
-    impl.passes.running->call.emplace(impl.process_group->world()->watch(), *impl.comm, "backward",
+    impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce,
                                       &impl.agreed(impl.is_boundary()));
   impl.passes.running->armed = impl.store.arm();
@@ -155,7 +155,7 @@ void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
   impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
-  auto call = impl.process_group->world()->enter(*impl.comm, "allreduce_gradients", impl.progress.global_steps + 1,
+  auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->begin_backward({true, false, false});

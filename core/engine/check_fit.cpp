@@ -60,7 +60,8 @@ void check_fit(EngineBase::Impl& impl) {
   if (!plan.device_is_host)
     if (const auto info = impl.accelerator->device(static_cast<uint32_t>(impl.device.index())); info.free_bytes > 0)
       room.device = info.free_bytes;
-  for (const config::OffloadTo* to : {&sizes.offload_optimizer, &sizes.offload_param})
+  for (const config::OffloadTo* to : {static_cast<const config::OffloadTo*>(&sizes.offload_optimizer),
+                                      static_cast<const config::OffloadTo*>(&sizes.offload_param)})
     if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr)
       room.nvme = free_bytes(folder->as_string());
   try {

@@ -98,8 +98,8 @@ void move_module(EngineBase::Impl& impl) {
   }
   // Every rank starts from rank 0's values, buffers included.
   for (auto& parameter : impl.module->parameters())
-    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl.comm, parameter.detach());
-  for (auto& buffer : impl.module->buffers()) broadcast(impl.comm, buffer);
+    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl, parameter.detach());
+  for (auto& buffer : impl.module->buffers()) broadcast(impl, buffer);
 }
 
 }  // namespace gannet

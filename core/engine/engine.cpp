@@ -62,7 +62,7 @@ void EngineBase::begin_forward() {
   impl.passes.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
   if (impl.store.gathers()) {
     if (!impl.passes.forward_call)
-      impl.passes.forward_call.emplace(impl.process_group->world()->watch(), *impl.comm, "forward",
+      impl.passes.forward_call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "forward",
                                        impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
     impl.store.begin_forward(trains);
   }
@@ -194,8 +194,8 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 
 double EngineBase::mean(double value) {
   if (impl_->comm->size() == 1) return value;
-  auto call = impl_->process_group->world()->enter(*impl_->comm, "mean", impl_->progress.global_steps);
-  impl_->comm->all_reduce(&value, 1, GANNET_FLOAT64).wait();
+  auto call = impl_->process_group->world()->enter(*impl_->world_group, "mean", impl_->progress.global_steps);
+  impl_->host_group->all_reduce(&value, 1);
   return value / impl_->comm->size();
 }
 
@@ -204,7 +204,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
   return impl_->store.whole_masters([&] {
-    call.emplace(impl_->process_group->world()->watch(), *impl_->comm, "fp32_parameters", impl_->progress.global_steps, "",
+    call.emplace(impl_->process_group->world()->watch(), *impl_->world_group, "fp32_parameters", impl_->progress.global_steps, "",
                  control::Watch::Call::kTogether);
   });
 }
@@ -231,7 +231,7 @@ LoaderOptions EngineBase::loader_options() const {
 
 void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) const {
   const int64_t per_step = impl_->settings().accumulation_steps;
-  if (impl_->comm->rank() != 0 || per_step == 1) return;
+  if (!impl_->is_first() || per_step == 1) return;
   const std::string option = " (gannet.leftover_micro_batches: carry or drop)";
   if (leftover > 0)
     log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",

@@ -14,7 +14,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "config/document.h"
-#include "config/settings.h"
+#include "config/resolve.h"
 #include "control/environment.h"
 #include "device/accelerator.h"
 #include "engine/named_plugins.h"
@@ -35,59 +35,43 @@ uint64_t guessed_largest(uint64_t parameters) {
   return std::min(parameters, static_cast<uint64_t>(4000 * std::sqrt(static_cast<double>(parameters))));
 }
 
-// What the config says that bears on memory. It is read from the document, so that an incomplete config (no batch size) will do.
-class Read {
- public:
-  explicit Read(const Document* document) : document_(document) {}
+// The settings that bear on memory, of a config that may be incomplete (no batch size), or their defaults without one.
+struct Read {
+  explicit Read(const Document* given) : document(given), settings(given ? config::settings_of(*given) : config::Settings()) {}
 
-  const Value* find(const std::string& path) const {
-    const Value* value = document_ ? document_->find(path) : nullptr;
-    return !value || value->is_null() || (value->is_string() && value->as_string() == "auto") ? nullptr : value;
-  }
-  std::string text(const std::string& path) const {
-    const Value* value = find(path);
-    return value && value->is_string() ? value->as_string() : "";
-  }
-  bool is_true(const std::string& path, bool otherwise) const {
-    const Value* value = find(path);
-    return value && value->is_bool() ? value->as_bool() : otherwise;
-  }
-  uint64_t number(const std::string& path, uint64_t otherwise) const {
-    const Value* value = find(path);
-    return value && value->is_int() && value->as_int() >= 0 ? static_cast<uint64_t>(value->as_int()) : otherwise;
-  }
-  Tier tier(const std::string& path) const {
-    const std::string name = lower(text(path));
+  Tier tier(const std::string& path, const std::string& device) const {
+    const std::string name = lower(device);
     if (name.empty() || name == "none") return Tier::kNone;
     if (name == "cpu") return Tier::kCpu;
     if (name == "nvme") return Tier::kNvme;
     throw Error(ErrorCode::kUnsupported,
                 formatted("{}: {}: an estimate is made for none, cpu and nvme, not for '{}'", origin(path), path, name));
   }
-  std::string origin(const std::string& path) const { return document_ ? document_->origin_of(path).to_string() : ""; }
-  Dict params(const std::string& block) const {
-    const Value* value = find(formatted("/{}/params", block));
-    return value && value->is_dict() ? value->as_dict() : Dict{};
+  std::string origin(const std::string& path) const { return document ? document->origin_of(path).to_string() : ""; }
+  // Training ignores pin_memory; the estimate shows what it would pin.
+  bool pins(bool otherwise) const {
+    const Value* value = document ? document->find("/zero_optimization/offload_optimizer/pin_memory") : nullptr;
+    return value && value->is_bool() ? value->as_bool() : otherwise;
   }
 
- private:
-  const Document* document_;
+  const Document* document;
+  config::Settings settings;
 };
 
 uint32_t size_of_dtype(const std::string& name) { return name == "fp64" ? 8 : name == "fp32" ? 4 : 2; }
 
 std::string training_dtype(const EstimateRequest& request, const Read& read) {
   if (!request.dtype.empty()) return request.dtype;
-  if (read.is_true("/fp16/enabled", false)) return "fp16";
-  return !request.document || read.is_true("/bf16/enabled", false) ? "bf16" : "fp32";
+  if (read.settings.fp16.enabled) return "fp16";
+  return !request.document || read.settings.bf16.enabled ? "bf16" : "fp32";
 }
 
 // Per-element states of the optimizer that the config names, as its plugin declares them.
 std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
-  const std::string type = read.text("/optimizer/type");
+  const std::string& type = read.settings.optimizer.type;
   if (type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
-  Dict params = read.params("optimizer");
+  Dict params = read.settings.optimizer.params;
   std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
     return one.second.is_string() && one.second.as_string() == "auto";
   });
@@ -111,23 +95,27 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   plan.model.largest = request.largest.value_or(guessed_largest(request.parameters));
   plan.model.param_bytes = size_of_dtype(dtype);
   plan.model.master_bytes = plan.model.param_bytes == 2 ? 4 : 0;
-  const std::string accumulation = read.text("/data_types/grad_accum_dtype");
-  plan.model.grad_bytes = accumulation.empty() || dtype == "fp64" ? plan.model.param_bytes : size_of_dtype(accumulation);
+  const auto accumulation = read.settings.grad_accum_dtype;
+  plan.model.grad_bytes = !accumulation || dtype == "fp64"           ? plan.model.param_bytes
+                          : *accumulation == config::DType::kFloat32 ? 4
+                                                                     : 2;
   plan.model.state_bytes = plugin_state_bytes.value_or(2 * std::max(4u, plan.model.param_bytes));
   plan.ranks = request.ranks;
   plan.ranks_per_host = request.ranks_per_host > 0 ? std::min(request.ranks, request.ranks_per_host) : request.ranks;
 
-  const std::string section = "/zero_optimization/", offload = formatted("{}offload_optimizer/", section);
+  const config::Zero& zero = read.settings.zero;
   auto& buffers = plan.buffers;
-  buffers.reduce_bucket_size = read.number(formatted("{}reduce_bucket_size", section), buffers.reduce_bucket_size);
-  buffers.prefetch_bucket_size = read.number(formatted("{}stage3_prefetch_bucket_size", section), buffers.prefetch_bucket_size);
-  buffers.sub_group_size = read.number(formatted("{}sub_group_size", section), buffers.sub_group_size);
-  buffers.buffer_count = read.number(formatted("{}buffer_count", offload), buffers.buffer_count);
-  buffers.max_in_cpu = read.number(formatted("{}offload_param/max_in_cpu", section), config::OffloadTo().max_in_cpu);
-  buffers.pin_memory = read.is_true(formatted("{}pin_memory", offload), buffers.pin_memory);
-  plan.placement.stage = static_cast<int>(read.number(formatted("{}stage", section), 0));
-  if (plan.placement.stage >= 1) plan.placement.offload_optimizer = read.tier(formatted("{}device", offload));
-  if (plan.placement.stage == 3) plan.placement.offload_param = read.tier(formatted("{}offload_param/device", section));
+  buffers.reduce_bucket_size = static_cast<uint64_t>(zero.reduce_bucket_size);
+  buffers.prefetch_bucket_size = static_cast<uint64_t>(zero.prefetch_bucket_size);
+  buffers.sub_group_size = static_cast<uint64_t>(zero.sub_group_size);
+  buffers.buffer_count = static_cast<uint64_t>(zero.offload_optimizer.buffer_count);
+  buffers.max_in_cpu = static_cast<uint64_t>(zero.offload_param.max_in_cpu);
+  buffers.pin_memory = read.pins(buffers.pin_memory);
+  plan.placement.stage = static_cast<int>(zero.stage);
+  if (zero.stage >= 1)
+    plan.placement.offload_optimizer = read.tier("/zero_optimization/offload_optimizer/device", zero.offload_optimizer.device);
+  if (zero.stage == 3)
+    plan.placement.offload_param = read.tier("/zero_optimization/offload_param/device", zero.offload_param.device);
   return plan;
 }
 
@@ -207,12 +195,12 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
 std::string estimate_text(const EstimateRequest& request) {
   const Read read(request.document.get());
   const Host host;
-  plugin::Registry registry(request.document ? plugin_places(*request.document) : plugin::Registry::Options{});
+  plugin::Registry registry(plugin_places(read.settings));
 
   const std::string dtype = training_dtype(request, read);
   const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);
   zero::Plan plan = plan_of(request, read, states, dtype);
-  const std::string named = !request.accelerator.empty() ? request.accelerator : read.text("/accelerator/type");
+  const std::string named = !request.accelerator.empty() ? request.accelerator : read.settings.accelerator.type;
   const std::string wanted = named.empty() ? "auto" : lower(named);
   plan.device_is_host = wanted == "cpu";
   std::string why_not;
@@ -227,8 +215,8 @@ std::string estimate_text(const EstimateRequest& request) {
   else if (accelerator)
     room.device = accelerator->device(0).free_bytes;
   std::string nvme = request.nvme;
-  for (const char* block : {"offload_optimizer", "offload_param"})
-    if (nvme.empty()) nvme = read.text(formatted("/zero_optimization/{}/nvme_path", block));
+  for (const Dict* params : {&read.settings.zero.offload_optimizer.params, &read.settings.zero.offload_param.params})
+    if (const Value* folder = params->find("nvme_path"); folder && nvme.empty()) nvme = folder->as_string();
   if (!nvme.empty()) room.nvme = known(free_bytes(nvme));
   if (!request.checkpoints.empty()) room.checkpoint = known(free_bytes(request.checkpoints));
 

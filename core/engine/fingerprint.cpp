@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "control/rendezvous.h"
+#include "control/world.h"
 #include "engine/agreement.h"
 
 namespace gannet {
@@ -22,11 +23,32 @@ uint64_t hash_of(const at::Tensor& values) {
   return XXH3_64bits(here.const_data_ptr(), here.nbytes());
 }
 
+// One exchange of one hash where all are the same; else the name of the first that differs, and the ranks that have another value
+// than the first one.
+std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hashes, const std::vector<std::string>& names,
+                             std::vector<uint32_t>& ranks) {
+  if (hashes.empty() || group.size() == 1) return "";
+  uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
+  std::vector<uint64_t> of_ranks(group.size());
+  group.all_gather(&all, of_ranks.data(), sizeof(uint64_t));
+  if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return "";
+
+  std::vector<uint64_t> each(hashes.size() * group.size());
+  group.all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t));
+  std::string first;
+  for (size_t i = 0; i < hashes.size() && first.empty(); ++i)
+    for (uint32_t rank = 1; rank < group.size(); ++rank)
+      if (each[rank * hashes.size() + i] != each[i]) {
+        first = names[i];
+        ranks.push_back(rank);
+      }
+  return first;
+}
+
 }  // namespace
 
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step) {
-  CommGroup* const comm = context.comm;
-  if (comm->size() == 1) return "";
+  if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
   Timers::Scope timed(context.timers, Timed::kCheck);
   std::vector<uint64_t> hashes;
@@ -42,24 +64,23 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
       if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
         add(formatted("the master of {}", parameter.name), range.whole_master(parameter));
     }
-  if (hashes.empty()) return "";
-  uint64_t all = XXH3_64bits(hashes.data(), hashes.size() * sizeof(uint64_t));
-  std::vector<uint64_t> of_ranks(comm->size());
-  comm->all_gather(&all, of_ranks.data(), sizeof(uint64_t), GANNET_UINT8).wait();
-  if (std::all_of(of_ranks.begin(), of_ranks.end(), [&](uint64_t other) { return other == of_ranks[0]; })) return "";
-
-  std::vector<uint64_t> each(hashes.size() * comm->size());
-  comm->all_gather(hashes.data(), each.data(), hashes.size() * sizeof(uint64_t), GANNET_UINT8).wait();
-  std::vector<uint32_t> ranks;
-  std::string first;
-  for (size_t i = 0; i < hashes.size() && first.empty(); ++i)
-    for (uint32_t rank = 1; rank < comm->size(); ++rank)
-      if (each[rank * hashes.size() + i] != each[i]) {
-        first = names[i];
-        ranks.push_back(rank);
-      }
-  return formatted("the ranks have different values of '{}': {} and rank 0 (found {}, step {})", first,
-                   control::name_ranks(ranks), where, step);
+  const auto compare = [&](HostGroup& group, const char* axis) {
+    std::vector<uint32_t> ranks;
+    const std::string first = first_difference(group, hashes, names, ranks);
+    return first.empty() ? ""
+                         : formatted("the ranks have different values of '{}': {} and rank 0{} (found {}, step {})", first,
+                                     control::name_ranks(ranks), axis, where, step);
+  };
+  const std::string found = compare(*context.host_group, "");
+  ProcessGroup* const replicas = context.mesh->tensor();
+  if (!found.empty() || !replicas) return found;
+  // Replicas along the tensor axis have the same shards, too.
+  for (const auto& range : store.ranges())
+    for (const auto& part : range.parts)
+      if (range.is_sharded() && range.master.is_here())
+        add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
+            range.master_of({part.offset, part.own, part.numel}));
+  return compare(replicas->links().host, ", of those along the tensor axis");
 }
 
 }  // namespace gannet

@@ -82,7 +82,7 @@ void GatheredParameters::State::agree() const {
   for (const Chosen& one : chosen)
     text += one.range ? formatted(" {}", one.range->parameters[one.parameter].name)
                       : formatted(" {}", shape_text(one.tensor.sizes().vec()));
-  const auto texts = gather_texts(*impl->comm, text);
+  const auto texts = impl->host_group->gather_texts(text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
       throw Error(
@@ -100,7 +100,7 @@ void GatheredParameters::State::agree() const {
 // One rank's values of a whole parameter: to every rank, its shards and masters.
 void GatheredParameters::State::publish(const Chosen& one) {
   const at::Tensor whole = one.tensor.detach();
-  broadcast(impl->comm, whole, *write_from);
+  broadcast(*impl, whole, *write_from);
   if (!one.range) return;
   if (impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
     return impl->module_audit->take_in(*one.range, one.parameter, true);
@@ -124,8 +124,9 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->write_from = options.write_from;
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
-  auto call = state_->impl->process_group->world()->enter(
-      *state_->impl->comm, "GatheredParameters", state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
+  auto call =
+      state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
+                                                  state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (state_->residents.empty()) return;
   state_->impl->store.residency()->hold(state_->residents);
@@ -142,7 +143,7 @@ void GatheredParameters::publish() {
   }
   at::NoGradGuard no_grad;
   if (state_->write_from) {
-    auto call = state_->impl->process_group->world()->enter(*state_->impl->comm, "GatheredParameters",
+    auto call = state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                             state_->impl->progress.global_steps + 1, "publish",
                                                             control::Watch::Call::kAtOnce);
     for (const auto& one : state_->chosen) state_->publish(one);
@@ -179,8 +180,8 @@ AnswerUntilAllAreDone::AnswerUntilAllAreDone(EngineBase& engine) : state_(std::m
   if (!state_->impl->store.gathers() || state_->impl->comm->size() == 1)
     state_->is_over = true;
   else
-    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->comm, "AnswerUntilAllAreDone", -1, "",
-                         control::Watch::Call::kAtOnce);
+    state_->call.emplace(state_->impl->process_group->world()->watch(), *state_->impl->world_group, "AnswerUntilAllAreDone", -1,
+                         "", control::Watch::Call::kAtOnce);
 }
 
 void AnswerUntilAllAreDone::wait() {

@@ -31,7 +31,8 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
-  uint32_t engine_id = 0;  // of this process, counted; the same on every rank
+  uint32_t engine_id = 0;        // of this process, counted
+  uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
 
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
@@ -59,6 +60,7 @@ struct EngineBase::Impl : RankContext {
   };
   std::vector<ProgramState> program_states;
   std::set<std::string> loaded_folders;                 // that this run resumed from
+  std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
 
   Impl();
@@ -72,6 +74,7 @@ struct EngineBase::Impl : RankContext {
   void start_next_step();        // with the batch size that the program asked for
   void add_state(ProgramState state);
   checkpoint::Ranks checkpoint_ranks() const;
+  CheckpointWriter& writer();
   checkpoint::Content content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const;
   Dict document(const SaveOptions& options) const;
 };

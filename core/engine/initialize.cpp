@@ -126,7 +126,7 @@ void create_states(EngineBase::Impl& impl) {
   }
   reduction.bucket_numel = impl.store.bucket_numel();
   reduction.host = impl.host_gradients.get();
-  impl.reducer = std::make_unique<Reducer>(impl.store.ranges(), impl.comm, impl.timers, reduction);
+  impl.reducer = std::make_unique<Reducer>(impl.store.ranges(), impl.comm.get(), impl.timers, reduction);
 }
 
 void create_scheduler(EngineBase::Impl& impl, const config::Document& document, const EngineOptions& options) {
@@ -163,8 +163,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
                 "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
 
-  open(impl, document, options.process_group);
-  auto call = impl.process_group->world()->enter(*impl.comm, "initialize");
+  open(impl, document, options);
+  impl.number_in_group = next_number_in(impl.world_group->name());
+  auto call = impl.process_group->world()->enter(*impl.world_group, "initialize");
   static const std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
                                                              {"info", LogLevel::kInfo},
                                                              {"warning", LogLevel::kWarning},
@@ -173,10 +174,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   for (const auto& [name, level] : kLevels)
     if (impl.settings().log_level == name) set_log_level(level);
   if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
-  if (impl.comm->rank() == 0)
+  if (impl.is_first())
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
-  if (options.inference && impl.comm->rank() == 0)
+  if (options.inference && impl.is_first())
     for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
       if (!choice->type.empty())
         log_info(formatted("no effect: /{} (the engine was made for inference)",
@@ -220,12 +221,13 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.reducer) impl.schedule.apply();
   if (impl.ownership) impl.ownership->claim(impl.store.owned());
   if (impl.reducer) {
-    impl.agreement = std::make_unique<Agreement>(impl.comm->name(), impl.groups);
+    impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);
+    if (impl.mesh->tensor()) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
     impl.module_audit->record();
   }
   start_reporting(impl);
-  if (impl.settings().flops_profiler.enabled && impl.comm->rank() == 0) impl.profiling = std::make_unique<Profiling>(impl);
-  if (impl.settings().dump_state && impl.comm->rank() == 0) log_info(formatted("effective config:\n{}", config_table()));
+  if (impl.settings().flops_profiler.enabled && impl.is_first()) impl.profiling = std::make_unique<Profiling>(impl);
+  if (impl.settings().dump_state && impl.is_first()) log_info(formatted("effective config:\n{}", config_table()));
 } catch (...) {
   rethrow_as_ours("initialize");
 }

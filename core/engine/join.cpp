@@ -27,8 +27,9 @@ std::string some_of(const std::vector<std::string>& names) {
 void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::string, at::Tensor>>& added) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : added) names.push_back(name);
-  auto call = impl.process_group->world()->enter(*impl.comm, "the joining of new parameters", impl.progress.global_steps + 1,
-                                                 some_of(names));  // every rank thaws or adds the same
+  auto call =
+      impl.process_group->world()->enter(*impl.world_group, "the joining of new parameters", impl.progress.global_steps + 1,
+                                         some_of(names));  // every rank thaws or adds the same
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
   const size_t first = impl.store.ranges().size();
@@ -36,7 +37,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (const auto& [name, tensor] : added) {
     if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
       impl.store.place_untrained(tensor);
-      broadcast(impl.comm, tensor.detach());
+      broadcast(impl, tensor.detach());
       continue;
     }
     TrainedParameter parameter = ParameterStore::admit(name, tensor);
@@ -57,7 +58,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   if (impl.user_optimizer) impl.user_optimizer->adopt(impl.store.ranges(), impl.groups);
   impl.ownership->claim(impl.store.owned());
   if (!joined.empty()) {
-    if (impl.comm->rank() == 0)
+    if (impl.is_first())
       log_info(formatted("these parameters require a gradient now and are trained from step {}: {}",
                          impl.progress.global_steps + 1, some_of(joined)));
   }

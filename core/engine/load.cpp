@@ -1,8 +1,10 @@
-// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.cpp), and all believe in it or none.
+// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and all believe in it or none.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
+#include <functional>
 #include <optional>
+#include <set>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -10,7 +12,6 @@
 #include "config/parse.h"
 #include "control/world.h"
 #include "engine/loading.h"
-#include "engine/saved_names.h"
 #include "files/io.h"
 #include "tensor/torch_errors.h"
 
@@ -56,10 +57,29 @@ bool should_lock(const std::string& folder, const LoadOptions& options, const Op
   return found ? !holds_weights_alone(*found) : options.if_present;
 }
 
+// What all ranks' entries are called in the checkpoint. Ranks along the data axis have the same; along others they are asked.
+// None where a rank could not compare its own.
+std::optional<std::set<std::string>> expected_by_all(
+    const checkpoint::Ranks& ranks, const Loading* loading,
+    const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
+  if (ranks.mesh.size(kDataAxis) == ranks.mesh.world_size()) return loading ? std::optional(loading->expected()) : std::nullopt;
+  std::string text;
+  if (loading) {
+    const std::set<std::string> own = loading->expected();
+    text = Value(List(own.begin(), own.end())).to_json();
+  }
+  std::set<std::string> all;
+  for (const std::string& names : everyone("the tensors", text)) {
+    if (names.empty()) return std::nullopt;
+    const Value list = config::parse_value(names);
+    for (const Value& name : list.as_list()) all.insert(name.as_string());
+  }
+  return all;
+}
+
 // On all ranks. A folder that cannot be written is read all the same.
 std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
-  if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
-  impl.checkpoint_writer->saver(folder);
+  impl.writer().saver(folder);
   return "";
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kIo) throw;
@@ -73,7 +93,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();
-  auto call = impl.process_group->world()->enter(*impl.comm, "load_checkpoint", impl.progress.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.world_group, "load_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   const checkpoint::Ranks ranks = impl.checkpoint_ranks();
   auto everyone = [&](const std::string& what, const std::string& text) {
@@ -117,9 +137,16 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
     if (!choice.starts_with("tag ")) rethrow(choice);
     const std::string tag = choice.substr(4);
     LoadReceipt receipt;
+    std::optional<Loading> loading;
     try {
       if (!found) found = checkpoint::open(folder, {tag, {}});
-      receipt = load_from(impl, options, *found);
+      loading.emplace(impl, options, *found, ranks);
+    } catch (const Error& error) {
+      problem = to_text(error);
+    }
+    const auto expected = expected_by_all(ranks, loading ? &*loading : nullptr, everyone);
+    try {
+      if (expected) receipt = loading->run(*expected);
     } catch (const Error& error) {
       problem = to_text(error);
     }

@@ -1,12 +1,75 @@
-// What load_checkpoint does with the checkpoint that the ranks have chosen (load.cpp).
+// One load from one checkpoint: is it of this model, read, and back into the engine. Nothing is written before everything that
+// the manifest can tell was compared.
 #pragma once
 
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "engine/impl.h"
+#include "state/comparison.h"
 
 namespace gannet {
 
-// This rank's part of a load. Throws Error(kMismatch) with the first differences before anything was written, and leaves
-// `torn` set for the caller, who knows how the other ranks fared and publishes the parameters.
-LoadReceipt load_from(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found);
+class Loading {
+ public:
+  // Compares this rank's entries. Throws Error(kCorrupt) on a checkpoint that lacks what every engine saves.
+  Loading(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found, const checkpoint::Ranks& ranks);
+
+  // Names in the checkpoint that this rank's entries have.
+  const std::set<std::string>& expected() const { return comparison_.expected(); }
+
+  // This rank's part of the load; `expected_by_all`: what all ranks expect. Throws Error(kMismatch) with the first differences
+  // before anything was written, and leaves `torn` set for the caller, who knows how the other ranks fared and publishes the
+  // parameters.
+  LoadReceipt run(const std::set<std::string>& expected_by_all);
+
+ private:
+  bool wants_states() const { return options_.load_optimizer_states && !module_only_; }
+  const Value& value(const char* key) const;
+  const Dict& dict(const char* key) const { return value(key).as_dict(); }
+  int64_t count(const char* key) const { return value(key).as_int(); }  // that check_numbers looked at
+  void note(std::string text) { receipt_.notes.push_back(std::move(text)); }
+
+  // ---- loading.cpp: the tensors
+  void compare_accumulation();
+  void read();
+  void read_entries(std::vector<checkpoint::Target>& targets);
+  void read_accumulation(std::vector<checkpoint::Target>& targets);
+  at::Tensor whole(const std::string& name, std::vector<checkpoint::Target>& targets) const;  // undefined: it is not there
+  void hand_to_program();
+
+  // ---- restore.cpp: the numbers
+  void restore();
+  void restore_loss_scale();
+  void restore_accumulation();
+  void restore_optimizer();
+  bool restore_hyperparameters();
+  void restore_random_numbers();
+  void restore_program_states();
+
+  EngineBase::Impl& impl_;
+  const LoadOptions& options_;
+  const checkpoint::Opened& found_;
+  const checkpoint::Ranks ranks_;
+  const bool is_weights_;   // an import of weights: no engine saved it
+  const bool module_only_;  // that, or the program asked for no more
+  const bool is_same_mesh_;
+  const std::vector<StateEntry> entries_;
+  const SavedNames names_;
+  Comparison comparison_;
+  LoadReceipt receipt_;
+  // Read here, then copied there: another dtype, not contiguous, or from here to a tier.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+  std::deque<std::pair<at::Tensor, std::shared_ptr<StoredBytes>>> stored_copies_;
+  std::map<std::string, at::Tensor> for_program_, random_;
+  std::vector<std::tuple<Range*, TrainedParameter*, at::Tensor>> gradients_;
+  bool holds_sums_ = false;  // of gradients over ranks
+  at::Tensor user_optimizer_;
+  bool rates_are_restored_ = false;
+};
 
 }  // namespace gannet

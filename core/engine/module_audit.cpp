@@ -88,7 +88,7 @@ std::optional<size_t> ModuleAudit::group_of(const at::Tensor& parameter) const {
 }
 
 void ModuleAudit::say_once(const std::string& what) {
-  if (said_.insert(what.substr(0, 40)).second && context_.comm->rank() == 0) log_info(what);
+  if (said_.insert(what.substr(0, 40)).second && context_.is_first()) log_info(what);
 }
 
 void ModuleAudit::record() {

@@ -7,30 +7,8 @@
 
 namespace gannet {
 
-std::string type_of(const config::Document& document, const char* block) {
-  const Value* found = document.root().find(block);
-  if (!found || !found->is_dict()) return "auto";
-  const Value* type = found->as_dict().find("type");
-  return type && type->is_string() ? type->as_string() : "auto";
-}
-
-Dict params_of(const config::Document& document, const char* block) {
-  const Value* found = document.root().find(block);
-  const Value* params = found && found->is_dict() ? found->as_dict().find("params") : nullptr;
-  return params && params->is_dict() ? params->as_dict() : Dict();
-}
-
-plugin::Registry::Options plugin_places(const config::Document& document) {
-  const Value* plugins = document.root().find("plugins");
-  const auto paths = [plugins](const char* key) {
-    std::vector<std::string> result;
-    const Value* path = plugins && plugins->is_dict() ? plugins->as_dict().find(key) : nullptr;
-    if (path && path->is_string()) result.push_back(path->as_string());
-    if (path && path->is_list())
-      for (const auto& entry : path->as_list()) result.push_back(entry.as_string());
-    return result;
-  };
-  return {.explicit_paths = paths("path"), .allowed_paths = paths("allow")};
+plugin::Registry::Options plugin_places(const config::Settings& settings) {
+  return {.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed};
 }
 
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block) {

@@ -1,5 +1,4 @@
-// The plugins that a config names, before it is resolved: which ones to open must be known first. What `initialize` reads, and
-// `gannet config check` reads the same.
+// The plugins that a config names, and where their params stand: for `initialize`, and `gannet config check` alike.
 #pragma once
 
 #include <functional>
@@ -7,15 +6,13 @@
 #include <vector>
 
 #include "config/document.h"
+#include "config/settings.h"
 #include "plugin/plugin.h"
 
 namespace gannet {
 
-// The type of a block ("optimizer", "accelerator" ...); "auto" where none is given.
-std::string type_of(const config::Document& document, const char* block);
-Dict params_of(const config::Document& document, const char* block);
 // Where plugins are looked for: "plugins": {"path": [...], "allow": [...]}.
-plugin::Registry::Options plugin_places(const config::Document& document);
+plugin::Registry::Options plugin_places(const config::Settings& settings);
 
 // Where a param of a block stands, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);

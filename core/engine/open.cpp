@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/environment.h"
+#include "control/world.h"
 #include "engine/named_plugins.h"
 #include "interfaces/preference.h"
 #include "tensor/vector_math.h"
@@ -14,11 +15,11 @@ namespace gannet {
 namespace {
 
 void open_accelerator(RankContext& context, const config::Document& document) {
-  const std::string wanted = type_of(document, "accelerator");
+  const std::string wanted = context.settings().accelerator.type;
   auto open = [&](const std::string& name) {
     const plugin::Plugin& plugin = require(*context.registry, GANNET_KIND_ACCELERATOR, name, "", document, "accelerator");
     context.accelerator = std::make_unique<Accelerator>(
-        plugin, plugin::parse_params(plugin, params_of(document, "accelerator"), position_in(document, "accelerator")),
+        plugin, plugin::parse_params(plugin, context.settings().accelerator.params, position_in(document, "accelerator")),
         context.host);
   };
   if (lower(wanted) != "auto") {
@@ -43,53 +44,59 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
-void join_ranks(RankContext& context, const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+void join_ranks(RankContext& context, const config::Document& document, const EngineOptions& engine_options) {
+  const config::Settings& settings = context.settings();
+  std::shared_ptr<ProcessGroup> given = engine_options.process_group;
   if (!given) {
     DistributedOptions options;
-    const std::string wanted = type_of(document, "comm");
+    const std::string wanted = settings.comm.type;
     // The program's own call of init_distributed may say what the environment does not.
     const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
                                                         : control::discover(control::variables_of_this_process(), {}).world_size;
     const bool is_alone = ranks == 1;
-    options.comm = lower(wanted) == "auto" && !is_alone ? context.accelerator->default_comm() : wanted;
-    options.comm_params = params_of(document, "comm");
-    options.plugin_paths = plugin_places(document).explicit_paths;
-    options.plugins_allowed = plugin_places(document).allowed_paths;
-    const Value* ours = document.root().find("gannet");
-    const auto seconds = [ours](const char* key) {
-      const Value* found = ours && ours->is_dict() ? ours->as_dict().find(key) : nullptr;
-      return found && found->is_number() ? std::optional(found->as_number()) : std::nullopt;
-    };
-    options.timeout_seconds = seconds("timeout_seconds");
-    options.deadline_seconds = seconds("deadline_seconds");
+    // A world that the program made has its Comm: "auto" takes it, where it can move this device's memory (below).
+    const bool chooses = lower(wanted) == "auto" && !is_alone && !is_distributed_initialized();
+    options.comm = chooses ? context.accelerator->default_comm() : wanted;
+    options.comm_params = settings.comm.params;
+    options.host_comm = settings.comm_host;
+    options.plugin_paths = settings.plugin_paths;
+    options.plugins_allowed = settings.plugins_allowed;
+    options.timeout_seconds = settings.timeout_seconds;
+    options.deadline_seconds = settings.deadline_seconds;
     given = init_distributed(options);
   }
   context.process_group = std::move(given);
-  context.comm = static_cast<CommGroup*>(context.process_group->comm_group());
+  context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
+  control::Links& data = context.mesh->data().links();
+  context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });
+  context.host_group = &data.host;
+  context.world_group = &context.process_group->links().host;
 
   const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
   const auto device_type = static_cast<c10::DeviceType>(context.accelerator->device(0).torch_device_type);
-  if (device_type == c10::DeviceType::CPU) return;
-  // A comm plugin of the CPU reads and writes the host's memory; the gradients are not there.
+  // A comm plugin of the CPU reads and writes the host's memory; a device's gradients are not there.
   const plugin::Plugin& carrier = context.comm->comm().plugin();
   if (context.comm->size() > 1 && !carrier.device().empty() &&
-      lower(carrier.device()) != lower(context.accelerator->plugin_device()))
+      lower(carrier.device()) != lower(context.accelerator->plugin_device()) &&
+      lower(carrier.device()) != lower(context.accelerator->name()))
     throw Error(ErrorCode::kUnsupported,
                 formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
                           carrier.device(), context.accelerator->name()),
                 formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
                           context.accelerator->default_comm(), carrier.device()));
+  if (device_type == c10::DeviceType::CPU) return;
   context.device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
   context.accelerator->set_device(index);
 }
 
 }  // namespace
 
-void open(RankContext& context, const config::Document& document, std::shared_ptr<ProcessGroup> given) {
+void open(RankContext& context, const config::Document& document, const EngineOptions& options) {
   settle_vector_math();
-  context.registry = std::make_unique<plugin::Registry>(plugin_places(document));
+  context.resolved.settings = config::settings_of(document);  // names the plugins; complete once the number of ranks is known
+  context.registry = std::make_unique<plugin::Registry>(plugin_places(context.settings()));
   open_accelerator(context, document);
-  join_ranks(context, document, std::move(given));
+  join_ranks(context, document, options);
   context.resolved = config::resolve(document, context.comm->size(), control::variables_of_this_process().count("RANK") > 0);
 }
 
@@ -100,7 +107,7 @@ void open_tiers(RankContext& context, const config::Document& document) {
     const plugin::Plugin& plugin = require(*context.registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");
     return std::make_shared<Offload>(
         plugin, plugin::parse_params(plugin, known_params(plugin, to.params), position_in_offload(document, place)), context.host,
-        context.comm->rank());
+        context.world_group->rank());
   };
   context.memory_is_apart = context.accelerator->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
   context.state_tier = open(context.settings().zero.offload_optimizer, "offload_optimizer");

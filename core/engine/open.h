@@ -1,15 +1,19 @@
 // Opens what a rank trains with, from the config: plugins, accelerator, ranks, tiers. An engine does, and zero::Init before it.
 #pragma once
 
-#include <memory>
+#include <gannet/initialize.h>
+#include <gannet/mesh.h>
 
 #include "config/parse.h"
 #include "params/rank_context.h"
 
 namespace gannet {
 
-/// The plugins, the device and the ranks; then the config as it is for that many ranks. `given`: null: the world.
-void open(RankContext& context, const config::Document& document, std::shared_ptr<ProcessGroup> given);
+/// The plugins, the device, the ranks and their mesh; then the config as it is for that many ranks. Of `options` those that say
+/// which ranks (process_group; null: the world) and how they are laid out.
+void open(RankContext& context, const config::Document& document, const EngineOptions& options);
+/// The mesh that the config and the program ask for, the same on every rank; `context` has its process_group (wanted_mesh.cpp).
+MeshShape wanted_mesh(const RankContext& context, const config::Document& document, const EngineOptions& options);
 /// Where masters, states and parameters lie beside the device's memory.
 void open_tiers(RankContext& context, const config::Document& document);
 

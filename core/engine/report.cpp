@@ -44,8 +44,8 @@ void start_reporting(EngineBase::Impl& impl) {
   }
   if (observe::is_wanted(impl.settings()))
     impl.reporter = std::make_unique<StepReporter>(
-        *impl.comm, impl.timers,
-        impl.comm->rank() == 0 ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl)) : nullptr);
+        *impl.host_group, impl.timers,
+        impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl)) : nullptr);
 }
 
 std::vector<double> rates(const std::vector<Group>& groups) {
@@ -58,20 +58,20 @@ std::vector<double> rates(const std::vector<Group>& groups) {
 // DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
 void report_times(EngineBase::Impl& impl, bool is_boundary) {
   const Timers::Times now = impl.timers.now();
-  if (impl.comm->rank() == 0) log_info(Breakdown(now - impl.micro_batch_before).to_string("_microstep"));
+  if (impl.is_first()) log_info(Breakdown(now - impl.micro_batch_before).to_string("_microstep"));
   impl.micro_batch_before = now;
   if (!is_boundary) return;
-  if (impl.comm->rank() == 0) log_info(Breakdown(now - impl.step_before).to_string(""));
+  if (impl.is_first()) log_info(Breakdown(now - impl.step_before).to_string(""));
   impl.step_before = now;
 }
 
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs) {
-  const bool is_first = impl.comm->rank() == 0;
+  const bool leads = impl.is_first();
   const auto& every = impl.settings().steps_per_print;
   const bool prints = every && *every > 0 && impl.progress.global_steps % *every == 0;
-  if (!result.applied && is_first) log_warning(result.reason);
+  if (!result.applied && leads) log_warning(result.reason);
   if (impl.settings().wall_clock_breakdown) report_times(impl, true);
-  if (prints && is_first) {
+  if (prints && leads) {
     std::string line = formatted("step={}, skipped={}", impl.progress.global_steps, impl.progress.skipped_steps), text;
     for (const double lr : rates(impl.groups)) text += (text.empty() ? "" : ", ") + short_number(lr);
     log_info(formatted("{}, lr=[{}]{}", line, text,

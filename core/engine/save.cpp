@@ -21,8 +21,6 @@
 #include "engine/impl.h"
 #include "engine/report.h"
 #include "engine/state_entries.h"
-#include "files/pt_writer.h"
-#include "files/state_dict.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -40,24 +38,57 @@ Slice whole(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.sizes().vec(), 0, tensor.contiguous().view({-1})};
 }
 
-// Every rank has all of these; each gives an equal share of their bytes, so that all disks and cores write.
-std::vector<Slice> share_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors, uint32_t rank, uint32_t world) {
+// Several ranks have all of these; each gives an equal share of their bytes, so that all disks and cores write.
+std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, uint32_t count) {
   int64_t total = 0;
-  for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
-  const int64_t first = total / world * rank, last = rank + 1 == world ? total : total / world * (rank + 1);
+  for (const Slice& tensor : tensors) total += static_cast<int64_t>(tensor.data.nbytes());
+  const int64_t first = total / count * place, last = place + 1 == count ? total : total / count * (place + 1);
   std::vector<Slice> slices;
   int64_t at = 0;
-  for (const auto& [name, tensor] : tensors) {
-    const auto size = static_cast<int64_t>(tensor.element_size()), bytes = static_cast<int64_t>(tensor.nbytes());
-    auto element = [&](int64_t byte) { return std::clamp<int64_t>((byte - at + size - 1) / size, 0, tensor.numel()); };
+  for (const Slice& tensor : tensors) {
+    const auto size = static_cast<int64_t>(tensor.data.element_size()), bytes = static_cast<int64_t>(tensor.data.nbytes());
+    auto element = [&](int64_t byte) { return std::clamp<int64_t>((byte - at + size - 1) / size, 0, tensor.data.numel()); };
     const int64_t begin = element(std::max(first, at)), end = element(std::min(last, at + bytes));
-    if (tensor.numel() == 0 && rank == 0) slices.push_back(whole(name, tensor));
-    if (first < at + bytes && at < last && begin < end)
-      slices.push_back({name, tensor.sizes().vec(), begin, tensor.contiguous().view({-1}).narrow(0, begin, end - begin)});
+    if ((first < at + bytes && at < last && begin < end) || (tensor.data.numel() == 0 && place == 0)) {
+      slices.push_back(tensor);
+      slices.back().begin = begin;
+      slices.back().data = tensor.data.contiguous().view({-1}).narrow(0, begin, end - begin);
+    }
     at += bytes;
   }
   return slices;
 }
+
+// Tensors that every holder has: what all ranks have, the neighbours share, so that each folder gets it once; what the ranks
+// differ in along some axes, its holders share wherever they are.
+class Shared {
+ public:
+  Shared(const checkpoint::Ranks& ranks, const checkpoint::Neighbours& neighbours) : ranks_(ranks), neighbours_(neighbours) {}
+
+  void add(const StateEntry& entry, std::string name) {
+    auto& group = groups_[entry.differs_along];
+    if (group.tensors.empty()) group.holders = holders_of(entry, ranks_.mesh, ranks_.rank);
+    group.tensors.push_back(
+        {std::move(name), entry.shape, 0, entry.whole, nullptr, /*is_for_neighbours=*/entry.differs_along.empty(), entry.split});
+  }
+  void give(std::vector<Slice>& slices) const {
+    for (const auto& [axes, group] : groups_) {
+      const auto mine = std::find(group.holders.begin(), group.holders.end(), ranks_.rank);
+      const auto place = axes.empty() ? neighbours_.place : static_cast<uint32_t>(mine - group.holders.begin());
+      const auto count = axes.empty() ? neighbours_.count : static_cast<uint32_t>(group.holders.size());
+      for (Slice& slice : share_of(group.tensors, place, count)) slices.push_back(std::move(slice));
+    }
+  }
+
+ private:
+  struct Group {
+    std::vector<uint32_t> holders;
+    std::vector<Slice> tensors;
+  };
+  const checkpoint::Ranks& ranks_;
+  const checkpoint::Neighbours& neighbours_;
+  std::map<std::vector<std::string>, Group> groups_;  // by the axes that they differ along
+};
 
 // One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
@@ -129,49 +160,54 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 }
 
 checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const {
-  const uint32_t rank = comm->rank();
+  const checkpoint::Ranks ranks = checkpoint_ranks();
+  const std::string mine = rank_name(ranks.mesh, ranks.rank);
   checkpoint::Content content;
   const auto add_for_neighbours = [&](Slice slice) {
     slice.is_for_neighbours = true;
     content.slices.push_back(std::move(slice));
   };
-  std::vector<std::pair<std::string, at::Tensor>> shared;
-  for (const StateEntry& kept : state_entries(*this)) {
-    if (kept.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
-    if (kept.kind == StateEntry::Kind::kBuffer)
-      content.slices.push_back(whole(stored_name(kept, rank), kept.whole));
-    else if (kept.whole.defined())
-      shared.emplace_back(stored_name(kept, rank), kept.whole);
-    else if (kept.part.defined() && kept.is_given_here)
-      content.slices.push_back({stored_name(kept, rank), kept.shape, kept.begin, kept.part, kept.stored});
+  Shared shared(ranks, neighbours);
+  const std::vector<StateEntry> entries = state_entries(*this);
+  for (const StateEntry& entry : entries) {
+    if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
+    if (entry.kind == StateEntry::Kind::kBuffer)
+      content.slices.push_back(whole(stored_name(entry, mine), entry.whole));
+    else if (entry.whole.defined())
+      shared.add(entry, stored_name(entry, mine));
+    else if (entry.part.defined() && gives_part(entry, ranks.mesh, ranks.rank))
+      content.slices.push_back(
+          {stored_name(entry, mine), entry.shape, entry.begin, entry.part, entry.stored, false, entry.split});
   }
-  // What all ranks have, the neighbours share: each folder gets it once.
-  for (auto& slice : share_of(shared, neighbours.place, neighbours.count)) add_for_neighbours(std::move(slice));
+  shared.give(content.slices);
 
-  const std::string mine = formatted("{}/", rank);
   for (auto& [name, generator] : generators(*this)) {
     const std::lock_guard lock(generator.mutex());
-    content.slices.push_back(whole(formatted("rng/{}{}", mine, name), generator.get_state()));
+    content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), generator.get_state()));
   }
   if (reducer) reducer->wait_for_sums();
-  if (reducer && reducer->holds_sums())
+  if (reducer && reducer->holds_sums()) {
+    const auto trained = trained_entries(entries);  // a sum is cut as its parameter is
     for (const auto& range : store.ranges())
-      for (const auto& part : range.parts)
-        content.slices.push_back({formatted("gradient/sum/{}", range.parameters[part.tensor].name),
-                                  range.parameters[part.tensor].shape, part.begin,
-                                  range.grad_of({part.offset, part.own, part.numel})});
+      for (const auto& part : range.parts) {
+        const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
+        if (gives_part(entry, ranks.mesh, ranks.rank))
+          content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin,
+                                    range.grad_of({part.offset, part.own, part.numel}), nullptr, false, entry.split});
+      }
+  }
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())
-        content.slices.push_back(whole(formatted("gradient/{}{}", mine, parameter.name), parameter.held.view(parameter.shape)));
-  if (rank == neighbours.keeper && user_optimizer) {
+        content.slices.push_back(whole(formatted("gradient/{}/{}", mine, parameter.name), parameter.held.view(parameter.shape)));
+  if (ranks.rank == neighbours.keeper && user_optimizer) {
     torch::serialize::OutputArchive archive;
     user_optimizer->get().save(archive);
     std::ostringstream stream;
     archive.save_to(stream);
     add_for_neighbours(whole("optimizer/user", bytes_of(stream.str())));
   }
-  if (rank == neighbours.keeper)
+  if (ranks.rank == neighbours.keeper)
     for (const auto& [name, tensor] : options.client_state.tensors)
       add_for_neighbours(whole(formatted("client/{}", name), tensor.detach()));
 
@@ -183,21 +219,24 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   return content;
 }
 
-// The ranks of this engine, for texts: over the control plane, or over the Comm where the engine has a subset of the ranks.
+// The ranks of this engine, for texts.
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
-  checkpoint::Ranks ranks{comm->rank(), comm->size(), nullptr};
-  if (comm->size() == 1) return ranks;
+  checkpoint::Ranks ranks{world_group->rank(), world_group->size(), nullptr};
+  ranks.mesh = mesh->shape();
+  if (ranks.size == 1) return ranks;
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
-  if (is_whole_world(*this)) {
-    ranks.gather = [world = process_group->world(), id = engine_id](const std::string& what, const std::string& text) {
-      return world->gather(formatted("{} (engine {})", what, id), text);
-    };
-  } else {
-    ranks.gather = [group = process_group, comm = comm](const std::string&, const std::string& text) {
-      return gather_texts(*comm, text);
-    };
-  }
+  HostGroup* group = saving_group ? saving_group.get() : world_group;
+  ranks.gather = [group](const std::string&, const std::string& text) { return group->gather_texts(text); };
   return ranks;
+}
+
+// A write in the background runs beside what the engine's thread sends, so it has a group of its own.
+CheckpointWriter& EngineBase::Impl::writer() {
+  if (settings().checkpoint_async && !saving_group && world_group->size() > 1)
+    saving_group = std::make_unique<HostGroup>(process_group->world()->host_comm(), world_group->ranks(),
+                                               formatted("{}/saves/{}", world_group->name(), number_in_group));
+  if (!checkpoint_writer) checkpoint_writer = std::make_unique<CheckpointWriter>(checkpoint_ranks());
+  return *checkpoint_writer;
 }
 
 SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) try {
@@ -209,14 +248,9 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (impl.progress.has_backwarded())
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();
-  if (!impl.checkpoint_writer) impl.checkpoint_writer = std::make_unique<CheckpointWriter>(impl.checkpoint_ranks());
-  CheckpointWriter& writer = *impl.checkpoint_writer;
+  CheckpointWriter& writer = impl.writer();
   const bool is_async = impl.settings().checkpoint_async;
-  if (is_async && impl.comm->size() > 1 && !is_whole_world(impl))
-    throw Error(ErrorCode::kUnsupported, "an engine on a subset of the ranks cannot write checkpoints in the background",
-                "set gannet.checkpoint.async to false in its config");
-
-  auto call = impl.process_group->world()->enter(*impl.comm, "save_checkpoint", impl.progress.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.world_group, "save_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);
   at::NoGradGuard no_grad;
   const std::string tag = agreed_tag(writer.ranks(), folder,
@@ -235,7 +269,13 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   receipt.path = formatted("{}/{}", folder, content.tag);
   if (is_async) {
     writer.snapshot(content.slices);
-    writer.start([&saver, how, content = std::move(content)] { saver.save(content, how); });
+    writer.start([&saver, &impl, how, step = impl.progress.global_steps, content = std::move(content)] {
+      std::optional<control::Watch::Call> watched;  // who is late is named here, too
+      if (impl.saving_group)
+        watched.emplace(impl.process_group->world()->watch(), *impl.saving_group, "save_checkpoint in the background", step,
+                        content.tag, control::Watch::Call::kAtOnce);
+      saver.save(content, how);
+    });
   } else {
     receipt.bytes = saver.save(content, how).bytes;
   }
@@ -280,106 +320,6 @@ void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLo
     return loader ? Value(loader->cursor().to_dict()) : Value();
   };
   impl_->add_state({name, save, load});
-}
-
-namespace {
-
-// The module's parameter; where it is shared out every rank calls it, and those that do not keep it get an undefined one.
-at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& parameter, bool keeps) {
-  if (!parameter.resident) return parameter.tensor.detach();
-  impl.store.residency()->hold({*parameter.resident});
-  at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
-  impl.store.residency()->release({*parameter.resident});
-  return copy;
-}
-
-// Frozen parameters and buffers.
-void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
-  if (!exclude_frozen)
-    for (const auto& range : impl.store.frozen())
-      for (const auto& parameter : range.parameters)
-        if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
-  for (const StateEntry& kept : state_entries(impl))
-    if (kept.kind == StateEntry::Kind::kBuffer ||
-        (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
-      tensors.emplace_back(kept.name, kept.whole);
-}
-
-// A tied parameter under its other names too: torch.load's programs look for each, and its files store them once.
-void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
-  std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
-  std::map<const void*, at::Tensor> values;
-  const auto parameters = module.named_parameters();
-  for (const auto& entry : parameters)
-    if (const auto found = known.find(entry.key()); found != known.end())
-      values.emplace(entry.value().unsafeGetTensorImpl(), found->second);
-  for (const auto& entry : parameters)
-    if (const auto found = values.find(entry.value().unsafeGetTensorImpl()); found != values.end() && !known.count(entry.key()))
-      tensors.emplace_back(entry.key(), found->second);
-}
-
-void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
-                bool exclude_frozen, bool masters) {
-  impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
-  if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
-    throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
-                "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
-  auto call = impl.process_group->world()->enter(*impl.comm, masters ? "save_fp32_model" : "save_16bit_model",
-                                                 impl.progress.global_steps, folder);
-  at::NoGradGuard no_grad;
-  const bool keeps = impl.comm->rank() == 0;
-  NamedTensors tensors;
-  if (masters)
-    tensors = engine.fp32_parameters();  // every rank's part, where they have parts
-  else
-    for (const auto& range : impl.store.ranges())
-      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
-  add_untrained(impl, tensors, exclude_frozen, keeps);
-  std::string problem;
-  if (impl.comm->rank() == 0) {
-    try {
-      std::error_code failure;
-      std::filesystem::create_directories(folder, failure);
-      if (failure) throw Error(ErrorCode::kIo, formatted("cannot make the folder '{}': {}", folder, failure.message()));
-      if (files::is_pt_name(filename)) add_other_names(*impl.module, tensors);
-      if (files::is_pt_name(filename))
-        files::save_pt(formatted("{}/{}", folder, filename), tensors);
-      else
-        save_safetensors(formatted("{}/{}", folder, filename), tensors, {{"format", "pt"}});
-    } catch (const Error& error) {
-      problem = error.what();
-      if (impl.comm->size() == 1) throw;
-    }
-  }
-  if (impl.comm->size() > 1) {
-    const auto problems = gather_texts(*impl.comm, problem);
-    if (!problems[0].empty()) throw Error(ErrorCode::kIo, formatted("rank 0 could not save the model: {}", problems[0]));
-  }
-}
-
-}  // namespace
-
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
-  auto call = impl_->process_group->world()->enter(*impl_->comm, "fp32_state", impl_->progress.global_steps);
-  at::NoGradGuard no_grad;
-  NamedTensors tensors = fp32_parameters();
-  add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);
-  return tensors;
-}
-
-bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
-  if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
-    if (impl_->comm->rank() == 0)
-      log_warning(
-          "save_16bit_model wrote nothing: at ZeRO stage 3 the weights are gathered for it only with "
-          "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
-    return false;
-  }
-  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
-  return true;
-}
-void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
-  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
 }
 
 }  // namespace gannet

@@ -20,7 +20,7 @@ StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Te
 // Elements of an array, from `place` on, that are a part of a tensor.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::Part& part) {
-  StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin, nullptr};
+  StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
   if (part.numel == 0) return kept;
   if (array.is_here()) {
     kept.part = array.get(place, part.numel);
@@ -101,18 +101,12 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       }
     }
   }
+  // Stages of a pipeline have tensors of their own; an optimizer's numbers of a group are the same on all.
+  if (impl.mesh->shape().size(kPipeAxis) > 1)
+    for (StateEntry& entry : all)
+      if (entry.kind != StateEntry::Kind::kState || !entry.shape.empty() || !entry.whole.defined())
+        entry.differs_along = {kPipeAxis};
   return all;
-}
-
-std::string stored_name(const StateEntry& kept, uint32_t rank) {
-  switch (kept.kind) {
-    case StateEntry::Kind::kBuffer:
-      return formatted("buffer/{}/{}", rank, kept.name);
-    case StateEntry::Kind::kState:
-      return formatted("state/{}", kept.name);
-    default:
-      return formatted("parameter/{}", kept.name);
-  }
 }
 
 std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl) {

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/format.h"
+#include "control/world.h"
 #include "engine/backward.h"
 #include "engine/impl.h"
 #include "engine/report.h"
@@ -71,7 +72,9 @@ GradientCheck check(EngineBase::Impl& impl) {
   GradientCheck check;
   {
     Timers::Scope timed(impl.timers, Timed::kCheck);
-    check = check_gradients(impl.store.ranges(), impl.comm, impl.reducer->mean_factor() / impl.scaler.scale());
+    HostGroup* const model = impl.mesh->model() ? &impl.mesh->model()->links().host : nullptr;
+    check = check_gradients(impl.store.ranges(), {*impl.host_group, model, impl.mesh->is_first_replica()},
+                            impl.reducer->mean_factor() / impl.scaler.scale());
   }
   if (impl.reporter) impl.reporter->fetch_loss();
   return check;
@@ -108,8 +111,10 @@ void end_update(EngineBase::Impl& impl) {
 
 StepResult skip(EngineBase::Impl& impl) {
   impl.progress.grad_norm.reset();
-  const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite,
-                                           [&impl](const std::string& text) { return gather_texts(*impl.comm, text); });
+  const bool is_model_apart = impl.mesh->model() != nullptr;
+  HostGroup* const ranks = is_model_apart ? impl.world_group : impl.host_group;
+  const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, is_model_apart,
+                                           [ranks](const std::string& text) { return ranks->gather_texts(text); });
   impl.skip_policy.check_may_skip(impl.progress.global_steps + 1, why);
   impl.progress.count_skipped();
   return {false, true,

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "state/checkpoint_writer.h"
-
 namespace gannet {
 
 void StepReporter::begin_forward(bool trains) {
@@ -56,7 +54,7 @@ void StepReporter::record(std::string_view name, double value) {
 void StepReporter::agree_on_names() {
   std::string mine;
   for (size_t c = known_; c < counts_.size(); ++c) mine += counts_[c].name + '\0';
-  for (const std::string& texts : gather_texts(comm_, mine))
+  for (const std::string& texts : ranks_.gather_texts(mine))
     for (size_t at = 0; at < texts.size();) {
       const std::string name = texts.substr(at, texts.find('\0', at) - at);
       at += name.size() + 1;
@@ -73,12 +71,12 @@ void StepReporter::agree_on_names() {
 // which a name is new costs two more exchanges.
 void StepReporter::add_up(observe::Step& step) {
   fetch_loss();
-  if (comm_.size() == 1) {
+  if (ranks_.size() == 1) {
     known_ = counts_.size();
   } else {
     sums_.assign({loss_, has_loss_ ? static_cast<double>(micro_batches_) : 0, known_ < counts_.size() ? 1.0 : 0.0});
     for (size_t c = 0; c < known_; ++c) sums_.push_back(static_cast<double>(counts_[c].number));
-    comm_.all_reduce(sums_.data(), sums_.size(), GANNET_FLOAT64).wait();
+    ranks_.all_reduce(sums_.data(), sums_.size());
     loss_ = sums_[0];
     micro_batches_ = static_cast<int64_t>(sums_[1]);
     has_loss_ = micro_batches_ > 0;
@@ -88,7 +86,7 @@ void StepReporter::add_up(observe::Step& step) {
       agree_on_names();
       sums_.clear();
       for (size_t c = before; c < known_; ++c) sums_.push_back(static_cast<double>(counts_[c].number));
-      comm_.all_reduce(sums_.data(), sums_.size(), GANNET_FLOAT64).wait();
+      ranks_.all_reduce(sums_.data(), sums_.size());
       for (size_t c = before; c < known_; ++c) counts_[c].number = static_cast<int64_t>(sums_[c - before]);
     }
   }

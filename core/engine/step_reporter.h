@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "interfaces/comm.h"
+#include "interfaces/host_group.h"
 #include "observe/monitor.h"
 #include "observe/timers.h"
 
@@ -22,8 +22,8 @@ namespace gannet {
 class StepReporter {
  public:
   // `monitor`: rank 0's; null on the others.
-  StepReporter(CommGroup& comm, const Timers& timers, std::unique_ptr<observe::Monitor> monitor)
-      : comm_(comm), timers_(timers), monitor_(std::move(monitor)) {}
+  StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor)
+      : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)) {}
 
   void begin_forward(bool trains);                       // the first that trains starts the clock of the first step
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 where a step's losses are averaged
@@ -52,7 +52,7 @@ class StepReporter {
   void agree_on_names();
   void add_up(observe::Step& step);
 
-  CommGroup& comm_;
+  HostGroup& ranks_;
   const Timers& timers_;
   std::unique_ptr<observe::Monitor> monitor_;
 

@@ -36,7 +36,7 @@ std::string message_of_current_exception() {
 StepScope::StepScope(EngineBase::Impl& impl) : impl_(impl), steps_before_(impl.progress.global_steps) {}
 
 void StepScope::watch() {
-  call_.emplace(impl_.process_group->world()->watch(), *impl_.comm, "step", impl_.progress.global_steps + 1, "",
+  call_.emplace(impl_.process_group->world()->watch(), impl_.watched_group(), "step", impl_.progress.global_steps + 1, "",
                 control::Watch::Call::kAtOnce, &impl_.agreed(/*is_boundary=*/true));
 }
 

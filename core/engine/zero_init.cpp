@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/world.h"
 #include "engine/open.h"
 #include "params/gatherer.h"
 #include "params/interception.h"
@@ -21,16 +22,18 @@ namespace gannet {
 namespace {
 
 struct OfNoStep {
+  explicit OfNoStep(control::Links& links) : comm(links.device, [] { return nullptr; }) {}  // host memory
   Timers timers;
+  DeviceComm comm;
 };
 
 // The shards of parameters that no engine has taken over. It goes when the last one has been, or with the process.
 class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
-  Shards(std::shared_ptr<ProcessGroup> group, CommGroup* comm)
-      : Gatherer(comm, timers, std::nullopt, [] { return std::string("the model's construction"); }),
-        group_(std::move(group)),
-        comm_(comm),
+  explicit Shards(const std::shared_ptr<ProcessGroup>& group)
+      : OfNoStep(group->links()),
+        Gatherer(&comm, &group->links().host, timers, std::nullopt, [] { return std::string("the model's construction"); }),
+        group_(group),
         residency_(*this, {0, 0, 0}) {}
   ~Shards() override { zero::unwatch(&residency_); }
 
@@ -39,10 +42,9 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
   void released(size_t index) override;
 
  private:
-  at::Tensor broadcast(const Range& range, const at::Tensor& parameter) const;
+  at::Tensor broadcast(const Range& range, const at::Tensor& parameter);
 
   std::shared_ptr<ProcessGroup> group_;
-  CommGroup* comm_;
   std::deque<Range> ranges_;  // a parameter each
   size_t alive_ = 0;
   std::shared_ptr<Shards> self_;  // while a parameter is in it
@@ -50,15 +52,15 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
 };
 
 // Rank 0's values, padded; in the parameter's own memory where it needs no padding.
-at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) const {
+at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) {
   if (range.layout.numel == parameter.numel()) {
     const at::Tensor own = parameter.detach().view({-1});
-    if (comm_->size() > 1) comm_->broadcast(own.data_ptr(), static_cast<uint64_t>(own.numel()), to_dtype(range.dtype)).wait();
+    if (comm.size() > 1) comm.broadcast(own, 0).wait();
     return own;
   }
   at::Tensor whole = at::zeros({range.layout.numel}, parameter.options().requires_grad(false));
   whole.narrow(0, 0, parameter.numel()).copy_(parameter.detach().view({-1}));
-  if (comm_->size() > 1) comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(whole.numel()), to_dtype(range.dtype)).wait();
+  if (comm.size() > 1) comm.broadcast(whole, 0).wait();
   return whole;
 }
 
@@ -68,8 +70,8 @@ void Shards::add(const at::Tensor& parameter) {
   range.grad_dtype = at::ScalarType::Undefined;
   range.sharding = Sharding::kParameters;
   range.is_gathered_on_demand = true;
-  range.layout = zero::lay_out({parameter.numel()}, 0, comm_->size());
-  range.shards = zero::shards_of(range.layout, comm_->rank(), comm_->size());
+  range.layout = zero::lay_out({parameter.numel()}, 0, comm.size());
+  range.shards = zero::shards_of(range.layout, comm.rank(), comm.size());
   TrainedParameter one;
   one.name = formatted("number {} of shape {}", ranges_.size(), shape_text(parameter.sizes().vec()));
   range.parameters.push_back(std::move(one));
@@ -168,10 +170,12 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
   // What an engine opens first, and what it will find open.
   RankContext opened;
-  open(opened, *config.document(), options.process_group);
+  EngineOptions engine_options;
+  engine_options.process_group = options.process_group;
+  open(opened, *config.document(), engine_options);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
-    if (opened.comm->rank() == 0)
+    if (opened.is_first())
       log_info(formatted("zero::Init has no effect: {}",
                          zero.stage < 3 ? formatted("the ZeRO stage is {}", zero.stage) : "there is one rank"));
     return;
@@ -183,7 +187,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
                   opened.accelerator->name()),
         "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
-  state_->shards = std::make_shared<Shards>(opened.process_group, opened.comm);
+  state_->shards = std::make_shared<Shards>(opened.mesh->data_pointer());
   state_->interception = std::make_unique<Interception>();
   set_builder(state_.get());
 }

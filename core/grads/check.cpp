@@ -33,9 +33,12 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 
 // Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
 // since they have the same sum of squares.
-double norm_of_large(const std::deque<Range>& ranges, CommGroup* comm) {
+double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   const auto over_ranks = [&](double value, gannet_reduce_op op) {
-    if (ranges[0].is_sharded()) comm->all_reduce(&value, 1, GANNET_FLOAT64, op).wait();
+    if (ranges[0].is_sharded()) ranks.data.all_reduce(&value, 1, op);
+    if (!ranks.model) return value;
+    if (!ranks.counts && op == GANNET_SUM) value = 0;
+    ranks.model->all_reduce(&value, 1, op);
     return value;
   };
   double largest = 0, squares = 0;
@@ -50,7 +53,7 @@ double norm_of_large(const std::deque<Range>& ranges, CommGroup* comm) {
 
 }  // namespace
 
-GradientCheck check_gradients(const std::deque<Range>& ranges, CommGroup* comm, double scale) {
+GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale) {
   double squares = 0;
   bool finite = true, is_sharded = false;
   at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
@@ -72,13 +75,17 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, CommGroup* comm, 
     squares = device_squares.item<double>();
     finite = std::isfinite(squares);
   }
-  if (is_sharded) {
-    double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
-    comm->all_reduce(totals, 2, GANNET_FLOAT64).wait();
+  double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
+  if (is_sharded) ranks.data.all_reduce(totals, 2);
+  if (ranks.model) {
+    if (!ranks.counts) totals[0] = 0;
+    ranks.model->all_reduce(totals, 2);
+  }
+  if (is_sharded || ranks.model) {
     squares = totals[0];
     finite = totals[1] == 0;
   }
-  if (finite && std::isinf(squares)) return {norm_of_large(ranges, comm) * scale, true};
+  if (finite && std::isinf(squares)) return {norm_of_large(ranges, ranks) * scale, true};
   return {std::sqrt(squares) * scale, finite};
 }
 
@@ -90,10 +97,10 @@ double clip_factor(double norm, double limit, double factor) {
   return factor;
 }
 
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
   std::string found;  // begins with its place, in digits that sort
-  bool is_sharded = false;
+  bool is_sharded = is_model_apart;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
     is_sharded = is_sharded || range.is_sharded();

@@ -1,7 +1,7 @@
 // The phases check and clip of a step: the norm of the whole gradient, whether every element is finite, and the factor that the
 // update multiplies gradients by.
 //
-//   const GradientCheck check = check_gradients(ranges, comm, reducer.mean_factor() / scaler.scale());
+//   const GradientCheck check = check_gradients(ranges, ranks, reducer.mean_factor() / scaler.scale());
 //   if (check.finite) update(clip_factor(check.norm, limit, factor)); else skip(first_non_finite(ranges, ...));
 //
 // Gradients are as the reducer left them: summed over the ranks, scaled by the loss scale. A rank sees its shards; the sums of
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "interfaces/comm.h"
+#include "interfaces/host_group.h"
 #include "params/range.h"
 
 namespace gannet {
@@ -24,14 +24,21 @@ struct GradientCheck {
 };
 
 /// One pass over the gradients. `scale`: what turns them into this step's gradient.
-GradientCheck check_gradients(const std::deque<Range>& ranges, CommGroup* comm, double scale);
+/// `model`: the ranks that hold the other parts of the model (other stages, other slices), null where this one has all of it;
+/// `counts`: whether this rank adds its share there. Of ranks with the same parameters one does.
+struct NormRanks {
+  HostGroup& data;
+  HostGroup* model = nullptr;
+  bool counts = true;
+};
+GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
 /// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.
 double clip_factor(double norm, double limit, double factor);
 
 /// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. Where gradients are sharded
-/// every rank calls it, and all get the same answer; `gather`: a text of each rank.
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
+/// or the model is (`is_model_apart`), every rank calls it, and all get the same answer; `gather`: a text of each rank.
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 
 }  // namespace gannet

@@ -43,7 +43,7 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
   size_t slot_;
 };
 
-Reducer::Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Options options)
+Reducer::Reducer(std::deque<Range>& ranges, DeviceComm* comm, Timers& timers, Options options)
     : ranges_(ranges), comm_(comm), timers_(timers), options_(options) {
   for (size_t r = ranges.size(); r-- > 0;) add_buckets(r);
   for (size_t b = 0; b < buckets_.size(); ++b) add_slots(b);

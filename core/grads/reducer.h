@@ -30,8 +30,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device_comm.h"
 #include "grads/host_gradients.h"
-#include "interfaces/comm.h"
 #include "observe/timers.h"
 #include "params/range.h"
 
@@ -51,7 +51,7 @@ class Reducer {
     HostGradients* host = nullptr;  // gradients are kept in its memory; null: in the device's
   };
 
-  Reducer(std::deque<Range>& ranges, CommGroup* comm, Timers& timers, Options options);
+  Reducer(std::deque<Range>& ranges, DeviceComm* comm, Timers& timers, Options options);
   ~Reducer();  // removes its own hooks, and no other engine's: the module outlives its engine
   Reducer(const Reducer&) = delete;
 
@@ -125,7 +125,7 @@ class Reducer {
     at::Tensor cast;                                // [>= numel] communication dtype, where it differs
     at::Tensor arriving;                            // [shard] of what comes, where that is not its last place
     bool has_sum = false;                           // sharded gradients: this rank's shard holds an earlier backward's sum
-    Work work;
+    DeviceWork work;
     Timers::Clock::time_point sent{};  // while it is traced
   };
   class Hook;
@@ -153,7 +153,7 @@ class Reducer {
   void finish_works();
 
   std::deque<Range>& ranges_;
-  CommGroup* comm_;
+  DeviceComm* comm_;
   Timers& timers_;
   Options options_;
   std::vector<Slot> slots_;

@@ -90,13 +90,12 @@ void Reducer::reduce_late() {
     finish(bucket);
     if (options_.pre_factor != 1.0) late.mul_(options_.pre_factor);
     const at::Tensor wire = options_.communication_dtype ? late.to(*options_.communication_dtype) : late;
-    const gannet_dtype dtype = to_dtype(wire.scalar_type());
     if (!range.is_sharded()) {
-      comm_->all_reduce(wire.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM).wait();
+      comm_->all_reduce(wire).block();
       range.grad.narrow(0, bucket.offset, bucket.numel).add_(wire);
     } else {
       const at::Tensor own = wire.narrow(0, comm_->rank() * bucket.shard.numel, bucket.shard.numel).clone();
-      comm_->reduce_scatter(wire.const_data_ptr(), own.data_ptr(), static_cast<uint64_t>(bucket.shard.numel), dtype).wait();
+      comm_->reduce_scatter(wire, own).block();
       const at::Tensor sum = range.grad_of(bucket.shard);
       if (options_.host)
         options_.host->wait(options_.host->take(sum, own, /*adds=*/true));

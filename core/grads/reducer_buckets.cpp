@@ -86,9 +86,8 @@ void Reducer::send(Bucket& bucket) {
   }
   finished_ = false;
   if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
-  const gannet_dtype dtype = to_dtype(part.scalar_type());
   if (!range.is_sharded()) {
-    bucket.work = comm_->all_reduce(part.data_ptr(), static_cast<uint64_t>(bucket.numel), dtype, GANNET_SUM);
+    bucket.work = comm_->all_reduce(part);
     return;
   }
   const zero::Shard& shard = bucket.shard;
@@ -97,7 +96,7 @@ void Reducer::send(Bucket& bucket) {
   const bool is_direct = shards_gradients && !bucket.has_sum && !is_cast && !options_.host;
   at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, comm_->rank() * shard.numel, shard.numel);
   bucket.arriving = is_direct || (!is_cast && !shards_gradients) ? at::Tensor() : into;
-  bucket.work = comm_->reduce_scatter(part.const_data_ptr(), into.data_ptr(), static_cast<uint64_t>(shard.numel), dtype);
+  bucket.work = comm_->reduce_scatter(part, into);
   if (shards_gradients) flying_.push_back(&bucket);
 }
 
@@ -146,7 +145,7 @@ void Reducer::finish(Bucket& bucket) {
   std::erase(flying_, &bucket);
   {
     Timers::Wait timed(timers_, Timed::kReduce);
-    bucket.work.wait();
+    bucket.work.block();
   }
   if (timers_.is_traced()) tell_flight(bucket);
   bucket.sent = {};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "interfaces/call.h"
 
 namespace gannet {
@@ -74,6 +75,80 @@ void Work::wait() {
   explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin())); });
 }
 
+bool Work::is_over() const {
+  int32_t is_over = 1;
+  if (handle_) interfaces::call(comm_->plugin(), comm_->api()->work_query, comm_->self(), handle_, &is_over);
+  return is_over != 0;
+}
+
+void Work::block(void* stream) {
+  if (!stream) return wait();  // with the watch's patience, not the plugin's
+  if (!handle_) return;
+  explained(*comm_, [&] { interfaces::call(comm_->plugin(), comm_->api()->work_block, comm_->self(), handle_, stream); });
+}
+
+// ---- collective ------------------------------------------------------------------------------------------------------
+
+namespace collective {
+namespace {
+
+gannet_collective_args make(gannet_collective op, const void* send, void* receive, uint64_t count, gannet_dtype dtype) {
+  gannet_collective_args args{};
+  args.struct_size = sizeof(args);
+  args.op = op;
+  args.dtype = dtype;
+  args.reduce_op = GANNET_SUM;
+  args.send = send;
+  args.recv = receive;
+  args.count = count;
+  args.factor = 1.0;
+  return args;
+}
+
+}  // namespace
+
+gannet_collective_args all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op) {
+  auto args = make(GANNET_ALL_REDUCE, buffer, buffer, count, dtype);
+  args.reduce_op = op;
+  return args;
+}
+
+gannet_collective_args broadcast(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t root) {
+  auto args = make(GANNET_BROADCAST, buffer, buffer, count, dtype);
+  args.peer = root;
+  return args;
+}
+
+gannet_collective_args all_gather(const void* send, void* receive, uint64_t count, gannet_dtype dtype) {
+  return make(GANNET_ALL_GATHER, send, receive, count, dtype);
+}
+
+gannet_collective_args reduce_scatter(const void* send, void* receive, uint64_t count, gannet_dtype dtype, gannet_reduce_op op) {
+  auto args = make(GANNET_REDUCE_SCATTER, send, receive, count, dtype);
+  args.reduce_op = op;
+  return args;
+}
+
+gannet_collective_args all_to_all(const void* send, void* receive, uint64_t count, gannet_dtype dtype) {
+  return make(GANNET_ALL_TO_ALL, send, receive, count, dtype);
+}
+
+gannet_collective_args send(const void* buffer, uint64_t count, gannet_dtype dtype, uint32_t to) {
+  auto args = make(GANNET_SEND, buffer, nullptr, count, dtype);
+  args.peer = to;
+  return args;
+}
+
+gannet_collective_args receive(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t from) {
+  auto args = make(GANNET_RECV, nullptr, buffer, count, dtype);
+  args.peer = from;
+  return args;
+}
+
+gannet_collective_args barrier() { return make(GANNET_BARRIER, nullptr, nullptr, 0, GANNET_DTYPE_NONE); }
+
+}  // namespace collective
+
 // ---- CommGroup -------------------------------------------------------------------------------------------------------
 
 CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name)
@@ -89,59 +164,47 @@ CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::
 
 CommGroup::~CommGroup() { comm_.api()->group_destroy(comm_.self(), handle_); }
 
-Work CommGroup::start(gannet_collective_args args) {
-  args.struct_size = sizeof(args);
+Work CommGroup::started(const std::function<void(void** work)>& start) {
   void* work = nullptr;
   if (comm_.watcher()) comm_.watcher()->check();
-  explained(comm_, [&] {
-    interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
-                     static_cast<const gannet_collective_args*>(&args), &work);
-  });
+  explained(comm_, [&] { start(&work); });
   return Work(&comm_, work);
 }
 
-namespace {
-
-gannet_collective_args collective(gannet_collective op, const void* send, void* receive, uint64_t count, gannet_dtype dtype,
-                                  void* stream) {
-  gannet_collective_args args{};
-  args.op = op;
-  args.dtype = dtype;
-  args.reduce_op = GANNET_SUM;
-  args.send = send;
-  args.recv = receive;
-  args.count = count;
+Work CommGroup::start(gannet_collective_args args, void* stream) {
   args.stream = stream;
-  return args;
+  return started([&](void** work) {
+    interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
+                     static_cast<const gannet_collective_args*>(&args), work);
+  });
 }
 
-}  // namespace
-
-Work CommGroup::all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op, void* stream) {
-  auto args = collective(GANNET_ALL_REDUCE, buffer, buffer, count, dtype, stream);
-  args.reduce_op = op;
-  return start(args);
+Work CommGroup::start_many(std::vector<gannet_collective_args> batch, void* stream) {
+  if (batch.empty()) return {};
+  for (auto& args : batch) args.stream = stream;
+  return started([&](void** work) {
+    interfaces::call(comm_.plugin(), comm_.api()->collective_many, comm_.self(), handle_,
+                     static_cast<const gannet_collective_args*>(batch.data()), uint64_t{batch.size()},
+                     uint64_t{sizeof(gannet_collective_args)}, work);
+  });
 }
 
-Work CommGroup::broadcast(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t root, void* stream) {
-  auto args = collective(GANNET_BROADCAST, buffer, buffer, count, dtype, stream);
-  args.root = root;
-  return start(args);
+std::shared_ptr<void> CommGroup::allocate(uint64_t bytes) {
+  if (!comm_.api()->allocate) return nullptr;
+  void* memory = nullptr;
+  interfaces::call(comm_.plugin(), comm_.api()->allocate, comm_.self(), handle_, bytes, &memory);
+  return {memory, [this](void* given) { comm_.api()->deallocate(comm_.self(), handle_, given); }};
 }
 
-Work CommGroup::all_gather(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream) {
-  return start(collective(GANNET_ALL_GATHER, send, receive, count, dtype, stream));
+std::shared_ptr<void> CommGroup::register_buffer(void* buffer, uint64_t bytes) {
+  if (!comm_.api()->register_buffer) return nullptr;
+  interfaces::call(comm_.plugin(), comm_.api()->register_buffer, comm_.self(), handle_, buffer, bytes);
+  return {buffer, [this](void* given) {
+            plugin::ErrorBuffer error;
+            if (comm_.api()->unregister_buffer(comm_.self(), handle_, given, error) != GANNET_OK)
+              log_warning(std::string("a buffer stays registered: ") + error.message());
+          }};
 }
-
-Work CommGroup::reduce_scatter(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream) {
-  return start(collective(GANNET_REDUCE_SCATTER, send, receive, count, dtype, stream));
-}
-
-Work CommGroup::all_to_all(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream) {
-  return start(collective(GANNET_ALL_TO_ALL, send, receive, count, dtype, stream));
-}
-
-void CommGroup::barrier() { start(collective(GANNET_BARRIER, nullptr, nullptr, 0, GANNET_DTYPE_NONE, nullptr)).wait(); }
 
 // ---- Comm ------------------------------------------------------------------------------------------------------------
 
@@ -156,6 +219,10 @@ Comm::Comm(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& ho
 }
 
 Comm::~Comm() { api_->destroy(self_); }
+
+bool Comm::serves_host_memory() const { return plugin_.device().empty() || lower(plugin_.device()) == "cpu"; }
+
+gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const { return static_cast<gannet_dtype>(api_->sum_dtype(self_, dtype)); }
 
 gannet_comm_counters Comm::counters() const {
   gannet_comm_counters counters{};

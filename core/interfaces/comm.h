@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,8 +32,21 @@ class Watcher {
   virtual void end_wait() = 0;
 };
 
-// A collective in flight. Destroying it without wait() waits too, and warns when that fails; one that has timed out already
-// is aborted instead, with everything else in flight.
+// Collectives as values, to be started alone or in a batch. `count` is in elements; see gannet_collective in abi.h.
+namespace collective {
+gannet_collective_args all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op = GANNET_SUM);
+gannet_collective_args broadcast(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t root);
+gannet_collective_args all_gather(const void* send, void* receive, uint64_t count, gannet_dtype dtype);
+gannet_collective_args reduce_scatter(const void* send, void* receive, uint64_t count, gannet_dtype dtype,
+                                      gannet_reduce_op op = GANNET_SUM);
+gannet_collective_args all_to_all(const void* send, void* receive, uint64_t count, gannet_dtype dtype);
+gannet_collective_args send(const void* buffer, uint64_t count, gannet_dtype dtype, uint32_t to);
+gannet_collective_args receive(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t from);
+gannet_collective_args barrier();
+}  // namespace collective
+
+// A collective in flight, or a batch of them. Destroying it without wait() waits too, and warns when that fails; one that has
+// timed out already is aborted instead, with everything else in flight.
 class Work {
  public:
   Work() = default;
@@ -41,8 +55,13 @@ class Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
   bool pending() const { return handle_ != nullptr; }
-  // Throws Error(kTimeout) or Error(kPeerLost), or what the watch has found; legal when nothing is pending.
+  // The host waits. Throws Error(kTimeout) or Error(kPeerLost), or what the watch has found; legal when nothing is pending.
   void wait();
+  // Whether wait() would return at once.
+  bool is_over() const;
+  // What the device's stream is given from now on begins after the collective; the host does not wait. The work stays pending,
+  // and its buffers in use, until wait(), or until is_over(). With a null stream this is wait().
+  void block(void* stream);
 
  private:
   void finish() noexcept;
@@ -51,6 +70,8 @@ class Work {
   bool timed_out_ = false;
 };
 
+// Ranks that call the same collectives in the same order. The core uses it through DeviceComm (device/device_comm.h), which knows
+// the stream, and HostGroup (interfaces/host_group.h), for the memory of the host.
 class CommGroup {
  public:
   CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name);
@@ -63,15 +84,19 @@ class CommGroup {
   const std::string& name() const { return name_; }
   Comm& comm() { return comm_; }
 
-  Work all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op = GANNET_SUM, void* stream = nullptr);
-  Work broadcast(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t root = 0, void* stream = nullptr);
-  Work all_gather(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream = nullptr);
-  Work reduce_scatter(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream = nullptr);
-  Work all_to_all(const void* send, void* receive, uint64_t count, gannet_dtype dtype, void* stream = nullptr);
-  void barrier();
+  // `stream`: the native stream that the buffers were produced on; null for the host's memory, and where there are no streams.
+  Work start(gannet_collective_args args, void* stream);
+  // A batch that progresses together, in no order among its members: exchanges, many small gathers.
+  Work start_many(std::vector<gannet_collective_args> batch, void* stream);
+
+  // Memory that the plugin moves faster than other memory, and that the ranks of one host may share; collective. Null where the
+  // plugin offers none: any memory will do.
+  std::shared_ptr<void> allocate(uint64_t bytes);
+  // The caller's own memory, for as long as the answer lives; null where the plugin has no use for it.
+  std::shared_ptr<void> register_buffer(void* buffer, uint64_t bytes);
 
  private:
-  Work start(gannet_collective_args args);
+  Work started(const std::function<void(void** work)>& start);
   Comm& comm_;
   std::vector<uint32_t> ranks_;
   std::string name_;
@@ -89,8 +114,12 @@ class Comm {
   uint32_t rank() const { return rank_; }
   uint32_t world_size() const { return world_size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // Whether it moves the memory of the host, for which HostGroup needs one.
+  bool serves_host_memory() const;
+  // The type in which sums of a 16-bit type are added when the caller leaves it open; see gannet_comm_api::sum_dtype.
+  gannet_dtype sum_dtype(gannet_dtype dtype) const;
   gannet_comm_counters counters() const;
-  void abort();
+  void abort();  // from any thread
   bool is_aborted() const { return aborted_; }
   void set_watcher(Watcher* watcher) { watcher_ = watcher; }  // outlives every collective; null: none
   Watcher* watcher() const { return watcher_; }

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-#include "interfaces/comm.h"
+#include "params/rank_context.h"
 
 namespace gannet {
 
-/// Every rank calls it, with a tensor of the same shape and dtype; the values of `root` are in it when it returns. Sparse tensors
-/// may have other numbers of elements on each rank.
-void broadcast(CommGroup* comm, const at::Tensor& tensor, uint32_t root = 0);
+/// Every rank of the data axis calls it, with a tensor of the same shape and dtype; what the current stream is given from here on
+/// sees the values of `root` in it. Sparse tensors may have other numbers of elements on each rank.
+void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root = 0);
 
 }  // namespace gannet

@@ -78,18 +78,16 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
     entry.marks.assign(1, entry.mark);
     return;
   }
-  entry.marking = comm_->all_gather(&entry.mark, entry.marks.data(), 1, GANNET_INT64);
+  entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
   entry.gathering = exchange(entry, shard, entry.whole);
 }
 
 // All ranks' shards or, where one rank has all of it, its values.
-Work Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
-  if (!entry.range->has_owners())
-    return comm_->all_gather(shard.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(whole.numel() / comm_->size()),
-                             to_dtype(entry.range->dtype));
+DeviceWork Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
+  if (!entry.range->has_owners()) return comm_->all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
-  return comm_->broadcast(whole.data_ptr(), static_cast<uint64_t>(entry.range->parameters[entry.parameter].numel),
-                          to_dtype(entry.range->dtype), entry.range->owner_of(entry.parameter));
+  return comm_->broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel),
+                          entry.range->owner_of(entry.parameter));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -105,7 +103,7 @@ void Gatherer::finish(size_t parameter) {
   }
   entry.marking.wait();
   compare(entry.mark, entry.marks);
-  entry.gathering.wait();
+  entry.gathering.block();
   if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
     timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(),
                           static_cast<int64_t>(entry.whole.nbytes()));
@@ -141,7 +139,7 @@ std::string Gatherer::name_of(int64_t mark) const {
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
-    comm_->all_gather(&kDone, marks.data(), 1, GANNET_INT64).wait();
+    ranks_->all_gather(&kDone, marks.data(), sizeof(kDone));
     const auto asked = std::find_if(marks.begin(), marks.end(), [](int64_t mark) { return mark != kDone; });
     if (asked == marks.end()) break;
     const auto id = static_cast<size_t>(*asked % kIds);
@@ -162,7 +160,7 @@ void Gatherer::meet(const char* where) {
   if (id == meetings_.size()) meetings_.push_back(where);
   const int64_t mark = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id);
   std::vector<int64_t> marks(comm_->size());
-  comm_->all_gather(&mark, marks.data(), 1, GANNET_INT64).wait();
+  ranks_->all_gather(&mark, marks.data(), sizeof(mark));
   compare(mark, marks);
 }
 

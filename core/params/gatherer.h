@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "device/device_comm.h"
 #include "device/queue.h"
-#include "interfaces/comm.h"
+#include "interfaces/host_group.h"
 #include "observe/timers.h"
 #include "params/range.h"
 #include "params/residency.h"
@@ -23,8 +24,9 @@ class Gatherer : public zero::Source {
     std::function<void*()> stream;  // that operators run on: memory is used again, and what they were given may still be read
   };
   // `place`: where the program is, for errors ("forward of step 3").
-  Gatherer(CommGroup* comm, Timers& timers, std::optional<ToDevice> to_device, std::function<std::string()> place)
-      : comm_(comm), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
+  Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<ToDevice> to_device,
+           std::function<std::string()> place)
+      : comm_(comm), ranks_(ranks), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
   void add(const Range& range, size_t parameter);  // the next number; ranges outlive the gatherer
 
@@ -50,18 +52,20 @@ class Gatherer : public zero::Source {
     Transfer reading;            // of this rank's shard, from a drive
     at::Tensor landing;          // host memory between a drive and the device
     Event copied;                // to the device
-    Work marking, gathering;
+    Work marking;
+    DeviceWork gathering;
     Timers::Clock::time_point began{};  // while it is traced
   };
   void copy_to_device(Entry& entry, const at::Tensor& from);
   at::Tensor place_of(const Entry& entry) const;  // this rank's part in the whole
-  Work exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole);
+  DeviceWork exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole);
   void gather(Entry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
-  CommGroup* comm_;
+  DeviceComm* comm_;
+  HostGroup* ranks_;  // marks
   Timers& timers_;
   std::optional<ToDevice> to_device_;
   std::function<std::string()> place_;

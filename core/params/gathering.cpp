@@ -12,11 +12,11 @@ void ParameterStore::make_residency() {
   if (context_.param_tier && context_.memory_is_apart)
     to_device = {context_.accelerator->make_queue("parameters", context_.device_index()),
                  [this] { return context_.current_stream(); }};
-  gatherer_ = std::make_unique<Gatherer>(context_.comm, context_.timers, std::move(to_device),
+  gatherer_ = std::make_unique<Gatherer>(context_.comm.get(), context_.host_group, context_.timers, std::move(to_device),
                                          [this] { return formatted("{} of step {}", residency_->stretch_name(), step_()); });
   residency_ = std::make_unique<zero::Residency>(
       *gatherer_, zero::Residency::Limits{zero.prefetch_bucket_size, zero.max_live_parameters, zero.max_reuse_distance});
-  if (context_.comm->rank() == 0) residency_->on_new_order([](const std::string& sentence) { log_info(sentence); });
+  if (context_.is_first()) residency_->on_new_order([](const std::string& sentence) { log_info(sentence); });
 }
 
 std::unique_ptr<zero::Interception> ParameterStore::arm() const {

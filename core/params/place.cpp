@@ -45,7 +45,7 @@ void ParameterStore::report_drive() {
       if (range.placement != Placement::kDrive) kept += range.own_numel;
     }
   if (kept == all) context_.param_tier.reset();  // nothing is on the drive
-  if (kept > 0 && context_.comm->rank() == 0)
+  if (kept > 0 && context_.is_first())
     log_info(formatted("offload_param: {} of a rank's {} elements stay in memory (max_in_cpu is {})", kept, all,
                        context_.settings().zero.offload_param.max_in_cpu));
 }
@@ -64,7 +64,7 @@ Array ParameterStore::make_array(const std::shared_ptr<Offload>& tier, int64_t n
 
 void ParameterStore::cut_range(Range& range) {
   const auto& zero = context_.settings().zero;
-  CommGroup* const comm = context_.comm;
+  DeviceComm* const comm = context_.comm.get();
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
   if (comm->size() > 1) range.sharding = static_cast<Sharding>(zero.stage);
@@ -153,7 +153,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
       if (!range.is_gathered_on_demand)
         parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
-    broadcast(context_.comm, whole);
+    broadcast(context_, whole);
     if (range.is_gathered_on_demand) {
       keep_part(range, b, whole);
       for (size_t p = bucket.first; p < bucket.last; ++p) {

@@ -19,12 +19,10 @@ std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) cons
 }
 
 void ParameterStore::send_shard(Range& range, size_t shard) {
-  CommGroup* const comm = context_.comm;
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
   const at::Tensor whole = range.param.here().narrow(0, bucket.offset, bucket.numel);
-  publishing_.push_back(
-      comm->all_gather(mine.const_data_ptr(), whole.data_ptr(), static_cast<uint64_t>(mine.numel()), to_dtype(range.dtype)));
+  publishing_.push_back(context_.comm->all_gather(mine, whole));
 }
 
 void ParameterStore::publish() {
@@ -36,17 +34,16 @@ void ParameterStore::publish() {
 void ParameterStore::finish_publishing() {
   if (publishing_.empty()) return;
   Timers::Wait timed(context_.timers, Timed::kPublish);
-  for (auto& work : publishing_) work.wait();
+  for (auto& work : publishing_) work.block();
   publishing_.clear();
 }
 
 // The small parameters that every rank has whole, where the others are sharded.
 void ParameterStore::all_gather_persistent(Range& range) {
-  CommGroup* const comm = context_.comm;
   if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;
   int64_t numel = 0;
-  const int64_t ranks = comm->size();
+  const int64_t ranks = context_.comm->size();
   const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
   for (size_t p = 0; p < range.parameters.size(); ++p)
     if (range.parameters[p].persistent.defined()) {
@@ -66,7 +63,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
   if (ranks == 1)
     all.view({-1}).copy_(mine);
   else
-    comm->all_gather(mine.const_data_ptr(), all.data_ptr(), static_cast<uint64_t>(numel), to_dtype(range.dtype)).wait();
+    context_.comm->all_gather(mine, all).block();
   at = 0;
   for (const size_t p : staying) {
     range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
@@ -76,14 +73,13 @@ void ParameterStore::all_gather_persistent(Range& range) {
 
 // The same where each is on one rank.
 void ParameterStore::broadcast_persistent(Range& range) {
-  CommGroup* const comm = context_.comm;
   Timers::Wait timed(context_.timers, Timed::kPublish);
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
     if (!parameter.persistent.defined()) continue;
     const zero::Part part = Found{&range, p}.part();
     if (part.numel > 0) parameter.persistent.copy_(range.param.get(part.own, part.numel));
-    broadcast(comm, parameter.persistent, range.owner_of(p));
+    broadcast(context_, parameter.persistent, range.owner_of(p));
   }
 }
 

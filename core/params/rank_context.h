@@ -1,4 +1,4 @@
-// What a rank trains with: its plugins, its device, its group of ranks, the config, the tiers beside the device, and the clock.
+// What a rank trains with: its plugins, its device, its groups of ranks, the config, the tiers beside the device, and the clock.
 // The engine opens it (engine/open.h) and owns it; the store, the reducer and the updater are given it and end before it does.
 //
 // Everything here is set once, at construction, and read from then on; the batch sizes in `resolved` alone may change.
@@ -11,9 +11,11 @@
 
 #include "config/resolve.h"
 #include "device/accelerator.h"
-#include "interfaces/comm.h"
+#include "device/device_comm.h"
 #include "interfaces/host.h"
+#include "interfaces/host_group.h"
 #include "interfaces/offload.h"
+#include "mesh/groups.h"
 #include "observe/timers.h"
 #include "plugin/plugin.h"
 
@@ -34,7 +36,13 @@ struct RankContext {
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Accelerator> accelerator;
   std::shared_ptr<ProcessGroup> process_group;
-  CommGroup* comm = nullptr;  // process_group's
+  std::shared_ptr<MeshGroups> mesh;                   // of process_group's ranks
+  std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
+  HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
+  HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
+  bool is_first() const { return mesh->is_first(); }  // it prints for all
+  // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.
+  HostGroup& watched_group() const { return mesh->shape().size(kPipeAxis) > 1 ? *host_group : *world_group; }
   at::Device device{at::kCPU};
 
   std::unique_ptr<observe::Trace> trace;  // null: none

@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "interfaces/comm.h"
+#include "device/device_comm.h"
 #include "params/gatherer.h"
 #include "params/interception.h"
 #include "params/range.h"
@@ -172,7 +172,7 @@ class ParameterStore {
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<zero::Residency> residency_;
   std::unique_ptr<zero::Interception> interception_;  // from forward to step
-  std::vector<Work> publishing_;
+  std::vector<DeviceWork> publishing_;
 };
 
 /// What parameters are trained in: fp16 or bf16 where the config says so, else as the program made them.

@@ -55,11 +55,10 @@ at::Tensor ParameterStore::own_state(const Found& found, size_t state) const {
 at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) const {
   if (!found.range->is_sharded())
     return Range::shaped(own.to(context_.device, /*non_blocking=*/false, /*copy=*/true), found.get());
-  CommGroup* const comm = context_.comm;
   const auto part = found.part();
   at::Tensor whole = at::zeros({found.get().numel}, own.options().device(context_.device));
   if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(own);
-  comm->all_reduce(whole.data_ptr(), whole.nbytes(), GANNET_UINT8).wait();
+  context_.comm->all_reduce(whole.view(at::kByte)).wait();
   return Range::shaped(whole, found.get());
 }
 
@@ -131,7 +130,6 @@ void ParameterStore::restore_memory(Range& range, size_t p) {
 }
 
 ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {
-  CommGroup* const comm = context_.comm;
   Named values;
   bool has_begun = false;
   for (const auto& range : ranges_) {
@@ -145,9 +143,7 @@ ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>&
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
       const at::Tensor mine = range.master_of(range.shards[b]).to(context_.device);
-      comm->all_gather(mine.const_data_ptr(), whole.narrow(0, bucket.offset, bucket.numel).data_ptr(),
-                       static_cast<uint64_t>(mine.numel()), to_dtype(range.master_dtype))
-          .wait();
+      context_.comm->all_gather(mine, whole.narrow(0, bucket.offset, bucket.numel)).block();
     }
     for (const auto& parameter : range.parameters)
       values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));

@@ -42,14 +42,12 @@ void check(const gannet_scheduler_api& api) {
   require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(value)});
 }
 
-template <class Api>
-void check_version(const Api& api) {
-  if (api.version != GANNET_VOLATILE_VERSION)
-    refuse(formatted("its interface has version {}, this Gannet has {}", api.version, GANNET_VOLATILE_VERSION));
+void check_version(uint32_t version, uint32_t ours) {
+  if (version != ours) refuse(formatted("its interface has version {}, this Gannet has {}", version, ours));
 }
 
 void check(const gannet_accelerator_api& api) {
-  check_version(api);
+  check_version(api.version, GANNET_ACCELERATOR_VERSION);
   require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(capabilities), GANNET_ENTRY(device_count),
                    GANNET_ENTRY(device_info), GANNET_ENTRY(set_device), GANNET_ENTRY(synchronize), GANNET_ENTRY(native_stream),
                    GANNET_ENTRY(default_comm), GANNET_ENTRY(plugin_device)});
@@ -61,14 +59,18 @@ void check(const gannet_accelerator_api& api) {
 }
 
 void check(const gannet_comm_api& api) {
-  check_version(api);
+  check_version(api.version, GANNET_COMM_VERSION);
   require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(group_create), GANNET_ENTRY(group_destroy),
-                   GANNET_ENTRY(collective), GANNET_ENTRY(work_wait), GANNET_ENTRY(work_free), GANNET_ENTRY(abort),
-                   GANNET_ENTRY(counters)});
+                   GANNET_ENTRY(collective), GANNET_ENTRY(collective_many), GANNET_ENTRY(work_wait), GANNET_ENTRY(work_query),
+                   GANNET_ENTRY(work_block), GANNET_ENTRY(work_free), GANNET_ENTRY(abort), GANNET_ENTRY(counters),
+                   GANNET_ENTRY(sum_dtype)});
+  if (api.allocate || api.deallocate || api.register_buffer || api.unregister_buffer)
+    require_entries(
+        {GANNET_ENTRY(allocate), GANNET_ENTRY(deallocate), GANNET_ENTRY(register_buffer), GANNET_ENTRY(unregister_buffer)});
 }
 
 void check(const gannet_offload_api& api) {
-  check_version(api);
+  check_version(api.version, GANNET_OFFLOAD_VERSION);
   require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(alignment_bytes), GANNET_ENTRY(allocate),
                    GANNET_ENTRY(release), GANNET_ENTRY(address), GANNET_ENTRY(read), GANNET_ENTRY(write),
                    GANNET_ENTRY(work_wait)});

@@ -88,10 +88,20 @@ void check_needs_no_torch(const ElfFile& file) {
             formatted("says that it is of the stable tier, which links nothing of LibTorch, and needs the library {}", library));
 }
 
-bool has_volatile_kind(const std::vector<std::string>& provides) {
-  for (const auto& name : provides)
-    if (name.starts_with("accelerator/") || name.starts_with("offload/") || name.starts_with("comm/")) return true;
-  return false;
+// The version of a kind's interface that a file was built with: see gannet_note::interface_versions.
+uint32_t version_in(uint32_t versions, int byte) { return versions < 256 ? versions : versions >> (8 * byte) & 0xff; }
+
+// A file says all three versions, and only those of the kinds that it provides matter.
+void check_interfaces(const std::vector<std::string>& provides, uint32_t versions) {
+  constexpr const char* kKinds[] = {"accelerator", "comm", "offload"};
+  for (int byte = 0; byte < 3; ++byte) {
+    const std::string prefix = formatted("{}/", kKinds[byte]);
+    const bool provided =
+        std::any_of(provides.begin(), provides.end(), [&](const auto& name) { return name.starts_with(prefix); });
+    const uint32_t theirs = version_in(versions, byte), ours = version_in(GANNET_INTERFACE_VERSIONS, byte);
+    if (provided && theirs != ours)
+      refuse(formatted("is built for version {} of the {} interface, this Gannet has {}", theirs, kKinds[byte], ours));
+  }
 }
 
 }  // namespace
@@ -138,9 +148,7 @@ Candidate read_candidate(const std::string& file) {
     if (candidate.provides.empty()) refuse("says that it provides nothing");
     check_text(candidate.provides, "what it provides");
     check_text({candidate.fingerprint}, "its fingerprint");
-    if (note.volatile_version != GANNET_VOLATILE_VERSION && has_volatile_kind(candidate.provides))
-      refuse(formatted("is built for version {} of the accelerator, comm and offload interfaces, this Gannet has {}",
-                       note.volatile_version, GANNET_VOLATILE_VERSION));
+    check_interfaces(candidate.provides, note.interface_versions);
     const std::string difference =
         note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
     if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));

@@ -13,21 +13,6 @@
 
 namespace gannet {
 
-std::vector<std::string> gather_texts(CommGroup& comm, const std::string& text) {
-  const auto length = static_cast<int64_t>(text.size());
-  std::vector<int64_t> lengths(comm.size());
-  comm.all_gather(&length, lengths.data(), 1, GANNET_INT64).wait();
-  const auto longest = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
-  std::string padded = text;
-  padded.resize(std::max<size_t>(longest, 1));
-  std::string all(padded.size() * comm.size(), '\0');
-  comm.all_gather(padded.data(), all.data(), padded.size(), GANNET_UINT8).wait();
-  std::vector<std::string> texts;
-  for (uint32_t rank = 0; rank < comm.size(); ++rank)
-    texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
-  return texts;
-}
-
 CheckpointWriter::~CheckpointWriter() {
   try {
     wait();

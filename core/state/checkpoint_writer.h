@@ -10,12 +10,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "interfaces/comm.h"
 
 namespace gannet {
-
-// Every rank's text, by rank, over the Comm: where there is no control plane, in a group of some of the ranks.
-std::vector<std::string> gather_texts(CommGroup& comm, const std::string& text);
 
 // A folder by one name, however it was written.
 std::string real_path(const std::string& folder);

@@ -6,26 +6,22 @@
 #include "checkpoint/numbers.h"
 
 namespace gannet {
-namespace {
-
-const Value& value(const checkpoint::Opened& found, const char* key) {
+const Value& saved_value(const checkpoint::Opened& found, const char* key) {
   if (const Value* there = found.document().find(key)) return *there;
   throw Error(ErrorCode::kCorrupt, formatted("{}: its manifest has no '{}'", found.path(), key), "was it saved by an engine?");
 }
 
-}  // namespace
-
 void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_states) {
   const std::string at = formatted("{}: ", found.path());
   const auto count = [&](const char* key, int64_t least) {
-    checkpoint::checked_count(value(found, key).as_int(), formatted("{}'{}'", at, key), least);
+    checkpoint::checked_count(saved_value(found, key).as_int(), formatted("{}'{}'", at, key), least);
   };
   for (const char* key :
        {"global_steps", "skipped_steps", "consecutive_skips", "global_samples", "micro_steps", "schedule_position"})
     count(key, 0);
   count("accumulation_steps", 1);
   if (is_fp16) {
-    const Value& scaler = value(found, "loss_scaler");
+    const Value& scaler = saved_value(found, "loss_scaler");
     checkpoint::checked_loss_scale(scaler.at("scale").as_number(), formatted("{}the loss scale", at));
     for (const char* key : {"iteration", "last_overflow_iteration", "hysteresis_left"})
       checkpoint::checked_count(scaler.at(key).as_int(), formatted("{}the loss scale's '{}'", at, key), -1);
@@ -33,7 +29,7 @@ void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_stat
   if (!with_states) return;
   count("applied_steps", 0);
   size_t g = 0;
-  for (const Value& group : value(found, "groups").as_list()) {
+  for (const Value& group : saved_value(found, "groups").as_list()) {
     for (const auto& [name, number] : group.at("hyper").as_dict().entries())
       checkpoint::checked_hyperparameter(name, number.as_number(), formatted("{}{} of group {}", at, name, g));
     ++g;
@@ -42,7 +38,7 @@ void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_stat
 
 // Files that have no precision beside the scale have a config, or are imports of runs whose precision is not known.
 std::string precision_of(const checkpoint::Opened& found) {
-  if (const Value* precision = value(found, "loss_scaler").as_dict().find("precision")) return precision->as_string();
+  if (const Value* precision = saved_value(found, "loss_scaler").as_dict().find("precision")) return precision->as_string();
   const Value* config = found.document().find("config");
   const Value* enabled = config && config->is_dict() ? config->as_dict().find("/fp16/enabled") : nullptr;
   return enabled && enabled->is_bool() && enabled->as_bool() ? "fp16" : "";

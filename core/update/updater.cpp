@@ -111,7 +111,6 @@ HostUpdate& Updater::host_update(const Range& range) {
 }
 
 void Updater::update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer) {
-  CommGroup* const comm = context_.comm;
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const Arrays arrays(range, optimizer);
@@ -208,7 +207,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
     optimizer.partials(args, partials.data());
     for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
   });
-  if (range.is_sharded()) comm->all_reduce(sums.data(), sums.size(), GANNET_FLOAT64).wait();
+  if (range.is_sharded()) context_.host_group->all_reduce(sums.data(), sums.size());
   for_each(true, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> of_piece;

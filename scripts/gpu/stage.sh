@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 carry=${1:-.carry}
 limit_mib=64
-packages=(libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev libhwy-dev libhwy1 libxxhash-dev libgtest-dev libgmock-dev libgloo-dev)
+packages=(libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev libhwy-dev libhwy1 libxxhash-dev libgtest-dev libgmock-dev libgloo-dev libjs-dygraphs)
 
 fail() { printf 'stage: %s\n' "$*" >&2; exit 1; }
 
@@ -20,7 +20,7 @@ mkdir -p "$staging/prefix" "$staging/cache/json"
 # Under the paths that the packages have in /usr: their CMake files find the rest from where they lie themselves.
 for package in "${packages[@]}"; do
   dpkg-query -L "$package" >"$staging/list" 2>/dev/null || fail "the package $package is not installed: run scripts/setup.sh first"
-  grep -E '^/usr/(include|lib|share/cmake)/' "$staging/list" | while read -r file; do
+  grep -E '^/usr/((include|lib|share/cmake)/|share/javascript/dygraphs/dygraph\.min\.(js|css)$)' "$staging/list" | while read -r file; do
     [ -d "$file" ] || (cd /usr && cp -a --parents "${file#/usr/}" "$staging/prefix")
   done
 done

@@ -24,7 +24,7 @@ TEST(FakeAccelerator, IsADeviceOfCpuMemoryThatTheCpusPluginsServe) {
   EXPECT_EQ(fake->plugin_device(), "cpu");
   EXPECT_EQ(fake->device_count(), 1u);
   EXPECT_EQ(fake->device(0).torch_device_type, 0);
-  EXPECT_EQ(fake->default_comm(), "gloo");
+  EXPECT_EQ(fake->default_comm(), "fake");
   EXPECT_TRUE(fake->has(GANNET_ACCELERATOR_QUEUES));
   EXPECT_TRUE(fake->has(GANNET_ACCELERATOR_SEPARATE_MEMORY));
   EXPECT_FALSE(fake->has(GANNET_ACCELERATOR_STREAMS));

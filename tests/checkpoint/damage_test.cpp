@@ -132,7 +132,7 @@ TEST_F(Damage, a_manifest_that_lies_is_refused_before_anything_is_allocated) {
   Saver(folder(), {}).save({.tag = "t", .slices = {whole("v", at::zeros({4})), whole("w", at::zeros({4}))}}, {});
   const std::string good = read_text(file("t", "manifest.json"));
   ASSERT_NO_THROW(parse_manifest(good, "m"));
-  ASSERT_NO_THROW(parse_manifest(lying(good, "\"format\": 1", "\"format\":  1"), "m"));
+  ASSERT_NO_THROW(parse_manifest(lying(good, "\"format\": 2", "\"format\":  2"), "m"));
   struct Lie {
     const char *from, *to, *reason;
   };
@@ -162,7 +162,7 @@ TEST_F(Damage, a_manifest_that_lies_is_refused_before_anything_is_allocated) {
            Lie{"\"world_size\": 1", "\"world_size\": 4294967295", "1 rank documents for 4294967295 ranks"},
            Lie{"\"document\": {}", "\"document\": []", "'document' is not a dictionary"},
            Lie{"\"document\": {}", "\"document\": {\"x\": 18446744073709551615}", "larger than 2^63"},
-           Lie{"\"format\": 1", "\"format\": 0", "there never was"},
+           Lie{"\"format\": 2", "\"format\": 0", "there never was"},
            Lie{"\"tag\"", "\"tog\"", "has no 'tag'"},
        })
     EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { parse_manifest(lying(good, lie.from, lie.to), "m"); }),
@@ -178,10 +178,11 @@ TEST_F(Damage, a_manifest_that_lies_is_refused_before_anything_is_allocated) {
 TEST_F(Damage, a_newer_format_is_never_passed_over_in_silence) {
   save_two();
   const std::string path = file("step2", "manifest.json");
-  write_text(path, lying(read_text(path), "\"format\": 1", "\"format\": 2"));
+  write_text(path, lying(read_text(path), "\"format\": 2", "\"format\": 3"));
   for (const char* tag : {"", "step2"})
     EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { open(folder(), {.tag = tag}); }),
-                AllOf(HasSubstr("format 2"), HasSubstr("up to format 1"), HasSubstr("newer")));
+                AllOf(HasSubstr("is of format 3, written by Gannet 0.1.0"), HasSubstr("up to format 2"),
+                      HasSubstr("load it with Gannet 0.1.0 or a newer one")));
   EXPECT_EQ(open(folder(), {.tag = "step1"}).tag(), "step1");
 }
 

@@ -10,12 +10,12 @@
 #include <cstring>
 
 #include "comm/ranks.h"
+#include "comm/raw_group.h"
 #include "control/world.h"
-#include "interfaces/comm.h"
 
 namespace {
 
-using gannet::CommGroup;
+using gannet::test::RawGroup;
 using ranks::expect_all_succeed;
 using ranks::run_ranks;
 using ranks::same;
@@ -65,7 +65,7 @@ void compare(const Guarded<T>& found, Expected&& expected, const std::string& wh
 }
 
 template <class T>
-void check_moves(CommGroup& group, size_t count) {
+void check_moves(RawGroup group, size_t count) {
   const uint32_t rank = group.rank(), size = group.size();
   const std::string what = " dtype " + std::to_string(dtype_of<T>()) + " count " + std::to_string(count);
   Guarded<T> own(count);
@@ -74,13 +74,11 @@ void check_moves(CommGroup& group, size_t count) {
   for (uint32_t root = 0; root < size; ++root) {
     Guarded<T> buffer = own;
     group.broadcast(buffer.get(), count, dtype_of<T>(), root).wait();
-    compare(
-        buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
+    compare(buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
   }
   Guarded<T> gathered(count * size);
   group.all_gather(own.get(), gathered.get(), count, dtype_of<T>()).wait();
-  compare(
-      gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
+  compare(gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
 
   Guarded<T> parts(count * size), received(count * size);
   for (size_t i = 0; i < count * size; ++i) parts.get()[i] = value<T>(rank, i);
@@ -91,7 +89,7 @@ void check_moves(CommGroup& group, size_t count) {
 }
 
 template <class T>
-void check_reductions(CommGroup& group, size_t count) {
+void check_reductions(RawGroup group, size_t count) {
   const uint32_t rank = group.rank(), size = group.size();
   const std::string what = " dtype " + std::to_string(dtype_of<T>()) + " count " + std::to_string(count);
   const auto reference = [&](gannet_reduce_op op, size_t i) {
@@ -106,28 +104,24 @@ void check_reductions(CommGroup& group, size_t count) {
     Guarded<T> buffer(count);
     for (size_t i = 0; i < count; ++i) buffer.get()[i] = value<T>(rank, i);
     group.all_reduce(buffer.get(), count, dtype_of<T>(), op).wait();
-    compare(
-        buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
+    compare(buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
   }
   Guarded<T> all(count * size), part(count);
   for (size_t i = 0; i < count * size; ++i) all.get()[i] = value<T>(rank, i);
   const auto before = all.data;
   group.reduce_scatter(all.get(), part.get(), count, dtype_of<T>()).wait();
-  compare(
-      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
+  compare(part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
   ranks::expect(std::memcmp(before.data(), all.data.data(), before.size() * sizeof(T)) == 0,
                 "reduce_scatter leaves its input alone" + what);
   T* own = all.get() + rank * count;
   group.reduce_scatter(all.get(), own, count, dtype_of<T>()).wait();
   std::copy_n(own, count, part.get());
-  compare(
-      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter in place" + what);
+  compare(part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter in place" + what);
   group.all_gather(own, all.get(), count, dtype_of<T>()).wait();
-  compare(
-      all, [&](size_t i) { return reference(GANNET_SUM, i); }, "all_gather in place" + what);
+  compare(all, [&](size_t i) { return reference(GANNET_SUM, i); }, "all_gather in place" + what);
 }
 
-void check_all(CommGroup& group) {
+void check_all(RawGroup group) {
   for (const size_t count : {0, 1, 3, 17, 1000, 4099, 300'001}) {
     check_moves<float>(group, count);
     check_reductions<float>(group, count);
@@ -153,7 +147,7 @@ void check_all(CommGroup& group) {
 
 RANK_BODY(every_collective) {
   auto group = gannet::init_distributed();
-  check_all(group->world()->group());
+  check_all({group->links().device});
   gannet::destroy_distributed();
 }
 
@@ -173,11 +167,12 @@ RANK_BODY(every_collective_of_gloo) {
   options.comm = "gloo";
   auto group = gannet::init_distributed(options);
   same(group->world()->comm().plugin().name(), "gloo", "the plugin");
-  check_all(group->world()->group());
+  check_all({group->links().device});
 }
 
 RANK_BODY(bools_and_int16) {
-  auto& group = gannet::init_distributed()->world()->group();
+  auto joined = gannet::init_distributed();
+  RawGroup group{joined->links().device};
   uint8_t flags[3] = {group.rank() == 1, 0, 1};
   group.all_reduce(flags, 3, GANNET_BOOL, GANNET_SUM).wait();
   same(int(flags[0]) * 100 + flags[1] * 10 + flags[2], 101, "a sum of booleans is 'or'");
@@ -195,7 +190,8 @@ RANK_BODY(bools_and_int16) {
 TEST(Gloo, BooleansReduceByOrAndInt16IsRefusedWithASentence) { expect_all_succeed(run_ranks("bools_and_int16", 2)); }
 
 RANK_BODY(many_in_flight) {
-  auto& group = gannet::init_distributed()->world()->group();
+  auto joined = gannet::init_distributed();
+  RawGroup group{joined->links().device};
   constexpr size_t kBuckets = 20, kNumel = 10'001;
   std::vector<std::vector<float>> buckets(kBuckets, std::vector<float>(kNumel));
   std::vector<gannet::Work> works;
@@ -220,21 +216,21 @@ RANK_BODY(subsets) {
   same(odds != nullptr, world->rank() % 2 == 1, "membership of {1, 3}");
   same(three != nullptr, world->rank() != 2, "membership of {3, 1, 0}");
   if (evens) same(evens->rank(), world->rank() == 2 ? 0u : 1u, "ranks follow the order given");
-  auto& mine = *static_cast<CommGroup*>((evens ? evens : odds)->comm_group());
+  RawGroup mine{(evens ? evens : odds)->links().device};
   check_all(mine);
   if (three) {
-    check_all(*static_cast<CommGroup*>(three->comm_group()));
+    check_all({three->links().device});
     // A subset of a subset: its ranks are those of the group it is taken from. {1, 2} of {3, 1, 0} are the world's 1 and 0.
     auto pair = three->subset({1, 2});
     same(pair != nullptr, world->rank() < 2, "membership of {1, 2} of {3, 1, 0}");
     if (pair) {
       int64_t sum = world->rank() + 10;
-      static_cast<CommGroup*>(pair->comm_group())->all_reduce(&sum, 1, GANNET_INT64).wait();
+      RawGroup{pair->links().device}.all_reduce(&sum, 1, GANNET_INT64).wait();
       same(sum, 21, "sum over the world's ranks 0 and 1");
     }
   }
   auto alone = world->subset({3});
-  if (alone) check_all(*static_cast<CommGroup*>(alone->comm_group()));
+  if (alone) check_all({alone->links().device});
   world->barrier();
   for (const auto& wrong : {std::vector<uint32_t>{}, {4}, {1, 1}}) {
     try {
@@ -252,7 +248,7 @@ RANK_BODY(counters) {
   auto& comm = group->world()->comm();
   const auto before = comm.counters();
   std::vector<float> buffer(1200), all(1200 * 4);
-  auto& world = group->world()->group();
+  RawGroup world{group->links().device};
   world.all_reduce(buffer.data(), 1200, GANNET_FLOAT32).wait();
   auto now = comm.counters();
   same(now.bytes_sent - before.bytes_sent, 2u * 4800 * 3 / 4, "bytes of an all_reduce");
@@ -266,7 +262,7 @@ TEST(Gloo, CountersFollowTheFormulas) { expect_all_succeed(run_ranks("counters",
 RANK_BODY(local_counters) {
   auto group = gannet::init_distributed();
   float one = 1;
-  group->world()->group().all_reduce(&one, 1, GANNET_FLOAT32).wait();
+  RawGroup{group->links().device}.all_reduce(&one, 1, GANNET_FLOAT32).wait();
   same(group->world()->comm().plugin().name(), "local", "the plugin for one process");
   same(group->world()->comm().counters().bytes_sent, 0u, "bytes on the wire");
   ranks::expect(group->world()->comm().counters().calls >= 1, "calls are counted");

@@ -10,10 +10,12 @@
 #include <thread>
 
 #include "comm/ranks.h"
+#include "comm/raw_group.h"
 #include "control/world.h"
 
 namespace {
 
+using gannet::test::RawGroup;
 using ranks::run_ranks;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
@@ -29,7 +31,7 @@ RANK_BODY(dead_peer) {
   std::vector<float> buffer(100'000);
   const auto start = Clock::now();
   try {
-    group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+    RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
   } catch (const gannet::Error& error) {
     ranks::expect(seconds_since(start) < 10, "a lost peer is seen within 10 s");
     throw;
@@ -55,7 +57,7 @@ gannet::DistributedOptions three_seconds() {
 // Rank 1 is alive and does not come. Rank 0 gets a time-out, may wait again, and can still end its world.
 RANK_BODY(late_peer) {
   auto group = gannet::init_distributed(three_seconds());
-  auto& world = group->world()->group();
+  RawGroup world{group->links().device};
   if (group->rank() == 1) {
     std::this_thread::sleep_for(std::chrono::seconds(5));
     std::vector<double> buffer(10, 2.0);
@@ -83,7 +85,7 @@ RANK_BODY(aborts) {
   std::vector<float> buffer(1000);
   const auto start = Clock::now();
   if (group->rank() == 0) {
-    auto work = group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32);
+    auto work = RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32);
     std::thread aborter([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
       group->world()->comm().abort();
@@ -101,7 +103,7 @@ RANK_BODY(aborts) {
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     try {
-      group->world()->group().all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+      RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
       throw std::runtime_error("a collective completed without rank 0");
     } catch (const gannet::Error& error) {
       ranks::expect(error.code() == gannet::ErrorCode::kPeerLost, error.what());

@@ -28,30 +28,6 @@ std::string origin_of(const Resolved& result, const std::string& path) {
   return "(no such line)";
 }
 
-TEST(Resolve, TheDefaultsAreThoseOfTheSettings) {
-  const Settings settings = resolved(R"({"train_batch_size": 8})").settings;
-  const Settings defaults;
-  EXPECT_EQ(settings.micro_batch_size, 8);
-  EXPECT_EQ(settings.gradient_clipping, defaults.gradient_clipping);
-  EXPECT_EQ(settings.gradient_predivide_factor, defaults.gradient_predivide_factor);
-  EXPECT_EQ(settings.gradient_sum, defaults.gradient_sum);
-  EXPECT_EQ(settings.fp16.initial_scale_power, defaults.fp16.initial_scale_power);
-  EXPECT_EQ(settings.fp16.loss_scale_window, defaults.fp16.loss_scale_window);
-  EXPECT_EQ(settings.fp16.hysteresis, defaults.fp16.hysteresis);
-  EXPECT_EQ(settings.fp16.min_loss_scale, defaults.fp16.min_loss_scale);
-  EXPECT_EQ(settings.bf16.check_grad_overflow, defaults.bf16.check_grad_overflow);
-  EXPECT_EQ(settings.zero.reduce_bucket_size, defaults.zero.reduce_bucket_size);
-  EXPECT_EQ(settings.leftover_micro_batches, defaults.leftover_micro_batches);
-  EXPECT_EQ(settings.seed, defaults.seed);
-  EXPECT_EQ(settings.shuffle, defaults.shuffle);
-  EXPECT_EQ(settings.data_workers, defaults.data_workers);
-  EXPECT_EQ(settings.max_consecutive_skips, defaults.max_consecutive_skips);
-  EXPECT_FALSE(settings.timeout_seconds || settings.deadline_seconds || settings.steps_per_print ||
-               settings.communication_data_type || settings.grad_accum_dtype);
-  EXPECT_TRUE(settings.accelerator.is_auto && settings.comm.is_auto);
-  EXPECT_EQ(settings.optimizer.type, "");
-}
-
 TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   const Settings settings = resolved(R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2,
     "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}},
@@ -89,7 +65,8 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   EXPECT_EQ(settings.buffer_dtype, DType::kFloat16);
   EXPECT_EQ(settings.zero.reduce_bucket_size, 1000000);
   EXPECT_EQ(settings.accelerator.type, "cpu");
-  EXPECT_FALSE(settings.accelerator.is_auto || settings.comm.is_auto);
+  EXPECT_EQ(settings.accelerator.params.find("a")->as_int(), 1);
+  EXPECT_EQ(settings.comm.type, "gloo");
   EXPECT_THAT(settings.plugin_paths, ElementsAre("p", "q"));
   EXPECT_THAT(settings.plugins_allowed, ElementsAre("r"));
   EXPECT_EQ(settings.metrics_path, "m.jsonl");
@@ -186,7 +163,19 @@ TEST(Resolve, AutoIsTheDefaultWhereThereIsOne) {
   EXPECT_FALSE(settings.fp16.enabled || settings.bf16.enabled);
   EXPECT_EQ(settings.zero.reduce_bucket_size, 500000000);
   EXPECT_EQ(settings.accumulation_steps, 1);
-  EXPECT_TRUE(settings.accelerator.is_auto);
+  EXPECT_EQ(settings.accelerator.type, "auto");
+}
+
+TEST(Resolve, WhatOpensPluginsIsKnownOfAnIncompleteConfig) {
+  const Settings settings = settings_of(*Document::from_text(
+      R"({"accelerator": {"type": "cpu"}, "comm": {"params": {"b": 2}}, "plugins": {"path": "auto", "allow": "r"},
+          "gannet": {"timeout_seconds": 3}, "fp16": {"enabled": true}, "bf16": {"enabled": true}})",
+      "t.json"));
+  EXPECT_EQ(settings.accelerator.type + " " + settings.comm.type, "cpu auto");
+  EXPECT_EQ(settings.comm.params.find("b")->as_int(), 2);
+  EXPECT_THAT(settings.plugin_paths, IsEmpty());
+  EXPECT_THAT(settings.plugins_allowed, ElementsAre("r"));
+  EXPECT_EQ(settings.timeout_seconds, 3.0);
 }
 
 TEST(Resolve, AnAutoBatchSizeThatTheOthersDetermineIsAbsent) {

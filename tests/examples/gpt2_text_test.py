@@ -18,7 +18,7 @@ def fail(message):
 
 
 def texts(folder, stage, ranks, *options, **members):
-    """What each rank wrote, in the order in which it stands in the output."""
+    """What each rank wrote, by rank: a launcher that was kept from reading passes on what came meanwhile in any order."""
     zero = {"stage": stage, "stage3_param_persistence_threshold": 0} if stage == 3 else {"stage": stage}
     if ranks == 1 and stage == 3:
         zero["offload_param"] = {"device": "cpu"}
@@ -35,7 +35,8 @@ def texts(folder, stage, ranks, *options, **members):
         fail(f"stage {stage}, {ranks} processes: the auto that became a default is not said once\n{said}")
     lines = [re.sub(r"^\[\d+\] ?", "", line) for line in done.stdout.splitlines()]
     parts = re.split(r"^text (?:that rank (\d+)|it) wrote:\n", "\n".join(lines), flags=re.M)
-    return parts[1::2], parts[2::2]
+    by_rank = sorted(zip(parts[1::2], parts[2::2]), key=lambda one: one[0] or "")
+    return [head for head, _ in by_rank], [text for _, text in by_rank]
 
 
 def main():

@@ -98,7 +98,7 @@ void train_with_a_fault() {
     if (where != "barrier" || step != kFaultyStep) continue;
     if (!is_victim) std::this_thread::sleep_for(700ms);
     if (strikes("barrier", step) && variable("FAULT") == "return") return note_the_moment();
-    std::thread striker([&] {
+    std::thread striker([is_victim] {  // outlives this function where the barrier throws
       std::this_thread::sleep_for(300ms);
       if (is_victim) fault();
     });

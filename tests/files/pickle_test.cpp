@@ -102,7 +102,7 @@ TEST(Pickle, lengths_are_compared_with_what_is_left_before_they_are_believed) {
                         "ab."),
               HasSubstr("bytes are left"));
   EXPECT_THAT(corrupted("\x95\xff\xff\xff\xff\0\0\0\0."s), HasSubstr("a frame of 4294967295 bytes"));
-  EXPECT_THAT(corrupted("Nr\xff\xff\xff\xff."), HasSubstr("remembered as number 4294967295"));
+  EXPECT_THAT(corrupted("Nr\xff\xff\xff\xff."), HasSubstr("memoized as number 4294967295"));
   EXPECT_THAT(corrupted("h\7."), HasSubstr("the remembered value 7 is wanted"));
   EXPECT_THAT(corrupted("S'no end"), HasSubstr("has no end"));
   EXPECT_THAT(corrupted("N"), HasSubstr("0 bytes are left"));

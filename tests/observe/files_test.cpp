@@ -116,6 +116,35 @@ TEST_F(Files, ALineOnDiskIsValidUtf8WhateverItsTextIs) {
   EXPECT_EQ(Json::parse(json_line(Value("\xE2\x82\xAC \xF0\x9F\x90\xA6 \xC3\xA9"))), "\xE2\x82\xAC \xF0\x9F\x90\xA6 \xC3\xA9");
 }
 
+// Readers of metrics files compare their lines: the text of a line is part of its format.
+TEST(JsonLine, KeepsItsTextFromVersionToVersion) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<std::pair<Value, std::string>> corpus = {
+      {nullptr, "null"},
+      {true, "true"},
+      {int64_t{-9007199254740993}, "-9007199254740993"},
+      {0.0, "0.0"},
+      {-0.0, "-0.0"},
+      {3.0, "3.0"},
+      {0.1, "0.1"},
+      {3e-4, "3e-04"},
+      {1e5, "1e+05"},
+      {5e8, "5e+08"},
+      {123456789.0, "123456789.0"},
+      {1.0 / 3, "0.3333333333333333"},
+      {1.7976931348623157e308, "1.7976931348623157e+308"},
+      {5e-324, "5e-324"},
+      {List{infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}, R"(["Infinity", "-Infinity", "NaN"])"},
+      {"", R"("")"},
+      {"a\"b\\c/d\n\t\r", R"("a\"b\\c/d\n\t\r")"},
+      {std::string("\0\x01\x1f\x7f", 4), "\"\\u0000\\u0001\\u001f\x7f\""},
+      {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x90\xA6 </script>", "\"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x90\xA6 </script>\""},
+      {"\xFF|\xC3|", "\"\xEF\xBF\xBD|\xEF\xBF\xBD|\""},
+      {Dict{{"zebra", 1}, {"ant", List{1, 2.5, Dict{}}}, {"bee", List{}}}, R"({"zebra": 1, "ant": [1, 2.5, {}], "bee": []})"},
+  };
+  for (const auto& [value, text] : corpus) EXPECT_EQ(json_line(value), text + "\n");
+}
+
 // ---- CSV
 
 TEST_F(Files, CsvFilesAreNamedHeadedAndEndedAsDeepSpeedDoes) {

@@ -1,7 +1,7 @@
 // Work in flight: who waits, who frees, and what happens when nobody comes.
 #include <gmock/gmock.h>
 
-#include "interfaces/comm.h"
+#include "comm/raw_group.h"
 #include "support.h"
 
 namespace gannet {
@@ -26,13 +26,13 @@ std::string run(const char* fate, Body&& body) {
   {
     Comm comm(probe, plugin::parse_params(probe, {{"fate", fate}}, {}), host, rendezvous);
     CommGroup group(comm, {0}, "world");
-    body(group);
+    body(test::RawGroup{group});
   }
   return log.text();
 }
 
 TEST(WorkView, WaitingFreesTheWorkOnce) {
-  const auto log = run("done", [](CommGroup& group) {
+  const auto log = run("done", [](test::RawGroup group) {
     float value = 1;
     Work work = group.all_reduce(&value, 1, GANNET_FLOAT32);
     EXPECT_TRUE(work.pending());
@@ -40,13 +40,13 @@ TEST(WorkView, WaitingFreesTheWorkOnce) {
     EXPECT_FALSE(work.pending());
     work.wait();
     group.barrier();
-    EXPECT_EQ(group.comm().counters().calls, 2u);
+    EXPECT_EQ(group.group.comm().counters().calls, 2u);
   });
   EXPECT_EQ(log, "probe comm: started 2, waits 2, aborts 0, freed 2\n");
 }
 
 TEST(WorkView, AWorkThatIsGivenUpIsWaitedFor) {
-  const auto log = run("done", [](CommGroup& group) {
+  const auto log = run("done", [](test::RawGroup group) {
     Work kept = group.broadcast(nullptr, 0, GANNET_FLOAT32);
     kept = group.broadcast(nullptr, 0, GANNET_FLOAT32);
     Work moved = std::move(kept);
@@ -55,7 +55,7 @@ TEST(WorkView, AWorkThatIsGivenUpIsWaitedFor) {
 }
 
 TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
-  const auto log = run("lost", [](CommGroup& group) {
+  const auto log = run("lost", [](test::RawGroup group) {
     const auto error = error_of([&] { group.barrier(); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
     EXPECT_EQ(error.message(), "comm plugin probe (" PROBE_PLUGIN "): rank 1 closed its connection");
@@ -64,13 +64,13 @@ TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
 }
 
 TEST(WorkView, AFailureThatNobodyWaitedForIsWarnedOf) {
-  const auto log = run("lost", [](CommGroup& group) { group.all_reduce(nullptr, 0, GANNET_FLOAT32); });
+  const auto log = run("lost", [](test::RawGroup group) { group.all_reduce(nullptr, 0, GANNET_FLOAT32); });
   EXPECT_THAT(log, AllOf(HasSubstr("a collective that nobody waited for failed: comm plugin probe"),
                          HasSubstr("waits 1, aborts 0, freed 1\n")));
 }
 
 TEST(WorkView, AfterATimeOutTheCallerMayWaitAgainAndGivingUpAborts) {
-  const auto log = run("late", [](CommGroup& group) {
+  const auto log = run("late", [](test::RawGroup group) {
     Work work = group.all_reduce(nullptr, 0, GANNET_FLOAT32);
     EXPECT_EQ(error_of([&] { work.wait(); }).code(), ErrorCode::kTimeout);
     EXPECT_TRUE(work.pending());
@@ -80,11 +80,11 @@ TEST(WorkView, AfterATimeOutTheCallerMayWaitAgainAndGivingUpAborts) {
 }
 
 TEST(WorkView, ACollectiveThatDoesNotStartThrowsAtOnce) {
-  run("done", [](CommGroup& group) {
+  run("done", [](test::RawGroup group) {
     const auto error = error_of([&] { group.all_to_all(nullptr, nullptr, 0, GANNET_FLOAT32); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_THAT(error.message(), HasSubstr("it has no all_to_all"));
-    EXPECT_EQ(error_of([&] { CommGroup(group.comm(), {1, 2}, "others"); }).code(), ErrorCode::kArgument);
+    EXPECT_EQ(error_of([&] { CommGroup(group.group.comm(), {1, 2}, "others"); }).code(), ErrorCode::kArgument);
   });
 }
 

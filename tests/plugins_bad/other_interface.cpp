@@ -3,7 +3,7 @@
 
 BAD_NOTE([] {
   auto note = gannet::sdk::detail::make_note(GANNET_TIER_STABLE, "", "comm/bad");
-  note.content.volatile_version = 9;
+  note.content.interface_versions = 9;
   return note;
 }());
 BAD_TABLE(bad::good_descriptor())

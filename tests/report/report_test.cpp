@@ -6,9 +6,9 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "observe/metrics.h"
-#include "report/axis.h"
 #include "report/format.h"
 #include "report/series.h"
 
@@ -38,6 +38,19 @@ class ReportOfFile : public test::MetricsFolder {
     return Error(ErrorCode::kInternal, "");
   }
 };
+
+// What the page's script draws.
+nlohmann::json data_of(const std::string& page) {
+  const std::string before = "id=\"data\">";
+  const size_t begin = page.find(before) + before.size();
+  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+// The page without the library that is embedded in it.
+std::string without_library(const std::string& page) {
+  const size_t begin = page.find("/*\ndygraphs");
+  return page.substr(0, begin) + page.substr(page.find("</script>", begin));
+}
 
 size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
@@ -154,8 +167,9 @@ TEST_F(ReportOfFile, ReadsAndShowsNumbersThatAreNotFinite) {
   EXPECT_EQ(all.steps[2].loss, std::numeric_limits<double>::infinity());
   const std::string page = html(lines);
   EXPECT_THAT(page, HasSubstr("not finite at 2 steps"));
-  EXPECT_EQ(page.find("nan%"), std::string::npos);
-  EXPECT_EQ(page.find("NaN h"), std::string::npos);
+  const auto loss = data_of(page)["charts"]["loss"]["lines"][0];
+  EXPECT_EQ(loss["mean"].dump(), "[5.0,null,null,4.0]");
+  EXPECT_EQ(loss["bad"].dump(), "[1,2]");
 }
 
 TEST_F(ReportOfFile, DrawsAChartOfAllThatWasRecorded) {
@@ -166,17 +180,28 @@ TEST_F(ReportOfFile, DrawsAChartOfAllThatWasRecorded) {
                           HasSubstr("accuracy")));
 }
 
-TEST_F(ReportOfFile, DrawsStepsWhereTheyStand) {
-  // Three steps on an axis of 3 to 5: the line goes from the top on the left over the middle to the bottom on the right.
-  const std::string page = html(kRun + step_line(1, "5") + step_line(2, "4") + step_line(3, "3"));
-  EXPECT_THAT(page, HasSubstr("<path class=\"line c0\" d=\"M0 0L500 500L1000 1000\"/>"));
+TEST_F(ReportOfFile, GivesTheScriptEachStepWhereItStands) {
+  const auto data = data_of(html(kRun + step_line(1, "5") + step_line(2, "4.25") + step_line(7, "3")));
+  EXPECT_EQ(data["begin"].dump(), "[1,1,5]");  // differences
+  EXPECT_EQ(data["time"].dump(), "[1,2,7]");
+  EXPECT_EQ(data["charts"]["loss"]["lines"][0]["mean"].dump(), "[5.0,4.25,3.0]");
+  EXPECT_EQ(data["charts"]["loss-scale"]["scale"], "two");
+  EXPECT_EQ(data["charts"]["grad-norm"]["thresholds"].dump(), "[1.0]");
+  EXPECT_EQ(data["charts"]["step-time"]["lines"][1]["name"], "backward");
+  EXPECT_FALSE(data.contains("end"));
+}
+
+TEST_F(ReportOfFile, RoundsNumbersButNoneThatThePageShowsWhole) {
+  const auto mean = data_of(html(kRun + step_line(1, "131072") + step_line(2, "0.123456789") + step_line(3, "-7654321.4")));
+  EXPECT_EQ(mean["charts"]["loss"]["lines"][0]["mean"].dump(), "[131072.0,0.12346,-7654321.0]");
 }
 
 TEST_F(ReportOfFile, LeavesOutChartsOfWhatWasNotRecorded) {
   const std::string page =
       html(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"loss\": null, \"seconds\": 2, \"loss_scale\": 1}\n"));
   EXPECT_EQ(count(page, "<figure"), 2u);  // step time and samples/s
-  EXPECT_THAT(page, AllOf(HasSubstr(">samples/s<"), HasSubstr("<b>8</b>"), HasSubstr("<dd>–<small>")));
+  EXPECT_THAT(page, AllOf(HasSubstr(">samples/s<"), HasSubstr("<dd>–<small>")));
+  EXPECT_EQ(data_of(page)["charts"]["rate"]["lines"][0]["mean"].dump(), "[8.0]");
 }
 
 TEST_F(ReportOfFile, ShowsSkippedStepsWithTheirReasonsInTheTableAndUnderThePointer) {
@@ -184,8 +209,8 @@ TEST_F(ReportOfFile, ShowsSkippedStepsWithTheirReasonsInTheTableAndUnderThePoint
       html(kRun + step_line(1, "5") + step_line(2, "4", R"("applied": false, "reason": "step 2 skipped: an inf in 'wte'")") +
            step_line(3, "4"));
   EXPECT_THAT(page, HasSubstr("<td>an inf in &#39;wte&#39;</td>"));
-  EXPECT_THAT(page, HasSubstr("\"skipped\":[\"\",\"skipped: an inf in 'wte'\",\"\"]"));
-  EXPECT_THAT(page, HasSubstr("<path class=\"skipped\" d=\"M500 1000V955\"/>"));
+  EXPECT_EQ(data_of(page)["skipped"].dump(), "[[1,1,0]]");  // at the second place one step, for the first reason
+  EXPECT_EQ(data_of(page)["reasons"].dump(), "[\"an inf in 'wte'\"]");
 }
 
 TEST_F(ReportOfFile, MakesNoMarkupOfWhatTheFileSays) {
@@ -202,8 +227,8 @@ TEST_F(ReportOfFile, MakesNoMarkupOfWhatTheFileSays) {
   const Records all = records(run + step + event);
   ASSERT_THAT(all.notes, IsEmpty());
   const std::string page = html(run + step + event);
-  EXPECT_EQ(count(page, "<script"), 2u);  // the data and the page's own
-  EXPECT_EQ(count(page, "</script"), 2u);
+  EXPECT_EQ(count(page, "<script"), 3u);  // the data, the library and the page's own
+  EXPECT_EQ(count(page, "</script"), 3u);
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, HasSubstr("{{title}}"));  // not taken for a place of the template
   EXPECT_THAT(page, HasSubstr("\\u003c/script\\u003e"));
@@ -213,18 +238,40 @@ TEST_F(ReportOfFile, MakesNoMarkupOfWhatTheFileSays) {
 TEST_F(ReportOfFile, NeedsNothingButItself) {
   const std::string page = html(kRun + step_line(1, "5"));
   for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link"})
-    EXPECT_THAT(page, Not(HasSubstr(outside))) << outside;
+    EXPECT_THAT(without_library(page), Not(HasSubstr(outside))) << outside;
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));  // the browser loads nothing for the library either
+  EXPECT_THAT(page, Not(HasSubstr("sourceMappingURL")));
+  EXPECT_THAT(page, AllOf(HasSubstr("Permission is hereby granted"), HasSubstr(".Dygraph=t()")));  // its licence, and itself
 }
 
 TEST_F(ReportOfFile, OfManyStepsStaysSmallAndKeepsEveryExtreme) {
-  std::string lines = kRun;
-  for (int step = 1; step <= 20000; ++step)
-    lines += step_line(step, step == 7777 ? "99" : "2", "\"applied\": " + std::string(step % 50 ? "true" : "false"));
+  const auto lines_of = [](int steps) {
+    std::string lines = kRun;
+    for (int step = 1; step <= steps; ++step)
+      lines += step_line(step, step == 7777 ? "99" : "2",
+                         step % 50 ? "\"applied\": true" : "\"applied\": false, \"reason\": \"" + std::to_string(step) + "\"");
+    return lines;
+  };
+  const std::string exact = html(lines_of(60000));
+  EXPECT_EQ(count(exact, "rows left out"), 1u);
+  const auto all = data_of(exact);
+  EXPECT_EQ(all["begin"].size(), 60000u);  // a place for each step
+  EXPECT_EQ(all["reasons"].size(), 500u);
+  EXPECT_EQ(all["skipped"].back()[2], -1);
+
+  std::string lines = lines_of(250000);
   const std::string page = html(lines);
-  EXPECT_LT(page.size(), 1u << 20);
-  EXPECT_THAT(page, HasSubstr("(2–99)"));
-  EXPECT_EQ(count(page, "rows left out"), 1u);
-  EXPECT_LE(count(page, "\"skipped: "), 600u);
+  EXPECT_LT(page.size(), 3u << 20);
+  const auto data = data_of(page);
+  EXPECT_EQ(data["begin"].size(), data["end"].size());
+  EXPECT_LE(data["begin"].size(), 20000u);
+  const auto loss = data["charts"]["loss"]["lines"][0];
+  const size_t place = (7777 - 1) * data["begin"].size() / 250000;
+  EXPECT_EQ(loss["high"][place], 99.0);
+  EXPECT_EQ(loss["low"][place], 2.0);
+  int64_t skipped = 0;
+  for (const auto& one : data["skipped"]) skipped += one[1].get<int64_t>();
+  EXPECT_EQ(skipped, 5000);
 }
 
 TEST_F(ReportOfFile, ShowsRunsAsSegmentsAndWhatChangedBetweenThem) {
@@ -235,7 +282,9 @@ TEST_F(ReportOfFile, ShowsRunsAsSegmentsAndWhatChangedBetweenThem) {
            "{\"kind\": \"event\", \"step\": 3, \"time\": 3, \"what\": \"checkpoint\", \"text\": \"saved it\"}\n");
   EXPECT_EQ(count(page, "class=\"bar"), 2u);
   EXPECT_THAT(page, AllOf(HasSubstr("run 1: steps 1 to 2; 1 step left behind"), HasSubstr("gradient_clipping: 1.0 → 0.5"),
-                          HasSubstr("step 3: saved it"), HasSubstr("class=\"resumed\"")));
+                          HasSubstr("step 3: saved it")));
+  EXPECT_EQ(data_of(page)["resumed"].dump(), "[[2,\"run 2\"]]");
+  EXPECT_EQ(data_of(page)["runs"].dump(), "[[0,1],[1,2]]");
 }
 
 TEST_F(ReportOfFile, ForTheTerminalHasTheLossAsALineOfBlocks) {
@@ -265,21 +314,6 @@ TEST(Smoothing, FollowsAStraightLineToItsEndsAndPassesOverWhatIsNotFinite) {
   steps[20].loss = std::numeric_limits<double>::quiet_NaN();
   const auto values = smoothed(steps, [](const Step& step) { return step.loss; }, 5);
   for (size_t i = 0; i < 50; ++i) EXPECT_NEAR(values[i].value(), 3 - 0.05 * double(i), 1e-9) << i;
-}
-
-TEST(Axes, HaveRoundTicks) {
-  const auto labels = [](const Axis& axis) {
-    std::vector<std::string> all;
-    for (const Tick& tick : axis.ticks()) all.push_back(tick.label);
-    return all;
-  };
-  EXPECT_THAT(labels(Axis::linear(1.93, 5.61)), ElementsAre("1", "2", "3", "4", "5", "6"));
-  EXPECT_THAT(labels(Axis::linear(0, 3e-4, 4)), ElementsAre("0", "1e-4", "2e-4", "3e-4"));
-  EXPECT_THAT(labels(Axis::log10(0.5, 300)), ElementsAre("1", "10", "100"));
-  EXPECT_THAT(labels(Axis::powers_of_two(16384, 65536)), ElementsAre("2¹³", "2¹⁴", "2¹⁵", "2¹⁶", "2¹⁷"));
-  EXPECT_THAT(labels(Axis::steps(1, 12)), ElementsAre("2", "4", "6", "8", "10", "12"));
-  EXPECT_EQ(Axis::linear(2, 6).place(4), 0.5);
-  EXPECT_EQ(Axis::linear(7, 7).place(7), 0.5);
 }
 
 TEST(Formats, AreShort) {

@@ -184,7 +184,7 @@ RANK_BODY(wire) {
       engine->step();
     };
     step(0);
-    auto& comm = static_cast<gannet::CommGroup*>(world->comm_group())->comm();
+    auto& comm = world->links().device.comm();
     const auto before = comm.counters();
     step(1);
     const double sent = static_cast<double>(comm.counters().bytes_sent - before.bytes_sent);

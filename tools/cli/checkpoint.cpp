@@ -106,13 +106,16 @@ void show(const Arguments& arguments) {
     for (uint32_t rank = 0; rank < opened.world_size(); ++rank) ranks.push_back(opened.rank_document(rank));
     std::cout << Value(Dict{{"tag", opened.tag()},
                             {"document", opened.document()},
+                            {"mesh", opened.mesh().text()},
                             {"rank_documents", std::move(ranks)},
                             {"tensors", std::move(tensors)}})
                      .to_json()
               << '\n';
     return;
   }
-  std::cout << opened.path() << ": saved by " << opened.world_size() << (opened.world_size() == 1 ? " rank" : " ranks") << "\n\n";
+  std::cout << opened.path() << ": saved by " << opened.world_size() << (opened.world_size() == 1 ? " rank" : " ranks");
+  if (opened.mesh().axes().size() > 1) std::cout << " (" << opened.mesh().text() << ')';
+  std::cout << "\n\n";
   constexpr size_t kWidth = 160;
   for (const auto& [key, value] : opened.document().entries()) {
     const std::string text = value.to_json();

@@ -34,10 +34,10 @@ bool has_auto(const Dict& params) {
 class PluginCheck {
  public:
   PluginCheck(const Document& document, ConfigCheck& check, const config::Settings* settings)
-      : document_(document), check_(check), settings_(settings) {}
+      : document_(document), given_(config::settings_of(document)), check_(check), settings_(settings) {}
 
   void run() {
-    if (!attempt(&check_.mistakes, [&] { registry_ = std::make_unique<plugin::Registry>(plugin_places(document_)); })) return;
+    if (!attempt(&check_.mistakes, [&] { registry_ = std::make_unique<plugin::Registry>(plugin_places(given_)); })) return;
     attempt(&check_.mistakes, [&] { accelerator(); });
     attempt(&check_.mistakes, [&] { comm(); });
     for (const char* block : {"offload_optimizer", "offload_param"}) attempt(&check_.mistakes, [&] { offload(block); });
@@ -47,8 +47,7 @@ class PluginCheck {
 
  private:
   // The params against the schema; nullopt where one is wrong, or an "auto" that is reported elsewhere.
-  std::optional<plugin::ParamSet> params(const plugin::Plugin& plugin, const std::string& block) {
-    const Dict given = params_of(document_, block.c_str());
+  std::optional<plugin::ParamSet> params(const plugin::Plugin& plugin, const std::string& block, const Dict& given) {
     if (has_auto(given)) return std::nullopt;
     const auto where = position_in(document_, block);
     const std::vector<Error> mistakes = plugin::mistakes_in(plugin, given, where);
@@ -74,7 +73,7 @@ class PluginCheck {
   bool open(const std::string& name) {
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_ACCELERATOR, name, "", document_, "accelerator");
     device_ = lower(name);
-    auto set = params(plugin, "accelerator");
+    auto set = params(plugin, "accelerator", given_.accelerator.params);
     if (!set) return false;
     accelerator_ = std::make_unique<Accelerator>(plugin, std::move(*set), host_);
     device_ = accelerator_->plugin_device();
@@ -82,7 +81,7 @@ class PluginCheck {
   }
 
   void accelerator() {
-    const std::string wanted = type_of(document_, "accelerator");
+    const std::string wanted = given_.accelerator.type;
     const bool is_auto = lower(wanted) == "auto";
     if (is_auto)
       for (const char* name : kAcceleratorsBestFirst) try {
@@ -99,16 +98,27 @@ class PluginCheck {
   }
 
   void comm() {
-    std::string name = type_of(document_, "comm");
+    if (const std::string& host = given_.comm_host; lower(host) != "auto") {
+      const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, host, "", document_, "comm", "host");
+      if (!plugin.device().empty() && lower(plugin.device()) != "cpu")
+        check_.mistakes.emplace_back(
+            ErrorCode::kConfig,
+            formatted("{}: comm plugin '{}' moves memory of device '{}', and numbers and texts lie in the host's",
+                      document_.origin_of("/comm/host").to_string(), host, plugin.device()),
+            "name one that serves the host's memory, as \"gloo\"");
+    }
+    std::string name = given_.comm.type;
     if (lower(name) == "auto") name = check_.world_size == 1 ? "local" : accelerator_ ? accelerator_->default_comm() : "";
     if (name.empty()) return;  // the accelerator says which one, and is not here
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, name, "", document_, "comm");
-    params(plugin, "comm");
+    params(plugin, "comm", given_.comm.params);
   }
 
   void offload(const std::string& block) {
     if (!settings_) return;
-    const config::OffloadTo& to = block == "offload_param" ? settings_->zero.offload_param : settings_->zero.offload_optimizer;
+    const config::Zero& zero = settings_->zero;
+    const auto& to =
+        block == "offload_param" ? static_cast<const config::OffloadTo&>(zero.offload_param) : zero.offload_optimizer;
     if (!to) return;
     const std::string place = formatted("zero_optimization/{}", block);
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OFFLOAD, to.device, "cpu", document_, place, "device");
@@ -118,25 +128,26 @@ class PluginCheck {
   }
 
   void optimizer() {
-    const std::string type = type_of(document_, "optimizer");
-    if (type == "auto") return;  // none is given, or an "auto" that is reported elsewhere
+    const std::string& type = given_.optimizer.type;
+    if (type.empty()) return;  // none is given, or an "auto" that is reported elsewhere
     const bool on_host =
         settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
     const std::string device = on_host ? "cpu" : device_;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OPTIMIZER, type, device, document_, "optimizer");
-    auto set = params(plugin, "optimizer");
+    auto set = params(plugin, "optimizer", given_.optimizer.params);
     if (set && lower(plugin.device()) == "cpu") make("optimizer", [&] { Optimizer(plugin, std::move(*set), host_); });
   }
 
   void scheduler() {
-    const std::string type = type_of(document_, "scheduler");
-    if (type == "auto") return;
+    const std::string& type = given_.scheduler.type;
+    if (type.empty()) return;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_SCHEDULER, type, device_, document_, "scheduler");
-    auto set = params(plugin, "scheduler");
+    auto set = params(plugin, "scheduler", given_.scheduler.params);
     if (set) make("scheduler", [&] { Scheduler(plugin, std::move(*set), host_, 1); });
   }
 
   const Document& document_;
+  const config::Settings given_;  // as the rows alone give them
   ConfigCheck& check_;
   const config::Settings* settings_;  // null where the config could not be resolved
   const Host host_;

@@ -68,9 +68,9 @@ void look_at_environment(Diagnosis& diagnosis) {
 void look_at_software(Diagnosis& diagnosis) {
   const Machine machine = this_machine();
   Section& versions = diagnosis.section("versions");
-  versions.add("Gannet", GANNET_VERSION " (plugin ABI " + std::to_string(GANNET_ABI_MAJOR) + "." +
-                             std::to_string(GANNET_ABI_MINOR) + "; accelerator, comm and offload interfaces " +
-                             std::to_string(GANNET_VOLATILE_VERSION) + ")");
+  versions.add("Gannet", formatted("{} (plugin ABI {}.{}; interfaces: accelerator {}, comm {}, offload {})", GANNET_VERSION,
+                                   GANNET_ABI_MAJOR, GANNET_ABI_MINOR, GANNET_ACCELERATOR_VERSION, GANNET_COMM_VERSION,
+                                   GANNET_OFFLOAD_VERSION));
   versions.add("core library", file_of(reinterpret_cast<const void*>(&plugin::host_fingerprint)));
 #if defined(__clang__)
   versions.add("compiled by", "Clang " __clang_version__);

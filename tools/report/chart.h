@@ -1,11 +1,7 @@
-// One chart of the report as HTML: a figure with a caption that carries names and values, and a plot.
-//
-// The plot's curves are an SVG that is stretched to whatever width the page has (strokes keep theirs); its labels are HTML next
-// to it, placed in percent. So it needs no script, and stays readable on a narrow screen.
+// One chart of the report: what is drawn of which values. report.js draws it, with dygraphs.
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "report/series.h"
@@ -27,23 +23,12 @@ struct Chart {
   Scale scale = Scale::kLinear;
   bool is_stack = false;
   bool is_wide = false;
-  bool has_log = false;  // a second plot with a logarithmic axis, and a switch
+  bool has_log = false;  // a switch for a logarithmic axis
   std::vector<ChartLine> lines{};
   std::vector<double> thresholds{};  // dashed, where the axis reaches them
 };
 
-// Marks that all charts show in addition to their lines: positions from 0 to 1.
-struct Marks {
-  std::vector<double> skipped;
-  std::vector<std::pair<double, std::string>> resumed;  // with a label
-};
-
-std::string chart_html(const Chart& chart, const Buckets& buckets, const Marks& marks);
-
-std::string colour(const ChartLine& line);  // its class
-std::string chip(const ChartLine& line);    // a square of its colour before its name; nothing where a line stands alone
-
-// A value of a line, as the caption shows it: "2.31", or "2.31 (2.1–2.6)" where its bucket has several steps.
-std::string readout(const Point& point, bool is_exact);
+// A figure with a caption that has places for the values under the pointer, and an empty plot.
+std::string chart_html(const Chart& chart);
 
 }  // namespace gannet::report

@@ -1,10 +1,21 @@
-# cmake -DOUT=header -DFOLDER=folder -P embed.cmake: the report's page as a header of raw strings.
+# cmake -DOUT=header -DFOLDER=folder -DLIBRARY=dygraph.min.js -DLIBRARY_STYLE=dygraph.min.css -P embed.cmake: the report's page
+# as a header of raw strings.
 #
 # A file stays a file that an editor understands, and the binary needs none beside it.
-set(_text "// Made from report.html.in, report.css and report.js by embed.cmake.\n#pragma once\n\nnamespace gannet::report {\n\n")
-foreach(_pair "kPage report.html.in" "kStyle report.css" "kScript report.js")
-  string(REGEX MATCH "([^ ]+) ([^ ]+)" _ "${_pair}")
-  file(READ ${FOLDER}/${CMAKE_MATCH_2} _content)
-  string(APPEND _text "inline constexpr const char ${CMAKE_MATCH_1}[] = R\"embedded(${_content})embedded\";\n")
-endforeach()
+set(_text "// Made from the files of tools/report and dygraphs by embed.cmake.\n#pragma once\n\nnamespace gannet::report {\n\n")
+function(embed name)
+  set(_all "")
+  foreach(_file ${ARGN})
+    file(READ ${_file} _content)
+    string(REGEX REPLACE "\n?(//|/\\*)# sourceMappingURL=[^\n]*" "\n" _content "${_content}")  # a page has no file beside it
+    string(APPEND _all "${_content}")
+  endforeach()
+  set(_text "${_text}inline constexpr const char ${name}[] = R\"embedded(${_all})embedded\";\n" PARENT_SCOPE)
+endfunction()
+embed(kPage ${FOLDER}/report.html.in)
+embed(kStyle ${FOLDER}/report.css)
+embed(kScript ${FOLDER}/view.js ${FOLDER}/charts.js ${FOLDER}/search.js)
+embed(kLicence ${FOLDER}/dygraphs_licence.txt)
+embed(kLibrary ${LIBRARY})
+embed(kLibraryStyle ${LIBRARY_STYLE})
 file(WRITE ${OUT} "${_text}\n}  // namespace gannet::report\n")

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 namespace gannet::report {
 namespace {
@@ -14,36 +15,10 @@ std::string printed(const char* format, Args... args) {
   return text;
 }
 
-// Length of the well-formed UTF-8 character at the front, 0 if there is none.
-size_t character_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto follows = [&](size_t i) { return i < text.size() && (byte(i) & 0xC0) == 0x80; };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first < 0xF0) {
-    if (!follows(1) || !follows(2) || (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0)) return 0;
-    return 3;
-  }
-  if (first >= 0xF0 && first < 0xF5) {
-    if (!follows(1) || !follows(2) || !follows(3) || (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90))
-      return 0;
-    return 4;
-  }
-  return 0;
-}
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// The text cut into characters, each sound; `out` gets them one by one.
-template <typename Out>
-void each_character(std::string_view text, Out out) {
-  while (!text.empty()) {
-    const size_t length = character_length(text);
-    const bool is_control = length == 1 && static_cast<unsigned char>(text[0]) < 0x20 && text[0] != '\n' && text[0] != '\t';
-    out(length == 0 || is_control || text[0] == 0x7F ? kReplacement : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
+// Sound UTF-8: what is none becomes U+FFFD.
+std::string repaired(std::string_view text) {
+  const std::string json = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(json).get<std::string>();
 }
 
 }  // namespace
@@ -90,75 +65,41 @@ std::string clock_text(double seconds) {
   return printed("%lld:%02lld:%02lld", whole / 3600, whole % 3600 / 60, whole % 60);
 }
 
-std::string scale_text(double value) {
-  int exponent = 0;
-  if (!(value >= 1) || std::frexp(value, &exponent) != 0.5) return number_text(value);
-  const char* const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
-  std::string text = "2";
-  for (const char digit : std::to_string(exponent - 1)) text += digits[digit - '0'];
-  return text;
-}
-
 std::string plural(int64_t count, std::string_view word) {
   return with_commas(count) + " " + std::string(word) + (count == 1 ? "" : "s");
 }
 
 std::string html_text(std::string_view text) {
   std::string escaped;
-  each_character(text, [&](std::string_view character) {
-    switch (character[0]) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += character;
-    }
-  });
+  for (const char letter : repaired(text)) {
+    const bool is_control = static_cast<unsigned char>(letter) < 0x20 && letter != '\n' && letter != '\t';
+    if (is_control || letter == 0x7F)
+      escaped += "\xEF\xBF\xBD";
+    else if (letter == '&')
+      escaped += "&amp;";
+    else if (letter == '<')
+      escaped += "&lt;";
+    else if (letter == '>')
+      escaped += "&gt;";
+    else if (letter == '"')
+      escaped += "&quot;";
+    else if (letter == '\'')
+      escaped += "&#39;";
+    else
+      escaped += letter;
+  }
   return escaped;
 }
 
-std::string script_string(std::string_view text) {
-  std::string escaped = "\"";
-  each_character(text, [&](std::string_view character) {
-    switch (character[0]) {
-      case '"':
-        escaped += "\\\"";
-        break;
-      case '\\':
-        escaped += "\\\\";
-        break;
-      case '\n':
-        escaped += "\\n";
-        break;
-      case '\t':
-        escaped += "\\t";
-        break;
-      case '<':
-        escaped += "\\u003c";
-        break;
-      case '>':
-        escaped += "\\u003e";
-        break;
-      case '&':
-        escaped += "\\u0026";
-        break;
-      default:
-        escaped += character;
-    }
-  });
-  return escaped + '"';
+std::string script_json(const std::string& json) {
+  std::string escaped;
+  escaped.reserve(json.size());
+  for (const char letter : json)
+    if (letter == '<' || letter == '>' || letter == '&')
+      escaped += letter == '<' ? "\\u003c" : letter == '>' ? "\\u003e" : "\\u0026";
+    else
+      escaped += letter;
+  return escaped;
 }
 
 }  // namespace gannet::report

@@ -12,12 +12,11 @@ std::string with_commas(int64_t value);                    // "1,234,567"
 std::string count_text(double value);                      // "124 M", "1.3 B", "512"
 std::string duration_text(double seconds);                 // "312 ms", "4.2 s", "3 min 12 s", "2 h 05 min", "3 d 4 h"
 std::string clock_text(double seconds);                    // "0:03:12"
-std::string scale_text(double value);                      // a power of two as "2¹⁶", else number_text
 std::string plural(int64_t count, std::string_view word);  // "1 step", "2 steps"
 
 // For text and attributes of HTML; bytes that are not UTF-8 or are control characters become U+FFFD.
 std::string html_text(std::string_view text);
-// A JSON string that may stand in a script element: no '<', '>' or '&' in it.
-std::string script_string(std::string_view text);
+// JSON that may stand in a script element: '<', '>' and '&', which occur only in its strings, are escaped.
+std::string script_json(const std::string& json);
 
 }  // namespace gannet::report

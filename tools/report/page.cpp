@@ -1,11 +1,10 @@
 // The page: its template filled in. What comes from the file is escaped where it becomes HTML or a script's data.
-#include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 
 #include "base/check.h"
 #include "report/charts.h"
+#include "report/data.h"
 #include "report/format.h"
 #include "report/report.h"
 #include "report/tables.h"
@@ -14,9 +13,6 @@
 
 namespace gannet::report {
 namespace {
-
-constexpr size_t kBuckets = 600;  // about the pixels of a chart
-constexpr size_t kShownReason = 200;
 
 // {{name}} by the value of that name, once: what is put in is not looked at again.
 std::string filled(std::string_view page, const std::map<std::string, std::string, std::less<>>& values) {
@@ -52,75 +48,17 @@ std::string section(const std::string& id, const std::string& title, const std::
   return "<section id=\"" + id + "\"><h2>" + title + behind_title + "</h2>\n" + inside + "</section>\n";
 }
 
-std::string clipped_reason(const std::string& reason) {
-  if (reason.size() <= kShownReason) return reason;
-  size_t end = kShownReason;
-  while (end > 0 && (static_cast<unsigned char>(reason[end]) & 0xC0) == 0x80) --end;
-  return reason.substr(0, end) + " ...";
-}
-
-// What the bar above the charts says of a bucket.
-struct Moment {
-  std::string steps, when, skipped;
-};
-
-Moment moment_of(const Records& records, const Buckets::Range& range) {
-  const Step& first = records.steps[range.begin];
-  const Step& last = records.steps[range.end - 1];
-  Moment moment;
-  moment.steps = first.step == last.step ? with_commas(last.step) : with_commas(first.step) + "–" + with_commas(last.step);
-  moment.when = clock_text(last.time) + (records.runs.size() > 1 ? " into run " + std::to_string(last.run + 1) : "");
-  int64_t skipped = 0;
-  for (size_t i = range.begin; i < range.end; ++i)
-    if (!records.steps[i].applied && ++skipped == 1) moment.skipped = clipped_reason(records.steps[i].reason);
-  if (skipped > 1) moment.skipped = plural(skipped, "step") + " skipped; the first: " + moment.skipped;
-  if (skipped == 1) moment.skipped = moment.skipped.empty() ? "skipped" : "skipped: " + moment.skipped;
-  return moment;
-}
-
-// What the script shows under the pointer: by bucket its place and words, and by chart and line the values as text.
-std::string data_json(const Records& records, const Charts& charts, const Buckets& buckets) {
-  const auto list = [](const auto& items, auto text) {
-    std::string json;
-    for (size_t i = 0; i < items.size(); ++i) json += (i ? "," : "") + text(items[i]);
-    return "[" + json + "]";
-  };
-  std::vector<Moment> moments;
-  for (const auto& range : buckets.ranges()) moments.push_back(moment_of(records, range));
-  std::string json = "{\"x\":" + list(buckets.ranges(), [](const Buckets::Range& range) {
-                       char text[32];
-                       std::snprintf(text, sizeof(text), "%.4f", range.x);
-                       return std::string(text);
-                     });
-  json += ",\n\"step\":" + list(moments, [](const Moment& moment) { return script_string(moment.steps); });
-  json += ",\n\"when\":" + list(moments, [](const Moment& moment) { return script_string(moment.when); });
-  json += ",\n\"skipped\":" + list(moments, [](const Moment& moment) { return script_string(moment.skipped); });
-  json += ",\n\"charts\":{";
-  for (size_t c = 0; c < charts.all.size(); ++c) {
-    const Chart& chart = charts.all[c];
-    std::vector<std::string> lines;
-    for (const ChartLine& line : chart.lines) {
-      lines.push_back(list(line.series.points, [&](const Point& point) {
-        return script_string(readout(point, chart.is_stack || buckets.is_exact()));
-      }));
-      if (!line.smooth.empty())
-        lines.push_back(list(line.smooth, [](const Point& point) { return script_string(readout(point, true)); }));
-    }
-    json += (c ? ",\n" : "\n") + script_string(chart.id) + ":" + list(lines, [](const std::string& line) { return line; });
-  }
-  return json + "}}";
-}
-
-std::string charts_html(const Records& records, const Charts& charts, const Buckets& buckets) {
+std::string charts_html(const Records& records, const Charts& charts, const Buckets& places) {
   if (records.steps.empty()) return "";
-  const Moment last = moment_of(records, buckets.ranges().back());
-  std::string html = "<section id=\"charts\">\n<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\">" + last.steps +
-                     "</span></b><span id=\"now-when\">" + last.when + "</span><span id=\"now-skipped\">" +
-                     html_text(last.skipped) + "</span></div>\n";
-  html += timeline_html(records, buckets);
+  std::string html =
+      "<section id=\"charts\">\n<noscript><p>The charts are drawn by the page's own script, which this browser does not run. The "
+      "tables below have their numbers.</p></noscript>\n"
+      "<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\"></span></b><span id=\"now-when\"></span>"
+      "<span id=\"now-skipped\"></span><button id=\"whole\" type=\"button\" hidden>whole run</button>"
+      "<span class=\"hint\">drag to zoom, double-click to undo</span></div>\n";
+  html += timeline_html(records, places);
   html += "<div class=\"grid\">\n";
-  const Marks marks = marks_of(records, buckets);
-  for (const Chart& chart : charts.all) html += chart_html(chart, buckets, marks);
+  for (const Chart& chart : charts.all) html += chart_html(chart);
   return html + "</div>\n</section>\n";
 }
 
@@ -143,8 +81,8 @@ std::string began(const Records& records) {
 
 std::string Report::html() const {
   const Records& records = records_;
-  const Buckets buckets(records.steps, kBuckets);
-  const Charts charts = charts_of(records, buckets);
+  const Buckets places = places_of(records);
+  const Charts charts = charts_of(records, places);
   std::vector<std::string> notes = records.notes;
   notes.insert(notes.end(), charts.notes.begin(), charts.notes.end());
   const Run& run = records.runs.back();
@@ -165,14 +103,17 @@ std::string Report::html() const {
   tables += section("machine", "Machine", machine_table(run), of_last);
 
   return filled(kPage, {{"title", html_text(heading(records))},
+                        {"library_style", kLibraryStyle},
                         {"style", kStyle},
+                        {"licence", kLicence},
+                        {"library", kLibrary},
                         {"script", kScript},
                         {"began", html_text(began(records))},
                         {"tiles", tiles_html(records)},
                         {"notes", notes_html(notes)},
-                        {"charts", charts_html(records, charts, buckets)},
+                        {"charts", charts_html(records, charts, places)},
                         {"tables", tables},
-                        {"data", data_json(records, charts, buckets)}});
+                        {"data", data_json(records, charts, places)}});
 }
 
 }  // namespace gannet::report

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxBarRows = 6;    // of runs that overlap: their steps went back
 constexpr size_t kMaxEventRows = 5;  // kinds of events
-constexpr double kApart = 0.002;     // events nearer than this to each other are one mark
+constexpr double kApart = 0.0005;    // events nearer than this to each other are one mark
 
 std::string percent(double part) {
   char text[32];
@@ -20,11 +20,11 @@ std::string percent(double part) {
 }
 
 std::string row(const std::string& label, const std::string& inside) {
-  return "<div class=\"row\"><span>" + html_text(label) + "</span><div class=\"track\">" + inside + "</div></div>\n";
+  return "<div class=\"row\"><span>" + html_text(label) + "</span><div class=\"track\"><div>" + inside + "</div></div></div>\n";
 }
 
 // Each run's bar in the first row where it does not cover another.
-std::string run_rows(const Records& records, const Buckets& buckets) {
+std::string run_rows(const Records& records, const Buckets& places) {
   std::vector<std::string> rows;
   std::vector<int64_t> ends;  // the last step in each row
   for (size_t i = 0; i < records.runs.size(); ++i) {
@@ -35,8 +35,8 @@ std::string run_rows(const Records& records, const Buckets& buckets) {
     at = std::min(at, kMaxBarRows - 1);
     if (at >= rows.size()) rows.resize(at + 1), ends.resize(at + 1, -1);
     ends[at] = std::max(ends[at], run.last_step);
-    const double left = buckets.first() == buckets.last() ? 0 : buckets.place(static_cast<double>(run.first_step) - 0.5);
-    const double right = buckets.first() == buckets.last() ? 1 : buckets.place(static_cast<double>(run.last_step) + 0.5);
+    const double left = places.first() == places.last() ? 0 : places.place(static_cast<double>(run.first_step) - 0.5);
+    const double right = places.first() == places.last() ? 1 : places.place(static_cast<double>(run.last_step) + 0.5);
     const std::string name = "run " + std::to_string(i + 1);
     rows[at] += "<i class=\"bar" + std::string(run.left_behind > 0 ? " behind" : "") + "\" style=\"left:" + percent(left) +
                 ";width:" + percent(right - left) + "\" title=\"" + name + ": steps " + with_commas(run.first_step) + " to " +
@@ -55,45 +55,23 @@ std::string mark(const std::string& classes, double place, const std::string& ti
 
 }  // namespace
 
-Marks marks_of(const Records& records, const Buckets& buckets) {
-  Marks marks;
-  size_t last_bucket = buckets.ranges().size();
-  for (size_t i = 0; i < records.steps.size(); ++i) {
-    if (records.steps[i].applied || buckets.bucket_of(i) == last_bucket) continue;
-    last_bucket = buckets.bucket_of(i);
-    marks.skipped.push_back(buckets.ranges()[last_bucket].x);
-  }
-  double last = -1;
-  for (size_t i = 1; i < records.steps.size(); ++i) {
-    const size_t run = records.steps[i].run;
-    if (run == records.steps[i - 1].run) continue;
-    const double place = buckets.place(static_cast<double>(records.steps[i].step) - 0.5);
-    const bool has_room = last < 0 || place - last > 0.05;
-    marks.resumed.emplace_back(place, has_room ? "run " + std::to_string(run + 1) : "");
-    if (has_room) last = place;
-  }
-  return marks;
-}
-
-std::string timeline_html(const Records& records, const Buckets& buckets) {
-  std::string html = run_rows(records, buckets);
+std::string timeline_html(const Records& records, const Buckets& places) {
+  std::string html = run_rows(records, places);
   std::vector<std::string> kinds;
   std::map<std::string, std::string> inside;
   std::map<std::string, double> last;
   for (const Event& event : records.events) {
     if (event.what == "skip") continue;  // shown from the step records, which say why
     if (std::find(kinds.begin(), kinds.end(), event.what) == kinds.end()) kinds.push_back(event.what);
-    const double place = buckets.place(static_cast<double>(event.step));
+    const double place = places.place(static_cast<double>(event.step));
     if (last.count(event.what) && place >= last[event.what] && place - last[event.what] < kApart) continue;
     last[event.what] = place;
     inside[event.what] += mark("event", place, "step " + with_commas(event.step) + ": " + event.text);
   }
   for (size_t i = 0; i < std::min(kinds.size(), kMaxEventRows); ++i)
     html += row(kinds[i].empty() ? "events" : kinds[i] == "checkpoint" ? "saved" : kinds[i], inside[kinds[i]]);
-  std::string skipped;
-  for (const double place : marks_of(records, buckets).skipped)
-    skipped += "<i class=\"skip\" style=\"left:" + percent(place) + "\"></i>";
-  if (!skipped.empty()) html += row("skipped", skipped);
+  if (std::any_of(records.steps.begin(), records.steps.end(), [](const Step& step) { return !step.applied; }))
+    html += row("skipped", "<b id=\"skips\"></b>");
   return "<div class=\"timeline\" aria-hidden=\"true\">\n" + html + "</div>\n";
 }
 

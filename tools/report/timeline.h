@@ -1,14 +1,13 @@
-// The strip above the charts: the steps of each run, and the events between them.
+// The strip above the charts: the steps of each run, and the events between them. The page's script adds the skipped steps, and moves
+// the strip when a chart is zoomed.
 #pragma once
 
 #include <string>
 
-#include "report/chart.h"
+#include "report/series.h"
 
 namespace gannet::report {
 
-// The charts' marks: skipped steps, once per bucket, and the starts of later runs.
-Marks marks_of(const Records& records, const Buckets& buckets);
-std::string timeline_html(const Records& records, const Buckets& buckets);
+std::string timeline_html(const Records& records, const Buckets& places);
 
 }  // namespace gannet::report

@@ -20,12 +20,16 @@ namespace gannet {
 
 class Config;
 namespace control {
+struct Links;
 class World;
 }
 
 struct DistributedOptions {
   std::string comm = "auto";              ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
   Dict comm_params;                       ///< the plugin's own, as the config's "comm": {"params": {...}}
+  /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}. It must serve host memory;
+  /// "auto": `comm` itself where that does, else gloo.
+  std::string host_comm = "auto";
   std::optional<double> timeout_seconds;  ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
   std::optional<double> deadline_seconds;         ///< how long a call may wait for a rank that is late; default: timeout_seconds
   std::string init_method;                        ///< "env://" (default) or "tcp://host:port"
@@ -45,15 +49,15 @@ class ProcessGroup {
   /// Throws Error(kArgument) on a rank that the group does not have, or names twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
 
-  explicit ProcessGroup(std::shared_ptr<control::World> world, void* group);
+  ProcessGroup(std::shared_ptr<control::World> world, std::unique_ptr<control::Links> links);
   ProcessGroup(const ProcessGroup&) = delete;
   ~ProcessGroup();
   const std::shared_ptr<control::World>& world() const { return world_; }
-  void* comm_group() const { return group_; }  ///< for the core: a CommGroup
+  control::Links& links() const;  ///< for the core
 
  private:
   std::shared_ptr<control::World> world_;
-  void* group_ = nullptr;  // owned, unless it is the world's own
+  std::unique_ptr<control::Links> links_;  // null: the world's own
   std::string name_ = "world";
   uint32_t subsets_ = 0;
 };

@@ -193,8 +193,8 @@ class EngineBase {
   NoSync no_sync() { return NoSync(*this); }
 
   at::Device device() const;
-  uint32_t rank() const;
-  uint32_t world_size() const;
+  uint32_t rank() const;        ///< along the data axis: which share of each batch is this rank's
+  uint32_t world_size() const;  ///< ranks with data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);  ///< over ranks; every rank calls it
 

@@ -22,8 +22,11 @@
 #include <gannet/initialize.h>
 #include <gannet/join.h>
 #include <gannet/log.h>
+#include <gannet/mesh.h>
+#include <gannet/mpu.h>
 #include <gannet/profile.h>
 #include <gannet/sample_queue.h>
 #include <gannet/stop.h>
+#include <gannet/topology.h>
 #include <gannet/value.h>
 #include <gannet/zero.h>

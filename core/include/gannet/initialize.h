@@ -9,6 +9,8 @@
 #include <gannet/config.h>
 #include <gannet/data.h>
 #include <gannet/engine.h>
+#include <gannet/mesh.h>
+#include <gannet/mpu.h>
 
 #include <memory>
 #include <optional>
@@ -27,6 +29,8 @@ struct EngineOptions {
   LrSchedule lr_scheduler;
   std::shared_ptr<ProcessGroup> process_group;
   bool inference = false;
+  std::optional<MeshShape> mesh = {};
+  std::shared_ptr<const Mpu> mpu = {};
 };
 
 template <class Batch = Example>
@@ -43,6 +47,10 @@ struct InitializeOptions {
   /// An engine that only runs forward: no masters, gradients or states. At ZeRO stage 3 a model larger than one device's memory
   /// answers. The config's optimizer and scheduler have no effect, which is logged.
   bool inference = false;
+  /// How the ranks are laid out over the axes pipe, data and tensor; default: the config's gannet.mesh, else all along data.
+  std::optional<MeshShape> mesh = {};
+  /// The same from a program's own groups, as DeepSpeed's `mpu` argument. Asked during initialize alone.
+  std::shared_ptr<const Mpu> mpu = {};
 };
 
 template <class Model, class Batch>
@@ -76,7 +84,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
   made.engine = std::make_shared<Engine<Module>>(
       module, EngineOptions{std::move(options.config), std::move(options.overwrite), std::move(options.model_parameters),
                             std::move(options.optimizer), std::move(options.lr_scheduler), std::move(options.process_group),
-                            options.inference});
+                            options.inference, std::move(options.mesh), std::move(options.mpu)});
   made.optimizer = made.engine->optimizer_handle();
   made.scheduler = made.engine->scheduler_handle();
   if (options.training_data) {

@@ -79,7 +79,7 @@ class Value {
 
   /// "a boolean", "an integer", "a number", "a string", "a list", "a dictionary", "null".
   const char* type_name() const;
-  /// JSON text on one line; numbers in the shortest form that reads back equal.
+  /// JSON text on one line; numbers in the shortest form that reads back equal. Bytes that are no UTF-8 become U+FFFD.
   std::string to_json() const;
 
   bool operator==(const Value& other) const;

@@ -1,14 +1,11 @@
 #include "ring.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 #include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <gannet/sdk.hpp>
 
 namespace gannet_gloo {
 namespace {
@@ -17,82 +14,14 @@ using gannet::sdk::Failure;
 
 constexpr uint64_t kSegmentBytes = 1 << 20;
 
-using Combine = void (*)(void* into, const void* other, uint64_t count);
-
-template <class T, class Operation>
-void combine(void* into, const void* other, uint64_t count) {
-  T* a = static_cast<T*>(into);
-  const T* b = static_cast<const T*>(other);
-  for (uint64_t i = 0; i < count; ++i) a[i] = Operation()(a[i], b[i]);
-}
-
-struct Sum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a + b);
-  }
-};
-struct Larger {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
-struct Smaller {
-  template <class T>
-  T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
-
-template <class T>
-Combine combine_for(uint32_t op) {
-  switch (op) {
-    case GANNET_SUM:
-      return combine<T, Sum>;
-    case GANNET_MAX:
-      return combine<T, Larger>;
-    case GANNET_MIN:
-      return combine<T, Smaller>;
-    default:
-      throw Failure(GANNET_INVALID_ARGUMENT, "reduce operation " + std::to_string(op) + " is not one of gannet_reduce_op");
-  }
-}
-
-Combine combine_for(uint32_t dtype, uint32_t op) {
-  switch (dtype) {
-    case GANNET_FLOAT32:
-      return combine_for<float>(op);
-    case GANNET_FLOAT64:
-      return combine_for<double>(op);
-    case GANNET_FLOAT16:
-      return combine_for<c10::Half>(op);
-    case GANNET_BFLOAT16:
-      return combine_for<c10::BFloat16>(op);
-    case GANNET_INT8:
-      return combine_for<int8_t>(op);
-    case GANNET_UINT8:
-      return combine_for<uint8_t>(op);
-    case GANNET_INT16:
-      return combine_for<int16_t>(op);
-    case GANNET_INT32:
-      return combine_for<int32_t>(op);
-    case GANNET_INT64:
-      return combine_for<int64_t>(op);
-    case GANNET_BOOL:  // true + true is true
-      return combine_for<uint8_t>(op == GANNET_SUM ? uint32_t{GANNET_MAX} : op);
-    default:
-      throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
-  }
-}
-
 }  // namespace
 
 struct Ring::Job {
   const char* send;
   char* recv;
   uint64_t part_bytes, item_bytes;
-  Combine combine;
+  uint32_t dtype, op;
+  double final_factor;  // of the whole sum
   std::string doing;
 
   std::mutex mutex;
@@ -100,6 +29,9 @@ struct Ring::Job {
   bool done = false;
   std::exception_ptr failure;
 
+  void combine(void* into, const void* other, uint64_t bytes) const {
+    gannet::sdk::combine(into, other, bytes / item_bytes, dtype, op);
+  }
   void finish(std::exception_ptr thrown) {
     {
       std::lock_guard lock(mutex);
@@ -130,13 +62,15 @@ Ring::~Ring() {
   thread_.join();
 }
 
-std::unique_ptr<Work> Ring::start(const gannet_collective_args& args, const std::string& doing) {
+std::unique_ptr<Work> Ring::start(const Collective& args, const std::string& doing) {
   auto job = std::make_shared<Job>();
   job->send = static_cast<const char*>(args.send);
   job->recv = static_cast<char*>(args.recv);
-  job->item_bytes = bytes_of(args.dtype);
-  job->part_bytes = args.count * job->item_bytes;
-  job->combine = combine_for(args.dtype, args.reduce_op);
+  job->item_bytes = args.element_bytes();
+  job->part_bytes = args.bytes();
+  job->dtype = args.dtype;
+  job->op = args.reduce_op;
+  job->final_factor = args.final_factor();
   job->doing = doing;
   {
     std::lock_guard lock(mutex_);
@@ -153,6 +87,10 @@ std::unique_ptr<Work> Ring::start(const gannet_collective_args& args, const std:
       if (!job_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return job_->done; })) return false;
       if (job_->failure) std::rethrow_exception(job_->failure);
       return true;
+    }
+    bool is_over() override {
+      const std::lock_guard lock(job_->mutex);
+      return job_->done;
     }
 
    private:
@@ -200,7 +138,7 @@ void Ring::serve() {
 }
 
 // Where abort() can end it.
-void Ring::wait(std::unique_ptr<Link::Transfer>& transfer) {
+void Ring::wait(std::unique_ptr<Transfer>& transfer) {
   if (!transfer) return;
   {
     std::lock_guard lock(mutex_);
@@ -220,7 +158,7 @@ void Ring::wait(std::unique_ptr<Link::Transfer>& transfer) {
 // A stretch of a part, and its transfers of the step at hand.
 struct Ring::Segment {
   uint64_t begin, bytes;
-  std::unique_ptr<Link::Transfer> sent, received;
+  std::unique_ptr<Transfer> sent, received;
 };
 
 void Ring::run(Job& job) {
@@ -246,11 +184,14 @@ void Ring::run(Job& job) {
       wait(segment.received);
       char* sum = place(step) + segment.begin;
       if (step == last && is_in_place)
-        job.combine(job.recv + segment.begin, sum, segment.bytes / job.item_bytes);
+        job.combine(job.recv + segment.begin, sum, segment.bytes);
       else
-        job.combine(sum, own_part(step) + segment.begin, segment.bytes / job.item_bytes);
+        job.combine(sum, own_part(step) + segment.begin, segment.bytes);
       wait(segment.sent);
-      if (step == last) continue;
+      if (step == last) {
+        gannet::sdk::scale(job.recv + segment.begin, segment.bytes / job.item_bytes, job.dtype, job.final_factor);
+        continue;
+      }
       segment.received = link_->receive(place(step + 1) + segment.begin, segment.bytes);
       segment.sent = link_->send(sum, segment.bytes);
     }

@@ -20,18 +20,13 @@
 #include <vector>
 
 #include "group.h"
+#include "messages.h"
 
 namespace gannet_gloo {
 
-// To the neighbours in the ring. A transfer's memory stays until it is over.
+// To the neighbours in the ring.
 class Link {
  public:
-  class Transfer {
-   public:
-    virtual ~Transfer() = default;
-    virtual void wait() = 0;   // throws when the peer is lost or abort() was called
-    virtual void abort() = 0;  // from another thread
-  };
   virtual ~Link() = default;
   virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) = 0;  // to rank + 1, in the order of the calls
   virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) = 0;       // from rank - 1, in the order of the calls
@@ -43,9 +38,8 @@ class Ring {
   Ring(uint32_t rank, uint32_t size, std::unique_ptr<Link> link);
   ~Ring();  // waits for what runs, unless aborted
 
-  // args.send holds `size` parts of args.count elements, args.recv takes this rank's. Throws sdk::Failure on a type that cannot
-  // be reduced. `doing` begins the sentence of a failure.
-  std::unique_ptr<Work> start(const gannet_collective_args& args, const std::string& doing);
+  // A reduce-scatter of equal parts whose partial sums may be rounded to their type. `doing` begins the sentence of a failure.
+  std::unique_ptr<Work> start(const Collective& collective, const std::string& doing);
   // When it returns, no memory of the caller's is touched any more.
   void abort();
 
@@ -54,7 +48,7 @@ class Ring {
   struct Segment;
   void serve();
   void run(Job& job);
-  void wait(std::unique_ptr<Link::Transfer>& transfer);
+  void wait(std::unique_ptr<Transfer>& transfer);
 
   const uint32_t rank_, size_;
   std::unique_ptr<Link> link_;
@@ -62,7 +56,7 @@ class Ring {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> jobs_;
-  Link::Transfer* waited_ = nullptr;  // by the thread; guarded by mutex_
+  Transfer* waited_ = nullptr;  // by the thread; guarded by mutex_
   bool stop_ = false, aborted_ = false, busy_ = false;
   std::thread thread_;
 };

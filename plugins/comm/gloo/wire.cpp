@@ -15,23 +15,28 @@ uint64_t children_in_broadcast(uint32_t rank, uint32_t size, uint32_t root) {
 
 }  // namespace
 
-Traffic traffic(gannet_collective op, uint64_t payload_bytes, uint32_t rank, uint32_t size, uint32_t root) {
-  const uint64_t others = size - 1;
-  switch (op) {
+Traffic traffic(const gannet::sdk::Collective& c) {
+  const uint64_t element = c.element_bytes(), payload = c.bytes(), others = c.size - 1;
+  switch (c.op) {
     case GANNET_ALL_REDUCE: {
-      const uint64_t bytes = 2 * payload_bytes * others / size;
+      const uint64_t bytes = 2 * (c.sums_in_float() ? 2 * payload : payload) * others / c.size;
       return {bytes, bytes};
     }
     case GANNET_REDUCE_SCATTER:
+      return {(c.send_offset(c.size) - c.send_count(c.rank)) * element, payload * others};
     case GANNET_ALL_GATHER:
+      return {payload * others, (c.recv_offset(c.size) - c.recv_count(c.rank)) * element};
     case GANNET_ALL_TO_ALL:
-      return {payload_bytes * others, payload_bytes * others};
+      return {(c.send_offset(c.size) - c.send_count(c.rank)) * element, (c.recv_offset(c.size) - c.recv_count(c.rank)) * element};
     case GANNET_BROADCAST:
-      return {payload_bytes * children_in_broadcast(rank, size, root), rank == root ? 0 : payload_bytes};
-    case GANNET_BARRIER:
-      break;
+      return {payload * children_in_broadcast(c.rank, c.size, c.peer), c.rank == c.peer ? 0 : payload};
+    case GANNET_SEND:
+      return {payload, 0};
+    case GANNET_RECV:
+      return {0, payload};
+    default:
+      return {};
   }
-  return {};
 }
 
 }  // namespace gannet_gloo

@@ -1,5 +1,5 @@
 // How many payload bytes a rank hands to Gloo's transport, and takes from it, for one collective: the algorithms as
-// formulas. N ranks, P payload bytes of one rank (count * size of an element).
+// formulas. N ranks, P payload bytes of one rank (count * size of an element; twice that for a 16-bit all_reduce in float).
 //
 //   all_reduce       ring: N-1 steps of reduce-scatter and N-1 of all-gather, a chunk of P/N each     2 P (N-1) / N
 //   broadcast        binomial tree: P to each child, P from the parent                                children * P, or P
@@ -7,13 +7,16 @@
 //   reduce_scatter   ring, our own (ring.h)                                                           P (N-1)
 //   all_to_all       one part to each other rank; the own one is a local copy                         P (N-1)
 //   barrier          no payload                                                                       0
+//   send, recv       P one way
 //
+// With parts of different sizes the same bytes go straight to their ranks: P of each other rank's part.
 // Gloo's chunks differ by a few elements where N does not divide the count; the formula rounds P (N-1) / N down.
 #pragma once
 
 #include <gannet/abi.h>
 
 #include <cstdint>
+#include <gannet/sdk_comm.hpp>
 
 namespace gannet_gloo {
 
@@ -22,6 +25,6 @@ struct Traffic {
   uint64_t received = 0;
 };
 
-Traffic traffic(gannet_collective op, uint64_t payload_bytes, uint32_t rank, uint32_t size, uint32_t root);
+Traffic traffic(const gannet::sdk::Collective& collective);
 
 }  // namespace gannet_gloo

@@ -14,8 +14,8 @@
  *  - A function returns a gannet_status; on failure it has written a sentence into the caller's gannet_error.
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
- *  - Optimizer and Scheduler are frozen at ABI 1. Accelerator, Offload and Comm have interface version 0: same rules, but
- *    an exact match of GANNET_VOLATILE_VERSION is required until each has two real plugins.
+ *  - Optimizer and Scheduler are frozen at ABI 1. Accelerator, Comm and Offload each have an interface version of their own
+ *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's until each kind has two real plugins.
  */
 #ifndef GANNET_ABI_H
 #define GANNET_ABI_H
@@ -29,8 +29,11 @@ extern "C" {
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
 #define GANNET_ABI_MAJOR 1
 #define GANNET_ABI_MINOR 0
-/* Version of the three kinds that are not frozen yet (Accelerator, Offload, Comm). */
-#define GANNET_VOLATILE_VERSION 2
+/* The versions of the kinds that are not frozen yet, and all three in one number, a byte each, as the note has them. */
+#define GANNET_ACCELERATOR_VERSION 2
+#define GANNET_COMM_VERSION 3
+#define GANNET_OFFLOAD_VERSION 2
+#define GANNET_INTERFACE_VERSIONS (GANNET_ACCELERATOR_VERSION | GANNET_COMM_VERSION << 8 | GANNET_OFFLOAD_VERSION << 16)
 
 /* ---- Codes ---------------------------------------------------------------------------------------------------------*/
 
@@ -73,7 +76,13 @@ enum gannet_dtype {
   GANNET_BOOL = 10
 };
 
-enum gannet_reduce_op { GANNET_SUM = 1, GANNET_MAX = 2, GANNET_MIN = 3 };
+enum gannet_reduce_op {
+  GANNET_SUM = 1,
+  GANNET_MAX = 2,
+  GANNET_MIN = 3,
+  GANNET_AVERAGE = 4,          /* the sum divided by the number of ranks; floating-point types alone */
+  GANNET_PREMULTIPLIED_SUM = 5 /* the sum of factor * element; floating-point types alone */
+};
 
 enum gannet_log_level { GANNET_LOG_DEBUG = 1, GANNET_LOG_INFO = 2, GANNET_LOG_WARNING = 3, GANNET_LOG_ERROR = 4 };
 
@@ -297,7 +306,7 @@ typedef struct gannet_scheduler_api {
   int32_t (*value)(void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error);
 } gannet_scheduler_api;
 
-/* ---- Accelerator (version 0) -----------------------------------------------------------------------------------------*/
+/* ---- Accelerator (version 2) -----------------------------------------------------------------------------------------*/
 
 typedef struct gannet_device_info {
   uint32_t struct_size;
@@ -324,7 +333,7 @@ enum gannet_accelerator_capability {
  * run the plugin's own queues, for copies that overlap compute. */
 typedef struct gannet_accelerator_api {
   uint32_t struct_size;
-  uint32_t version; /* GANNET_VOLATILE_VERSION */
+  uint32_t version; /* GANNET_ACCELERATOR_VERSION */
   /* Opens the vendor's half of LibTorch. Called once, before anything has asked LibTorch for a device.
    * GANNET_UNAVAILABLE with the reason where there is no driver or no device. */
   int32_t (*create)(const gannet_host* host, const gannet_params* params, void** self, gannet_error* error);
@@ -370,16 +379,23 @@ typedef struct gannet_accelerator_api {
   int32_t (*unpin)(void* self, void* address, gannet_error* error);
 } gannet_accelerator_api;
 
-/* ---- Comm (version 0) ------------------------------------------------------------------------------------------------*/
+/* ---- Comm (version 3) ------------------------------------------------------------------------------------------------*/
 
+/* `size` ranks in the group; count, send and recv are those of gannet_collective_args. Where a line names a list of counts, null
+ * means `count` for every rank, else a rank's part has as many elements as the list says and the parts lie behind one another. */
 enum gannet_collective {
   GANNET_ALL_REDUCE = 1, /* recv[count] = op over ranks of send[count]; send may equal recv */
-  GANNET_BROADCAST = 2,  /* recv[count] on every rank = recv of root */
+  GANNET_BROADCAST = 2,  /* recv[count] on every rank = recv of `peer` */
   /* In place too: send (of an all-gather) or recv (of a reduce-scatter) may be this rank's part of the other buffer. */
-  GANNET_ALL_GATHER = 3,     /* recv[world * count] = send[count] of each rank in order */
-  GANNET_REDUCE_SCATTER = 4, /* recv[count] = this rank's part of op over send[world * count] */
-  GANNET_ALL_TO_ALL = 5,     /* recv[world * count] = part `rank` of every rank's send[world * count] */
-  GANNET_BARRIER = 6
+  GANNET_ALL_GATHER = 3,     /* recv[size * count, or by recv_counts] = send[count] of each rank in order */
+  GANNET_REDUCE_SCATTER = 4, /* recv[count] = this rank's part of op over send[size * count, or by send_counts] */
+  GANNET_ALL_TO_ALL = 5, /* the i-th part of send goes to rank i, the i-th part of recv comes from it: send_counts, recv_counts */
+  GANNET_BARRIER = 6,
+  /* Between two ranks. There are no tags: the messages from one rank to another in a group are received in the order in which
+   * they were sent, whatever else is in flight. Ranks that send to each other do so in one collective_many: two SENDs that wait
+   * for each other's RECV may never end. */
+  GANNET_SEND = 7, /* send[count] to `peer` */
+  GANNET_RECV = 8  /* recv[count] from `peer` */
 };
 
 /* The ranks' key-value store, made by the host. Functions block until the store's time-out. */
@@ -405,17 +421,24 @@ typedef struct gannet_rendezvous {
   const char* host_address;  /* address by which the other ranks reach this host; null: find out */
 } gannet_rendezvous;
 
+/* Append-only since version 3: a plugin reads a later field only where struct_size says that it is there. Lists (send_counts,
+ * recv_counts) have `size` numbers and are read before the call returns; buffers belong to the collective until it is over. */
 typedef struct gannet_collective_args {
   uint32_t struct_size;
   uint32_t op;        /* gannet_collective */
   uint32_t dtype;     /* gannet_dtype */
   uint32_t reduce_op; /* gannet_reduce_op */
-  uint32_t root;      /* rank in the group */
-  uint32_t reserved;
+  uint32_t peer;      /* rank in the group: the root of a BROADCAST, whom SEND sends to, whom RECV receives from */
+  /* In which type sums of 16-bit floating-point elements are added: GANNET_FLOAT32 rounds once, at the end;
+   * GANNET_DTYPE_NONE leaves it to the plugin, which may round every partial sum (see sum_dtype). */
+  uint32_t sum_dtype;
   const void* send;
   void* recv;
-  uint64_t count; /* elements, see gannet_collective */
-  void* stream;   /* the device's native stream that the buffers were produced on; null on the CPU */
+  uint64_t count;              /* elements, see gannet_collective */
+  void* stream;                /* the device's native stream that the buffers were produced on; null on the CPU */
+  double factor;               /* PREMULTIPLIED_SUM */
+  const uint64_t* send_counts; /* [size] elements, or null */
+  const uint64_t* recv_counts; /* [size] elements, or null */
 } gannet_collective_args;
 
 typedef struct gannet_comm_counters {
@@ -428,7 +451,7 @@ typedef struct gannet_comm_counters {
 
 typedef struct gannet_comm_api {
   uint32_t struct_size;
-  uint32_t version; /* GANNET_VOLATILE_VERSION */
+  uint32_t version; /* GANNET_COMM_VERSION */
   int32_t (*create)(const gannet_host* host, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self,
                     gannet_error* error);
   void (*destroy)(void* self);
@@ -437,22 +460,45 @@ typedef struct gannet_comm_api {
   int32_t (*group_create)(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group,
                           gannet_error* error);
   void (*group_destroy)(void* self, void* group);
-  /* Starts a collective. Completion is the work's alone, whatever the device. */
+  /* Starts a collective, after what args->stream has been given so far. The collectives of a group are called in the same order
+   * on all its ranks, by one thread at a time; SEND and RECV in the same order on the two ranks that they join. */
   int32_t (*collective)(void* self, void* group, const gannet_collective_args* args, void** work, gannet_error* error);
-  /* Waits; GANNET_TIMEOUT after timeout_ms leaves the work pending (wait again or abort). */
+  /* Starts a batch whose members progress together, in no order among themselves: the safe form for exchanges, and the quick one
+   * for many small gathers. One work for all of them. args is an array with `stride` bytes from one to the next. */
+  int32_t (*collective_many)(void* self, void* group, const gannet_collective_args* args, uint64_t count, uint64_t stride,
+                             void** work, gannet_error* error);
+  /* Completion of a work, for the host. wait: GANNET_TIMEOUT after timeout_ms leaves the work pending (wait again or abort).
+   * query: whether wait would return at once; does not block. */
   int32_t (*work_wait)(void* self, void* work, uint64_t timeout_ms, gannet_error* error);
+  int32_t (*work_query)(void* self, void* work, int32_t* is_over, gannet_error* error);
+  /* And for the device: what the stream is given from now on begins after the collective, and the host does not wait. With a null
+   * stream the host waits (a device whose default stream has a null handle has another name for it: CUDA's is
+   * cudaStreamLegacy), until the time-out of the rendezvous. The buffers still belong to the collective. */
+  int32_t (*work_block)(void* self, void* work, void* stream, gannet_error* error);
   void (*work_free)(void* self, void* work);
-  /* Ends everything in flight with an error; afterwards only destroy is legal. */
+  /* Ends everything in flight with an error, so that who waits returns; afterwards only work_free, group_destroy and destroy are
+   * legal. From any thread, beside any other function. */
   void (*abort)(void* self);
   void (*counters)(void* self, gannet_comm_counters* counters);
+  /* GANNET_FLOAT32 when sums of this 16-bit type are rounded once whatever args->sum_dtype says, the type itself when partial
+   * sums are rounded, GANNET_DTYPE_NONE when the plugin does not reduce it. */
+  uint32_t (*sum_dtype)(void* self, uint32_t dtype);
+
+  /* Memory that the plugin moves faster than any other. All four, or none and all null. allocate is collective: every member of
+   * the group asks for the same number of bytes, and the memory may be shared by the ranks of one host. A registered buffer is
+   * the caller's own; it stays registered until it is unregistered. */
+  int32_t (*allocate)(void* self, void* group, uint64_t bytes, void** memory, gannet_error* error);
+  void (*deallocate)(void* self, void* group, void* memory);
+  int32_t (*register_buffer)(void* self, void* group, void* buffer, uint64_t bytes, gannet_error* error);
+  int32_t (*unregister_buffer)(void* self, void* group, void* buffer, gannet_error* error);
 } gannet_comm_api;
 
-/* ---- Offload (version 0) ---------------------------------------------------------------------------------------------*/
+/* ---- Offload (version 2) ---------------------------------------------------------------------------------------------*/
 
 /* A tier that buffers live in when they are not in use. Reads and writes are asynchronous and may be in flight together. */
 typedef struct gannet_offload_api {
   uint32_t struct_size;
-  uint32_t version; /* GANNET_VOLATILE_VERSION */
+  uint32_t version; /* GANNET_OFFLOAD_VERSION */
   int32_t (*create)(const gannet_host* host, const gannet_params* params, uint32_t rank, void** self, gannet_error* error);
   void (*destroy)(void* self);
   uint64_t (*alignment_bytes)(void* self); /* of buffers, offsets and sizes */
@@ -498,9 +544,11 @@ typedef struct gannet_note {
   uint16_t abi_minor;
   uint64_t magic;
   uint32_t tier;
-  uint32_t volatile_version; /* GANNET_VOLATILE_VERSION it was built with */
-  char fingerprint[232];     /* zero-padded */
-  char provides[256];        /* "optimizer/adam@cpu optimizer/adamw@cpu": kind/name@device, lower case, separated by spaces */
+  /* GANNET_INTERFACE_VERSIONS it was built with. A number below 256 is the version of all three (files from before they were
+   * apart). */
+  uint32_t interface_versions;
+  char fingerprint[232]; /* zero-padded */
+  char provides[256];    /* "optimizer/adam@cpu optimizer/adamw@cpu": kind/name@device, lower case, separated by spaces */
 } gannet_note;
 
 /* An ELF note as it lies in the file. */

@@ -379,7 +379,7 @@ constexpr gannet_elf_note make_note(gannet_tier tier, const char* fingerprint, c
   note.content.abi_minor = GANNET_ABI_MINOR;
   note.content.magic = GANNET_MAGIC;
   note.content.tier = tier;
-  note.content.volatile_version = GANNET_VOLATILE_VERSION;
+  note.content.interface_versions = GANNET_INTERFACE_VERSIONS;
   // A text that does not fit is an index out of range in a constant expression: the plugin does not compile.
   for (size_t i = 0; tier == GANNET_TIER_PINNED && fingerprint[i]; ++i) note.content.fingerprint[i] = fingerprint[i];
   for (size_t i = 0; provides[i]; ++i) note.content.provides[i] = provides[i];

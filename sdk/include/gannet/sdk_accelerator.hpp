@@ -105,7 +105,7 @@ template <class Derived>
 inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
   gannet_accelerator_api api{};
   api.struct_size = sizeof(api);
-  api.version = GANNET_VOLATILE_VERSION;
+  api.version = GANNET_ACCELERATOR_VERSION;
   api.create = [](const gannet_host* host, const gannet_params* params, void** self, gannet_error* error) -> int32_t {
     return guarded(error, [&] { *self = new Derived(*host, Params(*params)); });
   };

@@ -57,7 +57,7 @@ inline constexpr gannet_offload_api kOffloadApi = [] {
   using Work = typename Derived::Work;
   gannet_offload_api api{};
   api.struct_size = sizeof(api);
-  api.version = GANNET_VOLATILE_VERSION;
+  api.version = GANNET_OFFLOAD_VERSION;
   api.create = [](const gannet_host* host, const gannet_params* params, uint32_t rank, void** self,
                   gannet_error* error) -> int32_t {
     return guarded(error, [&] { *self = new Derived(*host, Params(*params), rank); });

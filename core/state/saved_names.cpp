@@ -1,4 +1,4 @@
-#include "engine/saved_names.h"
+#include "state/saved_names.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -15,21 +15,30 @@ bool holds_weights_alone(const checkpoint::Opened& found) {
   return contents && contents->is_string() && contents->as_string() == "weights";
 }
 
-SavedNames::SavedNames(const torch::nn::Module& module, const checkpoint::Opened& found)
-    : found_(found), is_weights_(holds_weights_alone(found)) {
+SavedNames::SavedNames(const torch::nn::Module& module, const checkpoint::Opened& found, const MeshShape& mesh, uint32_t rank)
+    : found_(found),
+      is_weights_(holds_weights_alone(found)),
+      source_(rank_name(found.mesh(), source_rank(found.mesh(), mesh, rank))) {
   std::map<const void*, std::vector<std::string>> names;
   for (const auto& entry : module.named_parameters()) names[entry.value().unsafeGetTensorImpl()].push_back(entry.key());
   for (const auto& [tensor, all] : names)
     for (const auto& name : all)
       for (const auto& other : all)
         if (other != name) tied_[name].push_back(other);
+  if (found.mesh().size(kDataAxis) == found.mesh().world_size()) return;
+  for (const TensorInfo& saved : found.tensors())
+    if (saved.name.starts_with("buffer/")) buffers_.try_emplace(saved.name.substr(saved.name.find('/', 7) + 1), &saved);
 }
 
-const TensorInfo* SavedNames::find(const StateEntry& kept) const {
-  const std::string name = stored_name(kept, source_rank);
+const TensorInfo* SavedNames::find(const StateEntry& entry) const {
+  const std::string name = expected(entry);
   if (const TensorInfo* saved = found_.find(name)) return saved;
-  if (kept.kind == StateEntry::Kind::kBuffer) return is_weights_ ? found_.find(formatted("parameter/{}", kept.name)) : nullptr;
-  const std::string own = kept.kind == StateEntry::Kind::kState ? kept.name.substr(kept.name.find('/') + 1) : kept.name;
+  if (entry.kind == StateEntry::Kind::kBuffer) {
+    if (is_weights_) return found_.find(formatted("parameter/{}", entry.name));
+    const auto another = buffers_.find(entry.name);
+    return another == buffers_.end() ? nullptr : another->second;
+  }
+  const std::string own = entry.kind == StateEntry::Kind::kState ? entry.name.substr(entry.name.find('/') + 1) : entry.name;
   const auto others = tied_.find(own);
   if (others == tied_.end()) return nullptr;
   for (const std::string& other : others->second)

@@ -1,0 +1,58 @@
+// The Comm of the fake device: collectives between processes of one host, each group's on a queue of its own, as late as the
+// device's copies. What is read before a collective is over, or changed while it runs, is wrong here as it would be on a GPU.
+#pragma once
+
+#include <gannet/sdk_comm.hpp>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "mailboxes.h"
+#include "queue.h"
+
+namespace gannet::accelerators {
+
+class FakeComm : public sdk::CommBase {
+ public:
+  static constexpr std::array kParams{
+      sdk::at_least(sdk::integer("delay_us", "0", "each collective first sleeps a pseudo-random time up to this"), 0),
+      sdk::at_least(sdk::integer("seed", "0", "of these times"), 0)};
+  struct Group {
+    Group(FakeComm& comm, const std::string& name, uint32_t rank, uint32_t size);
+    ~Group();
+    FakeComm& comm;
+    const uint32_t rank;
+    Mailboxes mailboxes;
+    std::atomic<bool> left_pending{false};  // a work timed out and may still be in flight
+    FakeQueue queue;                        // dies first: what it runs uses the mailboxes
+  };
+  struct Work {
+    bool wait(uint64_t timeout_ms);
+    bool is_over() { return event.moment()->is_reached(); }
+    FakeEvent event;
+    Group& group;
+  };
+
+  FakeComm(const gannet_host& host, const sdk::Params& params, const gannet_rendezvous& rendezvous);
+  std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
+  std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) { return start_many(group, {collective}); }
+  std::unique_ptr<Work> start_many(Group& group, const std::vector<sdk::Collective>& batch);
+  void block(Work& work, void* stream) { work.event.block(stream); }
+  void abort();
+
+  // Plain memory: what a faster network would want to know beforehand, this one only checks.
+  void* allocate(Group& group, uint64_t bytes);
+  void deallocate(Group& group, void* memory);
+  void register_buffer(Group& group, void* buffer, uint64_t bytes);
+  void unregister_buffer(Group& group, void* buffer);
+
+ private:
+  const gannet_store* store_;
+  Bus bus_;
+  std::atomic<uint64_t> groups_made_{0};
+  std::mutex mutex_;  // of what follows
+  std::set<Group*> groups_;
+  std::map<void*, uint64_t> registered_;
+};
+
+}  // namespace gannet::accelerators

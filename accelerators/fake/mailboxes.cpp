@@ -1,0 +1,153 @@
+#include "mailboxes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace gannet::accelerators {
+
+using sdk::Failure;
+
+namespace {
+
+constexpr uint64_t kRingBytes = 1 << 18;
+constexpr int32_t kAborted = -1;
+
+Failure failure_of(const std::string& doing) { return {GANNET_IO_ERROR, doing + ": " + std::string(std::strerror(errno))}; }
+
+template <class Function, class... Arguments>
+void ask(const gannet_store* store, Function function, Arguments... arguments) {
+  char text[512] = "";
+  gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
+  const int32_t status = function(store->context, arguments..., &error);
+  if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
+}
+
+}  // namespace
+
+// One writer, one reader. The counts only grow; their difference is what the ring holds.
+struct Mailboxes::Ring {
+  alignas(64) std::atomic<uint64_t> written;
+  alignas(64) std::atomic<uint64_t> read;
+  alignas(64) char bytes[kRingBytes];
+
+  uint64_t put(const char* from, uint64_t count) {
+    const uint64_t at = written.load(std::memory_order_relaxed);
+    const uint64_t room = kRingBytes - (at - read.load(std::memory_order_acquire)), moved = std::min(room, count);
+    const uint64_t first = std::min(moved, kRingBytes - at % kRingBytes);
+    std::memcpy(bytes + at % kRingBytes, from, first);
+    std::memcpy(bytes, from + first, moved - first);
+    written.store(at + moved, std::memory_order_release);
+    return moved;
+  }
+  uint64_t take(char* to, uint64_t count) {
+    const uint64_t at = read.load(std::memory_order_relaxed);
+    const uint64_t held = written.load(std::memory_order_acquire) - at, moved = std::min(held, count);
+    const uint64_t first = std::min(moved, kRingBytes - at % kRingBytes);
+    std::memcpy(to, bytes + at % kRingBytes, first);
+    std::memcpy(to + first, bytes, moved - first);
+    read.store(at + moved, std::memory_order_release);
+    return moved;
+  }
+};
+
+// The memory begins with every rank's process number, 64 bytes each; the rings follow.
+std::atomic<int32_t>& Mailboxes::process_of(uint32_t rank) const {
+  return *reinterpret_cast<std::atomic<int32_t>*>(memory_ + uint64_t{rank} * 64);
+}
+Mailboxes::Ring& Mailboxes::ring(uint32_t from, uint32_t to) const {
+  return reinterpret_cast<Ring*>(memory_ + uint64_t{size_} * 64)[from * size_ + to];
+}
+
+// Rank 0's memory has no name: the others open it by its descriptor, and nothing is left behind however a rank ends.
+Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size)
+    : rank_(rank), size_(size), bytes_(uint64_t{size} * 64 + uint64_t{size} * size * sizeof(Ring)) {
+  if (size == 1) return;
+  const std::string key = "fake/" + name;
+  int file;
+  if (rank == 0) {
+    file = memfd_create("gannet-fake", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes_)) != 0) throw failure_of("memory for the fake device's ranks");
+    const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file);
+    ask(store, store->set, (key + "/memory").c_str(), static_cast<const void*>(path.data()), uint64_t{path.size()});
+  } else {
+    const void* path = nullptr;
+    uint64_t length = 0;
+    ask(store, store->get, (key + "/memory").c_str(), &path, &length);
+    const std::string text(static_cast<const char*>(path), length);
+    file = open(text.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) throw failure_of("the fake device's ranks are on one host, and " + text + " cannot be opened");
+  }
+  void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) throw failure_of("mapping the memory of the fake device's ranks");
+  memory_ = static_cast<char*>(mapped);
+  process_of(rank).store(getpid());
+  int64_t come = 0;
+  ask(store, store->add, (key + "/come").c_str(), int64_t{1}, &come);
+  if (come == size) ask(store, store->set, (key + "/all").c_str(), static_cast<const void*>(""), uint64_t{0});
+  const void* nothing = nullptr;
+  uint64_t length = 0;
+  ask(store, store->get, (key + "/all").c_str(), &nothing, &length);
+  close(file);
+}
+
+Mailboxes::~Mailboxes() {
+  if (memory_) munmap(memory_, bytes_);
+}
+
+void Mailboxes::abort() {
+  if (memory_) process_of(rank_).store(kAborted);
+}
+
+void Mailboxes::require_alive(uint32_t peer) const {
+  if (process_of(rank_).load() == kAborted) throw Failure(GANNET_PEER_LOST, "a collective was aborted by this rank");
+  const int32_t process = process_of(peer).load();
+  if (process == kAborted)
+    throw Failure(GANNET_PEER_LOST, "rank " + std::to_string(peer) + " of the group aborted its collectives");
+  if (kill(process, 0) != 0 && errno == ESRCH)
+    throw Failure(GANNET_PEER_LOST, "rank " + std::to_string(peer) + " of the group ended");
+}
+
+void Mailboxes::exchange(const std::vector<Out>& outs, const std::vector<In>& ins) {
+  // Messages of one pair wait for those before them.
+  std::vector<uint64_t> sent(outs.size()), received(ins.size());
+  uint64_t idle = 0;
+  for (;;) {
+    bool moves = false;
+    uint32_t waits_for = size_;  // nobody
+    std::vector<bool> busy(size_);
+    for (size_t i = 0; i < outs.size(); ++i) {
+      if (sent[i] == outs[i].bytes || busy[outs[i].to]) continue;
+      const uint64_t moved =
+          ring(rank_, outs[i].to).put(static_cast<const char*>(outs[i].from) + sent[i], outs[i].bytes - sent[i]);
+      sent[i] += moved;
+      moves = moves || moved > 0;
+      if (sent[i] < outs[i].bytes) busy[waits_for = outs[i].to] = true;
+    }
+    busy.assign(size_, false);
+    for (size_t i = 0; i < ins.size(); ++i) {
+      if (received[i] == ins[i].bytes || busy[ins[i].from]) continue;
+      const uint64_t moved =
+          ring(ins[i].from, rank_).take(static_cast<char*>(ins[i].to) + received[i], ins[i].bytes - received[i]);
+      received[i] += moved;
+      moves = moves || moved > 0;
+      if (received[i] < ins[i].bytes) busy[waits_for = ins[i].from] = true;
+    }
+    if (waits_for == size_) return;
+    idle = moves ? 0 : idle + 1;
+    if (idle < 20) {
+      std::this_thread::yield();
+    } else {
+      if (idle % 64 == 20) require_alive(waits_for);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+}  // namespace gannet::accelerators

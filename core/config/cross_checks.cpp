@@ -1,0 +1,95 @@
+#include "config/cross_checks.h"
+
+#include <gannet/error.h>
+
+#include <utility>
+
+#include "base/format.h"
+
+namespace gannet::config {
+namespace {
+
+const char* name_of(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : dtype == DType::kBFloat16 ? "bf16" : "fp32"; }
+
+// DeepSpeed's table has it; no member of Settings can hold it.
+void refuse_int8(const Document& document, const std::string& path) {
+  const Value* given = document.find(path);
+  if (given && *given == Value("int8"))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}{} = \"int8\": Gannet does not implement this", where(document, path), path),
+                "write fp32, fp16 or bf16");
+}
+
+void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
+  if (!fp16.enabled || fp16.loss_scale != 0) return;
+  for (const auto& [path, value] :
+       {std::pair("/fp16/loss_scale_window", fp16.loss_scale_window), std::pair("/fp16/min_loss_scale", fp16.min_loss_scale)}) {
+    if (value <= 0)
+      throw Error(ErrorCode::kConfig,
+                  formatted("{}{} must be above 0 with a dynamic loss scale, found {}", where(document, path), path, value),
+                  "or set a static loss_scale");
+  }
+}
+
+}  // namespace
+
+void check_zero(const Settings& settings, const Document& document) {
+  const auto refuse = [&](const char* path, const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::kUnsupported, where(document, path) + what, next);
+  };
+  const int64_t stage = settings.zero.stage;
+  if (stage > 0) {
+    if (stage < 3 && settings.zero.offload_param.device != "none")
+      refuse("/zero_optimization/offload_param/device",
+             formatted("offload_param belongs to ZeRO stage 3, and the stage is {}", stage), "leave it out");
+    if (const Value* zenflow = document.find("/zero_optimization/zenflow"); zenflow && zenflow->is_dict())
+      refuse("/zero_optimization/zenflow", "ZenFlow is not done by Gannet", "leave zenflow out");
+  }
+  const Value* ratio = document.find("/zero_optimization/offload_optimizer/ratio");
+  if (ratio && ratio->is_number() && ratio->as_number() < 1 && stage < 3)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}offload_optimizer.ratio below 1 belongs to ZeRO stage 3, and the stage is {}",
+                          where(document, "/zero_optimization/offload_optimizer/ratio"), stage),
+                "leave ratio out");
+}
+
+void check_precision(const Settings& settings, const Document& document) {
+  refuse_int8(document, "/data_types/grad_accum_dtype");
+  refuse_int8(document, "/data_types/buffer_dtype");
+  if (settings.fp16.enabled && settings.bf16.enabled)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}bf16 and fp16 are both enabled (fp16 at {})", where(document, "/bf16/enabled"),
+                          document.origin_of("/fp16/enabled").to_string()),
+                "a model has one of the two types: set the other's enabled to false");
+  const DType model = settings.fp16.enabled ? DType::kFloat16 : settings.bf16.enabled ? DType::kBFloat16 : DType::kFloat32;
+  refuse_int8(document, "/data_types/param_dtype");
+  if (settings.param_dtype && *settings.param_dtype != model)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}/data_types/param_dtype is {}, but fp16 and bf16 say {}", where(document, "/data_types/param_dtype"),
+                          name_of(*settings.param_dtype), name_of(model)),
+                "leave param_dtype out, or enable that type");
+  const auto accumulation = settings.grad_accum_dtype;
+  if (accumulation && *accumulation != model && *accumulation != DType::kFloat32)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}/data_types/grad_accum_dtype is {} for a model in {}",
+                          where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
+                "gradients are added up in the model's type or in fp32");
+  check_dynamic_loss_scale(settings.fp16, document);
+}
+
+void check_trace(const Settings& settings, const Document& document) {
+  if (!settings.trace.path.empty() && settings.trace.last_step < settings.trace.first_step)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}/gannet/trace/last_step is {}, before first_step, which is {}",
+                          where(document, "/gannet/trace/last_step"), settings.trace.last_step, settings.trace.first_step),
+                "give the last step that is to be traced, counted from 1");
+}
+
+void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,
+                    const EffectiveValues& values) {
+  if (choice.type.empty() && !choice.params.empty() && !values.is_unresolved(formatted("/{}/type", block)))
+    throw Error(ErrorCode::kConfig, formatted("{}/{} has params and no type", where(document, formatted("/{}", block)), block),
+                std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
+}
+
+}  // namespace gannet::config

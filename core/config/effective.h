@@ -1,0 +1,51 @@
+// The effective value of every key that Gannet acts on, with its origin; and what became of each "auto".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/document.h"
+#include "config/keys.h"
+#include "config/resolve.h"
+
+namespace gannet::config {
+
+inline constexpr const char* kTrain = "/train_batch_size";
+inline constexpr const char* kMicro = "/train_micro_batch_size_per_gpu";
+inline constexpr const char* kAccumulation = "/gradient_accumulation_steps";
+
+bool is_auto(const Value& value);
+
+// What the document gives for a key, or its default where that is nothing, null or "auto".
+const Value& value_of(const Document& document, const Key& key);
+
+// "ds_config.json:3:5: ", for the head of an error at a key.
+std::string where(const Document& document, const std::string& path);
+
+class EffectiveValues {
+ public:
+  explicit EffectiveValues(const Document& document);
+
+  // Throws where an "auto" stands for a value that nothing gives; the error lists all of them.
+  void require_no_auto() const;
+  // The batch sizes are such "auto"s.
+  bool lacks_batch() const { return !open_batch_sizes().empty(); }
+  bool is_unresolved(const std::string& path) const;
+  // "/bf16/enabled = false" for each "auto" that became a default.
+  std::string defaults_for_auto() const;
+
+  // Fills in a value that the document does not give.
+  void computed(const std::string& path, int64_t value, const std::string& how);
+  std::vector<Effective> take() { return std::move(lines_); }
+
+ private:
+  void add(const Key& key);
+  const Effective* line_of(const std::string& path) const;
+  std::vector<std::string> open_batch_sizes() const;
+
+  const Document& document_;
+  std::vector<Effective> lines_;         // in the table's order
+  std::vector<std::string> unresolved_;  // pointers
+};
+
+}  // namespace gannet::config

@@ -1,0 +1,147 @@
+// The numbers of a load: counters, the loss scale, the optimizer's, the schedule's, random numbers, the program's states.
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/input-archive.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/format.h"
+#include "engine/loading.h"
+#include "engine/state_entries.h"
+#include "state/saved_numbers.h"
+
+namespace gannet {
+
+void Loading::restore() {
+  impl_.progress.global_steps = count("global_steps");
+  impl_.progress.skipped_steps = count("skipped_steps");
+  impl_.progress.consecutive_skips = count("consecutive_skips");
+  impl_.progress.global_samples = count("global_samples");
+  impl_.restart_step();
+  impl_.progress.caught_errors = 0;
+  restore_accumulation();
+  restore_loss_scale();
+  if (wants_states()) {
+    restore_optimizer();
+  } else {
+    impl_.progress.applied_steps = 0;  // the optimizer starts over
+  }
+  if (options_.load_lr_scheduler_states) impl_.schedule.position = value("schedule_position").as_int();
+  if (!options_.load_lr_scheduler_states || !rates_are_restored_) impl_.schedule.apply();
+  restore_random_numbers();
+  restore_program_states();
+}
+
+void Loading::restore_optimizer() {
+  impl_.progress.applied_steps = value("applied_steps").as_int();
+  const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
+  for (auto& range : impl_.store.ranges())
+    for (auto& parameter : range.parameters) {
+      const Value* const lag = lags ? lags->as_dict().find(parameter.name) : nullptr;
+      parameter.lag = lag ? lag->as_int() : 0;
+    }
+  rates_are_restored_ = restore_hyperparameters();
+  if (user_optimizer_.defined()) {
+    std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
+    torch::serialize::InputArchive archive;
+    archive.load_from(stream);
+    impl_.user_optimizer->get().load(archive);
+    impl_.user_optimizer->take_rates(impl_.groups);
+  }
+}
+
+// A scale belongs to a precision: 1, which fp32 and bf16 have, would lose fp16's small gradients.
+void Loading::restore_loss_scale() {
+  if (!impl_.skip_policy.is_fp16 || !impl_.scaler.is_dynamic()) return;
+  const std::string precision = precision_of(found_);
+  if (precision != "fp16") {
+    impl_.scaler.restart();
+    note(formatted("the loss scale begins at the config's {}: the checkpoint was saved in {}, which has none",
+                   Value(impl_.scaler.scale()).to_json(), precision.empty() ? "another precision" : precision));
+    return;
+  }
+  const Dict& saved = dict("loss_scaler");
+  impl_.scaler.set_state({saved.find("scale")->as_number(), saved.find("iteration")->as_int(),
+                          saved.find("last_overflow_iteration")->as_int(), saved.find("hysteresis_left")->as_int()});
+  if (const Value* dynamic = saved.find("dynamic"); dynamic && !dynamic->as_bool())
+    note(formatted("the loss scale was fixed at {} in the checkpoint: it begins there, and moves",
+                   Value(impl_.scaler.scale()).to_json()));
+}
+
+void Loading::restore_accumulation() {
+  const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
+  impl_.progress.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.progress.global_steps * accumulation;
+  const Value* const in_step = found_.document().find("micro_in_step");  // older checkpoints have none
+  impl_.progress.micro_in_step = accumulation != saved ? 0
+                                 : in_step             ? in_step->as_int()
+                                                       : impl_.progress.micro_steps % accumulation;
+  if (holds_sums_) impl_.reducer->adopt_sums();
+  for (auto& [range, parameter, gradient] : gradients_) {
+    parameter->held = range->flat_grad(*parameter);
+    parameter->held.copy_(gradient.view(parameter->shape));
+  }
+}
+
+// False where the groups are others: theirs are the config's, and the schedule's.
+bool Loading::restore_hyperparameters() {
+  const List& saved = value("groups").as_list();
+  if (saved.size() != impl_.groups.size()) {
+    note(formatted("the checkpoint has {} parameter groups, this engine {}: hyperparameters are the config's", saved.size(),
+                   impl_.groups.size()));
+    return false;
+  }
+  for (size_t g = 0; g < saved.size(); ++g) {
+    for (const auto& [name, number] : saved[g].at("hyper").as_dict().entries()) {
+      double* current = impl_.groups[g].find(name);
+      if (!current) continue;
+      const bool scheduled = (name == "lr" || name.starts_with("betas")) && impl_.schedule.exists();
+      if (*current != number.as_number() && !scheduled)
+        note(formatted("{} of {} is the checkpoint's {}, not the config's {} (optimizer->group({}).set changes it)", name,
+                       impl_.groups[g].name, number.to_json(), Value(*current).to_json(), g));
+      *current = number.as_number();
+    }
+  }
+  return true;
+}
+
+void Loading::restore_random_numbers() {
+  for (auto& [name, generator] : generators(impl_)) {
+    const auto state = random_.find(name);
+    if (state == random_.end() || !state->second.defined()) {
+      note(formatted("no random numbers of rank {} ({}) were saved: its generator keeps its current state",
+                     rank_name(ranks_.mesh, ranks_.rank), name));
+      continue;
+    }
+    at::Generator own = generator;
+    const std::lock_guard lock(own.mutex());
+    own.set_state(state->second);
+  }
+  if (is_same_mesh_ || receipt_.buffers == 0) return;
+  note(formatted("buffers are those of rank {}: {} ranks saved their own, and {} resume", names_.source(), found_.world_size(),
+                 ranks_.size));
+}
+
+void Loading::restore_program_states() {
+  auto states_of = [&](uint32_t rank) -> const Dict& {
+    const Value* states = found_.rank_document(rank).find("states");
+    if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));
+    return states->as_dict();
+  };
+  // Along the data axis: a cursor of the data is made from those of all ranks that had other data.
+  const std::vector<uint32_t> ranks = found_.mesh().group(kDataAxis, source_rank(found_.mesh(), ranks_.mesh, ranks_.rank));
+  for (auto& state : impl_.program_states) {
+    std::vector<Value> saved;
+    for (uint32_t rank : ranks)
+      if (const Value* found = states_of(rank).find(state.name)) saved.push_back(*found);
+    if (saved.size() == ranks.size())
+      state.load(saved);
+    else
+      note(formatted("the checkpoint has no state '{}': it stays as it is", state.name));
+  }
+  for (const auto& [name, unused] : states_of(0).entries())
+    if (std::none_of(impl_.program_states.begin(), impl_.program_states.end(),
+                     [&](const auto& state) { return state.name == name; }))
+      note(formatted("state '{}' of the checkpoint is not used: nothing of that name was added to the engine", name));
+}
+
+}  // namespace gannet

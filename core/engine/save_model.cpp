@@ -1,0 +1,117 @@
+// The weights of a running engine, whole: in memory, or in one file for other programs.
+#include <ATen/core/grad_mode.h>
+#include <gannet/log.h>
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/format.h"
+#include "control/world.h"
+#include "engine/impl.h"
+#include "engine/state_entries.h"
+#include "files/pt_writer.h"
+#include "files/state_dict.h"
+
+namespace gannet {
+namespace {
+
+// The module's parameter; where it is shared out every rank calls it, and those that do not keep it get an undefined one.
+at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& parameter, bool keeps) {
+  if (!parameter.resident) return parameter.tensor.detach();
+  impl.store.residency()->hold({*parameter.resident});
+  at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
+  impl.store.residency()->release({*parameter.resident});
+  return copy;
+}
+
+// Frozen parameters and buffers.
+void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
+  if (!exclude_frozen)
+    for (const auto& range : impl.store.frozen())
+      for (const auto& parameter : range.parameters)
+        if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+  for (const StateEntry& kept : state_entries(impl))
+    if (kept.kind == StateEntry::Kind::kBuffer ||
+        (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
+      tensors.emplace_back(kept.name, kept.whole);
+}
+
+// A tied parameter under its other names too: torch.load's programs look for each, and its files store them once.
+void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
+  std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
+  std::map<const void*, at::Tensor> values;
+  const auto parameters = module.named_parameters();
+  for (const auto& entry : parameters)
+    if (const auto found = known.find(entry.key()); found != known.end())
+      values.emplace(entry.value().unsafeGetTensorImpl(), found->second);
+  for (const auto& entry : parameters)
+    if (const auto found = values.find(entry.value().unsafeGetTensorImpl()); found != values.end() && !known.count(entry.key()))
+      tensors.emplace_back(entry.key(), found->second);
+}
+
+void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
+                bool exclude_frozen, bool masters) {
+  impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
+  if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
+    throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
+                "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
+  auto call = impl.process_group->world()->enter(*impl.world_group, masters ? "save_fp32_model" : "save_16bit_model",
+                                                 impl.progress.global_steps, folder);
+  at::NoGradGuard no_grad;
+  const bool keeps = impl.is_first();
+  NamedTensors tensors;
+  if (masters)
+    tensors = engine.fp32_parameters();  // every rank's part, where they have parts
+  else
+    for (const auto& range : impl.store.ranges())
+      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+  add_untrained(impl, tensors, exclude_frozen, keeps);
+  std::string problem;
+  if (impl.is_first()) {
+    try {
+      std::error_code failure;
+      std::filesystem::create_directories(folder, failure);
+      if (failure) throw Error(ErrorCode::kIo, formatted("cannot make the folder '{}': {}", folder, failure.message()));
+      if (files::is_pt_name(filename)) add_other_names(*impl.module, tensors);
+      if (files::is_pt_name(filename))
+        files::save_pt(formatted("{}/{}", folder, filename), tensors);
+      else
+        save_safetensors(formatted("{}/{}", folder, filename), tensors, {{"format", "pt"}});
+    } catch (const Error& error) {
+      problem = error.what();
+      if (impl.comm->size() == 1) throw;
+    }
+  }
+  if (impl.comm->size() > 1) {
+    const auto problems = impl.world_group->gather_texts(problem);
+    if (!problems[0].empty()) throw Error(ErrorCode::kIo, formatted("rank 0 could not save the model: {}", problems[0]));
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
+  auto call = impl_->process_group->world()->enter(*impl_->world_group, "fp32_state", impl_->progress.global_steps);
+  at::NoGradGuard no_grad;
+  NamedTensors tensors = fp32_parameters();
+  add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);
+  return tensors;
+}
+
+bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
+    if (impl_->is_first())
+      log_warning(
+          "save_16bit_model wrote nothing: at ZeRO stage 3 the weights are gathered for it only with "
+          "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
+    return false;
+  }
+  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
+  return true;
+}
+void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
+}
+
+}  // namespace gannet

@@ -1,0 +1,83 @@
+// The mesh of an engine: from its config (gannet.mesh), DeepSpeed's pipeline.stages, and the program (a MeshShape or an mpu). Who
+// asks for the same axis must ask for the same number.
+#include <gannet/mpu.h>
+
+#include <sstream>
+
+#include "base/format.h"
+#include "config/document.h"
+#include "control/world.h"
+#include "engine/open.h"
+#include "mesh/request.h"
+
+namespace gannet {
+namespace {
+
+// An mpu's answers as a text, for the other ranks.
+std::string to_text(const MpuAnswers& answers) {
+  std::ostringstream text;
+  for (const auto& [rank, size, group] : {std::tuple(answers.model_rank, answers.model_size, answers.model_group),
+                                          std::tuple(answers.data_rank, answers.data_size, answers.data_group)}) {
+    text << rank << ' ' << size << ' ' << group.size() << ' ';
+    for (const uint32_t member : group) text << member << ' ';
+  }
+  return text.str();
+}
+
+MpuAnswers from_text(const std::string& text) {
+  std::istringstream numbers(text);
+  MpuAnswers answers;
+  const auto read = [&](uint32_t& rank, uint32_t& size, std::vector<uint32_t>& group) {
+    size_t members = 0;
+    numbers >> rank >> size >> members;
+    for (group.resize(members); uint32_t& member : group) numbers >> member;
+  };
+  read(answers.model_rank, answers.model_size, answers.model_group);
+  read(answers.data_rank, answers.data_size, answers.data_group);
+  return answers;
+}
+
+MeshShape mesh_of(const Mpu& mpu, HostGroup& world) {
+  std::vector<MpuAnswers> by_rank;
+  for (const std::string& text : world.gather_texts(to_text(answers_of(mpu)))) by_rank.push_back(from_text(text));
+  return gannet::mesh_of(by_rank);
+}
+
+}  // namespace
+
+MeshShape wanted_mesh(const RankContext& context, const config::Document& document, const EngineOptions& options) {
+  const auto& degrees_in_config = context.settings().mesh;
+  std::vector<RequestedDegree> in_config, elsewhere;
+  const auto add = [&](std::vector<RequestedDegree>& degrees, const char* axis, std::optional<int64_t> size,
+                       const std::string& path) {
+    if (size) degrees.push_back({axis, *size, formatted("{} ({})", document.origin_of(path).to_string(), path.substr(1))});
+  };
+  add(in_config, kPipeAxis, degrees_in_config.pipe, "/gannet/mesh/pipe");
+  add(in_config, kDataAxis, degrees_in_config.data, "/gannet/mesh/data");
+  add(in_config, kTensorAxis, degrees_in_config.tensor, "/gannet/mesh/tensor");
+  if (const Value* stages = document.find("/pipeline/stages"); stages && stages->is_int())  // DeepSpeed's own is a text, "auto"
+    add(elsewhere, kPipeAxis, stages->as_int(), "/pipeline/stages");
+
+  if (options.mesh && options.mpu)
+    throw Error(ErrorCode::kArgument, "initialize was given a mesh and an mpu",
+                "give it one of them: both say how ranks are laid out");
+  HostGroup& world = context.process_group->links().host;
+  std::optional<MeshShape> given = options.mesh;
+  if (options.mpu) given = mesh_of(*options.mpu, world);
+  if (given && given->world_size() != world.size())
+    throw Error(ErrorCode::kConfig,
+                formatted("the program's mesh, {}, has {} ranks, and this engine has {}", given->text(), given->world_size(),
+                          world.size()),
+                "start as many ranks, or change the mesh");
+  if (given)
+    for (const MeshAxis& axis : given->axes())
+      if (axis.name == kPipeAxis || axis.name == kDataAxis || axis.name == kTensorAxis)
+        elsewhere.push_back({axis.name, axis.size, options.mpu ? "the program's mpu" : "the program's mesh"});
+  const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
+  const MeshShape& mesh = given ? *given : wanted;
+  // Ranks with other meshes would wait for each other in groups that the others never make.
+  if (world.size() > 1) control::agree(world, "the mesh", mesh.text());
+  return mesh;
+}
+
+}  // namespace gannet

@@ -1,0 +1,72 @@
+#include "mesh/groups.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace gannet {
+namespace {
+
+// Meshes of engines that live. Engines come and go on one thread of the program's, but several worlds may have one each.
+struct Made {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<MeshGroups>> meshes;
+};
+Made& made() {
+  static Made& instance = *new Made;
+  return instance;
+}
+
+}  // namespace
+
+std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, MeshShape shape) {
+  GANNET_CHECK(shape.world_size() == world->size());
+  const std::lock_guard lock(made().mutex);
+  auto& meshes = made().meshes;
+  std::erase_if(meshes, [](const auto& one) { return one.expired(); });
+  for (const auto& one : meshes) {
+    const auto mesh = one.lock();
+    if (!mesh || mesh->world_ != world) continue;
+    if (mesh->shape_ == shape) return mesh;
+    throw Error(ErrorCode::kConfig,
+                formatted("this engine lays {} ranks out as {}, and another one of this process lays the same ranks out as {}",
+                          world->size(), shape.text(), mesh->shape_.text()),
+                "give both engines the same mesh, or each a process_group of its own");
+  }
+  const std::shared_ptr<MeshGroups> mesh(new MeshGroups(std::move(world), std::move(shape)));
+  meshes.push_back(mesh);
+  return mesh;
+}
+
+MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape shape)
+    : world_(std::move(world)), shape_(std::move(shape)) {
+  data_ = group_along(shape_, kDataAxis);
+  if (shape_.size(kTensorAxis) > 1) tensor_ = group_along(shape_, kTensorAxis);
+  if (shape_.world_size() == shape_.size(kDataAxis)) return;
+  std::vector<std::string> others;
+  for (const MeshAxis& axis : shape_.axes())
+    if (axis.name != kDataAxis) others.push_back(axis.name);
+  model_ = group_along(shape_.combine(others, "model of this rank"), "model of this rank");
+}
+
+// Every rank of the world makes every group of the axis, in one order, and keeps its own.
+std::shared_ptr<ProcessGroup> MeshGroups::group_along(const MeshShape& shape, const std::string& axis) const {
+  if (shape.size(axis) == shape.world_size()) return world_;
+  if (!shape.has(axis)) {  // each rank alone
+    std::shared_ptr<ProcessGroup> own;
+    for (uint32_t rank = 0; rank < shape.world_size(); ++rank)
+      if (auto alone = world_->subset({rank})) own = std::move(alone);
+    return own;
+  }
+  std::shared_ptr<ProcessGroup> own;
+  for (const auto& ranks : shape.groups(axis))
+    if (auto group = world_->subset(ranks)) own = std::move(group);
+  return own;
+}
+
+}  // namespace gannet

@@ -1,0 +1,50 @@
+// The groups of ranks that a mesh makes: for each axis the ranks that this one shares it with, and how they reach one another.
+//
+//   auto mesh = MeshGroups::of(world, MeshShape({{"pipe", 1}, {"data", 2}, {"tensor", 2}}));   // called by all of world's ranks
+//   mesh->data().links().device ...        // gradients are averaged here
+//   mesh->world().links().host ...         // and all ranks agree here
+//
+// An axis of all ranks is the world's own group, so that a mesh of one axis makes no group. Engines on the same ranks share a
+// mesh.
+#pragma once
+
+#include <gannet/distributed.h>
+#include <gannet/mesh.h>
+
+#include <memory>
+#include <string>
+
+namespace gannet {
+
+class MeshGroups {
+ public:
+  // The shape's ranks are those of `world`, a group of the program's. Throws Error(kConfig) when an engine of this process has
+  // laid out the same ranks in another way.
+  static std::shared_ptr<MeshGroups> of(std::shared_ptr<ProcessGroup> world, MeshShape shape);
+
+  const MeshShape& shape() const { return shape_; }
+  ProcessGroup& world() const { return *world_; }
+  ProcessGroup& data() const { return *data_; }
+  const std::shared_ptr<ProcessGroup>& data_pointer() const { return data_; }
+  ProcessGroup* tensor() const { return tensor_.get(); }  // null: the axis has one rank
+  // The ranks that hold the parts of one model: those that differ in every coordinate but that of data. Null: this one alone.
+  ProcessGroup* model() const { return model_.get(); }
+
+  // Whether this rank reports and prints for all: the first of the world.
+  bool is_first() const { return world_->rank() == 0; }
+  // Whether this rank is the one that counts what is the same along the tensor axis.
+  bool is_first_replica() const { return shape_.coordinate(world_->rank(), kTensorAxis) == 0; }
+  uint32_t pipe_stage() const { return shape_.coordinate(world_->rank(), kPipeAxis); }
+  // "pipe 1, data 0, tensor 0"
+  std::string coordinates() const { return shape_.coordinates_text(world_->rank()); }
+
+ private:
+  MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape shape);
+  std::shared_ptr<ProcessGroup> group_along(const MeshShape& shape, const std::string& axis) const;
+
+  std::shared_ptr<ProcessGroup> world_;
+  MeshShape shape_;
+  std::shared_ptr<ProcessGroup> data_, tensor_, model_;
+};
+
+}  // namespace gannet

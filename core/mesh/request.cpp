@@ -1,0 +1,82 @@
+#include "mesh/request.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace gannet {
+
+namespace {
+
+// Slowest first, as DeepSpeed counts ranks.
+const std::vector<std::string>& order() {
+  static const auto& axes = *new std::vector<std::string>{kPipeAxis, kDataAxis, kTensorAxis};
+  return axes;
+}
+constexpr size_t kData = 1;
+
+size_t axis_of(const RequestedDegree& degree) {
+  const auto found = std::find(order().begin(), order().end(), degree.axis == "model" ? kTensorAxis : degree.axis);
+  if (found == order().end())
+    throw Error(ErrorCode::kConfig,
+                formatted("{}: a mesh has no axis '{}'{}", degree.where, degree.axis, did_you_mean(degree.axis, order())),
+                formatted("the axes are {}", join(order(), ", ")));
+  if (degree.size < 1)
+    throw Error(ErrorCode::kConfig, formatted("{}: the axis '{}' cannot have {} ranks", degree.where, degree.axis, degree.size),
+                "give 1 or more");
+  return static_cast<size_t>(found - order().begin());
+}
+
+}  // namespace
+
+MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::vector<RequestedDegree>& elsewhere,
+                         uint32_t world_size) {
+  std::vector<const RequestedDegree*> asked(order().size(), nullptr);  // by axis, the first that asks
+  for (const RequestedDegree& degree : mesh) {
+    const RequestedDegree*& first = asked[axis_of(degree)];
+    if (first)
+      throw Error(ErrorCode::kConfig,
+                  formatted("{}: the axis '{}' has a degree already, at {}", degree.where, degree.axis, first->where),
+                  "name each axis once (model is another name of tensor)");
+    first = &degree;
+  }
+  for (const RequestedDegree& degree : elsewhere) {
+    const RequestedDegree*& first = asked[axis_of(degree)];
+    if (first && first->size != degree.size)
+      throw Error(ErrorCode::kConfig,
+                  formatted("{} asks for {} ranks along the axis '{}', {} for {}", first->where, first->size, degree.axis,
+                            degree.where, degree.size),
+                  "ask for the same number in both places, or in one alone");
+    if (!first) first = &degree;
+  }
+  std::vector<MeshAxis> axes;
+  std::vector<std::string> factors, places;
+  uint64_t product = 1;  // of the degrees that were asked for
+  for (size_t i = 0; i < order().size(); ++i) {
+    axes.push_back({order()[i], 1});
+    if (!asked[i]) continue;
+    factors.push_back(formatted("{} {}", order()[i], asked[i]->size));
+    places.push_back(asked[i]->where);
+    // Compared by division: a product of many digits must not pass for a small one.
+    if (asked[i]->size > world_size || world_size / static_cast<uint64_t>(asked[i]->size) < product)
+      product = uint64_t{world_size} + 1;
+    if (product > world_size) continue;
+    axes.back().size = static_cast<uint32_t>(asked[i]->size);
+    product *= axes.back().size;
+  }
+  const bool has_data = asked[kData] != nullptr;
+  if (product > world_size || world_size % product != 0 || (has_data && product != world_size))
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{}: a mesh of {} does not multiply to the {} {} of this run{}", join(places, ", "), join(factors, " x "),
+                  world_size, world_size == 1 ? "rank" : "ranks", has_data ? "" : ", whatever the size of the axis data"),
+        formatted("start another number of ranks, or change the mesh{}",
+                  has_data ? "; without a degree for data, data is what is left" : ""));
+  if (!has_data) axes[kData].size = static_cast<uint32_t>(world_size / product);
+  return MeshShape(std::move(axes));
+}
+
+}  // namespace gannet

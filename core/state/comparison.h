@@ -1,0 +1,61 @@
+// Does a checkpoint fit an engine? Every entry of this rank against the manifest, and the manifest against the entries of all
+// ranks: what another rank holds is not unexpected.
+//
+//   Comparison comparison(found, names, {.options = options, ...});
+//   for (const StateEntry& entry : entries) comparison.add(entry);
+//   ... every rank's comparison.expected() is gathered ...
+//   comparison.finish(expected_by_all);   // Error(kMismatch) with the first differences
+//   for (const auto& [entry, saved] : comparison.wanted()) ...
+#pragma once
+
+#include <gannet/checkpoint.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "state/saved_names.h"
+
+namespace gannet {
+
+class Comparison {
+ public:
+  struct Rules {
+    const LoadOptions& options;
+    bool wants_states = true;  // of the optimizer
+    bool has_user_optimizer = false;
+    const MeshShape& mesh;  // of the ranks that load
+  };
+  Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
+
+  void add(const StateEntry& entry);
+  // Names in the checkpoint that this rank's entries have, or would have.
+  const std::set<std::string>& expected() const { return expected_; }
+
+  // `expected_by_all`: what every rank's expected() had.
+  void finish(const std::set<std::string>& expected_by_all);
+
+  // ---- after finish()
+  const std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>>& wanted() const { return wanted_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  int64_t parameters = 0, buffers = 0, states = 0;  // that are loaded, on all ranks together
+
+ private:
+  void find_unexpected(const std::set<std::string>& expected_by_all);
+  void count_of_all(const std::set<std::string>& expected_by_all);
+  void require_fit();
+  bool is_for_this_rank(const std::string& name) const;
+
+  const checkpoint::Opened& found_;
+  const SavedNames& names_;
+  const Rules rules_;
+  bool is_weights_, frozen_excluded_;
+  std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>> wanted_;
+  std::vector<std::string> differences_, notes_;
+  std::set<std::string> expected_, missing_parameters_;
+  std::map<std::string, int64_t> converted_;
+};
+
+}  // namespace gannet

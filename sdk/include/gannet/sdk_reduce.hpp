@@ -1,0 +1,194 @@
+/// Reductions of host memory, for Comm plugins: element sizes, typed sums, and the conversions that 16-bit floating-point types
+/// need. No dependency; plain loops that a compiler turns into SIMD.
+///
+///   gannet::sdk::combine(mine, theirs, count, GANNET_BFLOAT16, GANNET_SUM);      mine[i] += theirs[i], rounded to nearest even
+#pragma once
+
+#include <cstring>
+#include <gannet/sdk.hpp>
+
+namespace gannet::sdk {
+
+/// Of one element. Throws Failure on a number that is not one of gannet_dtype.
+inline uint64_t bytes_of(uint32_t dtype) {
+  switch (dtype) {
+    case GANNET_FLOAT64:
+    case GANNET_INT64:
+      return 8;
+    case GANNET_FLOAT32:
+    case GANNET_INT32:
+      return 4;
+    case GANNET_FLOAT16:
+    case GANNET_BFLOAT16:
+    case GANNET_INT16:
+      return 2;
+    case GANNET_INT8:
+    case GANNET_UINT8:
+    case GANNET_BOOL:
+      return 1;
+    default:
+      throw Failure(GANNET_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of gannet_dtype");
+  }
+}
+
+inline bool is_16_bit_float(uint32_t dtype) { return dtype == GANNET_FLOAT16 || dtype == GANNET_BFLOAT16; }
+inline bool is_float(uint32_t dtype) { return is_16_bit_float(dtype) || dtype == GANNET_FLOAT32 || dtype == GANNET_FLOAT64; }
+
+/// bfloat16 and IEEE binary16 as their bits. Arithmetic is that of float; narrowing rounds to nearest even and keeps NaN.
+struct BFloat16 {
+  uint16_t bits;
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    uint32_t wide;
+    std::memcpy(&wide, &value, sizeof(wide));
+    bits = value != value ? uint16_t{0x7fc0} : static_cast<uint16_t>((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
+  }
+  operator float() const {
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+};
+
+struct Float16 {
+  uint16_t bits;
+  Float16() = default;
+  // A float's exponent is 8 bits around 127, a half's 5 around 15. Adding a number whose last bit weighs what the half's last bit
+  // does lets the float addition round, normal or subnormal alike.
+  explicit Float16(float value) {
+    uint32_t wide;
+    std::memcpy(&wide, &value, sizeof(wide));
+    const uint32_t sign = wide >> 16 & 0x8000, magnitude = wide & 0x7fffffff;
+    uint32_t half;
+    if (magnitude > 0x7f800000) {
+      half = 0x7e00;                       // NaN
+    } else if (magnitude >= 0x47800000) {  // 65536 and above
+      half = 0x7c00;
+    } else if (magnitude < 0x38800000) {  // below 2^-14: subnormal
+      float shifted;
+      std::memcpy(&shifted, &magnitude, sizeof(shifted));
+      shifted += 0.5f;  // its last bit weighs 2^-24
+      std::memcpy(&half, &shifted, sizeof(half));
+      half -= 0x3f000000;
+    } else {
+      half = (magnitude - 0x38000000 + 0x0fff + (magnitude >> 13 & 1)) >> 13;  // may carry into infinity, as it should
+    }
+    bits = static_cast<uint16_t>(sign | half);
+  }
+  operator float() const {
+    const uint32_t sign = uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
+    uint32_t wide;
+    if (magnitude >= 0x7c00) {
+      wide = 0x7f800000 | (magnitude & 0x3ff) << 13;
+    } else if (magnitude >= 0x0400) {
+      wide = (magnitude << 13) + 0x38000000;
+    } else {  // magnitude * 2^-24
+      const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
+      std::memcpy(&wide, &subnormal, sizeof(wide));
+    }
+    wide |= sign;
+    float value;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+};
+
+namespace detail {
+
+/// body(T{}) with the C++ type of the dtype; a bool is a byte.
+template <class Body>
+void with_type(uint32_t dtype, Body&& body) {
+  switch (dtype) {
+    case GANNET_FLOAT32:
+      return body(float{});
+    case GANNET_FLOAT64:
+      return body(double{});
+    case GANNET_FLOAT16:
+      return body(Float16{});
+    case GANNET_BFLOAT16:
+      return body(BFloat16{});
+    case GANNET_INT8:
+      return body(int8_t{});
+    case GANNET_UINT8:
+    case GANNET_BOOL:
+      return body(uint8_t{});
+    case GANNET_INT16:
+      return body(int16_t{});
+    case GANNET_INT32:
+      return body(int32_t{});
+    case GANNET_INT64:
+      return body(int64_t{});
+    default:
+      bytes_of(dtype);  // throws
+  }
+}
+
+}  // namespace detail
+
+/// into[i] = into[i] op other[i]. Averages and premultiplied sums add; scale() does the rest. A sum of booleans is "or".
+inline void combine(void* into, const void* other, uint64_t count, uint32_t dtype, uint32_t op) {
+  detail::with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    T* a = static_cast<T*>(into);
+    const T* b = static_cast<const T*>(other);
+    if (op == GANNET_MAX || (dtype == GANNET_BOOL && op == GANNET_SUM))
+      for (uint64_t i = 0; i < count; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
+    else if (op == GANNET_MIN)
+      for (uint64_t i = 0; i < count; ++i) a[i] = b[i] < a[i] ? b[i] : a[i];
+    else
+      for (uint64_t i = 0; i < count; ++i) a[i] = static_cast<T>(a[i] + b[i]);
+  });
+}
+
+/// data[i] *= factor, in double for float64 and in float for the others. Floating-point types alone.
+inline void scale(void* data, uint64_t count, uint32_t dtype, double factor) {
+  if (factor == 1.0) return;
+  if (!is_float(dtype)) throw Failure(GANNET_INVALID_ARGUMENT, "only floating-point types are multiplied by a factor");
+  detail::with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    T* values = static_cast<T*>(data);
+    if constexpr (sizeof(T) == 8)
+      for (uint64_t i = 0; i < count; ++i) values[i] = static_cast<T>(static_cast<double>(values[i]) * factor);
+    else
+      for (uint64_t i = 0; i < count; ++i) values[i] = static_cast<T>(static_cast<float>(values[i]) * static_cast<float>(factor));
+  });
+}
+
+/// 16-bit floating-point elements as floats, and back, rounded to nearest even.
+inline void widen(float* to, const void* from, uint64_t count, uint32_t dtype) {
+  if (dtype == GANNET_BFLOAT16)
+    for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<const BFloat16*>(from)[i];
+  else
+    for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<const Float16*>(from)[i];
+}
+inline void narrow(void* to, const float* from, uint64_t count, uint32_t dtype) {
+  if (dtype == GANNET_BFLOAT16)
+    for (uint64_t i = 0; i < count; ++i) static_cast<BFloat16*>(to)[i] = BFloat16(from[i]);
+  else
+    for (uint64_t i = 0; i < count; ++i) static_cast<Float16*>(to)[i] = Float16(from[i]);
+}
+
+/// The whole reduction of one part of every rank, in the order of the ranks: result may be one of them. `in_float`: elements of
+/// 16 bits are added as floats and rounded once.
+inline void reduce_parts(void* result, const std::vector<const void*>& parts, uint64_t count, uint32_t dtype, uint32_t op,
+                         bool in_float, double final_factor) {
+  if (count == 0) return;
+  if (in_float) {
+    std::vector<float> sum(count), next(count);
+    widen(sum.data(), parts[0], count, dtype);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      widen(next.data(), parts[i], count, dtype);
+      combine(sum.data(), next.data(), count, GANNET_FLOAT32, op);
+    }
+    scale(sum.data(), count, GANNET_FLOAT32, final_factor);
+    return narrow(result, sum.data(), count, dtype);
+  }
+  const uint64_t bytes = count * bytes_of(dtype);
+  std::vector<char> sum(static_cast<const char*>(parts[0]), static_cast<const char*>(parts[0]) + bytes);
+  for (size_t i = 1; i < parts.size(); ++i) combine(sum.data(), parts[i], count, dtype, op);
+  scale(sum.data(), count, dtype, final_factor);
+  std::memcpy(result, sum.data(), bytes);
+}
+
+}  // namespace gannet::sdk

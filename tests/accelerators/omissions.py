@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Takes the waits for collectives and copies out, one at a time, and shows that the test of the fake device's ranks sees each.
+
+    tests/accelerators/omissions.py               every omission under 20 seeds; writes seen_red.txt (about 25 minutes)
+    tests/accelerators/omissions.py --seeds 3     quicker
+    tests/accelerators/omissions.py --check       are all texts still where the table says? Builds nothing
+
+An omission is red under a seed when a figure of the fake device (a loss, or the parameters at the end) differs from the CPU's.
+As in tests/guest/mutations.py all are compiled in at once, asleep; the environment wakes one. The files must have no uncommitted
+changes, and are restored however this ends (but for SIGKILL: git checkout core).
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/guest"))
+import mutations  # noqa: E402
+from mutations import Mutation  # noqa: E402
+
+TABLE = ROOT / "tests/accelerators/seen_red.txt"
+PROGRAM = "tests/accelerators_ranks_test"
+
+OMISSIONS = [
+    Mutation("reduced_gradients_are_not_waited_for", "block() before an averaged bucket is used",
+             ("grads/reducer_buckets.cpp", "    bucket.work.block();", "    if (!MUTANT) bucket.work.block();")),
+    Mutation("buckets_are_filled_while_they_are_sent", "the hold of a bucket's memory in flight",
+             ("grads/reducer_buckets.cpp", "  if (shards_gradients) flying_.push_back(&bucket);",
+              "  if (shards_gradients) flying_.push_back(&bucket);\n"
+              "  if (shards_gradients && MUTANT) spare_.push_back({bucket.gathered, 0});")),
+    Mutation("published_parameters_are_not_waited_for", "block() before the next forward reads what others updated",
+             ("params/publish.cpp", "for (auto& work : publishing_) work.block();",
+              "static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n"
+              "  for (auto& work : publishing_) MUTANT ? unseen.push_back(std::move(work)) : work.block();")),
+    Mutation("gathered_parameters_are_not_waited_for", "block() before an operator reads a gathered parameter",
+             ("params/gatherer.cpp", "  entry.gathering.block();", "  if (!MUTANT) entry.gathering.block();")),
+    Mutation("shards_are_gathered_before_they_are_there", "the copy to the device ends before the gather begins",
+             ("params/gatherer.cpp", "    entry.copied.wait();", "    if (!MUTANT) entry.copied.wait();")),
+    Mutation("gradients_land_unseen", "a gradient's copy to the host ends before the host adds it",
+             ("grads/host_gradients.cpp", "  oldest.came.wait();", "  if (!MUTANT) oldest.came.wait();")),
+    Mutation("buckets_are_filled_while_they_are_copied", "the hold of a bucket on its way to the host",
+             ("grads/reducer_buckets.cpp", "  if (options_.host) options_.host->wait(spare.read_by);",
+              "  if (options_.host && !MUTANT) options_.host->wait(spare.read_by);")),
+    Mutation("the_host_updates_too_early", "parameters and gradients are on the host before it updates them",
+             ("update/host_update.cpp", "{ slot(index).came.wait(); }", "{\n  if (!MUTANT) slot(index).came.wait();\n}")),
+    Mutation("pages_are_filled_while_they_are_copied", "the hold of a page on its way to the device",
+             ("update/host_update.cpp", "  one.gone.wait();  // the piece", "  if (!MUTANT) one.gone.wait();  // the piece")),
+    Mutation("updated_parameters_are_used_before_they_are_there", "the copies to the device end before the step does",
+             ("update/host_update.cpp", "    one.came.wait();\n    one.gone.wait();",
+              "    one.came.wait();\n    if (!MUTANT) one.gone.wait();")),
+]
+
+
+def figures(program, accelerator, seed, mutant=None):
+    """What both ranks print, or None where they end otherwise."""
+    port = mutations.free_port()
+    processes = []
+    for rank in range(2):
+        variables = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                         MASTER_PORT=str(port), OMP_NUM_THREADS="1", GANNET_TEST_RANK_BODY="trains_in_every_way",
+                         ACCELERATOR=accelerator, SEED=str(seed))
+        variables.pop("GANNET_MUTANT", None)
+        if mutant:
+            variables["GANNET_MUTANT"] = mutant
+        processes.append(subprocess.Popen([program], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    lines, is_whole = [], True
+    for process in processes:
+        try:
+            output = process.communicate(timeout=120)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = process.communicate()[0]
+        lines += [line for line in output.splitlines() if line.startswith("figure: ")]
+        is_whole = is_whole and process.returncode == 0
+    return lines, is_whole
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("names", nargs="*")
+    options.add_argument("--seeds", type=int, default=20)
+    options.add_argument("--check", action="store_true")
+    options.add_argument("--build", default=str(ROOT / "build"), help="the build folder")
+    given = options.parse_args()
+    mutations.MUTATIONS[:] = OMISSIONS
+    texts = mutations.mutated_files()  # ends with a sentence where a text is not found
+    if given.check:
+        return
+    chosen = [one for one in OMISSIONS if not given.names or one.name in given.names]
+    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *texts], cwd=ROOT).returncode:
+        sys.exit("the files to change have uncommitted changes: " + ", ".join(texts))
+    originals = {file: (ROOT / file).read_text() for file in texts}
+    build = ["cmake", "--build", given.build, "--target", "gannet_core", "accelerators_ranks_test"]
+    rows = []
+    try:
+        for file, text in texts.items():
+            (ROOT / file).write_text(text)
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        program = os.path.join(given.build, PROGRAM)
+        expected = figures(program, "cpu", 0)
+        assert expected[1], "the CPU's ranks failed"
+        for one in [None, *chosen]:
+            red, differing = 0, set()
+            for seed in range(1, given.seeds + 1):
+                lines, is_whole = figures(program, "fake", seed, one.name if one else None)
+                wrong = [line for line, right in zip(lines, expected[0]) if line != right] if is_whole else ["ended: ended"]
+                red += bool(wrong)
+                differing.update(line.split()[1] for line in wrong)
+            rows.append((one.name if one else "nothing", red, " ".join(sorted(differing))))
+            print(f"{rows[-1][0]}: {red} of {given.seeds} seeds differ, in: {rows[-1][2]}", flush=True)
+    finally:
+        for file, text in originals.items():
+            (ROOT / file).write_text(text)
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    if not given.names:
+        head = ("# What is left out (omissions.py), under how many seeds the fake device's figures then differ from the CPU's, and in\n"
+                "# which ways of training. Written by omissions.py.\n")
+        TABLE.write_text(head + "".join(f"{name}: {red} of {given.seeds}: {where}\n".replace(": \n", "\n") for name, red, where in rows))
+    if rows[0][1] or any(red < given.seeds for _, red, _ in rows[1:]):
+        sys.exit("not every omission was seen under every seed, or figures differ without one")
+
+
+if __name__ == "__main__":
+    main()

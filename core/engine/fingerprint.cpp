@@ -48,7 +48,7 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : ranges)
     for (const auto& part : range.parts)
-      if (range.is_sharded() && range.master.is_here())
+      if (range.is_sharded() && (range.has_master_copy() ? range.master : range.param).is_here())
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}));
   compare_fingerprints(replicas->links().host, hashes, names, where);

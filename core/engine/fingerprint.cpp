@@ -77,7 +77,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
-      if (range.is_sharded() && range.master.is_here())
+      if (range.is_sharded() && (range.has_master_copy() ? range.master : range.param).is_here())
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}));
   return compare(replicas->links().host, ", of those along the tensor axis");

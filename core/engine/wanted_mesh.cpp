@@ -70,9 +70,15 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
                           world.size()),
                 "start as many ranks, or change the mesh");
   if (given)
-    for (const MeshAxis& axis : given->axes())
-      if (axis.name == kPipeAxis || axis.name == kDataAxis || axis.name == kTensorAxis)
-        elsewhere.push_back({axis.name, axis.size, options.mpu ? "the program's mpu" : "the program's mesh"});
+    for (const MeshAxis& axis : given->axes()) {
+      if (axis.name != kPipeAxis && axis.name != kDataAxis && axis.name != kTensorAxis)
+        throw Error(
+            ErrorCode::kUnsupported,
+            formatted("the program's mesh, {}, has an axis '{}': an engine averages along data, and knows pipe and tensor",
+                      given->text(), axis.name),
+            "name the axis of ranks with data of their own data; combine() makes one axis of several");
+      elsewhere.push_back({axis.name, axis.size, options.mpu ? "the program's mpu" : "the program's mesh"});
+    }
   const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
   const MeshShape& mesh = given ? *given : wanted;
   // Ranks with other meshes would wait for each other in groups that the others never make.

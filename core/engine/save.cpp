@@ -117,7 +117,9 @@ std::string real_path(const std::string& folder) {
 }
 
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
-  const char* const precision = skip_policy.is_fp16 ? "fp16" : settings().bf16.enabled ? "bf16" : "fp32";  // a scale is of one of them
+  const char* const precision = skip_policy.is_fp16       ? "fp16"
+                                : settings().bf16.enabled ? "bf16"
+                                                          : "fp32";  // a scale is of one of them
   Dict scale{{"precision", precision},
              {"dynamic", scaler.is_dynamic()},
              {"scale", scaler.state().scale},

@@ -134,7 +134,7 @@ std::unique_ptr<FakeComm::Group> FakeComm::make_group(const std::vector<uint32_t
   return std::make_unique<Group>(*this, name, rank, static_cast<uint32_t>(ranks.size()));
 }
 
-std::unique_ptr<FakeComm::Work> FakeComm::start_many(Group& group, const std::vector<Collective>& batch) {
+std::vector<std::unique_ptr<FakeComm::Work>> FakeComm::start_many(Group& group, const std::vector<Collective>& batch) {
   std::vector<Kept> kept;
   for (const Collective& one : batch) {
     kept.emplace_back(one);
@@ -156,7 +156,9 @@ std::unique_ptr<FakeComm::Work> FakeComm::start_many(Group& group, const std::ve
     plan.then();
     count_traffic(sent, received);
   });
-  return std::make_unique<Work>(Work{group.queue.record(), group});
+  std::vector<std::unique_ptr<Work>> works;
+  works.push_back(std::make_unique<Work>(Work{group.queue.record(), group}));
+  return works;
 }
 
 void FakeComm::abort() {

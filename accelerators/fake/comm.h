@@ -35,8 +35,10 @@ class FakeComm : public sdk::CommBase {
 
   FakeComm(const gannet_host& host, const sdk::Params& params, const gannet_rendezvous& rendezvous);
   std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
-  std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) { return start_many(group, {collective}); }
-  std::unique_ptr<Work> start_many(Group& group, const std::vector<sdk::Collective>& batch);
+  std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) {
+    return std::move(start_many(group, {collective}).front());
+  }
+  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one for all
   void block(Work& work, void* stream) { work.event.block(stream); }
   void abort();
 

@@ -114,31 +114,60 @@ void Mailboxes::require_alive(uint32_t peer) const {
     throw Failure(GANNET_PEER_LOST, "rank " + std::to_string(peer) + " of the group ended");
 }
 
+namespace {
+
+// A message on its way: its length, by which the receiver knows that both mean the same, then its bytes.
+template <class Byte>
+struct Moving {
+  uint32_t peer;
+  Byte* bytes;
+  uint64_t length;         // as this rank has it
+  uint64_t announced = 0;  // as it travels
+  uint64_t done = 0;       // of the length's own bytes and of the message's
+  bool is_over() const { return done == sizeof(announced) + length; }
+
+  // move(to or from, most): as much as the ring has room for, or holds.
+  template <class Move>
+  uint64_t advance(Move&& move) {
+    const bool in_head = done < sizeof(announced);
+    const uint64_t moved = in_head ? move(reinterpret_cast<Byte*>(&announced) + done, sizeof(announced) - done)
+                                   : move(bytes + (done - sizeof(announced)), length - (done - sizeof(announced)));
+    done += moved;
+    return moved;
+  }
+};
+
+}  // namespace
+
 void Mailboxes::exchange(const std::vector<Out>& outs, const std::vector<In>& ins) {
-  // Messages of one pair wait for those before them.
-  std::vector<uint64_t> sent(outs.size()), received(ins.size());
-  uint64_t idle = 0;
-  for (;;) {
+  std::vector<Moving<const char>> sent;
+  for (const Out& out : outs) sent.push_back({out.to, static_cast<const char*>(out.from), out.bytes, out.bytes});
+  std::vector<Moving<char>> received;
+  for (const In& in : ins) received.push_back({in.from, static_cast<char*>(in.to), in.bytes});
+  for (uint64_t idle = 0;;) {
     bool moves = false;
     uint32_t waits_for = size_;  // nobody
-    std::vector<bool> busy(size_);
-    for (size_t i = 0; i < outs.size(); ++i) {
-      if (sent[i] == outs[i].bytes || busy[outs[i].to]) continue;
-      const uint64_t moved =
-          ring(rank_, outs[i].to).put(static_cast<const char*>(outs[i].from) + sent[i], outs[i].bytes - sent[i]);
-      sent[i] += moved;
-      moves = moves || moved > 0;
-      if (sent[i] < outs[i].bytes) busy[waits_for = outs[i].to] = true;
-    }
-    busy.assign(size_, false);
-    for (size_t i = 0; i < ins.size(); ++i) {
-      if (received[i] == ins[i].bytes || busy[ins[i].from]) continue;
-      const uint64_t moved =
-          ring(ins[i].from, rank_).take(static_cast<char*>(ins[i].to) + received[i], ins[i].bytes - received[i]);
-      received[i] += moved;
-      moves = moves || moved > 0;
-      if (received[i] < ins[i].bytes) busy[waits_for = ins[i].from] = true;
-    }
+    // Messages of one pair wait for those before them.
+    const auto advance = [&](auto& messages, auto&& move) {
+      std::vector<bool> is_busy(size_);
+      for (auto& one : messages) {
+        if (is_busy[one.peer]) continue;
+        while (!one.is_over() && move(one) > 0) moves = true;
+        if (!one.is_over()) is_busy[waits_for = one.peer] = true;
+      }
+    };
+    advance(sent, [&](auto& one) {
+      return one.advance([&](const char* from, uint64_t most) { return ring(rank_, one.peer).put(from, most); });
+    });
+    advance(received, [&](auto& one) {
+      const uint64_t moved = one.advance([&](char* to, uint64_t most) { return ring(one.peer, rank_).take(to, most); });
+      if (one.done == sizeof(one.announced) && one.announced != one.length)
+        throw Failure(GANNET_INVALID_ARGUMENT, "rank " + std::to_string(one.peer) + " of the group sends " +
+                                                   std::to_string(one.announced) + " bytes where rank " + std::to_string(rank_) +
+                                                   " expects " + std::to_string(one.length) +
+                                                   ": the ranks call different collectives, or with different counts");
+      return moved;
+    });
     if (waits_for == size_) return;
     idle = moves ? 0 : idle + 1;
     if (idle < 20) {

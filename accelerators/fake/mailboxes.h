@@ -26,7 +26,8 @@ class Mailboxes {
     void* to;
     uint64_t bytes;
   };
-  // All of them together; those of one pair in their order. Throws Failure(GANNET_PEER_LOST) when a rank has ended or aborted.
+  // All of them together; those of one pair in their order. Throws Failure(GANNET_PEER_LOST) when a rank has ended or
+  // aborted, Failure(GANNET_INVALID_ARGUMENT) when two ranks mean messages of different lengths.
   void exchange(const std::vector<Out>& outs, const std::vector<In>& ins);
   // Ends exchanges of this rank and of those that wait for it. From any thread.
   void abort();

@@ -21,8 +21,8 @@ void write_string(std::string& out, const std::string& text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// By hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here, and 100000.0 and 0.0003 in the JSON library.
-// Metrics files and printed configs keep theirs.
+// By hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here, and 100000.0 and 0.0003 in the JSON
+// library. Metrics files and printed configs keep theirs.
 void write_number(std::string& out, double number) {
   if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader takes these words
     out += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";

@@ -1,7 +1,7 @@
 // One job at a time saves into a folder: <folder>/.gannet.lock is held with flock and says whose it is.
 //
 // Where flock works, it decides: it ends with its process. It lies on some mounts (nolock, localflock: each machine has its own),
-// and there the record decides. A living process of this host is told by its id and start time; one of another host by its
+// and there the record decides. A living process of this host is recognized by its id and start time; one of another host by its
 // heartbeat, the file's time, which the owner renews and a newcomer watches for a while.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 //   DeviceWork work = comm.all_reduce(bucket);       // begins after what the current stream was given
 //   ...
-//   work.block();                                    // kernels from here on see the sum; the host goes on
+//   work.block();                                    // kernels from here on see the sum; the host continues
 //
 // Where compute is synchronous (a CPU) there is no stream, and block() waits.
 #pragma once

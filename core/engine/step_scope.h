@@ -1,4 +1,4 @@
-// What observes one step at a boundary: the clock of its phases, the watch that compares the ranks, and who is told of its end.
+// What observes one step at a boundary: the clock of its phases, the watch that compares the ranks, and the reports at its end.
 // The phases themselves (step.cpp) know none of them.
 //
 //   StepScope scope(impl);

@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// Meshes of engines that live. Engines come and go on one thread of the program's, but several worlds may have one each.
+// The meshes of this process's engines. Expired ones are dropped when the next engine is made.
 struct Made {
   std::mutex mutex;
   std::vector<std::weak_ptr<MeshGroups>> meshes;

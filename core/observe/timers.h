@@ -51,7 +51,7 @@ class Timers {
     }
     double whole(Timed phase) const;  // with what was within it
     double own(Timed phase) const;    // without: these add up to no more than the time that went by
-    // The phases that took part, by name; step() itself is told by what is in it.
+    // The phases that took part, by name; step() itself is reported by its parts.
     std::vector<std::pair<std::string, double>> phases() const;
   };
   Times now() const;

@@ -66,7 +66,7 @@ void check_text(const std::vector<std::string>& texts, const std::string& what) 
 
 std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
 
-// Symbols of two plugins with the same name would bind to one another, whatever dlopen is told: inline variables of C++ are
+// Symbols of two plugins with the same name would bind to one another, whatever flags dlopen has: inline variables of C++ are
 // unique in a process.
 void check_exports(const ElfFile& file) {
   std::vector<std::string> others;

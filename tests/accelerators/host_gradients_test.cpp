@@ -1,4 +1,4 @@
-// Gradients that travel to host memory while backward goes on: put there, or added to what is there.
+// Gradients that travel to host memory during backward: put there, or added to what is there.
 #include "grads/host_gradients.h"
 
 #include <ATen/TensorOperators.h>

@@ -22,11 +22,11 @@ class Config;
 namespace control {
 struct Links;
 class World;
-}
+}  // namespace control
 
 struct DistributedOptions {
-  std::string comm = "auto";              ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
-  Dict comm_params;                       ///< the plugin's own, as the config's "comm": {"params": {...}}
+  std::string comm = "auto";  ///< a Comm plugin's name: "gloo", "nccl"; "auto": the best for one or several processes
+  Dict comm_params;           ///< the plugin's own, as the config's "comm": {"params": {...}}
   /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}. It must serve host memory;
   /// "auto": `comm` itself where that does, else gloo.
   std::string host_comm = "auto";

@@ -85,10 +85,11 @@ class Gloo : public gannet::sdk::CommBase {
     count(collective);
     return std::make_unique<Work>(Work{groups_, std::move(work)});
   }
-  std::unique_ptr<Work> start_many(Group& group, const std::vector<Collective>& batch) {
-    auto work = group.group->start_many(batch);
+  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<Collective>& batch) {
+    std::vector<std::unique_ptr<Work>> works;
+    for (auto& work : group.group->start_many(batch)) works.push_back(std::make_unique<Work>(Work{groups_, std::move(work)}));
     for (const auto& collective : batch) count(collective);
-    return std::make_unique<Work>(Work{groups_, std::move(work)});
+    return works;
   }
   void abort() { groups_.abort(); }
 

@@ -1,5 +1,4 @@
-// A group of ranks over c10d's ProcessGroupGloo. This header keeps c10d's own out of the rest of the plugin: they cost many
-// seconds to compile.
+// A group of ranks over c10d's ProcessGroupGloo.
 #pragma once
 
 #include <gannet/abi.h>
@@ -37,8 +36,8 @@ class Group {
  public:
   virtual ~Group() = default;
   virtual std::unique_ptr<Work> start(const Collective& collective) = 0;
-  // SENDs and RECVs of a batch are one work; what else is in it is started one by one.
-  virtual std::unique_ptr<Work> start_many(const std::vector<Collective>& batch) = 0;
+  // SENDs and RECVs of a batch are one work; what else is in it has one each.
+  virtual std::vector<std::unique_ptr<Work>> start_many(const std::vector<Collective>& batch) = 0;
   // Closes the connections: peers see it at once, nothing is written to this rank's buffers any more, and every Work fails.
   virtual void abort() = 0;
 };

@@ -11,29 +11,23 @@ namespace gannet_gloo {
 
 using gannet::sdk::Failure;
 
+// The messages of one call.
 struct Messages::Batch {
-  std::vector<std::unique_ptr<Transfer>> transfers;
   std::string doing;
   std::function<void()> then;
+  std::vector<std::unique_ptr<Transfer>> transfers;  // this and the next two: guarded by Messages::mutex_
+  size_t pending = 0;
+  std::exception_ptr failure;
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_over = false;
-  std::exception_ptr failure;
-
-  void finish(std::exception_ptr thrown) {
-    {
-      const std::lock_guard lock(mutex);
-      failure = std::move(thrown);
-      is_over = true;
-    }
-    changed.notify_all();
-  }
+  bool is_over = false;        // guarded by mutex, as the next one
+  std::exception_ptr outcome;  // null: all went well
 };
 
 namespace {
 
-// A failure of the batch, in its own words.
+// The current exception as a failure of the batch, in its words.
 std::exception_ptr failure_of(const std::string& doing, bool aborted) {
   if (aborted) return std::make_exception_ptr(Failure(GANNET_PEER_LOST, doing + " was aborted by this rank"));
   try {
@@ -56,31 +50,32 @@ Messages::~Messages() {
     stop_ = true;
   }
   changed_.notify_all();
-  for (auto& waiter : waiters_) waiter.thread.join();
+  for (auto& [route, waiter] : waiters_) waiter.thread.join();
 }
 
-std::unique_ptr<Work> Messages::watch(std::vector<std::unique_ptr<Transfer>> transfers, const std::string& doing,
-                                      std::function<void()> then) {
+std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::string& doing, std::function<void()> then) {
   auto batch = std::make_shared<Batch>();
-  batch->transfers = std::move(transfers);
   batch->doing = doing;
   batch->then = std::move(then);
+  batch->pending = messages.size();
+  if (messages.empty()) finish(*batch);
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
-    auto idle = std::find_if(waiters_.begin(), waiters_.end(), [](const Waiter& waiter) { return !waiter.batch; });
-    if (idle == waiters_.end()) {
-      idle = waiters_.emplace(waiters_.end());
+    for (auto& message : messages) {
+      Waiter& waiter = waiters_[message.route];
+      waiter.in_flight.emplace_back(message.transfer.get(), batch);
+      batch->transfers.push_back(std::move(message.transfer));
+      if (waiter.thread.joinable()) continue;
       sigset_t all, before;  // the program's signals are for the program's threads
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &before);
-      idle->thread = std::thread([this, &waiter = *idle] {
+      waiter.thread = std::thread([this, &waiter] {
         pthread_setname_np(pthread_self(), "gannet-message");
         serve(waiter);
       });
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
-    idle->batch = batch;
   }
   changed_.notify_all();
 
@@ -91,7 +86,7 @@ std::unique_ptr<Work> Messages::watch(std::vector<std::unique_ptr<Transfer>> tra
       std::unique_lock lock(batch_->mutex);
       if (!batch_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return batch_->is_over; }))
         return false;
-      if (batch_->failure) std::rethrow_exception(batch_->failure);
+      if (batch_->outcome) std::rethrow_exception(batch_->outcome);
       return true;
     }
     bool is_over() override {
@@ -108,50 +103,59 @@ std::unique_ptr<Work> Messages::watch(std::vector<std::unique_ptr<Transfer>> tra
 void Messages::abort() {
   std::unique_lock lock(mutex_);
   aborted_ = true;
-  for (auto& waiter : waiters_)
-    if (waiter.batch)
-      for (auto& transfer : waiter.batch->transfers) transfer->abort();
+  for (auto& [route, waiter] : waiters_)
+    for (auto& [transfer, batch] : waiter.in_flight) transfer->abort();
   changed_.wait(lock, [this] {
-    return std::none_of(waiters_.begin(), waiters_.end(), [](const Waiter& waiter) { return waiter.batch != nullptr; });
+    return std::all_of(waiters_.begin(), waiters_.end(), [](const auto& one) { return one.second.in_flight.empty(); });
   });
 }
 
 void Messages::serve(Waiter& waiter) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || waiter.batch; });
-    if (!waiter.batch) return;
-    const std::shared_ptr<Batch> batch = waiter.batch;
+    changed_.wait(lock, [&] { return stop_ || !waiter.in_flight.empty(); });
+    if (waiter.in_flight.empty()) return;
+    const auto [transfer, batch] = waiter.in_flight.front();
     lock.unlock();
-    run(*batch);
+    std::exception_ptr thrown;
+    try {
+      transfer->wait();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
     lock.lock();
-    waiter.batch.reset();
+    if (thrown && !batch->failure) {  // the first failure ends the batch: a peer that failed as well would never send the rest
+      try {
+        std::rethrow_exception(thrown);
+      } catch (...) {
+        batch->failure = failure_of(batch->doing, aborted_);
+      }
+      for (auto& other : batch->transfers) other->abort();
+    }
+    if (--batch->pending == 0) {
+      batch->transfers.clear();  // Gloo lets go of the caller's memory here
+      lock.unlock();
+      finish(*batch);
+      lock.lock();
+    }
+    waiter.in_flight.pop_front();
     changed_.notify_all();
   }
 }
 
-void Messages::run(Batch& batch) {
-  std::exception_ptr thrown;
-  for (auto& transfer : batch.transfers) {
-    try {
-      transfer->wait();
-    } catch (...) {  // the first failure ends the batch: a peer that failed as well would never send the rest
-      const std::lock_guard lock(mutex_);
-      if (thrown) continue;
-      thrown = failure_of(batch.doing, aborted_);
-      for (auto& other : batch.transfers) other->abort();
-    }
+void Messages::finish(Batch& batch) {
+  std::exception_ptr outcome = batch.failure;
+  try {
+    if (!outcome && batch.then) batch.then();
+  } catch (...) {
+    outcome = failure_of(batch.doing, /*aborted=*/false);
   }
   {
-    const std::lock_guard lock(mutex_);
-    batch.transfers.clear();  // Gloo lets go of the caller's memory here
+    const std::lock_guard lock(batch.mutex);
+    batch.outcome = outcome;
+    batch.is_over = true;
   }
-  try {
-    if (!thrown && batch.then) batch.then();
-  } catch (...) {
-    thrown = failure_of(batch.doing, false);
-  }
-  batch.finish(thrown);
+  batch.changed.notify_all();
 }
 
 }  // namespace gannet_gloo

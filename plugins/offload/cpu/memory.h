@@ -6,7 +6,7 @@
 
 class Memory {
  public:
-  // `turn`: 0, 1, 2 ... for stretches that are walked together. mmap gives equal page offsets to equal sizes, and buffers at
+  // `turn`: 0, 1, 2 ... for buffers that are read in step. mmap gives equal page offsets to equal sizes, and buffers at
   // equal offsets fall on the same cache sets; each turn starts another odd number of pages into its mapping.
   Memory(uint64_t bytes, uint64_t turn);  // std::bad_alloc
   ~Memory();

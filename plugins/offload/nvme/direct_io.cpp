@@ -28,7 +28,7 @@ int direct_write_errno(const JobFolder& folder) {
 }
 
 bool is_in_memory(const std::string& path) {
-  struct statfs system {};
+  struct statfs system{};
   return ::statfs(path.c_str(), &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
 }
 

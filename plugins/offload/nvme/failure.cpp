@@ -51,7 +51,7 @@ std::string errno_text(int code) {
 }
 
 uint64_t free_bytes(const std::string& path) {
-  struct statvfs space {};
+  struct statvfs space{};
   return ::statvfs(path.c_str(), &space) == 0 ? static_cast<uint64_t>(space.f_bavail) * space.f_frsize : 0;
 }
 

@@ -27,7 +27,7 @@ void check_path(const std::string& path) {
   if (path[0] != '/')
     refuse("'" + path +
            "' is relative, and the working folder may differ from rank to rank: write the whole path, from the root");
-  struct stat found {};
+  struct stat found{};
   if (::stat(path.c_str(), &found) != 0) {
     if (errno == ENOENT || errno == ENOTDIR)
       refuse("'" + path + "' does not exist: create it (mkdir -p '" + path + "') or name another folder");
@@ -57,8 +57,7 @@ bool is_job_folder(const std::string& name) {
 FileHandle take_lock(const std::string& folder, int flags) {
   const std::string path = folder + "/" + kLock;
   FileHandle lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
-  struct stat locked {
-  }, there{};
+  struct stat locked{}, there{};
   if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
   // Between open and flock another job may have taken the folder for a dead one's.
   if (::fstat(lock.get(), &locked) != 0 || ::stat(path.c_str(), &there) != 0 || locked.st_ino != there.st_ino) {
@@ -77,7 +76,7 @@ uint64_t remove_left_overs(const std::string& nvme_path) {
     const FileHandle lock = take_lock(entry.path(), 0);
     if (lock.is_open())
       removed += fs::remove_all(entry.path(), ignored) > 0;
-    else if (errno == ENOENT)  // being made or unmade, or whoever made it died at once: only if empty, and a maker begins anew
+    else if (errno == ENOENT)  // being made or unmade, or its maker died at once: removed only if empty, and a maker retries
       ::rmdir(entry.path().c_str());
   }
   return removed;

@@ -190,7 +190,7 @@ void Worker::advance(Slot& slot, long result) {
   if (result < 0) return complete(slot, failure_of(slot.piece, static_cast<int>(-result)));
   const uint64_t done = slot.bytes_done + static_cast<uint64_t>(result);
   if (done == slot.piece.bytes) return complete(slot, std::nullopt);
-  // A short transfer goes on from the last aligned byte; one that brings nothing would go on for ever.
+  // A short transfer resumes at the last aligned byte; one that moves nothing would never end.
   const uint64_t resumed = done / kAlignment * kAlignment;
   if (resumed <= slot.bytes_done || done > slot.piece.bytes) return complete(slot, short_transfer(slot.piece, done));
   slot.bytes_done = resumed;

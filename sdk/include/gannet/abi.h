@@ -353,9 +353,9 @@ typedef struct gannet_accelerator_api {
 
   /* Queues: GANNET_ACCELERATOR_QUEUES, and all of the following, or none of it and all null.
    *
-   * A queue does what it is given in that order, while the caller goes on. Nothing orders two queues, or a queue and a compute
+   * A queue does what it is given in that order, while the caller continues. Nothing orders two queues, or a queue and a compute
    * stream, but events. One thread at a time uses a queue; different queues and any event may be used from any thread. Work that
-   * fails later is told by every event recorded behind it; the queue skips the rest, and so does a queue that waits for such an
+   * fails later is reported by every event recorded behind it; the queue skips the rest, and so does a queue that waits for such an
    * event. */
   int32_t (*queue_create)(void* self, uint32_t device, const char* name, void** queue, gannet_error* error);
   void (*queue_destroy)(void* self, void* queue); /* returns when its work is over */
@@ -381,7 +381,10 @@ typedef struct gannet_accelerator_api {
 
 /* ---- Comm (version 3) ------------------------------------------------------------------------------------------------*/
 
-/* `size` ranks in the group; count, send and recv are those of gannet_collective_args. Where a line names a list of counts, null
+/* All ranks of a group give the same operation, type, reduce operation and counts, a SEND those of its RECV. A plugin need not
+ * find out that they do not: what it moves then is undefined.
+ *
+ * `size` ranks in the group; count, send and recv are those of gannet_collective_args. Where a line names a list of counts, null
  * means `count` for every rank, else a rank's part has as many elements as the list says and the parts lie behind one another. */
 enum gannet_collective {
   GANNET_ALL_REDUCE = 1, /* recv[count] = op over ranks of send[count]; send may equal recv */

@@ -16,8 +16,9 @@
 ///                  gannet::sdk::comm<Mail>("mail", "cpu", GANNET_TIER_STABLE, "", "1.0", "carrier pigeons"))
 ///
 /// A derived class may also have
-///   std::unique_ptr<Work> start_many(Group&, const std::vector<Collective>&);   default: starts them one after the other,
-///                                                                              for plugins whose start never waits
+///   std::vector<std::unique_ptr<Work>> start_many(Group&, const std::vector<Collective>&);
+///                                                                    default: starts them one after the other, for plugins
+///                                                                    whose start never waits
 ///   void block(Work&, void* stream);                                 default: the host waits, as where there are no streams
 ///   uint32_t sum_dtype(uint32_t dtype) const;                        default: partial sums are rounded to the type itself
 ///   static constexpr bool kTakesHandles = true; make_group(ranks, rank, name, void* external);    the vendor's communicator
@@ -241,7 +242,7 @@ inline constexpr gannet_comm_api kCommApi = [] {
                     members.rank, members.size));
       auto started = std::make_unique<Work>();
       if constexpr (kStartsMany<Derived>)
-        started->works.push_back(comm.start_many(*members.group, batch));
+        started->works = comm.start_many(*members.group, batch);
       else
         for (const Collective& one : batch) started->works.push_back(comm.start(*members.group, one));
       comm.count_calls(count);

@@ -1,0 +1,29 @@
+// Messages of bytes between the ranks of a group, by c10d's send and receive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "messages.h"
+
+namespace gannet_gloo {
+
+// Messages of one lane between two ranks arrive in the order of their calls.
+enum Lane { kRing = 1, kMessages = 2, kParts = 3 };
+
+class Mail {
+ public:
+  virtual ~Mail() = default;
+  virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes, uint32_t to, Lane lane) = 0;
+  virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes, uint32_t from, Lane lane) = 0;
+
+  // The same, to be waited for by Messages.
+  Message sent(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
+    return {{to, true, lane}, send(from, bytes, to, lane)};
+  }
+  Message received(void* to, uint64_t bytes, uint32_t from, Lane lane) {
+    return {{from, false, lane}, receive(to, bytes, from, lane)};
+  }
+};
+
+}  // namespace gannet_gloo

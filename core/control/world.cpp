@@ -175,29 +175,22 @@ void World::set_deadline(double seconds) {
   watch_->set_deadline(deadline);
 }
 
-// A wait for other ranks by the store. In a call, the watch says who is late and ends it; a background thread's wait says so
-// itself.
-template <class Body>
-auto World::watched(Body&& body) {
+// By the store: in a call, the watch says who is late and ends the wait; a background thread's wait says so itself.
+void World::agree(const std::string& what, const std::string& text) {
+  if (!store_) return;
   struct Wait {
     explicit Wait(Watch& watch) : watch(watch) { watch.begin_wait(); }
     ~Wait() { watch.end_wait(); }
     Watch& watch;
   } wait(*watch_);
   const milliseconds most = watch_->patience(timeout_);
-  const Patience patience = Watch::is_inside() ? Patience(most, most) : Patience(most);
   try {
-    return body(patience);
+    agree(what, text, Watch::is_inside() ? Patience(most, most) : Patience(most));
   } catch (const Error& failure) {
     watch_->check();
     if (failure.code() == ErrorCode::kPeerLost) watch_->explain(failure);
     throw;
   }
-}
-
-void World::agree(const std::string& what, const std::string& text) {
-  if (!store_) return;
-  watched([&](const Patience& patience) { agree(what, text, patience); });
 }
 
 void World::agree(const std::string& what, const std::string& text, const Patience& patience) {
@@ -219,22 +212,6 @@ void World::agree(const std::string& what, const std::string& text, const Patien
       store_->set(formatted("{}/read", key), "");
   }
   if (!verdict.empty()) throw Error(ErrorCode::kMismatch, verdict, kSameEverywhere);
-}
-
-std::vector<std::string> World::gather(const std::string& what, const std::string& text) {
-  if (!store_) return {text};
-  std::string key;
-  {
-    const std::lock_guard lock(gathers_mutex_);
-    key = formatted("gather/{}/{}", what, gathers_[what]++);
-  }
-  return watched([&](const Patience& patience) {
-    store_->set(formatted("{}/{}", key, rank()), text);
-    wait_for_ranks(*store_, key, rank(), size(), formatted("for {}", what), patience);
-    std::vector<std::string> texts;
-    for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(formatted("{}/{}", key, other)));
-    return texts;
-  });
 }
 
 void World::leave() noexcept {

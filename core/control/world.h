@@ -8,9 +8,7 @@
 
 #include <gannet/distributed.h>
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -59,10 +57,6 @@ class World {
   // Error(kTimeout) that names the ranks that never asked.
   void agree(const std::string& what, const std::string& text);
 
-  // Publishes this rank's text under `what` and returns every rank's, by rank. Called by all ranks; calls with the same `what`
-  // are matched in their order, so that a service thread may gather under a name of its own. Throws as agree.
-  std::vector<std::string> gather(const std::string& what, const std::string& text);
-
   // A collective call of the public API, from here to the end of the returned object's life: ranks that are elsewhere, late or
   // dead are named (watch.h). Throws at once what was found before.
   //   auto call = world->enter(links.host, "save_checkpoint", step, tag);
@@ -89,15 +83,11 @@ class World {
   }
 
  private:
-  template <class Body>
-  auto watched(Body&& body);
   void agree(const std::string& what, const std::string& text, const Patience& patience);
   Environment environment_;
   std::chrono::milliseconds timeout_;
   uint32_t local_rank_ = 0;
   uint32_t agreements_ = 0;
-  std::mutex gathers_mutex_;
-  std::map<std::string, uint32_t> gathers_;  // how often each name was gathered under
   Host host_;
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;            // null in a world of one; outlives the Comm, whose plugin holds its table

@@ -86,6 +86,25 @@ bool may_differ(const std::string& path) {
          std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
 }
 
+// A checkpoint names a parameter by its name alone: two stages' parameters of one name would be parts of the same tensor.
+void refuse_equal_names(const MeshGroups& mesh, const ParameterStore& store) {
+  std::string mine = formatted("{}\n", mesh.pipe_stage());
+  for (const auto& range : store.ranges())
+    for (const auto& parameter : range.parameters) mine += parameter.name + '\n';
+  std::map<std::string, std::string> stage_of;  // by a parameter's name
+  for (const std::string& text : mesh.model()->links().host.gather_texts(mine)) {
+    const std::vector<std::string> lines = split(text, '\n');
+    for (size_t i = 1; i < lines.size(); ++i) {
+      const auto& [name, stage] = *stage_of.emplace(lines[i], lines[0]).first;
+      if (stage != lines[0])
+        throw Error(ErrorCode::kConfig,
+                    formatted("pipeline stages {} and {} both have a parameter '{}': a checkpoint could not tell them apart",
+                              stage, lines[0], name),
+                    "build each stage's modules under the names that they have in the whole model");
+    }
+  }
+}
+
 }  // namespace
 
 void agree_on_model(const RankContext& context, const ParameterStore& store) {
@@ -108,6 +127,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   agree(context, kWhat, same);  // stages have parameters of their own; along the other axes they are the same
   if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
   if (ProcessGroup* tensor = context.mesh->tensor()) control::agree(tensor->links().host, kWhat, parameters);
+  refuse_equal_names(*context.mesh, store);
 }
 
 void agree_on_plugins(const RankContext& context) {

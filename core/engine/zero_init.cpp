@@ -30,10 +30,10 @@ struct OfNoStep {
 // The shards of parameters that no engine has taken over. It goes when the last one has been, or with the process.
 class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
-  explicit Shards(const std::shared_ptr<ProcessGroup>& group)
-      : OfNoStep(group->links()),
-        Gatherer(&comm, &group->links().host, timers, std::nullopt, [] { return std::string("the model's construction"); }),
-        group_(group),
+  explicit Shards(std::shared_ptr<MeshGroups> mesh)
+      : OfNoStep(mesh->data().links()),
+        Gatherer(&comm, &mesh->data().links().host, timers, std::nullopt, [] { return std::string("the model's construction"); }),
+        mesh_(std::move(mesh)),
         residency_(*this, {0, 0, 0}) {}
   ~Shards() override { zero::unwatch(&residency_); }
 
@@ -44,8 +44,8 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
  private:
   at::Tensor broadcast(const Range& range, const at::Tensor& parameter);
 
-  std::shared_ptr<ProcessGroup> group_;
-  std::deque<Range> ranges_;  // a parameter each
+  std::shared_ptr<MeshGroups> mesh_;  // an engine that lays the ranks out in another way is refused while it lives
+  std::deque<Range> ranges_;          // a parameter each
   size_t alive_ = 0;
   std::shared_ptr<Shards> self_;  // while a parameter is in it
   zero::Residency residency_;
@@ -172,6 +172,8 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   RankContext opened;
   EngineOptions engine_options;
   engine_options.process_group = options.process_group;
+  engine_options.mesh = options.mesh;
+  engine_options.mpu = options.mpu;
   open(opened, *config.document(), engine_options);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
@@ -187,7 +189,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
                   opened.accelerator->name()),
         "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
-  state_->shards = std::make_shared<Shards>(opened.mesh->data_pointer());
+  state_->shards = std::make_shared<Shards>(opened.mesh);
   state_->interception = std::make_unique<Interception>();
   set_builder(state_.get());
 }

@@ -33,10 +33,12 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
     const auto mesh = one.lock();
     if (!mesh || mesh->world_ != world) continue;
     if (mesh->shape_ == shape) return mesh;
-    throw Error(ErrorCode::kConfig,
-                formatted("this engine lays {} ranks out as {}, and another one of this process lays the same ranks out as {}",
-                          world->size(), shape.text(), mesh->shape_.text()),
-                "give both engines the same mesh, or each a process_group of its own");
+    throw Error(
+        ErrorCode::kConfig,
+        formatted(
+            "{} ranks are to be laid out as {}, and another engine or zero::Init of this process lays the same ranks out as {}",
+            world->size(), shape.text(), mesh->shape_.text()),
+        "give both the same mesh, or each a process_group of its own");
   }
   const std::shared_ptr<MeshGroups> mesh(new MeshGroups(std::move(world), std::move(shape)));
   meshes.push_back(mesh);

@@ -25,7 +25,6 @@ class MeshGroups {
   const MeshShape& shape() const { return shape_; }
   ProcessGroup& world() const { return *world_; }
   ProcessGroup& data() const { return *data_; }
-  const std::shared_ptr<ProcessGroup>& data_pointer() const { return data_; }
   ProcessGroup* tensor() const { return tensor_.get(); }  // null: the axis has one rank
   // The ranks that hold the parts of one model: those that differ in every coordinate but that of data. Null: this one alone.
   ProcessGroup* model() const { return model_.get(); }

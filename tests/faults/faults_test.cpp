@@ -220,10 +220,11 @@ RANK_BODY(beside_one_another) {
   auto world = gannet::init_distributed({.timeout_seconds = 30});
   auto lower = world->subset({0, 1}), upper = world->subset({2, 3});
   auto half = lower ? lower : upper;
+  gannet::HostGroup service(world->world()->host_comm(), {0, 1, 2, 3}, "a service");  // each thread has a group of its own
   std::thread background([&] {
     for (int i = 0; i < 5; ++i) {
       if (world->rank() == 3) std::this_thread::sleep_for(30ms);
-      const auto texts = world->world()->gather("a save", std::to_string(world->rank()));
+      const auto texts = service.gather_texts(std::to_string(world->rank()));
       ranks::same(texts.at(3), std::string("3"), "the last text");
     }
   });
@@ -235,7 +236,7 @@ TEST(Faults, GroupsAndServiceThreadsAreNotComparedWithOneAnother) {
   ranks::expect_all_succeed(run_ranks("beside_one_another", 4));
 }
 
-RANK_BODY(dies_while_others_gather) {
+RANK_BODY(dies_while_others_agree) {
   auto world = gannet::init_distributed({.timeout_seconds = 30});
   if (world->rank() == 1) {
     std::this_thread::sleep_for(200ms);
@@ -244,10 +245,10 @@ RANK_BODY(dies_while_others_gather) {
   auto call = world->world()->enter("save_checkpoint", 7, "best");
   world->world()->watch()->set_report_every(1s);
   world->world()->watch()->set_deadline(3s);
-  world->world()->gather("the manifest", "x");
+  world->world()->agree("the manifest", "x");
 }
 TEST(Faults, ADeadRankEndsAWaitThatGoesByTheStore) {
-  const auto outcomes = run_ranks("dies_while_others_gather", 3, {.environment = {{"FAULT", "kill"}}});
+  const auto outcomes = run_ranks("dies_while_others_agree", 3, {.environment = {{"FAULT", "kill"}}});
   for (const int rank : {0, 2}) {
     EXPECT_EQ(outcomes[rank].status, 3);
     EXPECT_THAT(outcomes[rank].output, HasSubstr("Error(peer lost): rank 1 has died before its first call; ranks 0, 2 are in "
@@ -267,7 +268,7 @@ RANK_BODY(stopped_store) {
     std::this_thread::sleep_for(300ms);
     fault();
   }
-  world->world()->gather("the manifest", "x");
+  world->world()->agree("the manifest", "x");
 }
 
 // One that has nothing more to do may end: the others only mind when they need it.

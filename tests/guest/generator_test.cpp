@@ -220,7 +220,7 @@ RANK_BODY(programs) {
     *why = outcome.text;
     if (outcome.kind == Outcome::kThird) std::cout << "here: " << program.text() << ": " << outcome.text << std::endl;
     if (setting.world == 1) return outcome.kind == Outcome::kThird;
-    const auto all = world->world()->gather("outcome", outcome.kind == Outcome::kThird ? outcome.text : "");
+    const auto all = world->world()->links().host.gather_texts(outcome.kind == Outcome::kThird ? outcome.text : "");
     return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
   };
   int64_t third = 0, count = 0;

@@ -128,7 +128,14 @@ TEST(Mesh, ReplicasThatDifferAreNamedAtInitialize) {
   expect_all_succeed(run_ranks("replicas_that_differ", 4, {.environment = {{"TENSOR", "2"}}}));
 }
 
-// A stage of a pipeline that the program drives itself: other parameters on each, one norm over all.
+// A stage of a pipeline that the program drives itself, under the name that it has in the whole model.
+struct StageImpl : torch::nn::Module {
+  StageImpl(const std::string& name, std::shared_ptr<Net> layers) : net(register_module(name, std::move(layers))) {}
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) { return net->forward(x, y); }
+  std::shared_ptr<Net> net;
+};
+
+// Other parameters on each stage, one norm over all.
 RANK_BODY(stages_have_parameters_of_their_own) {
   torch::set_num_threads(1);
   const auto world = gannet::init_distributed();
@@ -136,7 +143,7 @@ RANK_BODY(stages_have_parameters_of_their_own) {
   const uint32_t stage = is_mesh ? world->rank() / 2 : std::atoi(variable("ONLY").c_str());
   Dict config = config_with({});
   if (is_mesh) config["gannet"] = Dict{{"mesh", Dict{{"pipe", 2}}}};
-  auto net = stage == 0 ? make_net(1) : make_net(2, 24);
+  auto net = std::make_shared<StageImpl>("stage" + std::to_string(stage), stage == 0 ? make_net(1) : make_net(2, 24));
   auto engine = gannet::initialize(net, {.config = config}).engine;
   auto [x, y] = make_batch(engine->rank(), 4);
   engine->backward(engine->forward(x, y));
@@ -158,6 +165,40 @@ TEST(Mesh, TheNormIsThatOfAllStages) {
   const double whole = norm_of(run_ranks("stages_have_parameters_of_their_own", 4, {.environment = {{"PIPE", "2"}}}));
   EXPECT_NEAR(whole, std::sqrt(squares), 1e-12 * whole);
 }
+
+RANK_BODY(stages_with_equal_names) {
+  gannet::init_distributed();
+  Dict config = config_with({});
+  config["gannet"] = Dict{{"mesh", Dict{{"pipe", 2}}}};
+  contains(message_of([&] { gannet::initialize(make_net(1), {.config = config}); }),
+           "pipeline stages 0 and 1 both have a parameter 'first.weight'");
+}
+TEST(Mesh, StagesWhoseParametersHaveEqualNamesAreRefused) { expect_all_succeed(run_ranks("stages_with_equal_names", 4)); }
+
+// zero::Init shares a model out along the data axis: an engine on another mesh would take the shards for its own.
+RANK_BODY(built_on_another_mesh) {
+  torch::set_num_threads(1);
+  const auto world = gannet::init_distributed();
+  Dict config = config_of(3);
+  for (const bool has_same_mesh : {false, true}) {
+    const MeshShape mesh({{"data", 2}, {"tensor", 2}});
+    std::shared_ptr<Net> net;
+    {
+      gannet::zero::Init init({.config = config, .mesh = mesh});
+      net = make_net(1);
+    }
+    if (has_same_mesh) {
+      auto engine = gannet::initialize(net, {.config = config, .mesh = mesh}).engine;
+      auto plain = gannet::initialize(make_net(1), {.config = config, .mesh = mesh}).engine;
+      const auto expected = plain->fp32_parameters(), found = engine->fp32_parameters();
+      for (size_t i = 0; i < expected.size(); ++i)
+        expect(found.at(i).second.equal(expected[i].second), "built under zero::Init: " + expected[i].first);
+    } else {
+      contains(message_of([&] { gannet::initialize(net, {.config = config}); }), "another engine or zero::Init of this process");
+    }
+  }
+}
+TEST(Mesh, AModelBuiltOnAnotherMeshIsRefused) { expect_all_succeed(run_ranks("built_on_another_mesh", 4)); }
 
 // Ranks {0, 2} train one model, {1, 3} another one, at their own pace.
 RANK_BODY(beside_each_other) {

@@ -208,7 +208,7 @@ RANK_BODY(overflow_is_named_alike) {
     const auto result = run.engine->step();
     expect(!result.applied && result.boundary, "the step is skipped");
     expect(result.reason.find("the gradient of '") != std::string::npos, result.reason);
-    const auto all = world->world()->gather("reasons", result.reason);
+    const auto all = world->world()->links().host.gather_texts(result.reason);
     for (const auto& reason : all) ranks::same(reason, all[0], "every rank's reason");
   }
 }
@@ -237,7 +237,8 @@ RANK_BODY(a_backward_that_throws) {
     ranks::same(backward(), 3, "what the program threw comes out");
     throws = false;
     for (Run* one : {&run, &plain}) one->train(0, 3);
-    expect(torch::equal(run.parameters(), plain.parameters()), "nothing is left of it: the next micro-batch is the first of its step");
+    expect(torch::equal(run.parameters(), plain.parameters()),
+           "nothing is left of it: the next micro-batch is the first of its step");
   }
 }
 TEST(Stages, ABackwardThatThrowsLeavesNothingBehind) { ranks::expect_all_succeed(run_ranks("a_backward_that_throws", 2)); }

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <gannet/dataset_kinds.h>
 #include <gannet/to_device.h>
 #include <gannet/value.h>
 
 #include <concepts>
 #include <cstddef>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,11 +22,6 @@
 #include <vector>
 
 namespace gannet {
-
-template <class Stream>
-struct Batched;
-template <class Sample>
-class SampleQueue;
 
 namespace loading {
 
@@ -67,84 +62,13 @@ at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member);
 /// In a catch block: throws the current exception again as an Error that names these samples, the cause nested inside.
 [[noreturn]] void rethrow_with_samples(Indices samples);
 
-template <class T>
-struct Unwrapped {
-  using type = T;
-};
-template <class T>
-struct Unwrapped<std::optional<T>> {
-  using type = T;
-};
-template <class T>
-struct VectorElement {};
-template <class T, class A>
-struct VectorElement<std::vector<T, A>> {
-  using type = T;
-};
-template <class T>
-struct IsSharedPtr : std::false_type {};
-template <class T>
-struct IsSharedPtr<std::shared_ptr<T>> : std::true_type {};
-template <class T>
-struct IsQueue : std::false_type {};
-template <class T>
-struct IsQueue<SampleQueue<T>> : std::true_type {};
-template <class T>
-struct IsQueue<std::shared_ptr<SampleQueue<T>>> : std::true_type {};
-template <class T>
-struct IsBatched : std::false_type {};
-template <class T>
-struct IsBatched<Batched<T>> : std::true_type {};
-template <class T>
-struct MemberClass {};
-template <class C, class R>
-struct MemberClass<R C::*> {
-  using type = C;
-};
-
-template <class D>
-concept TorchDataset = requires {
-  typename D::BatchType;
-  typename D::BatchRequestType;
-};
-template <class D>
-concept MapStyle = requires(D& dataset, size_t index) {
-  dataset.size();
-  dataset.get(index);
-};
-template <class D>
-concept RandomAccess = requires(D& dataset) {
-  { dataset.begin() } -> std::random_access_iterator;
-  dataset.end();
-};
-template <class D>
-concept Range = requires(D& dataset) {
-  dataset.begin() != dataset.end();
-  *dataset.begin();
-};
-// A stream that can say where it stands and be put there.
-template <class T>
-concept HasCursor = requires(T& stream, const T& as_const, const Value& where) {
-  { as_const.cursor() } -> std::convertible_to<Value>;
-  stream.seek(where);
-};
-// A torch Dataset that left get_batch as it is: reading it sample by sample can say which one failed.
-template <class D>
-concept ReadsSingly = requires {
-  typename D::ExampleType;
-}
-&&requires { typename MemberClass<decltype(&D::get_batch)>::type; }
-&&!std::same_as<typename MemberClass<decltype(&D::get_batch)>::type, D> && MapStyle<D>;
-
 template <class Sample, class Batch>
 constexpr bool stacks() {
   if constexpr (std::same_as<Sample, at::Tensor>) {
     return std::same_as<Batch, at::Tensor>;
   } else if constexpr (HasTarget<Sample>) {
     return std::same_as<decltype(Sample::data), at::Tensor> && std::same_as<decltype(Sample::target), at::Tensor> &&
-           requires(at::Tensor tensor) {
-      Batch{tensor, tensor};
-    };
+           requires(at::Tensor tensor) { Batch{tensor, tensor}; };
   } else if constexpr (HasData<Sample>) {
     return std::same_as<decltype(Sample::data), at::Tensor> && requires(at::Tensor tensor) { Batch{tensor}; };
   } else {
@@ -293,8 +217,16 @@ struct RangeWalk {
     }
     return *at != range->end() ? std::optional<Item>(**at) : std::nullopt;
   }
-  Value cursor() const requires HasCursor<R> { return std::as_const(*range).cursor(); }
-  void seek(const Value& where) requires HasCursor<R> { range->seek(where); }
+  Value cursor() const
+    requires HasCursor<R>
+  {
+    return std::as_const(*range).cursor();
+  }
+  void seek(const Value& where)
+    requires HasCursor<R>
+  {
+    range->seek(where);
+  }
 };
 
 // A stream is a range, a callable that opens an epoch, or a callable that gives samples, whose state outlives an epoch.
@@ -366,8 +298,7 @@ struct FirstArgument<R (C::*)(A) const noexcept> : FirstArgument<R (C::*)(A)> {}
 
 template <class Batch, class Samples, class F>
 Collator make_collator(F function) {
-  static_assert(
-      requires { typename VectorElement<Samples>::type; }, "a collate function takes std::vector<Sample>");
+  static_assert(requires { typename VectorElement<Samples>::type; }, "a collate function takes std::vector<Sample>");
   Collator collator;
   collator.sample = &typeid(typename VectorElement<Samples>::type);
   collator.call = [function](void* samples) mutable -> Any {

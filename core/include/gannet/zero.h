@@ -16,6 +16,8 @@
 #include <ATen/core/Tensor.h>
 #include <gannet/config.h>
 #include <gannet/engine.h>
+#include <gannet/mesh.h>
+#include <gannet/mpu.h>
 
 #include <cstdint>
 #include <memory>
@@ -67,6 +69,8 @@ class Init {
     Config config;
     Dict overwrite = {};  ///< merged over the config
     std::shared_ptr<ProcessGroup> process_group = {};
+    std::optional<MeshShape> mesh = {};   ///< as initialize's, and the same as is given there
+    std::shared_ptr<const Mpu> mpu = {};  ///< likewise
   };
   explicit Init(Options options);
   ~Init();

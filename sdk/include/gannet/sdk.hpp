@@ -21,150 +21,15 @@
 
 #include <gannet/abi.h>
 
-#include <array>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <initializer_list>
-#include <new>
+#include <gannet/sdk_errors.hpp>
+#include <gannet/sdk_params.hpp>
 #include <string>
-#include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace gannet::sdk {
-
-/// An error with a code of the contract. The text should say what was found and what to do next.
-class Failure : public std::exception {
- public:
-  Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}
-  const char* what() const noexcept override { return message_.c_str(); }
-  gannet_status status() const noexcept { return status_; }
-
- private:
-  gannet_status status_;
-  std::string message_;
-};
-
-inline int32_t report(gannet_error* error, int32_t status, const char* message) noexcept {
-  if (error && error->message && error->capacity > 0) {
-    const size_t wanted = std::strlen(message);
-    const size_t length = wanted < error->capacity ? wanted : error->capacity - 1;
-    std::memcpy(error->message, message, length);
-    error->message[length] = 0;
-  }
-  return status;
-}
-
-/// Runs `body`; whatever it throws becomes a status and a message. Nothing passes this wall.
-template <class Body>
-int32_t guarded(gannet_error* error, Body&& body) noexcept {
-  try {
-    body();
-    return GANNET_OK;
-  } catch (const Failure& failure) {
-    return report(error, failure.status(), failure.what());
-  } catch (const std::bad_alloc&) {
-    return report(error, GANNET_OUT_OF_MEMORY, "out of memory");
-  } catch (const std::exception& exception) {
-    return report(error, GANNET_INTERNAL, exception.what());
-  } catch (...) {
-    return report(error, GANNET_INTERNAL, "the plugin threw something that is not a std::exception");
-  }
-}
-
-// ---- Parameter declarations ---------------------------------------------------------------------------------------------
-
-constexpr gannet_param_spec param(gannet_param_type type, const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
-  gannet_param_spec spec{};
-  spec.struct_size = sizeof(gannet_param_spec);
-  spec.type = type;
-  spec.flags = flags;
-  spec.name = name;
-  spec.doc = doc;
-  spec.default_json = default_json;
-  return spec;
-}
-/// `default_json` null and no REQUIRED flag: the value is optional, see Params::has.
-constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
-  return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
-}
-constexpr gannet_param_spec integer(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
-  return param(GANNET_PARAM_INT, name, default_json, doc, flags);
-}
-constexpr gannet_param_spec number(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
-  return param(GANNET_PARAM_FLOAT, name, default_json, doc, flags);
-}
-constexpr gannet_param_spec text(const char* name, const char* default_json, const char* choices, const char* doc, uint32_t flags = 0) {
-  auto spec = param(GANNET_PARAM_STRING, name, default_json, doc, flags);
-  spec.choices = choices;
-  return spec;
-}
-/// `length` 0: any number of elements.
-constexpr gannet_param_spec numbers(const char* name, uint32_t length, const char* default_json, const char* doc, uint32_t flags = 0) {
-  auto spec = param(GANNET_PARAM_FLOAT_LIST, name, default_json, doc, flags);
-  spec.length = length;
-  return spec;
-}
-constexpr gannet_param_spec dynamic_number(const char* name, const char* default_json, const char* doc) {
-  return number(name, default_json, doc, GANNET_PARAM_DYNAMIC);
-}
-constexpr gannet_param_spec dynamic_numbers(const char* name, uint32_t length, const char* default_json, const char* doc) {
-  return numbers(name, length, default_json, doc, GANNET_PARAM_DYNAMIC);
-}
-constexpr gannet_param_spec at_least(gannet_param_spec spec, double minimum) {
-  spec.flags |= GANNET_PARAM_HAS_MIN;
-  spec.min = minimum;
-  return spec;
-}
-constexpr gannet_param_spec above(gannet_param_spec spec, double minimum) {
-  spec.flags |= GANNET_PARAM_HAS_MIN | GANNET_PARAM_MIN_EXCLUSIVE;
-  spec.min = minimum;
-  return spec;
-}
-constexpr gannet_param_spec at_most(gannet_param_spec spec, double maximum) {
-  spec.flags |= GANNET_PARAM_HAS_MAX;
-  spec.max = maximum;
-  return spec;
-}
-constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
-  spec.flags |= GANNET_PARAM_HAS_MAX | GANNET_PARAM_MAX_EXCLUSIVE;
-  spec.max = maximum;
-  return spec;
-}
-
-/// The parsed parameters, by name. Asking for a name that was not declared is a bug of the plugin and throws.
-class Params {
- public:
-  explicit Params(const gannet_params& params) : params_(&params) {}
-
-  bool has(std::string_view name) const { return find(name).is_set != 0; }
-  bool given(std::string_view name) const { return find(name).is_given != 0; }
-  bool boolean(std::string_view name) const { return find(name).integer != 0; }
-  int64_t integer(std::string_view name) const { return find(name).integer; }
-  double number(std::string_view name) const { return find(name).number; }
-  std::string text(std::string_view name) const {
-    const auto& value = find(name);
-    return value.string ? value.string : "";
-  }
-  std::vector<double> numbers(std::string_view name) const {
-    const auto& value = find(name);
-    return std::vector<double>(value.list, value.list + value.list_count);
-  }
-
- private:
-  const gannet_param_value& find(std::string_view name) const {
-    auto* bytes = reinterpret_cast<const char*>(params_->values);
-    for (uint64_t i = 0; i < params_->count; ++i) {
-      auto* value = reinterpret_cast<const gannet_param_value*>(bytes + i * params_->stride);
-      if (name == value->name) return *value;
-    }
-    throw Failure(GANNET_INTERNAL, "parameter '" + std::string(name) + "' is not declared by this plugin");
-  }
-
-  const gannet_params* params_;
-};
 
 // ---- The host's services ------------------------------------------------------------------------------------------------
 
@@ -295,7 +160,8 @@ template <class Derived>
 inline constexpr gannet_scheduler_api kSchedulerApi = [] {
   gannet_scheduler_api api{};
   api.struct_size = sizeof(api);
-  api.create = [](const gannet_host* host, const gannet_params* params, uint32_t group_count, void** self, gannet_error* error) -> int32_t {
+  api.create = [](const gannet_host* host, const gannet_params* params, uint32_t group_count, void** self,
+                  gannet_error* error) -> int32_t {
     return guarded(error, [&] { *self = new Derived(HostServices(*host), Params(*params), group_count); });
   };
   api.destroy = [](void* self) { delete static_cast<Derived*>(self); };
@@ -316,9 +182,9 @@ inline constexpr gannet_scheduler_api kSchedulerApi = [] {
 // ---- Descriptors --------------------------------------------------------------------------------------------------------
 
 /// Fills a descriptor; `fingerprint` is GANNET_FINGERPRINT for the pinned tier and "" otherwise.
-constexpr gannet_descriptor describe(gannet_kind kind, gannet_tier tier, const char* name, const char* device, const char* version,
-                                  const char* fingerprint, const char* doc, const gannet_param_spec* params, uint64_t param_count,
-                                  const void* api) {
+constexpr gannet_descriptor describe(gannet_kind kind, gannet_tier tier, const char* name, const char* device,
+                                     const char* version, const char* fingerprint, const char* doc,
+                                     const gannet_param_spec* params, uint64_t param_count, const void* api) {
   gannet_descriptor descriptor{};
   descriptor.struct_size = sizeof(descriptor);
   descriptor.abi_major = GANNET_ABI_MAJOR;
@@ -391,12 +257,12 @@ constexpr gannet_elf_note make_note(gannet_tier tier, const char* fingerprint, c
 /// Writes the ELF note and exports the table. Once per shared object, at namespace scope:
 ///   GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE, descriptor, descriptor)
 /// `provides_` names each descriptor as kind/name@device (no @device where it is ""), lower case.
-#define GANNET_PLUGINS(provides_, tier_, ...)                                                                           \
-  __attribute__((section(GANNET_NOTE_SECTION), used, aligned(8))) static constexpr gannet_elf_note gannet_note_ =       \
-      gannet::sdk::detail::make_note(tier_, GANNET_FINGERPRINT, provides_);                                             \
-  static constexpr gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                                             \
-  using GannetTable_ = gannet::sdk::detail::Table<sizeof(gannet_descriptors_) / sizeof(gannet_descriptor)>;             \
-  extern "C" {                                                                                                          \
-  __attribute__((visibility("default"))) extern const GannetTable_ gannet_plugins_v1;                                   \
-  const GannetTable_ gannet_plugins_v1 = gannet::sdk::detail::table_of(gannet_descriptors_);                            \
+#define GANNET_PLUGINS(provides_, tier_, ...)                                                                     \
+  __attribute__((section(GANNET_NOTE_SECTION), used, aligned(8))) static constexpr gannet_elf_note gannet_note_ = \
+      gannet::sdk::detail::make_note(tier_, GANNET_FINGERPRINT, provides_);                                       \
+  static constexpr gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                                       \
+  using GannetTable_ = gannet::sdk::detail::Table<sizeof(gannet_descriptors_) / sizeof(gannet_descriptor)>;       \
+  extern "C" {                                                                                                    \
+  __attribute__((visibility("default"))) extern const GannetTable_ gannet_plugins_v1;                             \
+  const GannetTable_ gannet_plugins_v1 = gannet::sdk::detail::table_of(gannet_descriptors_);                      \
   }

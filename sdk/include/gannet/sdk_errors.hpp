@@ -1,0 +1,59 @@
+/// The wall between a plugin's C++ and the contract: exceptions become codes with a text. Part of gannet/sdk.hpp.
+///
+///   int32_t create(..., gannet_error* error) noexcept {
+///     return gannet::sdk::guarded(error, [&] {
+///       if (bytes > kMost) throw gannet::sdk::Failure(GANNET_INVALID_ARGUMENT, "at most 1 GiB at a time: use several requests");
+///     });
+///   }
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace gannet::sdk {
+
+/// An error with a code of the contract. The text should say what was found and what to do next.
+class Failure : public std::exception {
+ public:
+  Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+  gannet_status status() const noexcept { return status_; }
+
+ private:
+  gannet_status status_;
+  std::string message_;
+};
+
+inline int32_t report(gannet_error* error, int32_t status, const char* message) noexcept {
+  if (error && error->message && error->capacity > 0) {
+    const size_t wanted = std::strlen(message);
+    const size_t length = wanted < error->capacity ? wanted : error->capacity - 1;
+    std::memcpy(error->message, message, length);
+    error->message[length] = 0;
+  }
+  return status;
+}
+
+/// Runs `body`; whatever it throws becomes a status and a message. Nothing passes this wall.
+template <class Body>
+int32_t guarded(gannet_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return GANNET_OK;
+  } catch (const Failure& failure) {
+    return report(error, failure.status(), failure.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, GANNET_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& exception) {
+    return report(error, GANNET_INTERNAL, exception.what());
+  } catch (...) {
+    return report(error, GANNET_INTERNAL, "the plugin threw something that is not a std::exception");
+  }
+}
+
+}  // namespace gannet::sdk

@@ -1,0 +1,112 @@
+/// What a plugin's section of the config may say, and what it said. Part of gannet/sdk.hpp.
+///
+///   static constexpr gannet_param_spec kParams[] = {
+///       gannet::sdk::above(gannet::sdk::dynamic_number("lr", "1e-3", "learning rate"), 0),
+///       gannet::sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the averages")};
+///   explicit Rule(const gannet::sdk::Params& params) : betas(params.numbers("betas")) {}
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <gannet/sdk_errors.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::sdk {
+
+constexpr gannet_param_spec param(gannet_param_type type, const char* name, const char* default_json, const char* doc,
+                                  uint32_t flags = 0) {
+  gannet_param_spec spec{};
+  spec.struct_size = sizeof(gannet_param_spec);
+  spec.type = type;
+  spec.flags = flags;
+  spec.name = name;
+  spec.doc = doc;
+  spec.default_json = default_json;
+  return spec;
+}
+/// `default_json` null and no REQUIRED flag: the value is optional, see Params::has.
+constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec integer(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_INT, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec number(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
+  return param(GANNET_PARAM_FLOAT, name, default_json, doc, flags);
+}
+constexpr gannet_param_spec text(const char* name, const char* default_json, const char* choices, const char* doc,
+                                 uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_STRING, name, default_json, doc, flags);
+  spec.choices = choices;
+  return spec;
+}
+/// `length` 0: any number of elements.
+constexpr gannet_param_spec numbers(const char* name, uint32_t length, const char* default_json, const char* doc,
+                                    uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_FLOAT_LIST, name, default_json, doc, flags);
+  spec.length = length;
+  return spec;
+}
+constexpr gannet_param_spec dynamic_number(const char* name, const char* default_json, const char* doc) {
+  return number(name, default_json, doc, GANNET_PARAM_DYNAMIC);
+}
+constexpr gannet_param_spec dynamic_numbers(const char* name, uint32_t length, const char* default_json, const char* doc) {
+  return numbers(name, length, default_json, doc, GANNET_PARAM_DYNAMIC);
+}
+constexpr gannet_param_spec at_least(gannet_param_spec spec, double minimum) {
+  spec.flags |= GANNET_PARAM_HAS_MIN;
+  spec.min = minimum;
+  return spec;
+}
+constexpr gannet_param_spec above(gannet_param_spec spec, double minimum) {
+  spec.flags |= GANNET_PARAM_HAS_MIN | GANNET_PARAM_MIN_EXCLUSIVE;
+  spec.min = minimum;
+  return spec;
+}
+constexpr gannet_param_spec at_most(gannet_param_spec spec, double maximum) {
+  spec.flags |= GANNET_PARAM_HAS_MAX;
+  spec.max = maximum;
+  return spec;
+}
+constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
+  spec.flags |= GANNET_PARAM_HAS_MAX | GANNET_PARAM_MAX_EXCLUSIVE;
+  spec.max = maximum;
+  return spec;
+}
+
+/// The parsed parameters, by name. Asking for a name that was not declared is a bug of the plugin and throws.
+class Params {
+ public:
+  explicit Params(const gannet_params& params) : params_(&params) {}
+
+  bool has(std::string_view name) const { return find(name).is_set != 0; }
+  bool given(std::string_view name) const { return find(name).is_given != 0; }
+  bool boolean(std::string_view name) const { return find(name).integer != 0; }
+  int64_t integer(std::string_view name) const { return find(name).integer; }
+  double number(std::string_view name) const { return find(name).number; }
+  std::string text(std::string_view name) const {
+    const auto& value = find(name);
+    return value.string ? value.string : "";
+  }
+  std::vector<double> numbers(std::string_view name) const {
+    const auto& value = find(name);
+    return std::vector<double>(value.list, value.list + value.list_count);
+  }
+
+ private:
+  const gannet_param_value& find(std::string_view name) const {
+    auto* bytes = reinterpret_cast<const char*>(params_->values);
+    for (uint64_t i = 0; i < params_->count; ++i) {
+      auto* value = reinterpret_cast<const gannet_param_value*>(bytes + i * params_->stride);
+      if (name == value->name) return *value;
+    }
+    throw Failure(GANNET_INTERNAL, "parameter '" + std::string(name) + "' is not declared by this plugin");
+  }
+
+  const gannet_params* params_;
+};
+
+}  // namespace gannet::sdk

@@ -1,0 +1,37 @@
+// Tests that run on every Comm plugin that connects several ranks.
+//
+//   INSTANTIATE_TEST_SUITE_P(Messages, EveryComm, kPlugins, plugin_name);
+//   TEST_P(EveryComm, ...) { run("the rank body's name", 2); }
+#pragma once
+
+#include <gannet/distributed.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "comm/ranks.h"
+
+namespace gannet::test {
+
+// The world of the plugin under test; the fake device's comm is late.
+inline std::shared_ptr<ProcessGroup> join() {
+  const std::string name = std::getenv("COMM");
+  DistributedOptions options;
+  options.comm = name;
+  if (name == "fake") options.comm_params = Dict{{"delay_us", 3000}, {"seed", 5}};
+  return init_distributed(options);
+}
+
+class EveryComm : public testing::TestWithParam<const char*> {
+ protected:
+  void run(const std::string& body, int count) {
+    ranks::expect_all_succeed(ranks::run_ranks(body, count, {.environment = {{"COMM", GetParam()}}}));
+  }
+};
+
+inline const auto kPlugins = testing::Values("gloo", "fake");
+inline std::string plugin_name(const testing::TestParamInfo<const char*>& info) { return info.param; }
+
+}  // namespace gannet::test

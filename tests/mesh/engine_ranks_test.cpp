@@ -130,9 +130,9 @@ TEST(Mesh, ReplicasThatDifferAreNamedAtInitialize) {
 
 // A stage of a pipeline that the program drives itself, under the name that it has in the whole model.
 struct StageImpl : torch::nn::Module {
-  StageImpl(const std::string& name, std::shared_ptr<Net> layers) : net(register_module(name, std::move(layers))) {}
+  StageImpl(const std::string& name, std::shared_ptr<NetImpl> layers) : net(register_module(name, std::move(layers))) {}
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) { return net->forward(x, y); }
-  std::shared_ptr<Net> net;
+  std::shared_ptr<NetImpl> net;
 };
 
 // Other parameters on each stage, one norm over all.
@@ -182,7 +182,7 @@ RANK_BODY(built_on_another_mesh) {
   Dict config = config_of(3);
   for (const bool has_same_mesh : {false, true}) {
     const MeshShape mesh({{"data", 2}, {"tensor", 2}});
-    std::shared_ptr<Net> net;
+    std::shared_ptr<NetImpl> net;
     {
       gannet::zero::Init init({.config = config, .mesh = mesh});
       net = make_net(1);

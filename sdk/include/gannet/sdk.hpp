@@ -21,6 +21,7 @@
 
 #include <gannet/abi.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <gannet/sdk_errors.hpp>

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_set>
 
@@ -14,6 +15,7 @@
 #include "checkpoint/weight_source.h"
 #include "files/io.h"
 #include "files/state_dict.h"
+#include "tensor/splits.h"
 #include "tensor/vector_math.h"
 
 namespace gannet {
@@ -73,6 +75,13 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   const auto opened = open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
+  std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;  // the file has the whole tensors
+  for (const auto& entry : module.named_parameters())
+    if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
+  const auto shape_of = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto split = splits.find(name);
+    return split == splits.end() ? tensor.sizes().vec() : split->second->shape;
+  };
   // A tied tensor may have been saved under one of its names only.
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
@@ -84,9 +93,9 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     const auto found = source.find(name);
     if (found == source.end()) {
       if (options.strict && !filled.count(identity(tensor))) differences.push_back(formatted("missing in it: {}", name));
-    } else if (found->second.shape != tensor.sizes()) {
-      differences.push_back(formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape),
-                                      shape_text(tensor.sizes())));
+    } else if (const auto shape = shape_of(name, tensor); found->second.shape != shape) {
+      differences.push_back(
+          formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape), shape_text(shape)));
     }
   }
   for (const auto& [name, info] : source)
@@ -105,7 +114,10 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   const auto fill = [&] {
     auto values = opened->read(names);
     for (size_t i = 0; i < names.size(); ++i) {
-      to_fill[i].second.copy_(values[i]);
+      if (const auto split = splits.find(names[i]); split != splits.end())
+        copy_from_whole(*split->second, values[i], to_fill[i].second);
+      else
+        to_fill[i].second.copy_(values[i]);
       values[i].reset();
     }
     names.clear(), to_fill.clear(), bytes = 0;
@@ -114,7 +126,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   for (const auto& [name, tensor] : wanted) {
     const auto found = source.find(name);
     if (found == source.end()) continue;
-    const size_t size = static_cast<size_t>(tensor.numel()) * c10::elementSize(found->second.dtype);
+    const size_t size = static_cast<size_t>(numel_of(found->second.shape)) * c10::elementSize(found->second.dtype);
     if (!names.empty() && bytes + size > kTogether) fill();
     names.push_back(name), to_fill.emplace_back(name, tensor), bytes += size;
     ++count;
@@ -124,6 +136,11 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
 }
 
 void save_weights(const torch::nn::Module& module, const std::string& path) {
+  for (const auto& entry : module.named_parameters())
+    if (split_of(entry.value()))
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("save_weights writes one rank's module, and parameter '{}' is split among ranks", entry.key()),
+                  "engine->save_fp32_model() or save_16bit_model() put the whole model together");
   save_safetensors(path, tensors_of(module), {{"format", "pt"}});
 }
 

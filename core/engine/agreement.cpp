@@ -120,7 +120,8 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       parameters += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
-                              c10::toString(range.grad_dtype), range.group, shape_text(parameter.shape));
+                              c10::toString(range.grad_dtype), range.group,
+                              shape_text(parameter.split ? parameter.split->shape : parameter.shape));
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
   if (context.mesh->shape().size(kPipeAxis) == 1) return agree(context, kWhat, same + parameters);

@@ -51,36 +51,42 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
   Timers::Scope timed(context.timers, Timed::kCheck);
-  std::vector<uint64_t> hashes;
-  std::vector<std::string> names;
-  const auto add = [&](const std::string& name, const at::Tensor& values) {
-    hashes.push_back(hash_of(values));
-    names.push_back(name);
+  struct Compared {
+    std::vector<uint64_t> hashes;
+    std::vector<std::string> names;
+  } along_data, along_tensor;
+  ProcessGroup* const replicas = context.mesh->tensor();
+  const auto add = [&](const std::string& name, const at::Tensor& values, bool is_split) {
+    const uint64_t hash = hash_of(values);
+    for (Compared* where : {&along_data, &along_tensor}) {
+      if (where == &along_tensor && is_split) continue;  // each has boxes of its own
+      where->hashes.push_back(hash);
+      where->names.push_back(name);
+    }
   };
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (parameter.resident) continue;  // each rank has a part of its own
-      add(parameter.name, parameter.tensor.detach());
+      add(parameter.name, parameter.tensor.detach(), range.is_split());
       if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
-        add(formatted("the master of {}", parameter.name), range.whole_master(parameter));
+        add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range.is_split());
     }
-  const auto compare = [&](HostGroup& group, const char* axis) {
+  const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
-    const std::string first = first_difference(group, hashes, names, ranks);
+    const std::string first = first_difference(group, compared.hashes, compared.names, ranks);
     return first.empty() ? ""
                          : formatted("the ranks have different values of '{}': {} and rank 0{} (found {}, step {})", first,
                                      control::name_ranks(ranks), axis, where, step);
   };
-  const std::string found = compare(*context.host_group, "");
-  ProcessGroup* const replicas = context.mesh->tensor();
+  const std::string found = compare(*context.host_group, along_data, "");
   if (!found.empty() || !replicas) return found;
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
-      if (range.is_sharded() && (range.has_master_copy() ? range.master : range.param).is_here())
+      if (range.is_sharded() && !range.is_split() && (range.has_master_copy() ? range.master : range.param).is_here())
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
-            range.master_of({part.offset, part.own, part.numel}));
-  return compare(replicas->links().host, ", of those along the tensor axis");
+            range.master_of({part.offset, part.own, part.numel}), /*is_split=*/false);
+  return compare(replicas->links().host, along_tensor, ", of those along the tensor axis");
 }
 
 }  // namespace gannet

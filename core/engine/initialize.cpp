@@ -63,7 +63,14 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document, co
                     formatted("optimizer '{}' averages gradients itself, which this engine does not support yet",
                               impl.settings().optimizer.type),
                     "choose another optimizer");
-      if (group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR)) impl.store.keep_whole_tensors(g);
+      if (!group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR)) continue;
+      impl.store.keep_whole_tensors(g);
+      for (const auto& range : impl.store.ranges())
+        if (range.group == g && range.is_split())
+          throw Error(ErrorCode::kUnsupported,
+                      formatted("optimizer '{}' needs whole tensors, and each rank has a part of '{}'",
+                                impl.settings().optimizer.type, range.parameters[0].name),
+                      "choose an optimizer that works element by element, or leave the parameter whole");
     }
   }
 }
@@ -212,6 +219,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   create_scheduler(impl, document, options);
   check_fit(impl);
   agree_on_model(impl, impl.store);
+  if (impl.mesh->tensor() || has_splits(*impl.module)) agree_on_splits(impl, *impl.module);
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);
   if (!options.inference) create_states(impl);

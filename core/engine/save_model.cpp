@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "control/world.h"
+#include "engine/agreement.h"
 #include "engine/impl.h"
 #include "engine/state_entries.h"
 #include "files/pt_writer.h"
@@ -23,6 +24,31 @@ at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& par
   at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
   impl.store.residency()->release({*parameter.resident});
   return copy;
+}
+
+// A whole tensor from the boxes of the ranks along the axis tensor, which send theirs one after another, through host memory.
+// Those ranks call it; those that do not keep it get an undefined one.
+at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
+  at::Tensor whole = keeps ? at::empty(split.shape, local.scalar_type()) : at::Tensor();
+  const std::vector<std::string> splits = ranks.gather_texts(to_text(split));
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    const DeclaredSplit its = split_from_text(splits[rank]);
+    const at::Tensor boxes = rank == ranks.rank() ? local.to(at::kCPU).contiguous()
+                                                  : at::empty(local_shape(its.shape, its.split), local.scalar_type());
+    ranks.broadcast(boxes.data_ptr(), boxes.nbytes(), rank);
+    if (keeps) copy_to_whole(its, boxes, whole);
+  }
+  return whole;
+}
+
+// In place of what this rank has of split tensors, the whole ones.
+void assemble(const EngineBase::Impl& impl, NamedTensors& tensors, bool keeps) {
+  std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;
+  for (const auto& entry : impl.module->named_parameters())
+    if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
+  for (auto& [name, tensor] : tensors)
+    if (const auto split = splits.find(name); split != splits.end())
+      tensor = assembled(impl.mesh->tensor()->links().host, tensor, *split->second, keeps);
 }
 
 // Frozen parameters and buffers.
@@ -64,7 +90,9 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   auto call = impl.process_group->world()->enter(*impl.world_group, masters ? "save_fp32_model" : "save_16bit_model",
                                                  impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  const bool keeps = impl.is_first();
+  // Split tensors are put together by the ranks that have the first one's data.
+  const bool assembles = has_splits(*impl.module) && impl.comm->rank() == 0;
+  const bool keeps = impl.is_first() || assembles;
   NamedTensors tensors;
   if (masters)
     tensors = engine.fp32_parameters();  // every rank's part, where they have parts
@@ -72,6 +100,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     for (const auto& range : impl.store.ranges())
       for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
   add_untrained(impl, tensors, exclude_frozen, keeps);
+  if (assembles) assemble(impl, tensors, impl.is_first());
   std::string problem;
   if (impl.is_first()) {
     try {

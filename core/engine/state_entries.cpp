@@ -17,6 +17,15 @@ StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Te
   return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
 }
 
+// Elements of a parameter, or of a state with one for each of them, that is boxes of a larger tensor.
+StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSplit>& split) {
+  if (!split) return entry;
+  entry.shape = split->shape;
+  entry.split = split->split;
+  entry.differs_along = {kTensorAxis};
+  return entry;
+}
+
 // Elements of an array, from `place` on, that are a part of a tensor.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::Part& part) {
@@ -51,19 +60,21 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
       const Array& masters = range.has_master_copy() ? range.master : range.param;
       if (!range.is_sharded() && masters.is_here()) {
-        all.push_back(whole_of(kind, parameter.name, range.whole_master(parameter)));
+        all.push_back(with_split(whole_of(kind, parameter.name, range.whole_master(parameter)), parameter.split));
         continue;
       }
       const zero::Shard place{parts[p].offset, parts[p].own, parts[p].numel};
-      all.push_back(part_of(kind, parameter.name, parameter, masters,
-                            range.has_master_copy() ? place.own : range.param_place(place), parts[p]));
+      all.push_back(with_split(part_of(kind, parameter.name, parameter, masters,
+                                       range.has_master_copy() ? place.own : range.param_place(place), parts[p]),
+                               parameter.split));
     }
   };
   for (const auto& range : impl.store.ranges()) add(range, StateEntry::Kind::kTrained);
   for (const auto& range : impl.store.frozen()) add(range, StateEntry::Kind::kFrozen);
   for (const auto& entry : impl.module->named_parameters())
     if (seen.insert(entry.value().unsafeGetTensorImpl()).second)
-      all.push_back(whole_of(StateEntry::Kind::kFrozen, entry.key(), entry.value().detach()));
+      all.push_back(
+          with_split(whole_of(StateEntry::Kind::kFrozen, entry.key(), entry.value().detach()), split_of(entry.value())));
   for (const auto& entry : impl.module->named_buffers())
     if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
       all.push_back(whole_of(StateEntry::Kind::kBuffer, entry.key(), entry.value().detach()));
@@ -84,13 +95,16 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
         const auto& parameter = range.parameters[p];
         const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
         if (!range.is_sharded() && values.is_here()) {
-          all.push_back(
-              whole_of(StateEntry::Kind::kState, state + parameter.name,
-                       is_per_tensor ? values.here().select(0, static_cast<int64_t>(p)) : range.slice(values.here(), parameter)));
+          const auto p_th = static_cast<int64_t>(p);
+          all.push_back(is_per_tensor ? whole_of(StateEntry::Kind::kState, state + parameter.name, values.here().select(0, p_th))
+                                      : with_split(whole_of(StateEntry::Kind::kState, state + parameter.name,
+                                                            range.slice(values.here(), parameter)),
+                                                   parameter.split));
           continue;
         }
         StateEntry kept = part_of(StateEntry::Kind::kState, state + parameter.name, parameter, values, parts[p].own,
                                   is_per_tensor ? zero::Part() : parts[p]);
+        if (!is_per_tensor) kept = with_split(std::move(kept), parameter.split);
         if (is_per_tensor) {  // on every rank; right on those that updated a part of the tensor
           kept.shape = {};
           kept.begin = 0;
@@ -105,7 +119,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
   if (impl.mesh->shape().size(kPipeAxis) > 1)
     for (StateEntry& entry : all)
       if (entry.kind != StateEntry::Kind::kState || !entry.shape.empty() || !entry.whole.defined())
-        entry.differs_along = {kPipeAxis};
+        entry.differs_along.push_back(kPipeAxis);
   return all;
 }
 

@@ -31,62 +31,69 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
+// Those that other ranks along the axis tensor have too, and those that this one has alone.
+struct Squares {
+  double shared = 0, own = 0;
+  double& of(const Range& range) { return range.is_split() ? own : shared; }
+};
+
+// The same on every rank. `bad`: the number of those with an infinite or NaN element, summed likewise.
+double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
+  double totals[] = {squares.shared, bad ? *bad : 0, squares.own};
+  const bool is_sharded = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_sharded(); });
+  const bool is_split = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_split(); });
+  if (is_sharded) ranks.data.all_reduce(totals, is_split ? 3 : 2);
+  double total[] = {ranks.model && !ranks.counts ? totals[2] : totals[0] + totals[2], totals[1]};
+  if (ranks.model) ranks.model->all_reduce(total, 2);
+  if (bad) *bad = total[1];
+  return total[0];
+}
+
 // Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
 // since they have the same sum of squares.
 double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
-  const auto over_ranks = [&](double value, gannet_reduce_op op) {
-    if (ranges[0].is_sharded()) ranks.data.all_reduce(&value, 1, op);
-    if (!ranks.model) return value;
-    if (!ranks.counts && op == GANNET_SUM) value = 0;
-    ranks.model->all_reduce(&value, 1, op);
-    return value;
-  };
-  double largest = 0, squares = 0;
+  double largest = 0;
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
-  largest = over_ranks(largest, GANNET_MAX);
+  if (ranges[0].is_sharded()) ranks.data.all_reduce(&largest, 1, GANNET_MAX);
+  if (ranks.model) ranks.model->all_reduce(&largest, 1, GANNET_MAX);
+  Squares squares;
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages))
-      squares += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
-  return largest * std::sqrt(over_ranks(squares, GANNET_SUM));
+      squares.of(range) += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
+  return largest * std::sqrt(total_of(squares, ranges, ranks));
 }
 
 }  // namespace
 
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale) {
-  double squares = 0;
+  Squares squares;
   bool finite = true, is_sharded = false;
-  at::Tensor device_squares;  // [] fp64, on the device: one wait for it, at the end
+  at::Tensor shared_on_device, own_on_device;  // [] fp64: one wait for each, at the end
   for (auto& range : ranges) {
     is_sharded = is_sharded || range.is_sharded();
     for (const Piece& piece : pieces_of(range, kNoPages)) {
       if (piece.grad.is_cpu()) {
         const NormResult part =
             sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
-        squares += part.sum_of_squares;
+        squares.of(range) += part.sum_of_squares;
         finite = finite && part.finite;
       } else {
         const at::Tensor part = squares_on_device(piece.grad.flatten());
-        device_squares = device_squares.defined() ? device_squares.add_(part) : part;
+        at::Tensor& sum = range.is_split() ? own_on_device : shared_on_device;
+        sum = sum.defined() ? sum.add_(part) : part;
       }
     }
   }
-  if (device_squares.defined()) {
-    squares = device_squares.item<double>();
-    finite = std::isfinite(squares);
-  }
-  double totals[] = {finite ? squares : 0, finite ? 0.0 : 1.0};
-  if (is_sharded) ranks.data.all_reduce(totals, 2);
-  if (ranks.model) {
-    if (!ranks.counts) totals[0] = 0;
-    ranks.model->all_reduce(totals, 2);
-  }
-  if (is_sharded || ranks.model) {
-    squares = totals[0];
-    finite = totals[1] == 0;
-  }
-  if (finite && std::isinf(squares)) return {norm_of_large(ranges, ranks) * scale, true};
-  return {std::sqrt(squares) * scale, finite};
+  if (shared_on_device.defined()) squares.shared = shared_on_device.item<double>();
+  if (own_on_device.defined()) squares.own = own_on_device.item<double>();
+  if (shared_on_device.defined() || own_on_device.defined()) finite = std::isfinite(squares.shared + squares.own);
+  double bad = finite ? 0 : 1;
+  const double total = total_of(
+      is_sharded || ranks.model ? Squares{finite ? squares.shared : 0, finite ? squares.own : 0} : squares, ranges, ranks, &bad);
+  finite = bad == 0;
+  if (finite && std::isinf(total)) return {norm_of_large(ranges, ranks) * scale, true};
+  return {std::sqrt(total) * scale, finite};
 }
 
 double clip_factor(double norm, double limit, double factor) {

@@ -23,14 +23,15 @@ struct GradientCheck {
   bool finite = true;
 };
 
-/// One pass over the gradients. `scale`: what turns them into this step's gradient.
-/// `model`: the ranks that hold the other parts of the model (other stages, other slices), null where this one has all of it;
-/// `counts`: whether this rank adds its share there. Of ranks with the same parameters one does.
+/// `model`: the ranks that hold the other parts of the model (other stages, other boxes), null where this one has all of it;
+/// `counts`: whether this rank adds what it shares with others there: of ranks with the same parameters one does. What it has
+/// alone, boxes of split parameters, every rank adds.
 struct NormRanks {
   HostGroup& data;
   HostGroup* model = nullptr;
   bool counts = true;
 };
+/// One pass over the gradients. `scale`: what turns them into this step's gradient.
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
 /// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.

@@ -118,7 +118,7 @@ std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t
     segment.offset = static_cast<uint64_t>(first - own);
     segment.numel = static_cast<uint64_t>(last - first);
     segment.tensor_offset = static_cast<uint64_t>(part->begin + first - part->own);
-    segment.tensor_numel = static_cast<uint64_t>(parameter.numel);
+    segment.tensor_numel = static_cast<uint64_t>(parameter.split ? numel_of(parameter.split->shape) : parameter.numel);
     segment.shape = parameter.shape.data();
     segments.push_back(segment);
   }

@@ -16,6 +16,7 @@
 #include "params/array.h"
 #include "params/layout.h"
 #include "tensor/flat_buffer.h"
+#include "tensor/splits.h"
 
 namespace gannet {
 
@@ -28,6 +29,9 @@ struct TrainedParameter {
   // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
   // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
+  // The boxes of the whole tensor that this rank's is, where the mesh's axis tensor splits it; null: it is whole. Everything else
+  // here, `shape` included, is of this rank's own tensor.
+  std::shared_ptr<const DeclaredSplit> split;
   bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
   int64_t lag = 0;          // updates that were applied without it: before it joined, or while it was frozen
   bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
@@ -54,10 +58,11 @@ enum class Placement { kDevice, kHost, kDrive };
 struct Range {
   size_t group = 0;
   Placement placement = Placement::kDevice;
-  at::ScalarType dtype;         // of the module's parameters
-  at::ScalarType master_dtype;  // fp32 for 16-bit parameters, else dtype
-  at::ScalarType grad_dtype;    // gradients are accumulated in it
-  std::vector<TrainedParameter> parameters;
+  at::ScalarType dtype;                      // of the module's parameters
+  at::ScalarType master_dtype;               // fp32 for 16-bit parameters, else dtype
+  at::ScalarType grad_dtype;                 // gradients are accumulated in it
+  std::vector<TrainedParameter> parameters;  // all of them split along the axis tensor, or none
+  bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
   Sharding sharding = Sharding::kNone;
   bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
   zero::Layout layout;

@@ -20,6 +20,7 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   TrainedParameter parameter;
   parameter.name = name;
   parameter.tensor = tensor;
+  parameter.split = split_of(tensor);
   parameter.shape = tensor.sizes().vec();
   parameter.numel = tensor.numel();
   if (tensor.is_complex()) {  // elementwise rules see the real and the imaginary part as two numbers
@@ -75,7 +76,9 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
       parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
   const Placement placement = placement_for(tensor);
   for (size_t r = placed_; r < ranges_.size(); ++r)
-    if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement) return ranges_[r];
+    if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement &&
+        ranges_[r].is_split() == (parameter.split != nullptr))
+      return ranges_[r];
   Range& range = ranges_.emplace_back();
   range.group = group;
   range.keeps_whole_tensors = whole_groups_.contains(group);

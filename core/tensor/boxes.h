@@ -15,6 +15,8 @@
 // Pure functions; the shapes and splits that they take have passed split_fault.
 #pragma once
 
+#include <gannet/split.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,11 +25,6 @@
 namespace gannet {
 
 using Shape = std::vector<int64_t>;
-
-struct Box {
-  Shape offsets, sizes;  // one number per dimension of the whole tensor
-  bool operator==(const Box&) const = default;
-};
 
 struct Split {
   std::vector<Box> boxes = {};  // none: the whole tensor

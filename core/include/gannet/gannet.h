@@ -26,6 +26,7 @@
 #include <gannet/mpu.h>
 #include <gannet/profile.h>
 #include <gannet/sample_queue.h>
+#include <gannet/split.h>
 #include <gannet/stop.h>
 #include <gannet/topology.h>
 #include <gannet/value.h>

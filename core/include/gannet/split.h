@@ -1,0 +1,53 @@
+/// Parameters that the ranks along the mesh's axis `tensor` hold in parts: what a tensor-parallel layer tells the engine. With it
+/// the norm counts every element once, replicas are not expected to be equal, and checkpoints hold the whole tensor, so that they
+/// load on any other mesh, or without one.
+///
+///   struct ColumnParallelImpl : torch::nn::Module {            // y = x W^T, of which each rank computes some columns
+///     ColumnParallelImpl(int64_t in, int64_t out, uint32_t rank, uint32_t ranks) {
+///       const auto part = gannet::split_evenly({out, in}, 0, rank, ranks);
+///       weight = register_parameter("weight", torch::empty(part.local_shape()));
+///       gannet::declare_split(weight, part);
+///       ...
+///
+/// A fused weight is split piece by piece: split_evenly({3 * h, k}, 0, rank, ranks, 3) gives every rank its rows of q, of k and
+/// of v. Grouped heads and experts are boxes as well. Sums over the axis in forward and backward are the layer's own.
+#pragma once
+
+#include <gannet/mesh.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace gannet {
+
+/// Elements [offsets, offsets + sizes) of a tensor: one number per dimension.
+struct Box {
+  std::vector<int64_t> offsets, sizes;
+  bool operator==(const Box&) const = default;
+};
+
+/// What a rank holds of a tensor: boxes side by side along `dim`; their other sizes are equal.
+struct TensorSplit {
+  std::vector<int64_t> shape;  ///< of the whole tensor
+  std::vector<Box> boxes;      ///< the rank's, in the order in which its own tensor has them
+  int64_t dim = 0;
+  std::vector<int64_t> local_shape() const;  ///< of the rank's own tensor
+};
+
+/// Equal parts along `dim` for each rank, the first ones larger by one element where they cannot be equal. `fused`: how many
+/// tensors of equal size lie one after another along `dim`, each of which is split. Throws Error(kArgument) where a rank would
+/// have nothing, or the tensors do not have equal sizes.
+TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank, uint32_t ranks, int64_t fused = 1);
+
+/// Before initialize, on every rank of the axis; the layer's constructor is the place. gannet::load_weights fills a declared
+/// parameter from the whole tensor of a file. `initialize` refuses boxes that leave out elements of the tensor, or that several
+/// ranks hold. Throws Error(kArgument) where the boxes do not make up the parameter's shape, Error(kOrder) where an engine trains
+/// it already.
+void declare_split(const at::Tensor& parameter, const TensorSplit& split);
+
+}  // namespace gannet

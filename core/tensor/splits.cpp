@@ -1,0 +1,91 @@
+#include "tensor/splits.h"
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <functional>
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+namespace gannet {
+namespace {
+
+// The weak reference keeps the address from being given to another tensor while the entry stands.
+struct Declared {
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> parameter;
+  std::shared_ptr<const DeclaredSplit> split;
+};
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, Declared> entries;
+};
+
+Table& table() {
+  static Table& instance = *new Table;
+  return instance;
+}
+
+// Calls copy(part of the whole, part of the local tensor) for each box.
+void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local,
+              const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) {
+  int64_t at = 0;  // along the split's dimension of the local tensor
+  for (const Box& box : split.split.boxes) {
+    at::Tensor there = whole;
+    for (size_t d = 0; d < box.sizes.size(); ++d) there = there.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);
+    const int64_t length = box.sizes[split.split.dim];
+    copy(there, local.narrow(split.split.dim, at, length));
+    at += length;
+  }
+}
+
+}  // namespace
+
+void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split) {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
+  all.entries.erase(parameter.unsafeGetTensorImpl());
+  if (split) all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{parameter.getIntrusivePtr(), std::move(split)});
+}
+
+std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter) {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
+  return found == all.entries.end() ? nullptr : found->second.split;
+}
+
+void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local) {
+  each_box(split, whole, local, [](const at::Tensor& there, const at::Tensor& here) { here.copy_(there); });
+}
+
+void copy_to_whole(const DeclaredSplit& split, const at::Tensor& local, const at::Tensor& whole) {
+  each_box(split, whole, local, [](const at::Tensor& there, const at::Tensor& here) { there.copy_(here); });
+}
+
+std::string to_text(const DeclaredSplit& split) {
+  std::ostringstream text;
+  text << split.shape.size() << ' ' << split.split.dim << ' ' << split.split.boxes.size();
+  const auto write = [&](const Shape& numbers) {
+    for (const int64_t number : numbers) text << ' ' << number;
+  };
+  write(split.shape);
+  for (const Box& box : split.split.boxes) write(box.offsets), write(box.sizes);
+  return text.str();
+}
+
+DeclaredSplit split_from_text(const std::string& text) {
+  std::istringstream numbers(text);
+  DeclaredSplit split;
+  size_t dims = 0, boxes = 0;
+  numbers >> dims >> split.split.dim >> boxes;
+  const auto read = [&](Shape& into) {
+    for (into.resize(dims); int64_t& number : into) numbers >> number;
+  };
+  read(split.shape);
+  for (split.split.boxes.resize(boxes); Box & box : split.split.boxes) read(box.offsets), read(box.sizes);
+  return split;
+}
+
+}  // namespace gannet

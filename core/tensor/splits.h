@@ -1,0 +1,37 @@
+// The splits that programs have declared (gannet/split.h), by parameter.
+//
+//   remember_split(weight, {{6, 4}, Split{{{{0, 0}, {3, 4}}}}});
+//   const auto split = split_of(weight);              // null: the parameter is whole
+//   copy_boxes(*split, whole, local);                 // the rank's boxes of a whole tensor
+//
+// A table of this process, under a lock: a parameter that ends takes its entry along at the next declaration.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "tensor/boxes.h"
+
+namespace gannet {
+
+struct DeclaredSplit {
+  Shape shape;  // of the whole tensor
+  Split split;  // never whole: what a rank has all of is not split
+  bool operator==(const DeclaredSplit&) const = default;
+};
+
+// Null: the parameter is whole again.
+void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split);
+std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);
+
+// Between a whole tensor and the local one that a split's boxes make up, both in their shapes.
+void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local);
+void copy_to_whole(const DeclaredSplit& split, const at::Tensor& local, const at::Tensor& whole);
+
+// For other ranks: numbers, separated by spaces.
+std::string to_text(const DeclaredSplit& split);
+DeclaredSplit split_from_text(const std::string& text);
+
+}  // namespace gannet

@@ -11,8 +11,10 @@ namespace gannet {
 namespace {
 
 // The weak reference keeps the address from being given to another tensor while the entry stands.
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
 struct Declared {
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> parameter;
+  Weak parameter;
   std::shared_ptr<const DeclaredSplit> split;
 };
 
@@ -46,7 +48,7 @@ void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredS
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
   all.entries.erase(parameter.unsafeGetTensorImpl());
-  if (split) all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{parameter.getIntrusivePtr(), std::move(split)});
+  if (split) all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), std::move(split)});
 }
 
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter) {

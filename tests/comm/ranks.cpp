@@ -105,7 +105,11 @@ void finish(std::vector<Process>& processes, std::chrono::seconds limit) {
 
 }  // namespace
 
-bool add_body(const char* name, Body body) { return bodies().emplace(name, body).second; }
+bool add_body(const char* name, Body body) {
+  if (bodies().emplace(name, body).second) return true;
+  std::fprintf(stderr, "two rank bodies of this program are called '%s'\n", name);
+  std::abort();
+}
 
 // Below the ports that the kernel gives to outgoing connections: one of those could take it before rank 0 does.
 int free_port() {

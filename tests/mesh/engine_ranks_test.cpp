@@ -300,7 +300,7 @@ RANK_BODY(wrong_meshes) {
   auto first = gannet::initialize(make_net(), {.config = config_with({}), .mpu = std::make_shared<Groups>(world->rank())}).engine;
   same(first->world_size(), 2u, "ranks with data of their own");
   same(first->rank(), world->rank() / 2, "this rank's place among them");
-  refused({}, MeshShape({{"data", 4}}), {}, {"lays 4 ranks out as data 4", "lays the same ranks out as data 2 x tensor 2"});
+  refused({}, MeshShape({{"data", 4}}), {}, {"4 ranks are to be laid out as data 4", "lays the same ranks out as data 2 x tensor 2"});
   first.reset();
   gannet::initialize(make_net(), {.config = config_with({})});
 }

@@ -86,6 +86,7 @@ CgroupMemory cgroup_memory(const MemoryCgroup& cgroup) {
     if (limit && *limit >= kNoLimit) limit.reset();
     take_smaller(memory.limit_bytes, limit);
     if (limit) take_smaller(memory.free_bytes, left_of(limit, used_in(folder, cgroup.is_version_2).value_or(0)));
+    // The second condition ends the loop at the root, for a group that does not lie below `top`.
     if (folder == cgroup.top || !path.has_relative_path()) break;
   }
   return memory;
@@ -131,7 +132,9 @@ uint64_t free_bytes(const std::string& path) {
       place.resize(slash);
     }
   }
+  // Pseudo file systems report no blocks at all, which does not mean that they are full.
   if (status.f_blocks == 0) return UINT64_MAX;
+  // f_bavail, not f_bfree: blocks reserved for root are not this process's to use.
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 

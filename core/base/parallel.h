@@ -11,6 +11,8 @@
 
 namespace gannet {
 
+// Returns the first code that is not GANNET_OK; the other parts of the loop run all the same. Parts begin at multiples of
+// `grain` from `begin`.
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument);
 uint32_t parallel_thread_count();
 

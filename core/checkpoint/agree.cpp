@@ -30,6 +30,7 @@ Json outcome(const std::function<Json()>& part) {
 }  // namespace
 
 std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part) {
+  // A message may hold bytes that are not UTF-8 (a path's). To throw here would leave the other ranks in the gather.
   const std::string mine = outcome(part).dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::vector<std::string> texts = ranks.gather ? ranks.gather(what, mine) : std::vector<std::string>{mine};
   GANNET_CHECK(texts.size() == ranks.size, formatted("gathered {} texts of {} ranks", texts.size(), ranks.size));

@@ -42,12 +42,14 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
   std::exception_ptr failure;
   auto work = [&] {
     try {
+      // Aligned to 2 MiB and rounded up to it, which transparent huge pages need and direct I/O accepts.
       std::unique_ptr<char, Free> buffer(
           static_cast<char*>(std::aligned_alloc(2 << 20, (buffer_bytes + (2 << 20) - 1) >> 21 << 21)));
       if (!buffer) throw std::bad_alloc();
       ::madvise(buffer.get(), buffer_bytes, MADV_HUGEPAGE);
       for (uint64_t i; (i = next.fetch_add(1)) < count;) body(i, buffer.get());
     } catch (...) {
+      // No thread begins another block.
       next = count;
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
@@ -100,6 +102,7 @@ class Source {
   }
   Source(const Source&) = delete;
 
+  // A hint: pages may be evicted before they are read, which then takes longer and gives the same bytes.
   bool is_cached(uint64_t begin, uint64_t size) const {
     if (!mapping_ || cached_ < 0 || begin % kAlignment != 0) return false;
     std::vector<unsigned char> pages(rounded_up(size) / kAlignment);
@@ -160,6 +163,7 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
   on_threads(checksums.size(), std::min(rounded_up(bytes), block_bytes), [&](uint64_t block, char* buffer) {
     const uint64_t begin = block * block_bytes, size = std::min(block_bytes, bytes - begin);
     fill(begin, size, buffer);
+    // Direct I/O writes whole pages: the last block is padded here, and ftruncate cuts the padding off.
     std::memset(buffer + size, 0, rounded_up(size) - size);
     checksums[block] = XXH3_64bits(buffer, size);
     files::write_at(file, buffer, rounded_up(size), begin, path);

@@ -51,6 +51,7 @@ class BytesOf {
  private:
   static at::Tensor host(char* memory, uint64_t bytes) { return at::from_blob(memory, {static_cast<int64_t>(bytes)}, at::kByte); }
 
+  // tensor_ keeps the storage alive. bytes_: the same memory as [nbytes] uint8, on a device only.
   at::Tensor tensor_, bytes_;
   std::shared_ptr<StoredBytes> stored_;
   std::optional<c10::Stream> stream_;  // of a device

@@ -105,6 +105,8 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
 void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
 
 void Folder::commit(const std::string& staging, const Manifest& manifest) {
+  // The manifest is the last file. It and the entries of its folder are on the disk before the rename shows them under the tag,
+  // and the rename is on the disk when commit() returns.
   files::write_synced(formatted("{}/{}", staging, kManifestName), format_manifest(manifest));
   files::sync_folder(staging);
   replace(staging, manifest.tag);

@@ -36,8 +36,11 @@ class Folder {
   void replace(const std::string& staging, const std::string& tag);
 
   std::string path_;
+  // Held for the life of this object: no other job can be saving here, which clear_stale() relies on.
   std::unique_ptr<FolderLock> lock_;
+  // Above the sequence of every checkpoint in the folder, of other runs too.
   int64_t next_sequence_ = 1;
+  // Part of temporary names: unique within this process.
   uint64_t count_ = 0;
   std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor resumed from
   bool told_ = false;

@@ -30,6 +30,7 @@ struct Owner {
   std::string started;  // in clock ticks since the host's boot: a process id may be another's by now
 };
 
+// Field 22 of /proc/<pid>/stat, starttime (proc(5)); "" where no such process runs.
 std::string start_of(int64_t pid) {
   std::ifstream in(formatted("/proc/{}/stat", pid));
   std::stringstream text;

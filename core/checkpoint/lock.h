@@ -33,9 +33,11 @@ class FolderLock {
   void start_heartbeat(std::chrono::milliseconds period);
 
   std::string path_;
+  // Holds the flock; the heartbeat thread renews its modification time.
   files::Descriptor file_;
   int process_ = 0;  // a forked child must not remove what its parent holds
   std::thread heartbeat_;
+  // Guards is_ending_.
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_ending_ = false;

@@ -15,6 +15,7 @@ struct Opened::State {
   Manifest manifest;
   std::vector<std::string> notes;
   std::vector<TensorInfo> tensors;  // of the manifest, in its order
+  // By name: the position in `tensors` and in manifest.tensors.
   std::unordered_map<std::string, size_t> index;
 };
 

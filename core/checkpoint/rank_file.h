@@ -31,6 +31,7 @@ class RankFile {
   };
   std::string header_;         // with the length before it, padded: the data begins on a page
   std::vector<Piece> pieces_;  // in the order of their bytes; none is empty
+  // [slices], in the order in which they were given: bytes from the beginning of the file.
   std::vector<uint64_t> offsets_;
   uint64_t bytes_ = 0;
 };

@@ -123,6 +123,7 @@ void Opened::read(const std::vector<Target>& targets) const {
         if (copy.has_any(block * size, (block + 1) * size)) blocks[{slice.file, block}].push_back(copy);
     }
   }
+  // The order of the map is file by file, blocks ascending: each file is read from front to back.
   std::vector<BlockRequest> requests;
   for (const auto& [place, copies] : blocks) requests.push_back({place.first, place.second});
   BlockReader reader;

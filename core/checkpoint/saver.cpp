@@ -103,6 +103,8 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return agree(ranks, formatted("checkpoint: {}", what), [&] { return with_folder(state_->path, part); });
   };
 
+  // Five rounds follow, each a barrier with errors: a failure on one rank stops all ranks before the next round, and what a
+  // keeper has staged and not committed is removed.
   std::optional<RankFile> file;
   const std::vector<Json> parts = together("slices", [&] {
     const std::string fault = tag_fault(content.tag);

@@ -31,6 +31,7 @@ void EffectiveValues::add(const Key& key) {
   const bool is_set = given && !given->is_null();
   const Value& value = value_of(document_, key);
   if (key.type == Type::kFree && is_set && given->is_dict() && !given->as_dict().empty()) {
+    // The table has no rows for members of these params, so an "auto" there has no default to become.
     const bool is_checked_here = path == "/optimizer/params" || path == "/scheduler/params";
     for (const auto& [name, member] : given->as_dict().entries()) {
       const std::string at = pointer(path, name);

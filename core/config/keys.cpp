@@ -10,6 +10,7 @@ namespace {
 
 struct Index {
   std::vector<const Key*> rows;
+  // Also by the path with the alias as its last part.
   std::unordered_map<std::string, const Key*> by_path;
   std::unordered_map<const Key*, Value> defaults;
 };

@@ -34,6 +34,7 @@ class Normalizer {
 
   std::string where(const Spot& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
 
+  // `from` and `to`: JSON pointers of the section as written and under present names; `path`: its path in the key table.
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
   void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,

@@ -113,7 +113,9 @@ class Builder : public json::json_sax_t {
   std::string name_;
   Tree tree_;
   Value root_;
+  // Objects and lists that are not closed yet, the outermost first.
   std::vector<Container> open_;
+  // Keys met so far: the number of the next one in the scan.
   size_t next_key_ = 0;
 };
 

@@ -36,6 +36,7 @@ class Scan {
   size_t blank_comment(size_t at);
   size_t skip_string(size_t at) const;  // the offset behind its closing quote
 
+  // original_ and text_ have the same length, so that an offset in one is an offset in the other.
   std::string original_, text_, name_;
   std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending
   mutable size_t counted_ = 0;          // position() has counted so far, and stands at ...

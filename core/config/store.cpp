@@ -30,6 +30,7 @@ void put_entry(Dict& dict, std::string_view name, const Value& value) {
     dict[name] = value;
 }
 
+// A null leaves an optional empty and any other member at the zero of its type.
 template <typename T, typename Read>
 void put(void* at, const Value& value, const Read& read) {
   if (value.is_null())

@@ -17,6 +17,7 @@ namespace {
 // Sentences and short names; what is longer comes from a stranger at this port.
 constexpr uint32_t kMostBytes = 16 << 20;
 
+// In host byte order: the ranks of a job run on machines of one endianness.
 void append(std::string& bytes, uint32_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof number); }
 
 uint32_t number_at(const std::string& bytes, size_t position) {
@@ -68,6 +69,8 @@ Channel::Channel(Socket socket) : socket_(std::move(socket)) {
   const int descriptor = socket_.get();
   fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
   set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  // After 2 s of silence the kernel probes 5 times, 1 s apart. TCP_USER_TIMEOUT, in ms, bounds how long sent data may stay
+  // unacknowledged, which keepalive does not cover.
   set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 2);
   set(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 1);

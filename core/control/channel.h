@@ -31,6 +31,7 @@ class Channel {
 
  private:
   Socket socket_;
+  // unsent_: bytes that the kernel did not take yet. received_: the beginning of a message whose rest has not arrived.
   std::string unsent_, received_;
   bool closed_ = false;
 };

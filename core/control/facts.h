@@ -38,6 +38,7 @@ class Facts {
     std::string name;
     Kind kind;
     bool is_sent = false;
+    // The value's bits as changes() last wrote them, once is_sent.
     uint64_t sent = 0;
   };
   uint32_t set_;

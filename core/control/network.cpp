@@ -69,6 +69,7 @@ Socket listen_on(uint16_t port) {
     Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0) continue;
     const int on = 1, off = 0;
+    // A restarted rank 0 takes its port although connections of the former run are still in TIME_WAIT.
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 v6{};
     sockaddr_in v4{};
@@ -117,6 +118,7 @@ Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std:
     if (socket.get() < 0) continue;
     int failure = ::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (failure == EINPROGRESS) {
+      // A connect that is in progress reports its outcome in SO_ERROR once the socket is writable.
       pollfd waiting{socket.get(), POLLOUT, 0};
       socklen_t length = sizeof failure;
       if (::poll(&waiting, 1, milliseconds) <= 0)
@@ -138,6 +140,7 @@ std::string try_to_reach(const std::string& host, uint16_t port, int millisecond
 
 std::string address_towards(const std::string& host) {
   std::string reason;
+  // Port 9 is discard's; any would do.
   const Addresses addresses = resolve(host, 9, SOCK_DGRAM, reason);
   for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
     // Connecting a datagram socket sends nothing: it asks the routing table.

@@ -99,6 +99,7 @@ class Referee {
     Stand stand = Stand::kBefore;
     CallSite call;
     uint64_t completed = 0;  // the last sequence that it left as it should
+    // While it waits: since when, for at most how long, and after how many report intervals a line was last written.
     bool waits = false;
     Instant since{};
     milliseconds deadline{};
@@ -109,8 +110,11 @@ class Referee {
     std::map<std::string, Visit> visits;                                              // by group
     std::map<std::pair<std::string, int64_t>, std::shared_ptr<const Numbers>> facts;  // by group and set
     std::string failed_in;  // the latest call that ended in an exception
+    // Group of the latest enter(), whose visit says where the rank is.
     std::string last_group;
+    // When it was last heard; every message counts as a beat.
     Instant beat{};
+    // kGone: it said goodbye. kDied: its connection broke before that. `ended` is the time of either.
     enum { kRuns, kGone, kDied } life = kRuns;
     Instant ended{};
   };
@@ -118,6 +122,7 @@ class Referee {
     CallSite call;
     uint32_t first_rank = 0;
     std::shared_ptr<const Numbers> facts;  // of the first rank, as they were
+    // How many members have entered; once all have, the entry is erased. `asking`: those that wait for a grant.
     uint32_t entered = 0;
     std::vector<uint32_t> asking;
   };
@@ -141,6 +146,7 @@ class Referee {
   std::vector<Rank> ranks_;
   std::map<std::string, Group> groups_;
   std::vector<Grant> granted_;
+  // The first that was found. It is never replaced, so all ranks get the same sentence.
   std::optional<Verdict> verdict_;
 };
 

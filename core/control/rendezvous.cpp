@@ -169,6 +169,7 @@ Meeting meet_once(const Environment& environment, uint32_t generation, const Pat
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
+  // The server adds atomically: of two processes with the same rank exactly one gets 1.
   if (store.add(formatted("claimed/{}", self), 1) > 1)
     throw Error(ErrorCode::kConfig,
                 formatted("another process has already announced itself as rank {} at {} (this is process {})", self,

@@ -97,6 +97,7 @@ auto Store::perform(const std::string& doing, Body body) {
     client_->jobs.emplace_back([task] { (*task)(); });
   }
   client_->changed.notify_one();
+  // In short waits, so that the guard can end the wait for a server that was stopped and never answers.
   const auto end = std::chrono::steady_clock::now() + timeout();
   while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     check_guard();
@@ -141,6 +142,7 @@ Store::Store(const Options& options) : client_(std::make_shared<Client>()) {
   };
   table_.get = [](void* self, const char* key, const void** bytes, uint64_t* count, gannet_error* error) -> int32_t {
     return walled(error, [&] {
+      // The bytes live until the next call on this thread (gannet_store::get).
       thread_local std::string value;
       value = static_cast<Store*>(self)->get(key);
       *bytes = value.data();

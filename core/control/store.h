@@ -44,7 +44,9 @@ class Store {
   auto perform(const std::string& doing, Body body);
   void check_guard();
   struct Client;
+  // Shared with its thread, which outlives this object where an answer never comes.
   std::shared_ptr<Client> client_;
+  // For guard_, which set_guard() may replace while another thread waits in an operation.
   std::mutex guard_mutex_;
   std::function<void()> guard_;
   gannet_store table_{};

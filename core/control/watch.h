@@ -113,12 +113,15 @@ class Watch : public Watcher {
   std::condition_variable changed_;
   std::vector<Message> outbox_;                // guarded by mutex_, as what follows
   std::map<std::string, uint64_t> sequences_;  // of each group's calls
+  // Calls in progress, at most one per thread. A list: Call keeps a pointer to its element.
   std::list<Active> active_;
   std::set<uint32_t> connected_;  // rank 0: who has come
   std::string place_;             // the latest call, as "in step() of step 12"
   std::optional<Verdict> verdict_;
   std::function<void()> abort_;
+  // last_call_: when post() last refilled calls_in_hand_. verdict_at_: the abort follows some moments after it.
   Instant last_call_{}, verdict_at_{};
+  // A token bucket: how many notes may still be sent at once. post() refills it, one every 5 ms, up to 20.
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
   // Rank 0: the others; elsewhere: rank 0, which callers send to as well, so that a process tells where it is before it dies
@@ -128,10 +131,14 @@ class Watch : public Watcher {
   std::atomic<bool> has_verdict_{false}, stop_{false};
 
   // The service thread's own from here on.
+  // An eventfd: callers write to it to end the service thread's poll().
   Socket wake_;
+  // Rank 0's. Anyone can connect; a peer without the token is never heard.
   Socket listener_;
   std::optional<Referee> referee_;
+  // heard_: the last message from rank 0, from which its silence is measured.
   Instant next_beat_{}, heard_{}, rank_zero_ended_{};
+  // rank_zero_place_: as rank 0 last sent it. told_place_: on rank 0, its own place at the last tick.
   std::string rank_zero_place_, told_place_;
   bool aborted_ = false;
   std::thread thread_;

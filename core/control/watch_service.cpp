@@ -142,6 +142,7 @@ void Watch::serve() {
         abort = abort_;
       }
     }
+    // Without the lock: threads whose collectives this ends take it next.
     if (abort) abort();
   }
   std::lock_guard lock(mutex_);

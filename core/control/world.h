@@ -87,6 +87,7 @@ class World {
   Environment environment_;
   std::chrono::milliseconds timeout_;
   uint32_t local_rank_ = 0;
+  // Calls of agree() so far. A part of the store's key, equal on all ranks because they call it in the same order.
   uint32_t agreements_ = 0;
   Host host_;
   plugin::Registry registry_;

@@ -101,6 +101,7 @@ struct Loader::State {
   bool resuming = false;                 // nothing was given yet since begin_epoch went into the middle of an epoch
   int64_t given = 0;                     // micro-batches since begin_epoch
   Cut cut;                               // of the epoch's rest
+  // Written by the thread that reads the stream, read by the program's.
   std::atomic<int64_t> stream_leftover{0};
   std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
 

@@ -64,6 +64,7 @@ void Prefetch::stop() {
     stopping_ = true;
   }
   for (Lane& lane : lanes_) lane.drained.notify_all();
+  // After stopping_ is set: a worker whose make() this ends must not begin another.
   if (interrupt_ && !threads_.empty()) interrupt_();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -83,6 +84,7 @@ void Prefetch::work(int64_t worker) {
     } catch (...) {
       item.error = std::current_exception();
     }
+    // Null at the end and after an exception: the last item of this lane. Other workers meet the end on their own.
     const bool last = !item.made.batch;
     {
       std::lock_guard lock(mutex_);

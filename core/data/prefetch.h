@@ -35,10 +35,12 @@ class Prefetch {
   bool over() const { return over_; }  // after the null or an exception
 
  private:
+  // What one call of make() gave, or what it threw.
   struct Item {
     Made made;
     std::exception_ptr error;
   };
+  // Batches of one worker that wait for the consumer. `filled` wakes the consumer, `drained` the worker.
   struct Lane {
     std::deque<Item> items;
     std::condition_variable filled, drained;
@@ -47,13 +49,16 @@ class Prefetch {
   void stop();
   void work(int64_t worker);
 
+  // Called without mutex_, so that workers overlap.
   std::function<Made(int64_t)> make_;
+  // Ends a make() that waits for input. Called by stop() alone, before it joins the workers.
   std::function<void()> interrupt_;
   size_t ready_;
   std::mutex mutex_;  // guards every lane's items and stopping_
   bool stopping_ = false;
   std::deque<Lane> lanes_;  // a deque: a Lane does not move
   std::vector<std::thread> threads_;
+  // Index of the next batch to hand over; with workers it comes from lane taken_ % lanes_.size().
   int64_t taken_ = 0;  // the consumer's
   bool over_ = false;  // the consumer's
 };

@@ -48,6 +48,7 @@ int64_t Cut::leftover() const {
 
 std::vector<size_t> Cut::micro_batch(const std::vector<size_t>& order, int64_t index) const {
   const int64_t size = std::min(batch_size, samples_per_rank() - index * batch_size);  // less in the epoch's last one
+  // A micro-batch of all ranks is one stretch of the order, cut by rank. In the last one `size` is smaller on all ranks alike.
   const int64_t first = given + index * batch_size * world_size + rank * size;
   std::vector<size_t> indices;
   indices.reserve(static_cast<size_t>(size));

@@ -39,6 +39,7 @@ void StreamEpoch::open() {
     if (reading_.seek) reading_.seek(start_.state);  // else the source itself was put there, or never left
     return;
   }
+  // Without a saved state the stream is read from its beginning, and what was given before the resume is dropped.
   for (; read_ < start_.micro_batches; ++read_)
     if (Made skipped = read(); !skipped.batch) return end(std::move(skipped));
 }

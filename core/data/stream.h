@@ -33,9 +33,13 @@ class StreamEpoch {
   size_t multiple_;
   DataCursor start_;
   std::atomic<int64_t>* leftover_;  // the loader's: it outlives its epochs
+  // One pass over the source, opened by the first make(), on the thread that makes the batches.
   Reading reading_;
+  // Micro-batches of a complete group that were not given yet.
   std::deque<Made> group_;
+  // The stream's cursor at its end, from which the next epoch starts.
   Value end_state_;
+  // Micro-batches of this epoch, those before a resume included.
   int64_t read_ = 0;
   bool over_ = false;
 };

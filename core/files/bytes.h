@@ -16,6 +16,7 @@ namespace gannet::files {
 // A text of the file's, fit for a message: quoted, shortened, without control characters.
 std::string shown(std::string_view text);
 
+// Random access to bytes of a fixed size. Read-only. A Cursor keeps a reference: the object outlives its cursors.
 class Bytes {
  public:
   virtual ~Bytes() = default;
@@ -35,6 +36,7 @@ class MemoryBytes : public Bytes {  // of another's memory
   void read(char* to, uint64_t bytes, uint64_t offset) const override { bytes_.copy(to, bytes, offset); }
 
  private:
+  // Not owned: the caller keeps the memory alive.
   std::string_view bytes_;
   std::string path_;
 };
@@ -64,8 +66,10 @@ class Cursor {
  private:
   void fill(uint64_t count);  // until the window holds `count` bytes from here, of those that are left
   const Bytes& bytes_;
+  // Offsets in the file: where the cursor's range ends, and which byte window_[0] holds.
   uint64_t end_, window_begin_;
   uint64_t at_ = 0;  // in the window
+  // window_[0, filled_) holds the file's bytes from window_begin_ on; at_ <= filled_ <= window_.size().
   std::vector<char> window_;
   uint64_t filled_ = 0;  // of the window
 };

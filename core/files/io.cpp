@@ -30,6 +30,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 void Descriptor::close(const std::string& path) {
   const int number = number_;
   number_ = -1;
+  // On Linux an interrupted close has released the descriptor: a retry could close one that another thread just opened.
   if (::close(number) != 0 && errno != EINTR) io_failed("close", path, errno);
 }
 
@@ -141,6 +142,7 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write) {
+  // In the same folder, since rename() is atomic only within one file system.
   const std::string beside = formatted("{}.tmp-{}", path, ::getpid());
   try {
     write(beside);
@@ -172,6 +174,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   }
   std::vector<std::string> names;
   for (;;) {
+    // readdir() returns null at the end and on an error alike: only errno tells them apart.
     errno = 0;
     const dirent* entry = ::readdir(directory.get());
     if (!entry && errno != 0) io_failed("list the folder", folder, errno);

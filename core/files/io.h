@@ -12,6 +12,7 @@
 
 namespace gannet::files {
 
+// Owns a file descriptor; negative: none. The destructor cannot report a failed close: whoever writes calls close().
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}

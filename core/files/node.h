@@ -51,6 +51,7 @@ class Node {
  private:
   Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where);
   std::shared_ptr<const PtFile> file_;
+  // In the arena of file_, which keeps it alive.
   const Object* object_;
   std::string where_;
 };

@@ -15,6 +15,7 @@
 namespace gannet::files {
 
 struct Object;
+// Owns nothing in a parsed pickle, whose arena owns every object (pickle.h).
 using ObjectRef = std::shared_ptr<const Object>;
 
 // Where a tensor's elements lie: in a storage of the file, which several tensors may share. Checked against the storage's size
@@ -31,6 +32,7 @@ struct StoredTensor {
 };
 
 struct Object {
+  // `kind` says which of the members below are in use; the others keep their defaults.
   enum class Kind { kNone, kBool, kInt, kNumber, kString, kBytes, kList, kTuple, kSet, kDict, kTensor, kStorage, kRecord };
   Kind kind = Kind::kNone;
   bool boolean = false;

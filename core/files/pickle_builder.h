@@ -56,6 +56,7 @@ class PickleBuilder {
 
  private:
   PickleObject* shared(PickleObject*& one, Object::Kind kind);
+  // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses cycles.
   void hold(PickleObject& outer, const Object& inner);
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
@@ -63,11 +64,15 @@ class PickleBuilder {
   PickleObject* bytes(const PickleObject& arguments);
   void check_keys();
 
+  // For messages: the path, and the offset that the reader has reached.
   const Cursor& cursor_;
   uint64_t memory_bytes_, charged_bytes_ = 0;
+  // Every object of the pickle. A deque: addresses stay valid while it grows and when finish() moves it into the arena.
   std::deque<PickleObject> objects_;
+  // Made on first use and shared, as in CPython: an object for each occurrence would use up the memory limit.
   PickleObject *none_ = nullptr, *true_ = nullptr, *false_ = nullptr;
   std::vector<PickleObject*> small_integers_;
+  // By key, as the persistent ids named them; tensor() checks its bounds against these sizes.
   std::map<std::string, NamedStorage> storages_;
 };
 

@@ -83,6 +83,7 @@ struct Refused {
   std::string_view prefix;
   const char* why;
 };
+// Classes that users do meet: each gets its reason and remedy. Matched by prefix; the first match decides.
 constexpr Refused kRefused[] = {
     {"torch.storage._load_from_bytes",
      "it holds a file inside the pickle, as pickle.dump writes tensors: save it with torch.save"},
@@ -118,6 +119,7 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
     std::string_view rest = name.substr(6);
     for (const Dtype& dtype : kDtypes)
       if (rest == dtype.name) return KnownClass{Role::kDtype, dtype.dtype};
+    // A storage of a GPU is written with the same bytes; its device does not matter, as values are read into host memory.
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
     for (const Dtype& dtype : kDtypes)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
@@ -137,6 +139,7 @@ std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
 }
 
 std::string class_name(std::string_view module, std::string_view name) {
+  // Python 2's names, which protocols below 3 keep; pickle's fix_imports maps them in the same way.
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
   if (module == "builtins" && name == "unicode") name = "str";

@@ -13,6 +13,9 @@ namespace gannet::files {
 using Kind = Object::Kind;
 
 PickleObject* Constants::read(unsigned char instruction) {
+  // N NONE, 0x88 NEWTRUE, 0x89 NEWFALSE, I INT, L LONG, J BININT, K BININT1, M BININT2, 0x8a LONG1, 0x8b LONG4, F FLOAT,
+  // G BINFLOAT, S STRING, V UNICODE, T BINSTRING, U SHORT_BINSTRING, 0x8c SHORT_BINUNICODE, X BINUNICODE, 0x8d BINUNICODE8,
+  // B BINBYTES, C SHORT_BINBYTES, 0x8e BINBYTES8, 0x96 BYTEARRAY8.
   switch (instruction) {
     case 'N':
       return make_.none();
@@ -35,6 +38,7 @@ PickleObject* Constants::read(unsigned char instruction) {
       return long_integer(length<int32_t>("an integer"));
     case 'F':
       return number(in_.line("a number"));
+    // The only big-endian operand of the protocol.
     case 'G':
       return number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
     case 'S':
@@ -96,6 +100,7 @@ PickleObject* Constants::long_integer(uint64_t count) {
 }
 
 PickleObject* Constants::decimal(std::string_view digits) {
+  // Protocols 0 and 1 write booleans as the integers 00 and 01; a LONG ends in L.
   if (digits == "00" || digits == "01") return make_.boolean(digits == "01");
   if (digits.ends_with('L')) digits.remove_suffix(1);
   int64_t value = 0;
@@ -115,6 +120,7 @@ PickleObject* Constants::number(double value) {
 }
 
 PickleObject* Constants::number(std::string_view digits) {
+  // strtod needs a terminated text. The longest repr of a double has 24 characters.
   const std::string copy(digits.substr(0, 64));
   char* end = nullptr;
   const double value = std::strtod(copy.c_str(), &end);

@@ -22,6 +22,7 @@ void append_text(std::string& pickle, std::string_view text) {
   pickle += text;
 }
 
+// BININT1, BININT, else LONG1 with 8 bytes.
 void append_integer(std::string& pickle, int64_t value) {
   if (value >= 0 && value < 256) {
     pickle += 'K';
@@ -51,6 +52,7 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   int64_t stride = 1;
   for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(entry.shape[i], 1)) strides[i] = stride;
 
+  // The outer mark begins the arguments, the inner one the persistent id ('storage', type, key, 'cpu', size) that Q takes.
   pickle += typed ? "ctorch._utils\n_rebuild_tensor_v2\n((" : "ctorch._utils\n_rebuild_tensor_v3\n((";
   append_text(pickle, "storage");
   pickle += typed ? formatted("ctorch\n{}\n", names.storage) : "ctorch.storage\nUntypedStorage\n";
@@ -124,6 +126,7 @@ class Tree {
   }
 
   const std::vector<PtEntry>& entries_;
+  // [0] is the root dict; the others in the order in which a key first led into them.
   std::vector<Branch> branches_;
   std::vector<std::string> storages_;  // the key of each entry's
 };

@@ -50,6 +50,7 @@ class PiecesBytes : public StoredBytes {
 
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const override {
     const uint64_t size = c10::elementSize(dtype_);
+    // Whole elements at an aligned address are read in place; a tensor over unaligned memory would be undefined behaviour.
     if (begin % size == 0 && bytes % size == 0 && reinterpret_cast<uintptr_t>(to) % size == 0) {
       read_into(pieces_, static_cast<int64_t>(begin / size), at::from_blob(to, {static_cast<int64_t>(bytes / size)}, dtype_));
       return;

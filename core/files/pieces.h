@@ -15,6 +15,7 @@ namespace gannet::files {
 // Elements [begin, begin + numel) of a stored tensor, flattened.
 struct Piece {
   int64_t numel = 0;
+  // Shared: a file stays open until the last piece of it is dropped.
   std::shared_ptr<const PtFile> file;  // null: zeros
   StoredTensor tensor;
   int64_t begin = 0;
@@ -39,6 +40,7 @@ class Amount {
  private:
   struct Taken {
     std::shared_ptr<const PtFile> file;
+    // Summed over the pieces; UINT64_MAX once the sum overflows.
     uint64_t bytes = 0;
   };
   std::map<std::string, Taken> files_;

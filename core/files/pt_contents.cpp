@@ -66,11 +66,13 @@ PtContents read_zip(const Bytes& bytes, uint64_t memory_bytes) {
 }  // namespace
 
 PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes) {
+  // Long enough for the magic of a tar archive, 5 bytes from byte 257 (POSIX ustar).
   char head[265] = {};
   bytes.read(head, std::min<uint64_t>(sizeof(head), bytes.size()), 0);
   if (std::memcmp(head, "PK\3\4", 4) == 0) return read_zip(bytes, memory_bytes);
   if (std::memcmp(head + 257, "ustar", 5) == 0)
     not_ours(bytes.path(), "is a tar archive, as PyTorch before 0.1.10 wrote it", "load the file in PyTorch and save it again");
+  // Safetensors: 8 bytes with the length of the header, then a JSON object.
   if (head[8] == '{')
     not_ours(bytes.path(), "looks like a safetensors file", "name it *.safetensors, and load_weights reads it as one");
   if (head[0] != '\x80')

@@ -40,6 +40,7 @@ class PtFile {
 
  private:
   explicit PtFile(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  // Immutable after open() and shared by copies: concurrent reads need no lock.
   std::shared_ptr<const State> state_;
 };
 

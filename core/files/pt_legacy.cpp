@@ -10,6 +10,7 @@ constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10
 constexpr int64_t kVersion = 1001;
 constexpr uint64_t kSmallPickle = 64 << 10;  // in memory, for the parts that are a number or a small dict
 
+// The magic has 80 bits, too many for an int64: the unpickler keeps such an integer as a record of its bytes.
 bool is_magic(const Object& object) {
   return object.kind == Object::Kind::kRecord && object.text == "builtins.int" && object.items.size() == 1 &&
          object.items[0]->text == kMagic;

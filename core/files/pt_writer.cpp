@@ -19,6 +19,7 @@ namespace gannet::files {
 namespace {
 
 constexpr uint64_t kAlignment = 64, kPart = 64 << 20, kLocalBytes = 30, kLarge = 0xffffffff;
+// Bit 11 of the general purpose flag: names are UTF-8. Versions needed to extract: 2.0, and 4.5 for zip64 (4.4.3).
 constexpr uint16_t kUtf8 = 1 << 11, kVersion = 20, kVersion64 = 45;
 constexpr const char* kArchive = "archive/";
 
@@ -37,6 +38,7 @@ std::string local_header(const std::string& name, uint64_t offset, uint64_t byte
   std::string extra;
   if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);
   const uint64_t padding = (kAlignment - (offset + kLocalBytes + name.size() + extra.size() + 4) % kAlignment) % kAlignment;
+  // "FB" is the extra field with which PyTorch itself aligns contents (caffe2/serialize/inline_container.cc).
   extra += formatted("FB{}{}", fields(static_cast<uint16_t>(padding)), std::string(padding, 'Z'));
   return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc,
                 narrow(bytes), narrow(bytes), length(name), length(extra)) +
@@ -80,6 +82,7 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
 
 void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
   Record record{kArchive + name, end_, bytes, 0};
+  // The content goes first: the header needs its checksum, and is equally long with any.
   const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
   const auto* from = static_cast<const char*>(content);
   uLong crc = ::crc32(0, nullptr, 0);
@@ -128,6 +131,7 @@ void PtWriter::finish() {
 
 void save_pt(const std::string& path, const NamedTensors& tensors) {
   std::vector<PtEntry> entries;
+  // A lazy conjugate or negative shares its view with the source and has other values, so it is never tied.
   using View = std::tuple<const void*, int64_t, c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<View, int64_t> views;
   for (const auto& [name, tensor] : tensors) {

@@ -49,7 +49,9 @@ class PtWriter {
   std::string path_;
   std::vector<PtEntry> entries_;
   files::Descriptor file_;
+  // In the order of the file; finish() lists them in the central directory.
   std::vector<Record> records_;
+  // Bytes written so far: where the next record's header begins.
   uint64_t end_ = 0;
   size_t next_ = 0;        // of entries_
   uint64_t storages_ = 0;  // written so far

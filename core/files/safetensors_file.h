@@ -26,8 +26,10 @@ class SafetensorsFile {
   void read(char* to, uint64_t bytes, uint64_t offset) const;
 
   std::string path_;
+  // Read with pread() alone, which leaves no file position for threads to share.
   files::Descriptor file_;
   Header header_;
+  // Bytes before the data, from which offsets of entries count: 8 and the header's length.
   uint64_t data_begin_ = 0;
 };
 

@@ -92,6 +92,7 @@ class Reader {
 
   // Reads the stretch of the storage that the box spans, if it fits the buffer; else halves the box where its steps are widest.
   void scatter(Box box, at::Tensor into) {
+    // Elements from the first to the last that the box touches. Strides are never negative: the unpickler refuses those.
     int64_t span = 1;
     size_t widest = 0;
     for (size_t i = 0; i < box.sizes.size(); ++i) {
@@ -114,6 +115,7 @@ class Reader {
     scatter(std::move(box), into.narrow(widest, half, rest));
   }
 
+  // Bytes of an element, and the type that carries elements of that size.
   int64_t element_;
   c10::ScalarType type_;
   const ReadStorage& read_;

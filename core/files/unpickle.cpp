@@ -88,6 +88,8 @@ class Unpickler {
     return into;
   }
 
+  // ( MARK, ] EMPTY_LIST, } EMPTY_DICT, 0x8f EMPTY_SET, ) EMPTY_TUPLE, 0x85 to 0x87 TUPLE1 to TUPLE3, t TUPLE, l LIST, d DICT,
+  // 0x91 FROZENSET, a APPEND, e APPENDS, 0x90 ADDITEMS, s SETITEM, u SETITEMS.
   bool container(unsigned char instruction) {
     switch (instruction) {
       case '(':
@@ -187,6 +189,7 @@ class Unpickler {
   }
   static bool is_attributes(const Object& object) { return object.kind == Kind::kDict || object.kind == Kind::kNone; }
 
+  // c GLOBAL, 0x93 STACK_GLOBAL, R REDUCE, 0x81 NEWOBJ, 0x92 NEWOBJ_EX, b BUILD, Q BINPERSID.
   bool object(unsigned char instruction) {
     switch (instruction) {
       case 'c': {
@@ -252,6 +255,8 @@ class Unpickler {
     return index;
   }
 
+  // 0x80 PROTO, 0x95 FRAME, 0 POP, 1 POP_MARK, 2 DUP, p PUT, q BINPUT, r LONG_BINPUT, 0x94 MEMOIZE, g GET, h BINGET,
+  // j LONG_BINGET.
   bool remembered(unsigned char instruction) {
     switch (instruction) {
       case 0x80:
@@ -259,6 +264,7 @@ class Unpickler {
           make_.unsupported(formatted("the pickle has protocol {}; up to 5 are read", protocol),
                             "save it with pickle_protocol=2");
         return true;
+      // A frame only says how much to buffer: its length is checked, and its content is read as if there were no frame.
       case 0x95:
         in_.need(in_.number<uint64_t>("a frame"), "a frame");
         return true;
@@ -297,6 +303,7 @@ class Unpickler {
     }
   }
 
+  // P PERSID, i INST, o OBJ, 0x82 EXT1, 0x83 EXT2, 0x84 EXT4, 0x97 NEXT_BUFFER, 0x98 READONLY_BUFFER.
   [[noreturn]] void unknown(unsigned char instruction) {
     char name[8];
     std::snprintf(name, sizeof(name), "0x%02x", instruction);
@@ -319,7 +326,9 @@ class Unpickler {
   Cursor& in_;
   PickleBuilder make_;
   Constants constants_;
+  // Into the arena of make_. memo_ has null at indices that no PUT has set.
   std::vector<PickleObject*> stack_, memo_;
+  // The height of stack_ at each open MARK, ascending.
   std::vector<size_t> marks_;
 };
 

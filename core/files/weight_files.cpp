@@ -112,6 +112,7 @@ bool is_safetensors(const std::string& path) {
   const auto bytes = open_bytes(path);
   char head[9] = {};
   bytes->read(head, std::min<uint64_t>(sizeof(head), bytes->size()), 0);
+  // After the 8 bytes of the header's length. In a zip archive of torch.save and in its old format this byte is another.
   return head[8] == '{';
 }
 

@@ -13,9 +13,12 @@ namespace gannet::files {
 namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+// The fixed parts of the records. Names, extra fields and comments follow them, with the lengths that the records give.
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
+// Bits 0 and 3 of the general purpose flag (4.4.4); with bit 3 the checksum and sizes follow the content.
 constexpr uint16_t kEncrypted = 1, kSizesFollow = 8;
 
+// The central directory: its number of entries, its length in bytes and its first byte in the file.
 struct Directory {
   uint64_t entries = 0, bytes = 0, offset = 0;
 };
@@ -48,6 +51,7 @@ Directory read_end(const Bytes& bytes) {
   const auto here = record.number<uint16_t>(what), entries = record.number<uint16_t>(what);
   const auto directory_bytes = record.number<uint32_t>(what), offset = record.number<uint32_t>(what);
   Directory found{entries, directory_bytes, offset};
+  // The directory lies before the record that describes it: the zip64 end record, or the end record where there is none.
   uint64_t limit = end;
   uint32_t signature = 0;
   if (end >= kLocator64Bytes) bytes.read(reinterpret_cast<char*>(&signature), sizeof(signature), end - kLocator64Bytes);
@@ -74,6 +78,7 @@ Directory read_end(const Bytes& bytes) {
     corrupt(bytes.path(), end,
             formatted("the zip directory should have {} bytes from byte {}, which is past byte {}, where it ends", found.bytes,
                       found.offset, limit));
+  // The entries are reserved by this count, so it may not exceed what the directory's bytes can hold.
   if (found.entries > found.bytes / kCentralBytes)
     corrupt(bytes.path(), end, formatted("the zip directory should have {} entries in {} bytes", found.entries, found.bytes));
   return found;
@@ -94,6 +99,7 @@ void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at
     if (length > extra.size() - 4) break;
     std::string_view content = extra.substr(4, length);
     extra.remove_prefix(4 + length);
+    // Header id 1: zip64 extended information (4.5.3). Extra fields of other kinds are skipped.
     if (id != 1) continue;
     for (uint64_t* field : wanted) {
       if (*field != 0xffffffff) continue;
@@ -115,9 +121,9 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
   Cursor local(bytes, header, directory, 256);
   const char* const what = "an entry's header";
   if (local.number<uint32_t>(what) != kLocal) wrong("should have its header here, and has none");
-  local.take(2, what);
+  local.take(2, what);  // version needed to extract
   const auto flags = local.number<uint16_t>(what);
-  local.take(10, what);
+  local.take(10, what);  // method, time, date, CRC-32
   const auto stored = local.number<uint32_t>(what), size = local.number<uint32_t>(what);
   const auto name_bytes = local.number<uint16_t>(what), extra_bytes = local.number<uint16_t>(what);
   if (local.take(name_bytes, "an entry's name") != entry.name) wrong("has another name here than in the directory");
@@ -143,9 +149,9 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     const char* const what = "an entry of the zip directory";
     if (directory.number<uint32_t>(what) != kCentral)
       corrupt(bytes.path(), at, formatted("no entry of the zip directory is here; it should have {}", found.entries));
-    directory.take(4, what);
+    directory.take(4, what);  // version made by, version needed
     const auto flags = directory.number<uint16_t>(what), method = directory.number<uint16_t>(what);
-    directory.take(4, what);
+    directory.take(4, what);  // time, date
     ZipEntry entry;
     entry.crc = directory.number<uint32_t>(what);
     Wide wide{};
@@ -153,7 +159,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     wide.bytes = directory.number<uint32_t>(what);
     const auto name_bytes = directory.number<uint16_t>(what), extra_bytes = directory.number<uint16_t>(what),
                comment_bytes = directory.number<uint16_t>(what);
-    directory.take(8, what);
+    directory.take(8, what);  // disk of the entry, internal and external attributes
     wide.offset = directory.number<uint32_t>(what);
     entry.name = directory.take(name_bytes, "an entry's name");
     widen(wide, directory.take(extra_bytes, "an entry's extra part"), bytes, at);
@@ -170,6 +176,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   }
   if (directory.left() != 0)
     corrupt(bytes.path(), directory.offset(), formatted("{} bytes follow the zip directory's last entry", directory.left()));
+  // A zip bomb shares bytes among entries, each of which passes its own checks.
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].first < extents[i - 1].second)

@@ -26,6 +26,7 @@ class ZipDirectory {
   const ZipEntry* find(std::string_view name) const;
 
  private:
+  // Sorted by name, each name once: find() is a binary search.
   std::vector<ZipEntry> entries_;
 };
 

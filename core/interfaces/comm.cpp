@@ -70,6 +70,7 @@ void Work::wait() {
   if (watcher) watcher->begin_wait();
   const int32_t status = comm_->api()->work_wait(comm_->self(), handle_, static_cast<uint64_t>(limit.count()), error);
   if (watcher) watcher->end_wait();
+  // The contract leaves a work pending that timed out: it is not freed, since its collective still writes to the buffers.
   timed_out_ = status == GANNET_TIMEOUT;
   if (!timed_out_) comm_->api()->work_free(comm_->self(), std::exchange(handle_, nullptr));
   explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin())); });
@@ -193,6 +194,7 @@ std::shared_ptr<void> CommGroup::allocate(uint64_t bytes) {
   if (!comm_.api()->allocate) return nullptr;
   void* memory = nullptr;
   interfaces::call(comm_.plugin(), comm_.api()->allocate, comm_.self(), handle_, bytes, &memory);
+  // The deleter refers to this group: the memory is dropped before the group.
   return {memory, [this](void* given) { comm_.api()->deallocate(comm_.self(), handle_, given); }};
 }
 

@@ -65,8 +65,11 @@ class Work {
 
  private:
   void finish() noexcept;
+  // Not owned: a Comm outlives its works.
   Comm* comm_ = nullptr;
+  // The plugin's work; null: nothing is pending.
   void* handle_ = nullptr;
+  // The last wait() timed out: the collective is still in flight and uses its buffers.
   bool timed_out_ = false;
 };
 
@@ -129,12 +132,15 @@ class Comm {
 
  private:
   const plugin::Plugin& plugin_;
+  // The plugin's object was created with a view into it, and may have kept that.
   plugin::ParamSet params_;
   const gannet_comm_api* api_;
   void* self_ = nullptr;
   uint32_t rank_ = 0, world_size_ = 1;
+  // How long a wait may last where no watch bounds it.
   std::chrono::milliseconds timeout_{600'000};
   Watcher* watcher_ = nullptr;
+  // Atomic: the watch's thread aborts while another waits.
   std::atomic<bool> aborted_{false};
 };
 

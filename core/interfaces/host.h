@@ -30,6 +30,7 @@ class Host {
 
  private:
   gannet_host table_{};
+  // Not owned; null outside of an update.
   HostCollectives* collectives_ = nullptr;
 };
 

@@ -38,6 +38,7 @@ class HostGroup {
   Work start_all_gather(const void* mine, void* all, uint64_t bytes);
 
  private:
+  // The group's name as the caller gave it; its CommGroup is called "<name>/host".
   std::string name_;
   CommGroup group_;
 };

@@ -45,6 +45,7 @@ class Optimizer {
   plugin::ParamSet params_;
   const gannet_optimizer_api* api_;
   void* self_ = nullptr;
+  // Copied from the plugin's list, and checked, when the object was created.
   std::vector<State> states_;
 };
 

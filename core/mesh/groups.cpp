@@ -47,6 +47,7 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
 
 MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape shape)
     : world_(std::move(world)), shape_(std::move(shape)) {
+  // The same groups in the same order on every rank: subset() counts them, and the counts name them.
   data_ = group_along(shape_, kDataAxis);
   if (shape_.size(kTensorAxis) > 1) tensor_ = group_along(shape_, kTensorAxis);
   if (shape_.world_size() == shape_.size(kDataAxis)) return;

@@ -43,6 +43,7 @@ class MeshGroups {
 
   std::shared_ptr<ProcessGroup> world_;
   MeshShape shape_;
+  // data_ is never null. A group of all ranks is world_ itself.
   std::shared_ptr<ProcessGroup> data_, tensor_, model_;
 };
 

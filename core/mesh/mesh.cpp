@@ -35,6 +35,7 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
   if (ranks.empty()) return;
   if (ranks.size() != world_size_)
     throw Error(ErrorCode::kArgument, formatted("a mesh of {} was given {} ranks, not {}", text(), ranks.size(), world_size_));
+  // The inverse of `ranks`; world_size_ marks a rank that was not met yet.
   std::vector<uint32_t> places(world_size_, world_size_);
   for (uint32_t place = 0; place < world_size_; ++place) {
     const uint32_t rank = ranks[place];
@@ -54,6 +55,7 @@ size_t MeshShape::index(std::string_view axis) const {
   return i;
 }
 
+// Places are row-major: the last axis varies fastest.
 uint32_t MeshShape::stride(size_t axis) const {
   uint32_t stride = 1;
   for (size_t i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
@@ -101,6 +103,7 @@ std::vector<uint32_t> MeshShape::group(std::string_view axis, uint32_t rank) con
   const uint32_t place = place_of(rank);
   const size_t i = index(axis);
   if (i == axes_.size()) return {rank};
+  // first: the rank's place with the coordinate along this axis set to 0.
   const uint32_t step = stride(i), first = place - place / step % axes_[i].size * step;
   std::vector<uint32_t> members;
   for (uint32_t n = 0; n < axes_[i].size; ++n) members.push_back(rank_at(first + n * step));
@@ -143,6 +146,7 @@ MeshShape MeshShape::combine(const std::vector<std::string>& axes, const std::st
       if (next == at) ++next;
       if (!is_combined[i]) from[i] = to[next++];
     }
+    // The combined coordinate counts through `axes` in the order given, the last one fastest.
     uint32_t rest = to[at];
     for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
       const size_t i = index(*axis);

@@ -94,6 +94,7 @@ void Output::write(File& file) {
     }
   }
   write_all(file.handle, file.pending);
+  // Writing to a file that was removed succeeds; only its link count tells.
   if (status_of(file.handle).st_nlink == 0) throw Failure{"somebody has removed the file"};
   file.pending.clear();
   file.lines = 0;

@@ -37,6 +37,7 @@ class Output {
 
  private:
   struct File {
+    // pending: what was added since the last flush. handle: -1 until the first flush, and after a failure.
     std::string path, head, pending;
     int handle = -1;
     int64_t lines = 0;  // pending
@@ -47,6 +48,7 @@ class Output {
 
   Options options_;
   std::vector<File> files_;
+  // From a failed write until one succeeds. Until retry_at_ lines are dropped, and counted in lost_.
   bool is_down_ = false;
   Clock::time_point retry_at_{};
   int64_t failures_ = 0, lost_ = 0;

@@ -28,6 +28,7 @@ void put_fixed(std::string& out, Number number) {  // little-endian, as all mach
   out.append(bytes, sizeof(number));
 }
 
+// Wire types: 0 varint, 1 fixed 64 bits, 2 length-delimited, 5 fixed 32 bits.
 void put_double(std::string& out, int field, double number) {
   put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
   put_fixed(out, number);
@@ -52,6 +53,7 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Event: wall_time 1, step 2, file_version 3, summary 5.
+// The first event of a file names the version of the format.
 std::string version_event() {
   std::string event;
   put_double(event, 1, wall_time());
@@ -74,6 +76,7 @@ std::string scalar_event(const std::string& tag, double value, int64_t step) {
 // ---- TFRecord: length, its checksum, the bytes, theirs. Checksums are masked so that one of data that holds one is sound.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
+  // Rotation and constant as in TensorFlow (tensorflow/core/lib/hash/crc32c.h).
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8;
 }
 

@@ -99,7 +99,9 @@ class Timers {
   }
 
   // Atomic: autograd's threads wait too.
+  // [the phase around it, kNone included][phase], in ns since construction. Relaxed: nothing is ordered by these counters.
   std::array<std::array<std::atomic<int64_t>, kTimedCount>, kTimedCount + 1> ns_{};
+  // The phase of the engine's thread. A Wait on another thread counts within it.
   std::atomic<Timed> current_{Timed::kNone};
 };
 

@@ -45,9 +45,11 @@ class Trace {
   Options options_;
   Output output_;
   size_t file_ = 0;
+  // Written under mutex_, and read without it where a phase ends.
   std::atomic<bool> is_on_{false};
   std::mutex mutex_;  // autograd's threads tell too
   int64_t step_ = 0, micro_batch_ = 0;
+  // The id of the last flight: async events of the trace format are paired by it.
   int64_t flights_ = 0;
   bool is_begun_ = false, is_ended_ = false;
 };

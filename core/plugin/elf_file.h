@@ -29,15 +29,18 @@ class ElfFile {
 
  private:
   void read_headers();
+  // A copy of the T at that offset: headers in a file need not be aligned.
   template <class T>
   T at(uint64_t offset, const char* what) const;
   std::string range(uint64_t offset, uint64_t size, const char* what) const;
   std::string text(uint64_t offset) const;  // null-ended
   std::vector<Elf64_Shdr> sections() const;
+  // DT_STRTAB holds a virtual address; its place in the file is that of the PT_LOAD segment which maps it.
   std::optional<uint64_t> offset_of_address(uint64_t address) const;
 
   std::string_view bytes_;  // mapped: a folder may hold files of gigabytes, of which a few headers are read
   Elf64_Ehdr header_{};
+  // The loader needs these, so they are there even where the section table was removed.
   std::vector<Elf64_Phdr> segments_;
 };
 

@@ -93,6 +93,7 @@ uint32_t version_in(uint32_t versions, int byte) { return versions < 256 ? versi
 
 // A file says all three versions, and only those of the kinds that it provides matter.
 void check_interfaces(const std::vector<std::string>& provides, uint32_t versions) {
+  // By byte of interface_versions, the lowest first.
   constexpr const char* kKinds[] = {"accelerator", "comm", "offload"};
   for (int byte = 0; byte < 3; ++byte) {
     const std::string prefix = formatted("{}/", kKinds[byte]);

@@ -78,6 +78,8 @@ std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* c
 std::span<const gannet_descriptor* const> table_of(const std::string& file, const ElfFile& elf) {
   namespace dll = boost::dll;
   // NODELETE beside the leak below: a dlclose by anybody else cannot pull the code from under a live object either.
+  // rtld_now: a missing symbol is an error here and not at its first call in the middle of training. rtld_local: the symbols
+  // of one plugin are not offered to the next.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
   auto* library = new dll::shared_library(file, mode, failed);  // leaked: plugins live as long as the process
@@ -97,6 +99,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
 const std::vector<const Plugin*>& open(const Candidate& candidate) {
   // Never destroyed: plugins may be used while the program's statics are torn down.
   static auto& mutex = *new std::mutex;
+  // By canonical path: two links to a file are one plugin.
   static auto& opened = *new std::map<std::string, std::vector<const Plugin*>>;
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;

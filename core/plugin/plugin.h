@@ -18,6 +18,7 @@ namespace gannet::plugin {
 
 // A plugin whose file was opened and passed the handshake. Lives as long as the process.
 struct Plugin {
+  // In the plugin's own memory, which is never unmapped.
   const gannet_descriptor* descriptor = nullptr;
   std::string file;
   std::string hash;  // XXH3 of the file, hex
@@ -33,6 +34,7 @@ struct Candidate {
   std::string file;
   std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
   gannet_tier tier = GANNET_TIER_STABLE;
+  // Which LibTorch and C++ ABI it was built for; in the pinned tier it must equal host_fingerprint().
   std::string fingerprint;
   std::string rejected;  // the reason, "" when it is usable as far as its note says
   std::string remedy;    // what to do about it; "": build it again
@@ -65,9 +67,11 @@ class Registry {
   Candidate judge(const std::string& file, const std::string& way) const;
   std::vector<const Plugin*> open_candidate(const Candidate& candidate);
 
+  // In search order: the first usable one that provides a name is taken.
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
   std::vector<std::string> allowed_;  // canonical
+  // Owned by open() (open.h), which never frees them.
   std::vector<const Plugin*> opened_;
 };
 
@@ -108,6 +112,7 @@ class ErrorBuffer {
   std::string message() const;  // with its control characters made visible
 
  private:
+  // The plugin may fill all but the last byte, which stays 0.
   char text_[4097] = {};  // not from the heap: every call of a plugin has one
   gannet_error error_;
 };

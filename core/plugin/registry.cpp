@@ -161,6 +161,7 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
       if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
         warn_once(formatted("{} is taken from {}, which takes precedence over Gannet's own, {}", wanted.to_string(name),
                             printable(candidate.file), printable(other.file)));
+    // A plugin made for this very device is preferred to one for any device.
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;

@@ -71,6 +71,7 @@ class Collector {
   }
 
   SearchResult& result_;
+  // Canonical paths: a folder that is named twice is searched once, in its first place.
   std::vector<std::string> places_;
 };
 

@@ -48,7 +48,9 @@ class Call {
   };
   const Argument* find(const char* name) const;
 
+  // The dispatcher's, of the registered operator.
   const c10::FunctionSchema& schema_;
+  // In the order of the schema; an argument that is neither tensor nor bool, or a list of either, is empty.
   std::vector<Argument> arguments_;
   std::vector<Shape> results_;
 };

@@ -48,6 +48,7 @@ class Modules {
   std::vector<ModelProfile::Module> rows_;
   std::vector<size_t> parents_;
   std::unordered_map<std::string, size_t> by_name_;
+  // Of parameters and buffers. Bare addresses, good for as long as the model keeps these storages.
   std::unordered_map<const c10::StorageImpl*, std::vector<Place>> places_;
   std::unordered_map<const c10::StorageImpl*, Copy> copies_;
 };

@@ -24,6 +24,7 @@ void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visi
 }
 
 // Nodes that put gradients into place: what runs there is the step's, and no part of the model.
+// AccumulateGrad nodes have the largest sequence number, so that the autograd engine runs them first.
 constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
@@ -61,6 +62,7 @@ void Recorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10:
     event.op = index_of(op.operator_name().name);
     event.own = owner(stack, op.schema().arguments().size());
   }
+  // The lock is released while the operator runs: other threads record theirs meanwhile.
   event.is_backward = node != nullptr;
   if (node) event.node = node->sequence_nr();
   event.is_of_this_thread = std::this_thread::get_id() == thread_;

@@ -40,6 +40,7 @@ class Recorder : public zero::Observer {
     std::optional<size_t> own;     // the module whose parameters it reads
     std::optional<uint64_t> node;  // in backward: the autograd node's number
     bool is_backward = false, is_of_this_thread = true;
+    // The counter of nodes is thread-local: the range means something only where is_of_this_thread.
     uint64_t first_node = 0, next_node = 0;  // of the autograd nodes made while it ran: [first, next)
     Counted counted;
     double seconds = 0;
@@ -55,14 +56,18 @@ class Recorder : public zero::Observer {
   Modules modules_;
   bool is_timed_;
   std::atomic<bool> listens_ = true;
+  // The thread that runs forward: only its operators have a place in the order that attribute() goes by.
   std::thread::id thread_ = std::this_thread::get_id();
+  // Autograd's counter when recording began: lower numbers are of nodes from an earlier forward.
   uint64_t first_node_;
   mutable std::mutex mutex_;  // autograd has a thread for each device
+  // Event::op indexes these three: the operator, its rule or null, and whether its result is a copy of its argument.
   std::vector<std::string> names_;
   std::vector<const Rule*> rules_;  // of each name
   std::vector<bool> is_copy_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<Event> events_;
+  // Storages made in forward, and by which event. Weak: recording keeps no activation alive.
   std::unordered_map<const c10::StorageImpl*, Made> made_;
   std::vector<std::pair<size_t, int64_t>> alive_;  // events and bytes
 };

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cstdio>
 
+#include "base/utf8.h"
+
 namespace gannet {
 
 std::string lower(std::string_view text) {
@@ -33,20 +35,6 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 
 namespace {
 
-// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
-size_t character_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t count = first < 0x80                    ? 1
-                       : first >= 0xC2 && first < 0xE0 ? 2
-                       : first >= 0xE0 && first < 0xF0 ? 3
-                       : first >= 0xF0 && first < 0xF5 ? 4
-                                                       : 0;
-  if (count == 0 || count > text.size()) return 0;
-  for (size_t i = 1; i < count; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  return count;
-}
-
 // C0, DEL and C1; and the marks U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069, which reorder what a terminal shows.
 bool is_control(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
@@ -62,7 +50,7 @@ bool is_control(std::string_view character) {
 std::string printable(std::string_view text, Lines lines) {
   std::string result;
   while (!text.empty()) {
-    const size_t bytes = character_bytes(text);
+    const size_t bytes = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(bytes, 1));
     text.remove_prefix(character.size());
     const bool is_layout = lines == Lines::kMany && (character == "\n" || character == "\t");

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/block_signals.h"
 #include "base/format.h"
 #include "files/io.h"
 
@@ -55,9 +56,7 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
       if (!failure) failure = std::current_exception();
     }
   };
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  BlockSignals blocked;
   std::vector<std::thread> threads;
   try {
     for (size_t i = 0; i < std::min<uint64_t>(kThreads, count); ++i) {
@@ -65,12 +64,9 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
       pthread_setname_np(threads.back().native_handle(), "gannet-blocks");
     }
   } catch (...) {  // too many threads on this system: those that began do the work
-    if (threads.empty()) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
-    }
+    if (threads.empty()) throw;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  blocked.restore();
   for (auto& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
 }

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "base/block_signals.h"
 #include "base/format.h"
 #include "checkpoint/saved_at.h"
 #include "checkpoint/value_json.h"
@@ -201,27 +202,22 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
     }
     file_ = std::move(file);
     process_ = ::getpid();
-    {
-      const std::lock_guard lock(places_mutex());
-      places().insert(place_of(file_));
-    }
     start_heartbeat(times.heartbeat);
+    const std::lock_guard lock(places_mutex());
+    places().insert(place_of(file_));
     return;
   }
 }
 
 // A thread of its own, which takes no signals: a step may last longer than a newcomer watches.
 void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockSignals blocked;
   heartbeat_ = std::thread([this, period] {
     ::pthread_setname_np(::pthread_self(), "gannet-lock");
     std::unique_lock lock(mutex_);
     while (!ended_.wait_for(lock, period, [this] { return is_ending_; }))
       ::futimens(file_, nullptr);  // where it fails, the folder is gone, which the next save says
   });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 FolderLock::~FolderLock() {

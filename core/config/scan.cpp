@@ -6,23 +6,10 @@
 #include <cctype>
 
 #include "base/format.h"
+#include "base/utf8.h"
 
 namespace gannet::config {
 namespace {
-
-// Length of the UTF-8 sequence that begins at text[at]; 0 where it is none.
-size_t utf8_length(std::string_view text, size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const size_t length = lead < 0x80                   ? 1
-                        : lead >= 0xC2 && lead < 0xE0 ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
-  return length;
-}
 
 bool any_of(char letter, std::string_view letters) { return letters.find(letter) != std::string_view::npos; }
 bool is_space(char letter) { return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r'; }

@@ -5,8 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/block_signals.h"
 #include "base/format.h"
 
 namespace gannet::control {
@@ -47,9 +46,7 @@ Socket::~Socket() {
 int Socket::release() { return std::exchange(descriptor_, -1); }
 
 void without_signals(const std::function<void()>& body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  BlockSignals blocked;
   std::exception_ptr thrown;
   std::thread service([&] {
     try {
@@ -58,7 +55,7 @@ void without_signals(const std::function<void()>& body) {
       thrown = std::current_exception();
     }
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  blocked.restore();
   service.join();
   if (thrown) std::rethrow_exception(thrown);
 }

@@ -126,6 +126,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
         *store_,
         Watch::Options{
             .rank = rank(), .size = size(), .host = rank() == 0 ? address : environment_.master_addr, .deadline = deadline});
+    guard_ = std::shared_ptr<void>(nullptr, [store = store_.get()](void*) { store->set_guard({}); });
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }
   rendezvous.rank = rank();
@@ -158,9 +159,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
 Links::Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name)
     : device(world.comm(), ranks, name), host(world.host_comm(), ranks, name) {}
 
-World::~World() {
-  if (store_) store_->set_guard({});
-}
+World::~World() = default;
 
 void World::set_deadline(double seconds) {
   if (!watch_) return;

@@ -95,6 +95,7 @@ class World {
   std::unique_ptr<Comm> comm_, host_comm_;  // the second null: the first serves host memory too
   std::unique_ptr<Links> links_;
   std::unique_ptr<Watch> watch_;  // null in a world of one; ends before the Comms that it aborts
+  std::shared_ptr<void> guard_;   // takes the watch out of the store before it ends, when the constructor fails too
 };
 
 // The same among the ranks of a group, over the Comm: hashes first, the texts only where these differ.

@@ -2,29 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <omp.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <utility>
 
+#include "base/block_signals.h"
+
 namespace gannet::loading {
 namespace {
-
-// A thread inherits the mask of its creator: with signals blocked here, the program's handlers never run on a worker. Those that
-// a fault of the thread itself raises stay as they are.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 // OpenMP gives each thread that opens a parallel region a team of its own: two workers that stack tensors would bring up twice
 // the cores beside the training's. LibTorch sets the number on a thread's first use of it, so that comes first.

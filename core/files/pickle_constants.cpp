@@ -120,11 +120,9 @@ PickleObject* Constants::number(double value) {
 }
 
 PickleObject* Constants::number(std::string_view digits) {
-  // strtod needs a terminated text. The longest repr of a double has 24 characters.
-  const std::string copy(digits.substr(0, 64));
-  char* end = nullptr;
-  const double value = std::strtod(copy.c_str(), &end);
-  if (copy.empty() || digits.size() > 64 || end != copy.c_str() + copy.size())
+  double value = 0;  // as Python's repr writes it, in any locale
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (code != std::errc() || end != digits.data() + digits.size())
     make_.corrupt(formatted("a number should be here, found {}", shown(digits)));
   return number(value);
 }

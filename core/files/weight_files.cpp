@@ -67,6 +67,8 @@ std::optional<Layout> of_shards(const std::string& folder) {
   if (sets.size() != 1) return std::nullopt;
   const auto& [stem, rest] = sets.begin()->first;
   const int count = std::stoi(rest.substr(4, 5));
+  if (const int last = *sets.begin()->second.rbegin(); last > count)
+    throw Error(ErrorCode::kCorrupt, formatted("{}/{}* has a shard {} of {}", folder, stem, last, count), kFetchAgain);
   Layout layout{formatted("{}/{}-*{}", folder, stem, rest), "", {}};
   for (int shard = 1; shard <= count; ++shard) {
     char number[16];

@@ -29,6 +29,12 @@ TEST(Printable, KeepsLineBreaksOfAMessageOnly) {
 
 TEST(Printable, MakesBytesVisibleThatAreNoText) {
   EXPECT_EQ(printable("\xff\xc3(\xe2\x82"), "\\xff\\xc3(\\xe2\\x82");
+  // An escape character in three bytes, half of a pair, beyond the last code point.
+  EXPECT_EQ(printable("\xe0\x80\x9b"), "\\xe0\\x80\\x9b");
+  EXPECT_EQ(printable("\xf0\x80\x80\x9b"), "\\xf0\\x80\\x80\\x9b");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(printable("\xf4\x8f\xbf\xbd"), "\xf4\x8f\xbf\xbd");
   EXPECT_EQ(printable("\xc0\x80"), "\\xc0\\x80") << "a zero written longer than it is";
 }
 

@@ -137,6 +137,8 @@ TEST_F(Weights, one_import_takes_every_layout_of_weights) {
   const auto [missing, names] = gannet("import " + file("shards") + " " + file("out2"));
   EXPECT_EQ(missing, 2);
   EXPECT_THAT(names, HasSubstr("model-00002-of-00002.safetensors is missing, one of 2 shards"));
+  fs::copy(file("shards/model-00001-of-00002.safetensors"), file("shards/model-00003-of-00002.safetensors"));
+  EXPECT_THAT(gannet("import " + file("shards") + " " + file("out2")).second, HasSubstr("has a shard 3 of 2"));
   write_text(file("indexed/model.safetensors.index.json"), R"({"weight_map": {"c": "model-00001-of-00002.safetensors"}})");
   const auto [wrong, index] = gannet("import " + file("indexed") + " " + file("out2"));
   EXPECT_EQ(wrong, 3);

@@ -119,15 +119,15 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   std::string parameters;
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
-      parameters += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
-                              c10::toString(range.grad_dtype), range.group,
-                              shape_text(parameter.split ? parameter.split->shape : parameter.shape));
+      parameters += formatted(
+          "{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype), c10::toString(range.grad_dtype),
+          range.group, parameter.split ? formatted("{} split", shape_text(parameter.split->shape)) : shape_text(parameter.shape));
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
   if (context.mesh->shape().size(kPipeAxis) == 1) return agree(context, kWhat, same + parameters);
   agree(context, kWhat, same);  // stages have parameters of their own; along the other axes they are the same
   if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
-  if (ProcessGroup* tensor = context.mesh->tensor()) control::agree(tensor->links().host, kWhat, parameters);
+  if (context.tensor_group) control::agree(*context.tensor_group, kWhat, parameters);
   refuse_equal_names(*context.mesh, store);
 }
 

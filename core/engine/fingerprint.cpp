@@ -55,7 +55,6 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
     std::vector<uint64_t> hashes;
     std::vector<std::string> names;
   } along_data, along_tensor;
-  ProcessGroup* const replicas = context.mesh->tensor();
   const auto add = [&](const std::string& name, const at::Tensor& values, bool is_split) {
     const uint64_t hash = hash_of(values);
     for (Compared* where : {&along_data, &along_tensor}) {
@@ -79,14 +78,14 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                                      control::name_ranks(ranks), axis, where, step);
   };
   const std::string found = compare(*context.host_group, along_data, "");
-  if (!found.empty() || !replicas) return found;
+  if (!found.empty() || !context.tensor_group) return found;
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
       if (range.is_sharded() && !range.is_split() && (range.has_master_copy() ? range.master : range.param).is_here())
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}), /*is_split=*/false);
-  return compare(replicas->links().host, along_tensor, ", of those along the tensor axis");
+  return compare(*context.tensor_group, along_tensor, ", of those along the tensor axis");
 }
 
 }  // namespace gannet

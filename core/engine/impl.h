@@ -15,6 +15,7 @@
 #include "engine/ownership.h"
 #include "engine/passes.h"
 #include "engine/profiling.h"
+#include "engine/program_state.h"
 #include "engine/progress.h"
 #include "engine/step_reporter.h"
 #include "grads/host_gradients.h"
@@ -53,11 +54,6 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<Profiling> profiling;           // of a step that is to come, or runs; null: none
   Timers::Times micro_batch_before, step_before;  // wall_clock_breakdown's
 
-  struct ProgramState {  // what the program keeps in checkpoints beside the engine's own
-    std::string name;
-    std::function<Value()> save;
-    std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
-  };
   std::vector<ProgramState> program_states;
   std::set<std::string> loaded_folders;                 // that this run resumed from
   std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends

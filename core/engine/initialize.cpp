@@ -218,8 +218,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   }
   create_scheduler(impl, document, options);
   check_fit(impl);
+  if (impl.tensor_group) agree_on_splits(impl, *impl.module);  // it says best what differs
   agree_on_model(impl, impl.store);
-  if (impl.mesh->tensor() || has_splits(*impl.module)) agree_on_splits(impl, *impl.module);
+  if (!impl.tensor_group) agree_on_splits(impl, *impl.module);
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);
   if (!options.inference) create_states(impl);
@@ -230,7 +231,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.ownership) impl.ownership->claim(impl.store.owned());
   if (impl.reducer) {
     impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);
-    if (impl.mesh->tensor()) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
+    if (impl.tensor_group) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
     impl.module_audit->record();
   }
   start_reporting(impl);

@@ -70,6 +70,7 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   control::Links& data = context.mesh->data().links();
   context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });
   context.host_group = &data.host;
+  if (context.mesh->tensor()) context.tensor_group = &context.mesh->tensor()->links().host;
   context.world_group = &context.process_group->links().host;
 
   const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());

@@ -48,7 +48,7 @@ void assemble(const EngineBase::Impl& impl, NamedTensors& tensors, bool keeps) {
     if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
   for (auto& [name, tensor] : tensors)
     if (const auto split = splits.find(name); split != splits.end())
-      tensor = assembled(impl.mesh->tensor()->links().host, tensor, *split->second, keeps);
+      tensor = assembled(*impl.tensor_group, tensor, *split->second, keeps);
 }
 
 // Frozen parameters and buffers.

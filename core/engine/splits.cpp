@@ -72,9 +72,8 @@ void agree_on_splits(const RankContext& context, const torch::nn::Module& module
   std::string mine;  // a line for each: its name, a tab, its boxes
   for (const auto& entry : module.named_parameters())
     if (const auto split = split_of(entry.value())) mine += formatted("{}\t{}\n", entry.key(), to_text(*split));
-  if (context.host_group->size() > 1) control::agree(*context.host_group, "the parameters' splits", mine);
-  ProcessGroup* const tensor = context.mesh->tensor();
-  const std::vector<std::string> of_ranks = tensor ? tensor->links().host.gather_texts(mine) : std::vector{mine};
+  if (context.tensor_group && context.host_group->size() > 1) control::agree(*context.host_group, "the parameters' splits", mine);
+  const std::vector<std::string> of_ranks = context.tensor_group ? context.tensor_group->gather_texts(mine) : std::vector{mine};
   std::vector<std::vector<std::string>> lines;
   for (const std::string& text : of_ranks) lines.push_back(split(text, '\n'));
   const auto name_of = [](const std::string& line) { return line.substr(0, line.find('\t')); };

@@ -39,6 +39,7 @@ struct RankContext {
   std::shared_ptr<MeshGroups> mesh;                   // of process_group's ranks
   std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
   HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
+  HostGroup* tensor_group = nullptr;                  // of the tensor axis; null: it has one rank
   HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // it prints for all
   // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.

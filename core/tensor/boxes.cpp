@@ -203,7 +203,21 @@ std::string split_fault(const Shape& shape, const Split& split) {
 }
 
 Split simplified(const Shape& shape, const Split& split) {
-  return split.boxes.size() == 1 && split.boxes[0] == Box{Shape(shape.size(), 0), shape} ? Split() : split;
+  Split simple{{}, split.dim};
+  for (const Box& box : split.boxes) {
+    if (!simple.boxes.empty()) {
+      Box& last = simple.boxes.back();
+      Shape next = last.offsets;
+      next[split.dim] += last.sizes[split.dim];
+      if (box.offsets == next) {
+        last.sizes[split.dim] += box.sizes[split.dim];
+        continue;
+      }
+    }
+    simple.boxes.push_back(box);
+  }
+  if (simple.boxes.size() == 1) simple.dim = 0;  // of one box it says nothing
+  return simple.boxes.size() == 1 && simple.boxes[0] == Box{Shape(shape.size(), 0), shape} ? Split() : simple;
 }
 
 Shape local_shape(const Shape& shape, const Split& split) {

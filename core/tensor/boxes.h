@@ -38,7 +38,7 @@ int64_t numel_of(const Shape& shape);
 // "" where the split can be one of a tensor of this shape, else what is wrong with it: "has a box ...".
 std::string split_fault(const Shape& shape, const Split& split);
 
-// A single box that is all of the tensor is no split.
+// Boxes that lie side by side in the whole tensor, too, are one; a single box that is all of the tensor is no split.
 Split simplified(const Shape& shape, const Split& split);
 
 // Of the tensor that the boxes make up.

@@ -208,7 +208,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
     for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
   });
   if (range.is_sharded()) context_.host_group->all_reduce(sums.data(), sums.size());
-  if (range.is_split()) context_.mesh->tensor()->links().host.all_reduce(sums.data(), sums.size());
+  if (range.is_split() && context_.tensor_group) context_.tensor_group->all_reduce(sums.data(), sums.size());
   for_each(true, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> of_piece;

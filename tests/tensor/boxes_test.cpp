@@ -219,6 +219,10 @@ TEST(Boxes, a_fused_weight_is_several_boxes_along_its_dimension) {
   EXPECT_EQ(first_element({3, 12}, columns, 7), 15);  // [1, 1]: row 1, column 3
   EXPECT_EQ(simplified({2, 3}, {{{{0, 0}, {2, 3}}}, 0}), Split());
   EXPECT_EQ(simplified({12, 3}, rows), rows);
+  EXPECT_EQ(simplified({4, 6}, {{{{0, 0}, {4, 2}}, {{0, 2}, {4, 4}}}, 1}), Split()) << "two halves are the whole";
+  EXPECT_EQ(simplified({4, 6}, {{{{0, 2}, {4, 4}}, {{0, 0}, {4, 2}}}, 1}).boxes.size(), 2u) << "in another order they are not";
+  EXPECT_EQ(simplified({9, 2}, {{{{0, 0}, {2, 2}}, {{2, 0}, {1, 2}}, {{6, 0}, {3, 2}}}, 0}),
+            (Split{{{{0, 0}, {3, 2}}, {{6, 0}, {3, 2}}}, 0}));
 }
 
 TEST(Boxes, a_large_matrix_cut_along_its_columns_is_one_box_and_one_stretch_a_row) {

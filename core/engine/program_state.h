@@ -1,0 +1,18 @@
+// What the program keeps in checkpoints beside the engine's own state: its generators, counters, environments.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+struct ProgramState {
+  std::string name;
+  std::function<Value()> save;                          // of this rank
+  std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
+};
+
+}  // namespace gannet

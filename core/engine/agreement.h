@@ -47,10 +47,10 @@ uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
-/// Splits of parameters along the axis tensor (splits.cpp): every rank declares those of the same ones, and their boxes make up
-/// each tensor once.
-bool has_splits(const torch::nn::Module& module);
-void agree_on_splits(const RankContext& context, const torch::nn::Module& module);
+/// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.
+std::string declared_splits(const torch::nn::Module& module);
+/// Every rank declares those of the same parameters, and their boxes make up each tensor once. Returns this rank's.
+std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module);
 
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
 /// parameter is exchanged. Every rank calls it. "" or the sentence that names the first parameter that differs; `where` and

@@ -45,8 +45,10 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
   progress.tear(torn);
   throw Error(
       ErrorCode::kMismatch, torn,
-      "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether its "
-      "memory is sound; load_checkpoint() makes them equal again");
+      formatted(
+          "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether "
+          "its memory is sound; load_checkpoint() makes them equal again{}",
+          tensor_group ? "; what ranks along the axis tensor have different parts of is declared (gannet/split.h)" : ""));
 }
 
 void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }

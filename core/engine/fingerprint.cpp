@@ -73,19 +73,30 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
     const std::string first = first_difference(group, compared.hashes, compared.names, ranks);
+    for (uint32_t& rank : ranks) rank = group.ranks()[rank];  // of all that train together
     return first.empty() ? ""
-                         : formatted("the ranks have different values of '{}': {} and rank 0{} (found {}, step {})", first,
-                                     control::name_ranks(ranks), axis, where, step);
+                         : formatted("the ranks have different values of '{}': {} and rank {}{} (found {}, step {})", first,
+                                     control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
   const std::string found = compare(*context.host_group, along_data, "");
-  if (!found.empty() || !context.tensor_group) return found;
+  ProcessGroup* const model = context.mesh->model();
+  if (!model) return found;
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
       if (range.is_sharded() && !range.is_split() && (range.has_master_copy() ? range.master : range.param).is_here())
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}), /*is_split=*/false);
-  return compare(*context.tensor_group, along_tensor, ", of those along the tensor axis");
+  const std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";
+  // One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model
+  // differ in says more.
+  std::string along_others;
+  for (const std::string& text : context.world_group->gather_texts(formatted("{}\n{}", found, other))) {
+    const size_t end = text.find('\n');
+    if (end > 0) return text.substr(0, end);
+    if (along_others.empty()) along_others = text.substr(end + 1);
+  }
+  return along_others;
 }
 
 }  // namespace gannet

@@ -34,6 +34,7 @@ struct EngineBase::Impl : RankContext {
   std::shared_ptr<torch::nn::Module> module;
   uint32_t engine_id = 0;        // of this process, counted
   uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
+  std::string splits;            // of parameters, as they were declared when the engine took them; "": none
 
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory

@@ -218,9 +218,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   }
   create_scheduler(impl, document, options);
   check_fit(impl);
-  if (impl.tensor_group) agree_on_splits(impl, *impl.module);  // it says best what differs
+  if (impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
   agree_on_model(impl, impl.store);
-  if (!impl.tensor_group) agree_on_splits(impl, *impl.module);
+  if (!impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);
   if (!options.inference) create_states(impl);

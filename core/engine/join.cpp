@@ -31,7 +31,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   auto call =
       impl.process_group->world()->enter(*impl.world_group, "the joining of new parameters", impl.progress.global_steps + 1,
                                          some_of(names));  // every rank thaws or adds the same
-  agree_on_splits(impl, *impl.module);
+  impl.splits = agree_on_splits(impl, *impl.module);
   const at::NoGradGuard no_grad;
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
   const size_t first = impl.store.ranges().size();

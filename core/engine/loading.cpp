@@ -48,6 +48,7 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   receipt_.states = comparison_.states;
   if (!module_only_) {
     compare_accumulation();
+    compare_user_optimizer();
     check_numbers(found_, impl_.skip_policy.is_fp16, wants_states());
   }
   at::NoGradGuard no_grad;
@@ -65,12 +66,37 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
 
 const Value& Loading::value(const char* key) const { return saved_value(found_, key); }
 
+bool Loading::is_there(const char* prefix) const {
+  return std::any_of(found_.tensors().begin(), found_.tensors().end(),
+                     [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
+}
+
+bool Loading::has_same_parts() const {
+  for (const char* axis : {kPipeAxis, kTensorAxis})
+    if (found_.mesh().size(axis) != ranks_.mesh.size(axis)) return false;
+  const auto here = ranks_.gather ? ranks_.gather("the splits of parameters", impl_.splits) : std::vector{impl_.splits};
+  for (uint32_t rank = 0; rank < here.size(); ++rank) {
+    const Value* there = found_.rank_document(source_rank(found_.mesh(), ranks_.mesh, rank)).find("splits");
+    if (here[rank] != (there ? there->as_string() : "")) return false;
+  }
+  return true;
+}
+
+// What a torch::optim::Optimizer serializes belongs to the parameters in their order: it cannot be cut for other parts.
+void Loading::compare_user_optimizer() const {
+  if (!impl_.user_optimizer || !wants_states()) return;
+  if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
+  throw Error(
+      ErrorCode::kMismatch,
+      formatted("checkpoint {} has the states of the program's own optimizer for the parts of the model that ranks had in "
+                "the mesh {}, and here, in the mesh {}, ranks have others",
+                found_.path(), found_.mesh().text(), ranks_.mesh.text()),
+      "resume with the same stages, tensor ranks and splits, load without load_optimizer_states, or name an optimizer in "
+      "the config, whose states fit any mesh");
+}
+
 // Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or are sums over those.
 void Loading::compare_accumulation() {
-  const auto is_there = [&](const char* prefix) {
-    return std::any_of(found_.tensors().begin(), found_.tensors().end(),
-                       [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
-  };
   if (!is_there("gradient/")) return;
   const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
   holds_sums_ = is_there("gradient/sum/");
@@ -84,6 +110,12 @@ void Loading::compare_accumulation() {
                   saved, are_numbers || is_same_mesh_ ? formatted("{} ranks", ranks_.size) : ranks_.mesh.text(), accumulation),
         "resume with the same numbers, or save after a step");
   }
+  if (!holds_sums_ && !has_same_parts())
+    throw Error(ErrorCode::kMismatch,
+                formatted("checkpoint {} was saved between two steps, and parameters were split in other boxes than here: its "
+                          "gradients are of those",
+                          found_.path()),
+                "resume with the same splits, or save after a step");
   if (holds_sums_ != impl_.store.shards_gradients())
     throw Error(ErrorCode::kMismatch,
                 formatted("checkpoint {} was saved between two steps, with gradients {} the ranks, as ZeRO stage {} has them",
@@ -104,7 +136,7 @@ void Loading::read() {
     const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
     for (const auto& [name, generator] : generators(impl_)) random_[name] = whole(formatted("rng/{}/{}", mine, name), targets);
     read_accumulation(targets);
-    if (impl_.user_optimizer && wants_states()) user_optimizer_ = whole("optimizer/user", targets);
+    if (impl_.user_optimizer && wants_states()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
   }
   for (const TensorInfo& saved : found_.tensors())
     if (saved.name.starts_with("client/"))

@@ -35,7 +35,10 @@ class Loading {
   void note(std::string text) { receipt_.notes.push_back(std::move(text)); }
 
   // ---- loading.cpp: the tensors
+  bool is_there(const char* prefix) const;  // a tensor whose name begins so
+  bool has_same_parts() const;              // each rank has the stage and the boxes that a rank of the same place had; collective
   void compare_accumulation();
+  void compare_user_optimizer() const;
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
   void read_accumulation(std::vector<checkpoint::Target>& targets);

@@ -54,30 +54,56 @@ bool is_where_it_was_left(const TrainedParameter& parameter) {
          tensor->strides() == at::IntArrayRef(left.strides);
 }
 
+// Who else has the storage of a parameter.
+struct Sharing {
+  bool is_shared = false;
+  int64_t extent = 0;      // elements from the storage's begin to the end of the last parameter in it
+  int64_t flat_bytes = 0;  // of the flat buffer that this engine has the parameter in
+};
+
+bool is_zero(const char* begin, const char* end) {
+  return std::all_of(begin, end, [](char byte) { return byte == 0; });
+}
+
+// The bytes of an element in a storage that torch::load put under a parameter. A flat buffer is saved with its padding, which is
+// zero; a tensor of its own without any.
+int64_t element_bytes_in(const at::Tensor& value, const Sharing& sharing) {
+  const auto bytes = static_cast<int64_t>(value.storage().nbytes()), own = static_cast<int64_t>(value.element_size());
+  const auto fits = [&](int64_t size) { return sharing.extent * size <= bytes && bytes < 2 * sharing.extent * size; };
+  if (sharing.is_shared) {
+    if (fits(own) || bytes == sharing.flat_bytes) return own;
+    for (const int64_t size : {8, 4, 2})
+      if (fits(size)) return size;
+    return 0;
+  }
+  const auto* const data = static_cast<const char*>(value.storage().data());
+  const bool is_padded = value.is_cpu() && bytes > sharing.extent * own && bytes % (zero::kAlignment * own) == 0 &&
+                         is_zero(data + sharing.extent * own, data + bytes);
+  for (const int64_t size : {8, 4})
+    if (bytes == value.numel() * size) return is_padded && bytes == sharing.flat_bytes ? own : size;
+  return is_padded ? own : 0;
+}
+
 // torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be
-// read as pairs of numbers. It does so by set_(), which advances the version, and the storage is all of the tensor.
-at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor) {
+// read as pairs of numbers. It does so by set_(), which advances the version. The storage is all of the tensor or, where an
+// engine's module was saved, the flat buffer that this was in.
+at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const Sharing& sharing) {
   const at::Tensor value = tensor.detach();
   const auto bytes = static_cast<int64_t>(value.storage().nbytes());
-  if (value.storage_offset() != 0 || !value.is_contiguous() || !value.is_floating_point() || value.numel() == 0 ||
-      bytes == static_cast<int64_t>(value.nbytes()))
+  if ((value.storage_offset() != 0 && !sharing.is_shared) || !value.is_contiguous() || !value.is_floating_point() ||
+      value.numel() == 0 || bytes == static_cast<int64_t>(value.nbytes()))
     return tensor;
-  const auto dtype = bytes == value.numel() * 8   ? at::kDouble
-                     : bytes == value.numel() * 4 ? at::kFloat
-                                                  : at::ScalarType::Undefined;
+  const int64_t size = element_bytes_in(value, sharing);
+  if (size == static_cast<int64_t>(value.element_size())) return tensor;
+  const auto dtype = size == 8 ? at::kDouble : size == 4 ? at::kFloat : at::ScalarType::Undefined;
   if (dtype == at::ScalarType::Undefined)
     throw Error(ErrorCode::kArgument,
                 formatted("parameter '{}' was given memory of {} bytes for {} elements of {} (by set_, or torch::load of a file "
                           "in another dtype)",
                           name, bytes, value.numel(), c10::toString(value.scalar_type())),
                 "load weights with engine->load_checkpoint() or gannet::load_weights(), or copy_() them");
-  const at::Tensor flat = at::empty({0}, value.options().dtype(dtype)).set_(value.storage(), 0, {value.numel()}, {1});
-  return flat.view(value.sizes());
-}
-
-at::Tensor as_it_was_meant(const TrainedParameter& parameter) {
-  const bool is_set = version_of(parameter.tensor) != parameter.left.version;
-  return is_set ? as_a_file_has_it(parameter.name, parameter.tensor).detach() : parameter.tensor.detach();
+  return at::empty({0}, value.options().dtype(dtype))
+      .set_(value.storage(), value.storage_offset(), value.sizes(), value.strides());
 }
 
 }  // namespace
@@ -169,10 +195,23 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
 
 bool ModuleAudit::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
 
+at::Tensor ModuleAudit::as_it_was_meant(const Range& range, const TrainedParameter& parameter) const {
+  if (version_of(parameter.tensor) == parameter.left.version) return parameter.tensor.detach();
+  Sharing sharing{false, parameter.tensor.storage_offset() + parameter.tensor.numel(),
+                  range.numel * static_cast<int64_t>(parameter.tensor.element_size())};
+  for (const auto& other : store_.ranges())
+    for (const auto& one : other.parameters) {
+      if (one.tensor.is_same(parameter.tensor) || !one.tensor.storage().is_alias_of(parameter.tensor.storage())) continue;
+      sharing.is_shared = true;
+      sharing.extent = std::max(sharing.extent, one.tensor.storage_offset() + one.tensor.numel());
+    }
+  return as_a_file_has_it(parameter.name, parameter.tensor, sharing).detach();
+}
+
 // The parameter in use, and this rank's part of its master, from what the program put into the module.
 void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
   TrainedParameter& parameter = range.parameters[p];
-  at::Tensor value = is_replaced ? as_it_was_meant(parameter) : parameter.tensor.detach();
+  at::Tensor value = is_replaced ? as_it_was_meant(range, parameter) : parameter.tensor.detach();
   if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
   if (value.sizes() != at::IntArrayRef(parameter.shape))
     throw Error(ErrorCode::kArgument,
@@ -187,7 +226,9 @@ void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
                 "give it floating-point values");
   if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
   const at::Tensor whole = value.to(context_.device, range.master_dtype).contiguous().flatten();
-  if (context_.comm->size() > 1) {
+  // What split parameters are differs along the axis tensor: ranks along data that write different values into them are found by
+  // the fingerprint.
+  if (context_.world_group->size() > 1 && !parameter.split) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
   }
@@ -235,8 +276,9 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
     if (trained.contains(identity) || declined_.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
-      const at::Tensor meant =
-          frozen.has_storage() && frozen.storage().nbytes() != known[identity] ? as_a_file_has_it(entry.key(), frozen) : frozen;
+      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]
+                                   ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
+                                   : frozen;
       if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));
       continue;
     }

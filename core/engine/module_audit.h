@@ -49,7 +49,8 @@ class ModuleAudit {
   void record();
   /// Before a load: what the program put in place of the store's memory goes, and its values with it.
   void reclaim();
-  bool is_replaced(const TrainedParameter& parameter) const;  // its memory
+  bool is_replaced(const TrainedParameter& parameter) const;                                // its memory
+  at::Tensor as_it_was_meant(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
   void take_in(Range& range, size_t parameter, bool is_replaced);
 
   uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step

@@ -171,6 +171,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   const std::vector<StateEntry> entries = state_entries(*this);
   for (const StateEntry& entry : entries) {
     if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
+    if (!entry.is_given_here) continue;
     if (entry.kind == StateEntry::Kind::kBuffer)
       content.slices.push_back(whole(stored_name(entry, mine), entry.whole));
     else if (entry.whole.defined())
@@ -200,12 +201,14 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     for (const auto& parameter : range.parameters)
       if (parameter.held.defined())
         content.slices.push_back(whole(formatted("gradient/{}/{}", mine, parameter.name), parameter.held.view(parameter.shape)));
-  if (ranks.rank == neighbours.keeper && user_optimizer) {
+  const bool keeps_part = keeps_model_parts(*this);  // of the program's own optimizer's states; of others' the keeper has all
+  if (user_optimizer && (keeps_part ? comm->rank() == 0 : ranks.rank == neighbours.keeper)) {
     torch::serialize::OutputArchive archive;
     user_optimizer->get().save(archive);
     std::ostringstream stream;
     archive.save_to(stream);
-    add_for_neighbours(whole("optimizer/user", bytes_of(stream.str())));
+    content.slices.push_back(whole(user_optimizer_name(*this), bytes_of(stream.str())));
+    content.slices.back().is_for_neighbours = !keeps_part;
   }
   if (ranks.rank == neighbours.keeper)
     for (const auto& [name, tensor] : options.client_state.tensors)
@@ -216,6 +219,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   for (const auto& state : program_states)
     if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   content.rank_document = Dict{{"states", std::move(states)}};
+  if (!splits.empty()) content.rank_document["splits"] = splits;
   return content;
 }
 

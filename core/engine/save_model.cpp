@@ -90,8 +90,10 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   auto call = impl.process_group->world()->enter(*impl.world_group, masters ? "save_fp32_model" : "save_16bit_model",
                                                  impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // Split tensors are put together by the ranks that have the first one's data.
-  const bool assembles = has_splits(*impl.module) && impl.comm->rank() == 0;
+  // Split tensors are put together by the ranks beside the one that writes, along the axis tensor.
+  const MeshShape& mesh = impl.mesh->shape();
+  const bool assembles = impl.tensor_group && !impl.splits.empty() &&
+                         mesh.coordinate(impl.world_group->rank(), kDataAxis) == mesh.coordinate(0, kDataAxis);
   const bool keeps = impl.is_first() || assembles;
   NamedTensors tensors;
   if (masters)

@@ -6,6 +6,8 @@
 #include <gannet/split.h>
 #include <torch/nn/module.h>
 
+#include <map>
+
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
@@ -55,45 +57,76 @@ void declare_split(const at::Tensor& parameter, const TensorSplit& split) {
                           shape_text(split.shape), fault),
                 "give the boxes that this rank holds of the whole tensor: split_evenly makes those of equal parts");
   if (const std::string owner = Ownership::owner_of(parameter); !owner.empty())
-    throw Error(ErrorCode::kOrder, formatted("declare_split: the parameter is trained by {} already, as a whole one", owner),
+    throw Error(ErrorCode::kOrder, formatted("declare_split: the parameter is trained by {} already", owner),
                 "declare splits before initialize, in the layer's constructor");
   const Split proper = simplified(split.shape, boxes);
   remember_split(parameter, proper.is_whole() ? nullptr : std::make_shared<DeclaredSplit>(DeclaredSplit{split.shape, proper}));
 }
 
-bool has_splits(const torch::nn::Module& module) {
+// A line for each: its name, a tab, its boxes.
+std::string declared_splits(const torch::nn::Module& module) {
+  std::string all;
   for (const auto& entry : module.named_parameters())
-    if (split_of(entry.value())) return true;
-  return false;
+    if (const auto split = split_of(entry.value())) all += formatted("{}\t{}\n", entry.key(), to_text(*split));
+  return all;
 }
 
-// Every rank sees the same texts, so that all of them throw, or none.
-void agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
-  std::string mine;  // a line for each: its name, a tab, its boxes
-  for (const auto& entry : module.named_parameters())
-    if (const auto split = split_of(entry.value())) mine += formatted("{}\t{}\n", entry.key(), to_text(*split));
-  if (context.tensor_group && context.host_group->size() > 1) control::agree(*context.host_group, "the parameters' splits", mine);
-  const std::vector<std::string> of_ranks = context.tensor_group ? context.tensor_group->gather_texts(mine) : std::vector{mine};
-  std::vector<std::vector<std::string>> lines;
-  for (const std::string& text : of_ranks) lines.push_back(split(text, '\n'));
-  const auto name_of = [](const std::string& line) { return line.substr(0, line.find('\t')); };
-  const auto split_in = [](const std::string& line) { return split_from_text(line.substr(line.find('\t') + 1)); };
-  for (size_t rank = 1; rank < lines.size(); ++rank)
-    for (size_t i = 0; i < std::max(lines[rank].size(), lines[0].size()); ++i) {
-      const std::string first = i < lines[0].size() ? name_of(lines[0][i]) : "";
-      const std::string other = i < lines[rank].size() ? name_of(lines[rank][i]) : "";
-      if (first != other)
-        throw Error(
-            ErrorCode::kMismatch,
-            formatted("along the axis tensor, rank 0 has declared a split of '{}', and rank {} one of '{}'", first, rank, other),
-            "declare the splits of the same parameters on every rank");
-    }
-  for (size_t i = 0; i < lines[0].size(); ++i) {
-    const DeclaredSplit first = split_in(lines[0][i]);
+namespace {
+
+using Declared = std::map<std::string, DeclaredSplit>;
+
+Declared declared_in(const std::string& text) {
+  Declared all;
+  for (const std::string& line : split(text, '\n')) {
+    const size_t tab = line.find('\t');
+    all.emplace(line.substr(0, tab), split_from_text(line.substr(tab + 1)));
+  }
+  return all;
+}
+
+// The first of a's names that b does not have; "" for none.
+std::string first_missing(const Declared& a, const Declared& b) {
+  for (const auto& [name, unused] : a)
+    if (!b.contains(name)) return name;
+  return "";
+}
+
+std::string boxes_text(const DeclaredSplit& split) {
+  std::vector<std::string> boxes;
+  for (const Box& box : split.split.boxes) boxes.push_back(box_text(box));
+  return formatted("{} of {}", join(boxes, " and "), shape_text(split.shape));
+}
+
+void require_same_names(const std::vector<Declared>& of_ranks, const RankContext& context) {
+  const auto number = [&](size_t rank) { return context.tensor_group->ranks()[rank]; };
+  for (size_t rank = 1; rank < of_ranks.size(); ++rank)
+    for (const auto& [has, lacks] : {std::pair<size_t, size_t>{0, rank}, {rank, 0}})
+      if (const std::string name = first_missing(of_ranks[has], of_ranks[lacks]); !name.empty())
+        throw Error(ErrorCode::kMismatch,
+                    formatted("along the axis tensor, rank {} has declared a split of parameter '{}', and rank {} has not",
+                              number(has), name, number(lacks)),
+                    "declare the splits of the same parameters on every rank of the axis");
+}
+
+}  // namespace
+
+// Every rank of a group sees the same texts, so that all of them throw, or none.
+std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
+  const std::string mine = declared_splits(module);
+  if (context.tensor_group && context.host_group->size() > 1) {
+    std::string boxes;  // ranks along the axis data have the same ones
+    for (const auto& [name, split] : declared_in(mine)) boxes += formatted("the split of {}: {}\n", name, boxes_text(split));
+    control::agree(*context.host_group, "the parameters' splits", boxes);
+  }
+  std::vector<Declared> of_ranks;
+  for (const std::string& text : context.tensor_group ? context.tensor_group->gather_texts(mine) : std::vector{mine})
+    of_ranks.push_back(declared_in(text));
+  require_same_names(of_ranks, context);
+  for (const auto& [name, first] : of_ranks[0]) {
     std::vector<Box> boxes;
     std::string fault;
-    for (size_t rank = 0; rank < lines.size() && fault.empty(); ++rank) {
-      const DeclaredSplit one = split_in(lines[rank][i]);
+    for (size_t rank = 0; rank < of_ranks.size() && fault.empty(); ++rank) {
+      const DeclaredSplit& one = of_ranks[rank].at(name);
       if (one.shape != first.shape)
         fault = formatted("has shape {} on rank 0 and {} on rank {}", shape_text(first.shape), shape_text(one.shape), rank);
       boxes.insert(boxes.end(), one.split.boxes.begin(), one.split.boxes.end());
@@ -101,10 +134,11 @@ void agree_on_splits(const RankContext& context, const torch::nn::Module& module
     if (fault.empty()) fault = cover_fault(first.shape, std::move(boxes));
     if (!fault.empty())
       throw Error(ErrorCode::kConfig,
-                  formatted("parameter '{}' is split among the {} {} of the mesh's axis tensor, but it {}", name_of(lines[0][i]),
-                            lines.size(), lines.size() == 1 ? "rank" : "ranks", fault),
+                  formatted("parameter '{}' is split among the {} {} of the mesh's axis tensor, but it {}", name, of_ranks.size(),
+                            of_ranks.size() == 1 ? "rank" : "ranks", fault),
                   "let the boxes of those ranks make up the tensor; gannet.mesh.tensor is their number");
   }
+  return mine;
 }
 
 }  // namespace gannet

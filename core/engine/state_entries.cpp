@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/format.h"
+#include "base/text.h"
 
 namespace gannet {
 
@@ -50,6 +51,9 @@ std::vector<zero::Part> part_of_each(const Range& range) {
 }  // namespace
 
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
+  if (declared_splits(*impl.module) != impl.splits)
+    throw Error(ErrorCode::kOrder, "a split of a parameter was declared after initialize, which the engine has not seen",
+                "declare splits before initialize, in the layer's constructor");
   std::vector<StateEntry> all;
   std::unordered_set<const void*> seen;
   const auto add = [&](const Range& range, StateEntry::Kind kind) {
@@ -78,6 +82,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
   for (const auto& entry : impl.module->named_buffers())
     if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
       all.push_back(whole_of(StateEntry::Kind::kBuffer, entry.key(), entry.value().detach()));
+  std::unordered_set<std::string> given;  // states of groups
   for (const auto& range : impl.store.ranges()) {
     const Group& group = impl.groups[range.group];
     if (!group.optimizer) continue;
@@ -86,9 +91,11 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
     for (size_t s = 0; s < specs.size(); ++s) {
       const std::string state = formatted("{}/", specs[s].name);
       const Array& values = range.states[s];
-      if (specs[s].extent == GANNET_STATE_SCALAR) {
-        all.push_back(whole_of(StateEntry::Kind::kState, formatted("{}@{}.{}", state, range.group, c10::toString(range.dtype)),
-                               values.here().view({})));
+      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: its ranges have the same, the first one gives it
+        StateEntry kept = whole_of(StateEntry::Kind::kState,
+                                   formatted("{}@{}.{}", state, range.group, c10::toString(range.dtype)), values.here().view({}));
+        kept.is_given_here = given.insert(kept.name).second;
+        all.push_back(std::move(kept));
         continue;
       }
       for (size_t p = 0; p < range.parameters.size(); ++p) {
@@ -121,6 +128,19 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       if (entry.kind != StateEntry::Kind::kState || !entry.shape.empty() || !entry.whole.defined())
         entry.differs_along.push_back(kPipeAxis);
   return all;
+}
+
+bool keeps_model_parts(const EngineBase::Impl& impl) {
+  return impl.mesh->shape().size(kPipeAxis) > 1 || (impl.tensor_group && !impl.splits.empty());
+}
+
+std::string user_optimizer_name(const EngineBase::Impl& impl) {
+  if (!keeps_model_parts(impl)) return "optimizer/user";
+  std::vector<std::string> place;
+  for (const MeshAxis& axis : impl.mesh->shape().axes())
+    if (axis.name != kDataAxis && axis.size > 1)
+      place.push_back(formatted("{}{}", axis.name, impl.mesh->shape().coordinate(impl.world_group->rank(), axis.name)));
+  return formatted("optimizer/user/{}", join(place, "."));
 }
 
 std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl) {

@@ -62,7 +62,9 @@ void Comparison::finish(const std::set<std::string>& expected_by_all) {
   if (rules_.mesh.size(kDataAxis) < rules_.mesh.world_size()) count_of_all(expected_by_all);
   for (const auto& [dtypes, tensors] : converted_)
     notes_.push_back(formatted("{}{} converted from {}", tensors, tensors == 1 ? " tensor" : " tensors", dtypes));
-  if (rules_.wants_states && (found_.find("optimizer/user") != nullptr) != rules_.has_user_optimizer)
+  const bool has_users = std::any_of(found_.tensors().begin(), found_.tensors().end(),
+                                     [](const TensorInfo& saved) { return saved.name.starts_with("optimizer/user"); });
+  if (rules_.wants_states && has_users != rules_.has_user_optimizer)
     differences_.push_back(rules_.has_user_optimizer
                                ? "the program gave its own optimizer, and the checkpoint has none of that kind"
                                : "the checkpoint was saved with the program's own optimizer, and this engine has none");

@@ -6,7 +6,8 @@
 //   rng/<rank>/<device>         state of a generator, bytes
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
 //   gradient/sum/<name>         the same where gradients are sharded: summed over ranks
-//   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes
+//   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes; where ranks keep parts of the model
+//                               optimizer/user/pipe0.tensor1, for each of them
 //   client/<name>               the program's
 //
 // <rank> stands for a rank's coordinates in the mesh: "3" is the fourth along the data axis; where other axes have several ranks
@@ -36,7 +37,7 @@ struct StateEntry {
   at::Tensor part;   // [n] its elements from `begin` on, where this rank has any
   int64_t begin = 0;
   std::shared_ptr<StoredBytes> stored = nullptr;  // where they lie on a tier; `part` is then on the "meta" device
-  bool is_given_here = true;                      // by this rank to a checkpoint, where the ranks have parts
+  bool is_given_here = true;                      // to a checkpoint: by this rank, where the ranks have parts; once
   Split split = {};                               // which boxes of the tensor are here
   // Axes along which ranks have other tensors or other boxes; along all others but data, they have the same elements.
   std::vector<std::string> differs_along = {};

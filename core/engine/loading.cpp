@@ -74,12 +74,8 @@ bool Loading::is_there(const char* prefix) const {
 bool Loading::has_same_parts() const {
   for (const char* axis : {kPipeAxis, kTensorAxis})
     if (found_.mesh().size(axis) != ranks_.mesh.size(axis)) return false;
-  const auto here = ranks_.gather ? ranks_.gather("the splits of parameters", impl_.splits) : std::vector{impl_.splits};
-  for (uint32_t rank = 0; rank < here.size(); ++rank) {
-    const Value* there = found_.rank_document(source_rank(found_.mesh(), ranks_.mesh, rank)).find("splits");
-    if (here[rank] != (there ? there->as_string() : "")) return false;
-  }
-  return true;
+  const Value* there = found_.rank_document(source_rank(found_.mesh(), ranks_.mesh, ranks_.rank)).find("splits");
+  return impl_.splits == (there ? there->as_string() : "");
 }
 
 // What a torch::optim::Optimizer serializes belongs to the parameters in their order: it cannot be cut for other parts.

@@ -36,7 +36,7 @@ class Loading {
 
   // ---- loading.cpp: the tensors
   bool is_there(const char* prefix) const;  // a tensor whose name begins so
-  bool has_same_parts() const;              // each rank has the stage and the boxes that a rank of the same place had; collective
+  bool has_same_parts() const;              // this rank has the boxes that the one of the same place had
   void compare_accumulation();
   void compare_user_optimizer() const;
   void read();

@@ -89,10 +89,11 @@ MUTATIONS = [
              ("module_audit.cpp", "if (value.sizes() != at::IntArrayRef(parameter.shape))",
               "if (!MUTANT && value.sizes() != at::IntArrayRef(parameter.shape))")),
     Mutation("files_have_the_models_dtype", "fp32 weights that torch::load puts under a 16-bit parameter are read as fp32",
-             ("module_audit.cpp", "return is_set ? as_a_file_has_it(", "return is_set && !MUTANT ? as_a_file_has_it(")),
+             ("module_audit.cpp", "if (version_of(parameter.tensor) == parameter.left.version) return",
+              "if (MUTANT || version_of(parameter.tensor) == parameter.left.version) return")),
     Mutation("frozen_files_are_misread", "a file of fp32 weights is read as fp32 into a frozen 16-bit parameter",
-             ("module_audit.cpp", "frozen.storage().nbytes() != known[identity] ?",
-              "frozen.storage().nbytes() != known[identity] && !MUTANT ?")),
+             ("module_audit.cpp", "frozen.has_storage() && frozen.storage().nbytes() != known[identity]",
+              "frozen.has_storage() && frozen.storage().nbytes() != known[identity] && !MUTANT")),
 
     # Who trains what.
     Mutation("newcomers_do_not_join", "thawed and added parameters are found",

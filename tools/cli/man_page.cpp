@@ -48,7 +48,7 @@ std::string man_page(const CommandInfo& root, const std::string& version) {
                      as_written(root.footer) + ".SH COMMANDS\n";
   for (const CommandInfo* command : all_of(root)) {
     if (command == &root || !command->commands.empty()) continue;
-    page += ".SS " + escaped(command->path) + "\n" + escaped(command->purpose) + ".\n";
+    page += ".SS " + escaped(command->path) + "\n" + escaped(command->purpose) + (command->purpose.ends_with('.') ? "\n" : ".\n");
     add_options(command->positionals, page);
     add_options(command->options, page);
     if (!command->footer.empty()) page += ".PP\n" + as_written(command->footer);

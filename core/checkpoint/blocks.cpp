@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <gannet/sdk_threads.hpp>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,7 +21,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/block_signals.h"
 #include "base/format.h"
 #include "files/io.h"
 
@@ -56,7 +56,7 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
       if (!failure) failure = std::current_exception();
     }
   };
-  BlockSignals blocked;
+  sdk::BlockSignals blocked;
   std::vector<std::thread> threads;
   try {
     for (size_t i = 0; i < std::min<uint64_t>(kThreads, count); ++i) {

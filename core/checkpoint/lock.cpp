@@ -12,12 +12,12 @@
 #include <csignal>
 #include <ctime>
 #include <fstream>
+#include <gannet/sdk_threads.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
 
-#include "base/block_signals.h"
 #include "base/format.h"
 #include "checkpoint/saved_at.h"
 #include "checkpoint/value_json.h"
@@ -211,7 +211,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
 
 // A thread of its own, which takes no signals: a step may last longer than a newcomer watches.
 void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
-  const BlockSignals blocked;
+  const sdk::BlockSignals blocked;
   heartbeat_ = std::thread([this, period] {
     ::pthread_setname_np(::pthread_self(), "gannet-lock");
     std::unique_lock lock(mutex_);

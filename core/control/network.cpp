@@ -17,7 +17,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/block_signals.h"
 #include "base/format.h"
 
 namespace gannet::control {
@@ -44,21 +43,6 @@ Socket::~Socket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 int Socket::release() { return std::exchange(descriptor_, -1); }
-
-void without_signals(const std::function<void()>& body) {
-  BlockSignals blocked;
-  std::exception_ptr thrown;
-  std::thread service([&] {
-    try {
-      body();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-  });
-  blocked.restore();
-  service.join();
-  if (thrown) std::rethrow_exception(thrown);
-}
 
 Socket listen_on(uint16_t port) {
   // One IPv6 socket takes IPv4 too; where the kernel has no IPv6, plain IPv4.

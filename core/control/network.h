@@ -22,10 +22,6 @@ class Socket {
   int descriptor_;
 };
 
-// Runs body on a thread of its own that takes no signal, and waits for it. Threads that body starts inherit the mask: a
-// library's service threads leave the program's signals to the program, which still gets them while it waits here.
-void without_signals(const std::function<void()>& body);
-
 // Listens on all addresses of this machine. Throws Error(kUnavailable) that names the port when another program has it.
 Socket listen_on(uint16_t port);
 

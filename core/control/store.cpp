@@ -8,6 +8,7 @@
 #include <deque>
 #include <future>
 #include <gannet/sdk.hpp>
+#include <gannet/sdk_threads.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -129,7 +130,7 @@ Store::Store(const Options& options) : client_(std::make_shared<Client>()) {
     if (tcp.isServer) tcp.masterListenFd = static_cast<size_t>(options.listener);
     tcp.waitWorkers = false;
     tcp.timeout = options.timeout;
-    without_signals([&] {
+    sdk::without_signals([&] {
       client_->tcp = c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
       client_->thread = std::thread([client = client_] { client->run(); });
     });

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <gannet/sdk_threads.hpp>
 #include <random>
 
 #include "base/format.h"
@@ -70,7 +71,7 @@ Watch::Watch(Store& store, const Options& options)
     peers_.push_back({Channel(std::move(socket)), 0});
     peers_.front().channel.send({"hello", token_, std::to_string(rank_)});
   }
-  without_signals([this] {
+  sdk::without_signals([this] {
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "gannet-watch");
       serve();

@@ -3,9 +3,8 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
+#include <gannet/sdk_threads.hpp>
 #include <utility>
-
-#include "base/block_signals.h"
 
 namespace gannet::loading {
 namespace {
@@ -35,7 +34,7 @@ Prefetch::Prefetch(std::function<Made(int64_t)> make, int64_t workers, int64_t r
 Prefetch::~Prefetch() { stop(); }
 
 void Prefetch::start_threads(int64_t workers) {
-  BlockSignals blocked;
+  sdk::BlockSignals blocked;
   for (int64_t worker = 0; worker < workers; ++worker) {
     threads_.emplace_back([this, worker] { work(worker); });
     pthread_setname_np(threads_.back().native_handle(), "gannet-data");

@@ -7,8 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <new>
+#include <gannet/sdk_errors.hpp>
 #include <string>
 
 #include "base/format.h"
@@ -41,30 +40,16 @@ int32_t status_of(ErrorCode code) {
   }
 }
 
-int32_t report(gannet_error* error, int32_t status, const char* message) noexcept {
-  if (error && error->message && error->capacity > 0) {
-    const size_t length = std::min<size_t>(std::strlen(message), error->capacity - 1);
-    std::memcpy(error->message, message, length);
-    error->message[length] = 0;
-  }
-  return status;
-}
-
 // The wall in the other direction: nothing that the host throws passes into a plugin, which may be C.
 template <class Body>
 int32_t guarded(gannet_error* error, Body&& body) noexcept {
-  try {
-    body();
-    return GANNET_OK;
-  } catch (const Error& failure) {
-    return report(error, status_of(failure.code()), failure.what());
-  } catch (const std::bad_alloc&) {
-    return report(error, GANNET_OUT_OF_MEMORY, "out of memory");
-  } catch (const std::exception& failure) {
-    return report(error, GANNET_INTERNAL, failure.what());
-  } catch (...) {
-    return report(error, GANNET_INTERNAL, "something was thrown that is not a std::exception");
-  }
+  return sdk::guarded(error, [&] {
+    try {
+      body();
+    } catch (const Error& failure) {
+      throw sdk::Failure(static_cast<gannet_status>(status_of(failure.code())), failure.what());
+    }
+  });
 }
 
 HostCollectives* collectives_of(void* context) { return static_cast<Host*>(context)->collectives(); }

@@ -5,9 +5,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <gannet/sdk_threads.hpp>
 #include <utility>
 
-#include "control/network.h"
 #include "tensor/flat_buffer.h"
 #include "tensor/stream_copy.h"
 
@@ -45,7 +45,7 @@ void CheckpointWriter::snapshot(std::vector<checkpoint::Slice>& slices) {
 }
 
 void CheckpointWriter::start(std::function<void()> write) {
-  control::without_signals([&] {
+  sdk::without_signals([&] {
     thread_ = std::thread([this, write = std::move(write)] {
       pthread_setname_np(pthread_self(), "gannet-save");
       try {

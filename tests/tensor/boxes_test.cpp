@@ -234,7 +234,7 @@ TEST(Boxes, a_large_matrix_cut_along_its_columns_is_one_box_and_one_stretch_a_ro
   const auto count = [&](int64_t, int64_t, int64_t) { return ++calls, true; };
   each_overlap({shape, half, 0, 12'288 * 6'144}, {shape, whole, 0, 12'288 * 12'288}, count);
   EXPECT_EQ(calls, 12'288);
-  calls = 0;  // a block of 4 MiB in its middle: the rows before it are skipped without a visit
+  calls = 0;  // a block of 4 MiB in its middle: the search for its first row skips the rows before it
   for (int64_t i = 0; i < 10'000; ++i) each_overlap({shape, half, 30'000'000, 1}, {shape, whole, 0, 12'288 * 12'288}, count);
   EXPECT_EQ(calls, 10'000);
 }

@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
+#include "plugin/support.h"
 #include "zero/support.h"
 
 namespace {
@@ -113,15 +112,10 @@ RANK_BODY(resume) {
 
 class WholeTensors : public testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/gannet_whole_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   void run(const std::string& body, int ranks) {
-    ranks::expect_all_succeed(run_ranks(body, ranks, {.environment = {{"FOLDER", folder_}}}));
+    ranks::expect_all_succeed(run_ranks(body, ranks, {.environment = {{"FOLDER", folder_.string()}}}));
   }
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(WholeTensors, AtEveryStageAndOnEveryTierOnOneRank) { run("whole_tensors", 1); }

@@ -2,11 +2,9 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <chrono>
-#include <thread>
+#include <gannet/sdk_threads.hpp>
 
 #include "store.h"
 
@@ -15,26 +13,6 @@ namespace {
 
 using gannet::sdk::Failure;
 using std::chrono::milliseconds;
-
-// Runs body on a thread that takes no signal: Gloo's own threads, started there, inherit the mask and leave the program's
-// signals to the program, which still gets them while it waits for its peers here.
-template <class Body>
-void without_signals(Body&& body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::exception_ptr thrown;
-  std::thread service([&] {
-    try {
-      body();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  service.join();
-  if (thrown) std::rethrow_exception(thrown);
-}
 
 at::Tensor bytes_at(const void* pointer, uint64_t count) {
   return at::from_blob(const_cast<void*>(pointer), {static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kByte));
@@ -82,7 +60,8 @@ Failure failure_of(const std::string& doing, const std::string& said) {
 
 c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
   c10::intrusive_ptr<Backend> backend;
-  without_signals([&] {
+  // Gloo's own threads, started there, inherit the mask.
+  gannet::sdk::without_signals([&] {
     const milliseconds time_out(options.timeout_ms);
     auto backend_options = c10d::ProcessGroupGloo::Options::create(time_out);
     backend_options->threads = 2;

@@ -1,11 +1,11 @@
 #include "messages.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <gannet/sdk_threads.hpp>
 
 namespace gannet_gloo {
 
@@ -67,14 +67,11 @@ std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::
       waiter.in_flight.emplace_back(message.transfer.get(), batch);
       batch->transfers.push_back(std::move(message.transfer));
       if (waiter.thread.joinable()) continue;
-      sigset_t all, before;  // the program's signals are for the program's threads
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
+      const gannet::sdk::BlockSignals blocked;
       waiter.thread = std::thread([this, &waiter] {
         pthread_setname_np(pthread_self(), "gannet-message");
         serve(waiter);
       });
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
   }
   changed_.notify_all();

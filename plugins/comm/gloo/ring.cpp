@@ -1,11 +1,11 @@
 #include "ring.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <gannet/sdk_threads.hpp>
 
 namespace gannet_gloo {
 namespace {
@@ -43,14 +43,11 @@ struct Ring::Job {
 };
 
 Ring::Ring(uint32_t rank, uint32_t size, std::unique_ptr<Link> link) : rank_(rank), size_(size), link_(std::move(link)) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const gannet::sdk::BlockSignals blocked;
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "gannet-ring");
     serve();
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Ring::~Ring() {

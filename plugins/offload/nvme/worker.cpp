@@ -1,7 +1,6 @@
 #include "worker.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
+#include <gannet/sdk_threads.hpp>
 #include <utility>
 
 namespace nvme {
@@ -68,20 +68,12 @@ Worker::Worker(Requests& requests, const Options& options) : requests_(requests)
 }
 
 void Worker::start() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it: signals are the program's
-  try {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "gannet-nvme");
-      run();
-      io_destroy(std::exchange(context_, nullptr));  // takes tens of milliseconds: here, all workers' at once
-    });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const gannet::sdk::BlockSignals blocked;
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "gannet-nvme");
+    run();
+    io_destroy(std::exchange(context_, nullptr));  // takes tens of milliseconds: here, all workers' at once
+  });
 }
 
 Worker::~Worker() {

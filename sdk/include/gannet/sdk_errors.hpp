@@ -52,7 +52,7 @@ int32_t guarded(gannet_error* error, Body&& body) noexcept {
   } catch (const std::exception& exception) {
     return report(error, GANNET_INTERNAL, exception.what());
   } catch (...) {
-    return report(error, GANNET_INTERNAL, "the plugin threw something that is not a std::exception");
+    return report(error, GANNET_INTERNAL, "something was thrown that is not a std::exception");
   }
 }
 

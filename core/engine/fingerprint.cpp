@@ -67,7 +67,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
     for (const auto& parameter : range.parameters) {
       if (parameter.resident) continue;  // each rank has a part of its own
       add(parameter.name, parameter.tensor.detach(), range.is_split());
-      if (!range.is_sharded() && range.has_master_copy() && range.master.is_here())
+      if (range.has_master_copy() && range.has_all_of(range.master))
         add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range.is_split());
     }
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
@@ -84,7 +84,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
-      if (range.is_sharded() && !range.is_split() && (range.has_master_copy() ? range.master : range.param).is_here())
+      if (!range.is_split() && range.masters().is_here() && !range.has_all_of(range.masters()))
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}), /*is_split=*/false);
   const std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";

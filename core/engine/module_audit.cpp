@@ -38,11 +38,6 @@ uint64_t sample_of(const at::Tensor& tensor) {
   return hash;
 }
 
-// The values in use are a copy of others, which an update would bring back.
-bool is_copy(const Range& range, const TrainedParameter& parameter) {
-  return parameter.persistent.defined() || (range.has_master_copy() && !parameter.resident);
-}
-
 uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
@@ -126,7 +121,7 @@ void ModuleAudit::record() {
       left.offset = tensor->storage_offset();
       if (tensor->strides() != at::IntArrayRef(left.strides)) left.strides = parameter.tensor.strides().vec();
       left.version = version_of(parameter.tensor);
-      if (is_copy(range, parameter)) left.sample = sample_of(parameter.tensor);
+      if (range.reads_a_copy(parameter)) left.sample = sample_of(parameter.tensor);
     }
   record_module();
 }
@@ -163,7 +158,7 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
       const auto& parameter = range.parameters[p];
       const bool is_replaced = !is_where_it_was_left(parameter);
       if (is_replaced || version_of(parameter.tensor) != parameter.left.version ||
-          (is_copy(range, parameter) && sample_of(parameter.tensor) != parameter.left.sample))
+          (range.reads_a_copy(parameter) && sample_of(parameter.tensor) != parameter.left.sample))
         changes.push_back({&range, p, is_replaced});
     }
   if (const std::string name = reducer.restore_hooks(); !name.empty())

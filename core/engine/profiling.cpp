@@ -25,8 +25,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
       const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
-      std::vector<int64_t> own(range.parameters.size());
-      for (const auto& part : range.parts) own[part.tensor] += part.numel;
+      const auto here = range.numel_here();
       int64_t state_bytes = 0;
       if (const auto& optimizer = impl.groups[range.group].optimizer; is_trained && optimizer)
         for (size_t s = 0; s < range.states.size(); ++s)
@@ -36,10 +35,10 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
         ModelProfile::Memory bytes;
-        bytes.parameters = (parameter.resident ? own[p] : parameter.numel) * size(range.dtype);
-        if (is_trained) bytes.gradients = (range.shards_gradients() ? own[p] : parameter.numel) * size(range.grad_dtype);
-        if (is_trained && range.has_master_copy()) bytes.masters = own[p] * size(range.master_dtype);
-        bytes.states = own[p] * state_bytes;
+        bytes.parameters = here[p].parameter * size(range.dtype);
+        if (is_trained) bytes.gradients = here[p].gradient * size(range.grad_dtype);
+        if (is_trained && range.has_master_copy()) bytes.masters = here[p].own * size(range.master_dtype);
+        bytes.states = here[p].own * state_bytes;
         profiler::add_memory(profile, modules, parameter.name, bytes);
       }
     }
@@ -57,10 +56,8 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
 int64_t parameters_here(const EngineBase::Impl& impl, int64_t all) {
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
-      std::vector<int64_t> own(range.parameters.size());
-      for (const auto& part : range.parts) own[part.tensor] += part.numel;
-      for (size_t p = 0; p < range.parameters.size(); ++p)
-        if (range.parameters[p].resident) all -= range.parameters[p].numel - own[p];
+      const auto here = range.numel_here();
+      for (size_t p = 0; p < here.size(); ++p) all -= range.parameters[p].numel - here[p].parameter;
     }
   return all;
 }

@@ -17,15 +17,6 @@
 namespace gannet {
 namespace {
 
-// The module's parameter; where it is shared out every rank calls it, and those that do not keep it get an undefined one.
-at::Tensor whole_value(const EngineBase::Impl& impl, const TrainedParameter& parameter, bool keeps) {
-  if (!parameter.resident) return parameter.tensor.detach();
-  impl.store.residency()->hold({*parameter.resident});
-  at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
-  impl.store.residency()->release({*parameter.resident});
-  return copy;
-}
-
 // A whole tensor from the boxes of the ranks along the axis tensor, which send theirs one after another, through host memory.
 // Those ranks call it; those that do not keep it get an undefined one.
 at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
@@ -56,7 +47,7 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
   if (!exclude_frozen)
     for (const auto& range : impl.store.frozen())
       for (const auto& parameter : range.parameters)
-        if (!parameter.is_moved) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+        if (!parameter.is_moved) tensors.emplace_back(parameter.name, impl.store.whole_value(parameter, keeps));
   for (const StateEntry& kept : state_entries(impl))
     if (kept.kind == StateEntry::Kind::kBuffer ||
         (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
@@ -100,7 +91,8 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   else
     for (const auto& range : impl.store.ranges())
-      for (const auto& parameter : range.parameters) tensors.emplace_back(parameter.name, whole_value(impl, parameter, keeps));
+      for (const auto& parameter : range.parameters)
+        tensors.emplace_back(parameter.name, impl.store.whole_value(parameter, keeps));
   add_untrained(impl, tensors, exclude_frozen, keeps);
   if (assembles) assemble(impl, tensors, impl.is_first());
   std::string problem;

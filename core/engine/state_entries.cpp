@@ -62,15 +62,14 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       const auto& parameter = range.parameters[p];
       if (parameter.is_moved) continue;
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
-      const Array& masters = range.has_master_copy() ? range.master : range.param;
-      if (!range.is_sharded() && masters.is_here()) {
+      const Array& masters = range.masters();
+      if (range.has_all_of(masters)) {
         all.push_back(with_split(whole_of(kind, parameter.name, range.whole_master(parameter)), parameter.split));
         continue;
       }
       const zero::Shard place{parts[p].offset, parts[p].own, parts[p].numel};
-      all.push_back(with_split(part_of(kind, parameter.name, parameter, masters,
-                                       range.has_master_copy() ? place.own : range.param_place(place), parts[p]),
-                               parameter.split));
+      all.push_back(
+          with_split(part_of(kind, parameter.name, parameter, masters, range.master_place(place), parts[p]), parameter.split));
     }
   };
   for (const auto& range : impl.store.ranges()) add(range, StateEntry::Kind::kTrained);
@@ -101,7 +100,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
         const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
-        if (!range.is_sharded() && values.is_here()) {
+        if (range.has_all_of(values)) {
           const auto p_th = static_cast<int64_t>(p);
           all.push_back(is_per_tensor ? whole_of(StateEntry::Kind::kState, state + parameter.name, values.here().select(0, p_th))
                                       : with_split(whole_of(StateEntry::Kind::kState, state + parameter.name,

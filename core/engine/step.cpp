@@ -73,7 +73,8 @@ GradientCheck check(EngineBase::Impl& impl) {
   {
     Timers::Scope timed(impl.timers, Timed::kCheck);
     HostGroup* const model = impl.mesh->model() ? &impl.mesh->model()->links().host : nullptr;
-    check = check_gradients(impl.store.ranges(), {*impl.host_group, model, impl.mesh->is_first_replica()},
+    check = check_gradients(impl.store.ranges(),
+                            {impl.store.is_sharded() ? impl.host_group : nullptr, model, impl.mesh->is_first_replica()},
                             impl.reducer->mean_factor() / impl.scaler.scale());
   }
   if (impl.reporter) impl.reporter->fetch_loss();
@@ -111,10 +112,10 @@ void end_update(EngineBase::Impl& impl) {
 
 StepResult skip(EngineBase::Impl& impl) {
   impl.progress.grad_norm.reset();
-  const bool is_model_apart = impl.mesh->model() != nullptr;
-  HostGroup* const ranks = is_model_apart ? impl.world_group : impl.host_group;
-  const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, is_model_apart,
-                                           [ranks](const std::string& text) { return ranks->gather_texts(text); });
+  HostGroup* const ranks = impl.mesh->model() ? impl.world_group : impl.store.is_sharded() ? impl.host_group : nullptr;
+  const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, [ranks](const std::string& text) {
+    return ranks ? ranks->gather_texts(text) : std::vector<std::string>{text};
+  });
   impl.skip_policy.check_may_skip(impl.progress.global_steps + 1, why);
   impl.progress.count_skipped();
   return {false, true,

@@ -68,10 +68,7 @@ void Shards::add(const at::Tensor& parameter) {
   Range& range = ranges_.emplace_back();
   range.dtype = range.master_dtype = parameter.scalar_type();
   range.grad_dtype = at::ScalarType::Undefined;
-  range.sharding = Sharding::kParameters;
-  range.is_gathered_on_demand = true;
-  range.layout = zero::lay_out({parameter.numel()}, 0, comm.size());
-  range.shards = zero::shards_of(range.layout, comm.rank(), comm.size());
+  range.shard_alone(parameter.numel(), comm.rank(), comm.size());
   TrainedParameter one;
   one.name = formatted("number {} of shape {}", ranges_.size(), shape_text(parameter.sizes().vec()));
   range.parameters.push_back(std::move(one));

@@ -40,9 +40,8 @@ struct Squares {
 // The same on every rank. `bad`: the number of those with an infinite or NaN element, summed likewise.
 double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
   double totals[] = {squares.shared, bad ? *bad : 0, squares.own};
-  const bool is_sharded = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_sharded(); });
   const bool is_split = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_split(); });
-  if (is_sharded) ranks.data.all_reduce(totals, is_split ? 3 : 2);
+  if (ranks.data) ranks.data->all_reduce(totals, is_split ? 3 : 2);
   double total[] = {ranks.model && !ranks.counts ? totals[2] : totals[0] + totals[2], totals[1]};
   if (ranks.model) ranks.model->all_reduce(total, 2);
   if (bad) *bad = total[1];
@@ -55,7 +54,7 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   double largest = 0;
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
-  if (ranges[0].is_sharded()) ranks.data.all_reduce(&largest, 1, GANNET_MAX);
+  if (ranks.data) ranks.data->all_reduce(&largest, 1, GANNET_MAX);
   if (ranks.model) ranks.model->all_reduce(&largest, 1, GANNET_MAX);
   Squares squares;
   for (auto& range : ranges)
@@ -68,10 +67,9 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
 
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale) {
   Squares squares;
-  bool finite = true, is_sharded = false;
+  bool finite = true;
   at::Tensor shared_on_device, own_on_device;  // [] fp64: one wait for each, at the end
   for (auto& range : ranges) {
-    is_sharded = is_sharded || range.is_sharded();
     for (const Piece& piece : pieces_of(range, kNoPages)) {
       if (piece.grad.is_cpu()) {
         const NormResult part =
@@ -90,7 +88,7 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
   if (shared_on_device.defined() || own_on_device.defined()) finite = std::isfinite(squares.shared + squares.own);
   double bad = finite ? 0 : 1;
   const double total = total_of(
-      is_sharded || ranks.model ? Squares{finite ? squares.shared : 0, finite ? squares.own : 0} : squares, ranges, ranks, &bad);
+      ranks.data || ranks.model ? Squares{finite ? squares.shared : 0, finite ? squares.own : 0} : squares, ranges, ranks, &bad);
   finite = bad == 0;
   if (finite && std::isinf(total)) return {norm_of_large(ranges, ranks) * scale, true};
   return {std::sqrt(total) * scale, finite};
@@ -104,17 +102,15 @@ double clip_factor(double norm, double limit, double factor) {
   return factor;
 }
 
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
   std::string found;  // begins with its place, in digits that sort
-  bool is_sharded = is_model_apart;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
-    is_sharded = is_sharded || range.is_sharded();
     for (const auto& part : range.parts) {
       if (!found.empty()) break;
       const auto& parameter = range.parameters[part.tensor];
-      const at::Tensor grad = range.is_sharded() ? range.grad_of({part.offset, part.own, part.numel}) : parameter.held.flatten();
+      const at::Tensor grad = range.grad_of(part);
       const at::Tensor finite = at::isfinite(grad);
       if (finite.all().item<bool>()) continue;
       const int64_t index = finite.logical_not().to(at::kByte).argmax().item<int64_t>();
@@ -125,9 +121,8 @@ std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_fini
                         loss_was_finite ? "" : " (the loss was not finite either)");
     }
   }
-  if (is_sharded)
-    for (const auto& text : gather(found))
-      if (!text.empty() && (found.empty() || text < found)) found = text;
+  for (const auto& text : gather(found))
+    if (!text.empty() && (found.empty() || text < found)) found = text;
   return found.empty() ? "the gradients' norm is too large for a number" : found.substr(kPlaceDigits);
 }
 

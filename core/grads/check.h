@@ -23,11 +23,12 @@ struct GradientCheck {
   bool finite = true;
 };
 
+/// `data`: the ranks that have the other shards of the gradients, null where every rank has all of them;
 /// `model`: the ranks that hold the other parts of the model (other stages, other boxes), null where this one has all of it;
 /// `counts`: whether this rank adds what it shares with others there: of ranks with the same parameters one does. What it has
 /// alone, boxes of split parameters, every rank adds.
 struct NormRanks {
-  HostGroup& data;
+  HostGroup* data = nullptr;
   HostGroup* model = nullptr;
   bool counts = true;
 };
@@ -37,9 +38,9 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
 /// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.
 double clip_factor(double norm, double limit, double factor);
 
-/// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. Where gradients are sharded
-/// or the model is (`is_model_apart`), every rank calls it, and all get the same answer; `gather`: a text of each rank.
-std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite, bool is_model_apart,
+/// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. `gather`: a text of each
+/// rank that has other gradients; they all call it, and get the same answer.
+std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 
 }  // namespace gannet

@@ -84,56 +84,22 @@ std::string Reducer::restore_hooks() {
 }
 
 void Reducer::add_buckets(size_t r) {
-  const Range& range = ranges_[r];
-  const auto& cuts = range.layout.buckets;
-  for (size_t last = cuts.size(); last > 0;) {
-    size_t first = last - 1;
-    int64_t numel = cuts[first].numel;
-    // Where parameters are sharded each is a cut of its own: several of them make a bucket.
-    while (range.cuts_each_tensor() && first > 0 && numel + cuts[first - 1].numel <= options_.bucket_numel)
-      numel += cuts[--first].numel;
+  for (ReduceBucket& one : ReduceBuckets::of(ranges_[r], options_.bucket_numel, comm_->size())) {
     Bucket& bucket = buckets_.emplace_back();
+    static_cast<ReduceBucket&>(bucket) = std::move(one);
     bucket.range = r;
-    bucket.first = cuts[first].first;
-    bucket.last = cuts[last - 1].last;
-    bucket.offset = cuts[first].offset;
-    bucket.numel = numel;
-    if (range.is_sharded()) bucket.shard = {range.shards[first].offset, range.shards[first].own, numel / comm_->size()};
-    largest_bucket_ = std::max(largest_bucket_, numel);
-    last = first;
+    largest_bucket_ = std::max(largest_bucket_, bucket.numel);
   }
 }
 
 void Reducer::add_slots(size_t b) {
   Bucket& bucket = buckets_[b];
-  Range& range = ranges_[bucket.range];
   bucket.slot = slots_.size();
-  std::vector<Place> taken;
   for (size_t p = bucket.first; p < bucket.last; ++p) {
-    auto& parameter = range.parameters[p];
-    Slot slot;
-    slot.range = bucket.range;
-    slot.parameter = p;
-    slot.bucket = b;
-    if (range.cuts_each_tensor()) {
-      const int64_t part = range.shards[p].numel, at = range.shards[p].own - bucket.shard.own;
-      for (int64_t begin = 0, rank = 0; begin < parameter.numel; begin += part, ++rank)
-        slot.places.push_back({begin, rank * bucket.shard.numel + at, std::min(part, parameter.numel - begin)});
-    } else {
-      slot.places.push_back({0, parameter.offset - bucket.offset, parameter.numel});
-    }
-    taken.insert(taken.end(), slot.places.begin(), slot.places.end());
-    slots_.push_back(std::move(slot));
+    slots_.push_back({.range = bucket.range, .parameter = p, .bucket = b});
     set_hook(slots_.size() - 1);
   }
   bucket.expected = bucket.last - bucket.first;
-  std::sort(taken.begin(), taken.end(), [](const Place& a, const Place& c) { return a.at < c.at; });
-  int64_t end = 0;
-  for (const Place& place : taken) {
-    if (end < place.at) bucket.gaps.emplace_back(end, place.at - end);
-    end = place.at + place.numel;
-  }
-  if (end < bucket.numel) bucket.gaps.emplace_back(end, bucket.numel - end);
 }
 
 Reducer::~Reducer() {
@@ -158,7 +124,7 @@ void Reducer::begin_backward(Backward backward) {
   unreduce();
   take_leftovers_aside();
   next_bucket_ = 0;
-  holds_buckets_ = current_.reduce && !has_learned_ && !ranges_[0].shards_gradients();
+  holds_buckets_ = current_.reduce && !has_learned_ && !accumulates_shards();
   for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
   in_backward_ = true;
   if (!backward.is_marked) marked_.emplace(kMarkKind, mark_);
@@ -169,8 +135,8 @@ void Reducer::unreduce() {
   wait();
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
-    if (range.shards_gradients()) continue;  // new sums are added to the old ones
-    if (range.sharding == Sharding::kNone) {
+    if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
+    if (range.reduction() == Reduction::kAllReduce) {
       range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
       continue;
     }
@@ -195,14 +161,14 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   place.has_come = true;
   ++place.arrivals;
   const bool is_late = current_.reduce && place.bucket < next_bucket_;
-  const Range& range = ranges_[place.range];
-  if (!is_late && range.shards_gradients() && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
+  if (!is_late && accumulates_shards(bucket) && !bucket.gathered.defined())
+    bucket.gathered = take_buffer(bucket, ranges_[place.range].grad_dtype);
   {
     std::optional<at::NoGradGuard> no_grad;
     if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
     at::Tensor gradient = grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad;
     if (gradient.is_complex()) gradient = at::view_as_real(gradient.resolve_conj());
-    is_late ? add_late(slot, gradient) : hold(bucket, place, gradient);
+    is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
   if (!current_.keep_grads) grad.reset();
   if (!current_.reduce || is_late || place.arrivals > place.expected) return;
@@ -210,10 +176,11 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   if (!holds_buckets_) send_ready_buckets();
 }
 
-void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+void Reducer::put(Bucket& bucket, size_t index, const at::Tensor& gradient) {
+  Slot& slot = slots_[index];
   const bool is_direct = is_plain(gradient) && bucket.gathered.is_cpu();
   at::Tensor flat;
-  for (const Place& place : slot.places) {
+  for (const auto& place : stretches(bucket, index)) {
     if (is_direct && accumulate(at_element(bucket.gathered, place.at), bucket.gathered.scalar_type(),
                                 at_element(gradient, place.begin), gradient.scalar_type(), place.numel, slot.has_arrived))
       continue;
@@ -223,10 +190,10 @@ void Reducer::put(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   slot.has_arrived = true;
 }
 
-void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
+void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
+  if (accumulates_shards(bucket)) return put(bucket, slot, gradient);
   const Range& range = ranges_[bucket.range];
-  if (range.shards_gradients()) return put(bucket, slot, gradient);
-  TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+  TrainedParameter& parameter = ranges_[bucket.range].parameters[slots_[slot].parameter];
   if (options_.host) {
     const bool adds = parameter.held.defined();
     if (!adds) parameter.held = ranges_[bucket.range].flat_grad(parameter);
@@ -246,9 +213,11 @@ void Reducer::hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient) {
   }
 }
 
-bool Reducer::holds_sums() const {
-  return reduced_ && std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.shards_gradients(); });
+bool Reducer::accumulates_shards() const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [this](const Bucket& bucket) { return accumulates_shards(bucket); });
 }
+
+bool Reducer::holds_sums() const { return reduced_ && accumulates_shards(); }
 
 void Reducer::wait_for_sums() {
   if (holds_sums()) return wait();
@@ -257,7 +226,7 @@ void Reducer::wait_for_sums() {
 }
 
 void Reducer::adopt_sums() {
-  for (auto& bucket : buckets_) bucket.has_sum = ranges_[bucket.range].shards_gradients();
+  for (auto& bucket : buckets_) bucket.has_sum = accumulates_shards(bucket);
   reduced_ = true;
 }
 
@@ -278,7 +247,7 @@ void Reducer::forget() {
   }
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
-    if (ranges_[bucket.range].shards_gradients()) give_back(bucket);  // of a backward that was broken off
+    if (accumulates_shards(bucket)) give_back(bucket);  // of a backward that was broken off
   }
 }
 

@@ -34,6 +34,7 @@
 #include "grads/host_gradients.h"
 #include "observe/timers.h"
 #include "params/range.h"
+#include "params/reduce_buckets.h"
 
 namespace torch::autograd {
 class PostAccumulateGradHook;
@@ -99,12 +100,8 @@ class Reducer {
   uint64_t late_buckets() const { return late_buckets_; }
 
  private:
-  struct Place {  // a stretch of a parameter, in a bucket
-    int64_t begin, at, numel;
-  };
   struct Slot {  // where the gradient of one parameter goes
     size_t range, parameter, bucket;
-    std::vector<Place> places;
     bool has_arrived = false;                                 // sharded gradients: it lies in the bucket
     bool has_come = false;                                    // in this step
     bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
@@ -112,19 +109,15 @@ class Reducer {
     uint32_t expected = 1;                                    // the most that one backward has brought
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
   };
-  struct Bucket {
+  struct Bucket : ReduceBucket {
     size_t range;
-    size_t first, last;                             // parameters [first, last) of the range
-    size_t slot;                                    // of the first one
-    int64_t offset = 0, numel = 0;                  // elements of the flat buffer
-    zero::Shard shard;                              // this rank's
-    std::vector<std::pair<int64_t, int64_t>> gaps;  // (offset in the bucket, numel) of its padding
-    size_t awaited = 0;                             // gradients that this backward has still to bring
-    size_t expected = 0;                            // the sum over its slots
-    at::Tensor gathered;                            // sharded gradients: [>= numel] of the running backward
-    at::Tensor cast;                                // [>= numel] communication dtype, where it differs
-    at::Tensor arriving;                            // [shard] of what comes, where that is not its last place
-    bool has_sum = false;                           // sharded gradients: this rank's shard holds an earlier backward's sum
+    size_t slot;           // of its first parameter
+    size_t awaited = 0;    // gradients that this backward has still to bring
+    size_t expected = 0;   // the sum over its slots
+    at::Tensor gathered;   // sharded gradients: [>= numel] of the running backward
+    at::Tensor cast;       // [>= numel] communication dtype, where it differs
+    at::Tensor arriving;   // [shard] of what comes, where that is not its last place
+    bool has_sum = false;  // sharded gradients: this rank's shard holds an earlier backward's sum
     DeviceWork work;
     Timers::Clock::time_point sent{};  // while it is traced
   };
@@ -141,10 +134,15 @@ class Reducer {
   void learn_arrivals();
   void send_ready_buckets();
   void send(Bucket& bucket);
+  bool accumulates_shards() const;
+  bool accumulates_shards(const Bucket& bucket) const { return ranges_[bucket.range].reduction() == Reduction::kReduceScatter; }
+  const std::vector<ReduceBucket::Stretch>& stretches(const Bucket& bucket, size_t slot) const {
+    return bucket.of[slot - bucket.slot];
+  }
   void add_buckets(size_t range);
   void add_slots(size_t bucket);
-  void hold(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
-  void put(Bucket& bucket, Slot& slot, const at::Tensor& gradient);
+  void hold(Bucket& bucket, size_t slot, const at::Tensor& gradient);
+  void put(Bucket& bucket, size_t slot, const at::Tensor& gradient);
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
   void give_back(Bucket& bucket, HostGradients::Ticket read_by = 0);

@@ -78,7 +78,8 @@ void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
   if (!late.defined())
     late = at::zeros({bucket.numel}, at::TensorOptions().dtype(range.grad_dtype).device(range.parameters[0].tensor.device()));
   const at::Tensor flat = gradient.reshape({-1});
-  for (const Place& part : place.places) late.narrow(0, part.at, part.numel).add_(flat.narrow(0, part.begin, part.numel));
+  for (const auto& part : stretches(bucket, slot))
+    late.narrow(0, part.at, part.numel).add_(flat.narrow(0, part.begin, part.numel));
 }
 
 // Holding mutex_. All ranks have late gradients in the same buckets, or the watch ends the step: late_buckets() is agreed on.
@@ -90,7 +91,7 @@ void Reducer::reduce_late() {
     finish(bucket);
     if (options_.pre_factor != 1.0) late.mul_(options_.pre_factor);
     const at::Tensor wire = options_.communication_dtype ? late.to(*options_.communication_dtype) : late;
-    if (!range.is_sharded()) {
+    if (range.reduction() == Reduction::kAllReduce) {
       comm_->all_reduce(wire).block();
       range.grad.narrow(0, bucket.offset, bucket.numel).add_(wire);
     } else {

@@ -58,15 +58,15 @@ void Reducer::send_ready_buckets() {
 void Reducer::send(Bucket& bucket) {
   at::NoGradGuard no_grad;
   Range& range = ranges_[bucket.range];
-  const bool shards_gradients = range.shards_gradients();
+  const bool accumulates = accumulates_shards(bucket);
   at::Tensor part;
-  if (shards_gradients) {
+  if (accumulates) {
     if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
     const Eraser clear(bucket.gathered);
     for (const auto& [offset, numel] : bucket.gaps) clear(offset, numel);  // it may have been another bucket's
     for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
       if (!slots_[i].has_arrived)
-        for (const Place& place : slots_[i].places) clear(place.at, place.numel);
+        for (const auto& place : stretches(bucket, i)) clear(place.at, place.numel);
       slots_[i].has_arrived = false;
     }
     part = bucket.gathered.narrow(0, 0, bucket.numel);
@@ -78,26 +78,26 @@ void Reducer::send(Bucket& bucket) {
   const bool is_cast = options_.communication_dtype && *options_.communication_dtype != range.grad_dtype;
   if (is_cast) {
     if (!bucket.cast.defined())
-      bucket.cast = shards_gradients ? take_buffer(bucket, *options_.communication_dtype)
-                                     : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
+      bucket.cast = accumulates ? take_buffer(bucket, *options_.communication_dtype)
+                                : at::empty({bucket.numel}, part.options().dtype(*options_.communication_dtype));
     const at::Tensor cast = bucket.cast.narrow(0, 0, bucket.numel);
     cast.copy_(part);
     part = cast;
   }
   finished_ = false;
   if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
-  if (!range.is_sharded()) {
+  if (range.reduction() == Reduction::kAllReduce) {
     bucket.work = comm_->all_reduce(part);
     return;
   }
   const zero::Shard& shard = bucket.shard;
   // The first sum of a step comes to its place; a further one, one in another dtype or for the host into the bucket and from
   // there.
-  const bool is_direct = shards_gradients && !bucket.has_sum && !is_cast && !options_.host;
+  const bool is_direct = accumulates && !bucket.has_sum && !is_cast && !options_.host;
   at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, comm_->rank() * shard.numel, shard.numel);
-  bucket.arriving = is_direct || (!is_cast && !shards_gradients) ? at::Tensor() : into;
+  bucket.arriving = is_direct || (!is_cast && !accumulates) ? at::Tensor() : into;
   bucket.work = comm_->reduce_scatter(part, into);
-  if (shards_gradients) flying_.push_back(&bucket);
+  if (accumulates) flying_.push_back(&bucket);
 }
 
 void Reducer::zero_missing(Range& range, size_t first, size_t last) {
@@ -124,10 +124,9 @@ void Reducer::wait() {
   if (options_.host) options_.host->wait();
   at::NoGradGuard no_grad;
   for (auto& range : ranges_)
-    if (!range.shards_gradients()) zero_missing(range, 0, range.parameters.size());
+    if (range.reduction() != Reduction::kReduceScatter) zero_missing(range, 0, range.parameters.size());
   for (auto& bucket : buckets_) {
-    Range& range = ranges_[bucket.range];
-    if (range.shards_gradients() && !bucket.has_sum) range.grad_of(bucket.shard).zero_();
+    if (accumulates_shards(bucket) && !bucket.has_sum) ranges_[bucket.range].grad_of(bucket.shard).zero_();
   }
 }
 
@@ -150,7 +149,7 @@ void Reducer::finish(Bucket& bucket) {
   if (timers_.is_traced()) tell_flight(bucket);
   bucket.sent = {};
   Range& range = ranges_[bucket.range];
-  if (!range.is_sharded()) {
+  if (range.reduction() == Reduction::kAllReduce) {
     if (bucket.cast.defined()) range.grad.narrow(0, bucket.offset, bucket.numel).copy_(bucket.cast);
     return;
   }
@@ -165,7 +164,7 @@ void Reducer::finish(Bucket& bucket) {
       own.copy_(bucket.arriving);
     bucket.arriving.reset();
   }
-  if (!range.shards_gradients()) return;
+  if (!accumulates_shards(bucket)) return;
   bucket.has_sum = true;
   give_back(bucket, read_by);
 }

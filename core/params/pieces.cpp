@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace gannet {
-namespace {
 
 // A shard of the range; without sharding the whole, or one tensor each where gradients are as autograd made them.
 std::vector<Piece> whole_pieces(const Range& range) {
@@ -33,8 +32,6 @@ std::vector<Piece> whole_pieces(const Range& range) {
   }
   return pieces;
 }
-
-}  // namespace
 
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
   if (page_numel == kNoPages) return {range.own_numel};

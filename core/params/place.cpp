@@ -51,7 +51,7 @@ void ParameterStore::report_drive() {
 }
 
 Array ParameterStore::make_param(const Range& range) const {
-  const int64_t numel = range.is_gathered_on_demand ? range.own_numel : range.numel;
+  const int64_t numel = range.is_gathered_on_demand_ ? range.own_numel : range.numel;
   const bool is_on_tier = range.placement == Placement::kDrive || !context_.param_tier_is_drive;
   if (range.placement == Placement::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
   return make_array(is_on_tier ? context_.param_tier : nullptr, numel, range.dtype, "parameters");
@@ -67,8 +67,8 @@ void ParameterStore::cut_range(Range& range) {
   DeviceComm* const comm = context_.comm.get();
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-  if (comm->size() > 1) range.sharding = static_cast<Sharding>(zero.stage);
-  range.is_gathered_on_demand = is_gathered_on_demand(range.placement);
+  if (comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
+  range.is_gathered_on_demand_ = is_gathered_on_demand(range.placement);
   // What is read from a drive begins where direct I/O can: parameters, and tensors that are a page's first.
   const int64_t alignment = range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
                             : range.placement == Placement::kDrive                                    ? kDriveAlignment
@@ -76,8 +76,8 @@ void ParameterStore::cut_range(Range& range) {
   if (range.has_owners())
     range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
   else  // a parameter that is gathered alone is a cut of its own
-    range.layout =
-        zero::lay_out(numels, range.is_gathered_on_demand ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1, alignment);
+    range.layout = zero::lay_out(numels, range.is_gathered_on_demand_ ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
+                                 alignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -102,6 +102,23 @@ void ParameterStore::cut_range(Range& range) {
   for (const auto& stretch : range.sub_groups) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
   for (const auto& part : range.parts)
     if (!range.is_sharded()) range.own_segments.push_back(segments_in(range, part.own, part.numel).front());
+}
+
+void Range::shard_alone(int64_t tensor_numel, uint32_t rank, uint32_t ranks) {
+  sharding_ = Sharding::kParameters;
+  is_gathered_on_demand_ = true;
+  layout = zero::lay_out({tensor_numel}, 0, ranks);
+  shards = zero::shards_of(layout, rank, ranks);
+}
+
+std::vector<Range::NumelHere> Range::numel_here() const {
+  std::vector<NumelHere> all(parameters.size());
+  for (const auto& part : parts) all[part.tensor].own += part.numel;
+  for (size_t p = 0; p < all.size(); ++p) {
+    all[p].parameter = parameters[p].resident ? all[p].own : parameters[p].numel;
+    all[p].gradient = shards_gradients() ? all[p].own : parameters[p].numel;
+  }
+  return all;
 }
 
 std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel) {
@@ -139,8 +156,8 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
     // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
-    const Array& masters = range.has_master_copy() ? range.master : range.param;
-    const bool is_direct = !range.is_gathered_on_demand && masters.is_here() && masters.here().device() == context_.device &&
+    const Array& masters = range.masters();
+    const bool is_direct = !range.is_gathered_on_demand_ && masters.is_here() && masters.here().device() == context_.device &&
                            (!range.is_sharded() || !range.has_master_copy());
     at::Tensor whole = is_direct
                            ? masters.get(bucket.offset, bucket.numel)
@@ -150,11 +167,11 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
       parameter.tensor.mutable_grad().reset();
       zero::release_ownership(parameter.tensor.storage().unsafeGetStorageImpl());
-      if (!range.is_gathered_on_demand)
+      if (!range.is_gathered_on_demand_)
         parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
     broadcast(context_, whole);
-    if (range.is_gathered_on_demand) {
+    if (range.is_gathered_on_demand_) {
       keep_part(range, b, whole);
       for (size_t p = bucket.first; p < bucket.last; ++p) {
         const auto& parameter = range.parameters[p];
@@ -174,7 +191,7 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
   const zero::Shard part =
       range.is_sharded() ? range.shards[bucket] : zero::Shard{begin, begin, range.layout.buckets[bucket].numel};
   const at::Tensor mine = whole.narrow(0, part.offset - begin, part.numel);
-  if (range.is_gathered_on_demand) range.set_param(part, mine);
+  if (range.is_gathered_on_demand_) range.set_param(part, mine);
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 

@@ -18,7 +18,8 @@ std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) cons
   return parts;
 }
 
-void ParameterStore::send_shard(Range& range, size_t shard) {
+void ParameterStore::publish_shard(Range& range, size_t shard) {
+  if (!range.is_sharded() || range.is_gathered_on_demand_) return;
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
   const at::Tensor whole = range.param.here().narrow(0, bucket.offset, bucket.numel);
@@ -27,7 +28,7 @@ void ParameterStore::send_shard(Range& range, size_t shard) {
 
 void ParameterStore::publish() {
   for (auto& range : ranges_)
-    if (range.is_gathered_on_demand) all_gather_persistent(range);
+    if (range.is_gathered_on_demand_) all_gather_persistent(range);
   finish_publishing();
 }
 
@@ -89,9 +90,9 @@ void ParameterStore::publish_all() {
     for (size_t s = 0; s < range.shards.size(); ++s) {
       if (range.has_master_copy())
         for (const auto& part : in_parts(range.shards[s])) range.set_param(part, range.master_of(part));
-      if (range.is_sharded() && !range.is_gathered_on_demand) send_shard(range, s);
+      publish_shard(range, s);
     }
-    if (range.is_gathered_on_demand) all_gather_persistent(range);
+    if (range.is_gathered_on_demand_) all_gather_persistent(range);
   }
   finish_publishing();
 }

@@ -20,6 +20,8 @@
 
 namespace gannet {
 
+struct Piece;
+
 struct TrainedParameter {
   std::string name;
   at::Tensor tensor;  // the module's own; its data is a view of Range::param, or gathered on demand
@@ -51,10 +53,18 @@ struct TrainedParameter {
 // What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
+// How the ranks' gradients become their average.
+enum class Reduction {
+  kAllReduce,             // in Range::grad, at a boundary
+  kReduceScatterInPlace,  // the same, after which only this rank's shards are right
+  kReduceScatter,         // from a buffer, in every backward; Range::grad is this rank's shards
+};
+
 // Where parameters' bytes are while no operator reads them: with the device, in host memory beside a device with its own, or on a
 // drive (offload_param).
 enum class Placement { kDevice, kHost, kDrive };
 
+// Who has what of it, and where, is known in params/ alone: the rest asks for values, or what is to be done with them.
 struct Range {
   size_t group = 0;
   Placement placement = Placement::kDevice;
@@ -63,7 +73,6 @@ struct Range {
   at::ScalarType grad_dtype;                 // gradients are accumulated in it
   std::vector<TrainedParameter> parameters;  // all of them split along the axis tensor, or none
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
-  Sharding sharding = Sharding::kNone;
   bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
   zero::Layout layout;
   std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
@@ -75,9 +84,6 @@ struct Range {
   int64_t numel = 0;      // of the flat buffers, padding included
   int64_t own_numel = 0;  // of this rank's shards
 
-  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
-  // (params/residency.h).
-  bool is_gathered_on_demand = false;
   Array param;   // [numel] dtype, [own_numel] where parameters are gathered on demand
   Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor
@@ -87,18 +93,26 @@ struct Range {
   std::vector<gannet_segment> own_segments;           // of each tensor alone and whole: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
-  bool is_sharded() const { return sharding != Sharding::kNone; }
-  bool shards_gradients() const { return sharding >= Sharding::kGradients; }
-  bool shards_parameters() const { return sharding == Sharding::kParameters; }
-  // Each tensor is a bucket, cut for all ranks; else a bucket has several, and a shard the whole of some.
-  bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
-  // Each tensor is on one rank.
-  bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
-  uint32_t owner_of(size_t parameter) const {
-    size_t bucket = 0;
-    while (layout.buckets[bucket].last <= parameter) ++bucket;
-    return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
+  const Array& masters() const { return has_master_copy() ? master : param; }
+  Reduction reduction() const {
+    return shards_gradients() ? Reduction::kReduceScatter
+           : is_sharded()     ? Reduction::kReduceScatterInPlace
+                              : Reduction::kAllReduce;
   }
+  // Of `array`, masters or a state, this rank has every element in memory.
+  bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
+  // The values that operators read are a copy of others, which an update would bring back.
+  bool reads_a_copy(const TrainedParameter& parameter) const {
+    return parameter.persistent.defined() || (has_master_copy() && !parameter.resident);
+  }
+  // Elements of a parameter in this rank's memory, or on its tier.
+  struct NumelHere {
+    int64_t own = 0;  // of masters and states
+    int64_t parameter = 0, gradient = 0;
+  };
+  std::vector<NumelHere> numel_here() const;  // [parameters]
+  // One parameter without gradients, sharded and gathered on demand: before an engine has it.
+  void shard_alone(int64_t tensor_numel, uint32_t rank, uint32_t ranks);
 
   // A part of a flat buffer as the module's parameter sees it.
   static at::Tensor shaped(const at::Tensor& flat, const TrainedParameter& parameter) {
@@ -117,11 +131,14 @@ struct Range {
   at::Tensor grad_of(const zero::Shard& shard) const {
     return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel);
   }
+  at::Tensor grad_of(const zero::Part& part) const {
+    return is_sharded() ? grad_of(zero::Shard{part.offset, part.own, part.numel}) : parameters[part.tensor].held.flatten();
+  }
   void set_master(const zero::Shard& shard, const at::Tensor& values) const {
     has_master_copy() ? master.set(shard.own, values) : set_param(shard, values);
   }
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
-  int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand ? shard.own : shard.offset; }
+  int64_t master_place(const zero::Shard& shard) const { return has_master_copy() ? shard.own : param_place(shard); }
   // A whole parameter's place in `grad`, where gradients are not sharded.
   at::Tensor flat_grad(const TrainedParameter& parameter) {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
@@ -129,8 +146,33 @@ struct Range {
   }
   // Without sharding: the master of a whole parameter.
   at::Tensor whole_master(const TrainedParameter& parameter) const {
-    return (has_master_copy() ? master : param).get(parameter.offset, parameter.numel).view(parameter.shape);
+    return masters().get(parameter.offset, parameter.numel).view(parameter.shape);
   }
+
+ private:
+  friend class ParameterStore;
+  friend class Gatherer;
+  friend class ReduceBuckets;
+  friend std::vector<Piece> whole_pieces(const Range& range);
+
+  bool is_sharded() const { return sharding_ != Sharding::kNone; }
+  bool shards_gradients() const { return sharding_ >= Sharding::kGradients; }
+  bool shards_parameters() const { return sharding_ == Sharding::kParameters; }
+  // Each tensor is a bucket, cut for all ranks; else a bucket has several, and a shard the whole of some.
+  bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
+  // Each tensor is on one rank.
+  bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
+  uint32_t owner_of(size_t parameter) const {
+    size_t bucket = 0;
+    while (layout.buckets[bucket].last <= parameter) ++bucket;
+    return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
+  }
+  int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand_ ? shard.own : shard.offset; }
+
+  Sharding sharding_ = Sharding::kNone;
+  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
+  // (params/residency.h).
+  bool is_gathered_on_demand_ = false;
 };
 
 // The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.

@@ -6,9 +6,9 @@
 //   store.place(nullptr);                                                // where: rank 0's values, on every rank
 //   store.add_states(store.ranges()[0], optimizer);
 //   store.begin_forward(true); ... operators gather what they read ...; store.end_pass();
-//   store.send_shard(range, s); store.publish();                         // after an update: to whoever needs the new values
+//   store.publish_shard(range, s); store.publish();                      // after an update: to whoever needs the new values
 //
-// Three layouts, by ZeRO stage and number of ranks (Sharding and is_gathered_on_demand of a Range):
+// Three layouts, by ZeRO stage and number of ranks, which Range keeps to itself:
 //
 //   replicated               every rank has the whole of everything
 //   sharded states           stages 1 and 2: parameters whole, masters and states (and gradients) of this rank's shards
@@ -73,6 +73,8 @@ class ParameterStore {
   /// All of them but those that have moved.
   Named owned() const;
   bool shards_gradients() const { return !ranges_.empty() && ranges_[0].shards_gradients(); }
+  /// Averaged gradients, masters and states are shards, other ones on each rank; false: every rank has all of them.
+  bool is_sharded() const { return !ranges_.empty() && ranges_[0].is_sharded(); }
   int64_t bucket_numel() const;  // elements of the largest bucket of gradients
   int64_t page_numel() const;    // elements of a range's arrays that are in memory at once, where they lie on a tier
 
@@ -105,8 +107,8 @@ class ParameterStore {
   void abandon() noexcept;
 
   // ---- to whoever needs new values (publish.cpp)
-  /// Starts to send a shard of the parameters that this rank updated to the others.
-  void send_shard(Range& range, size_t shard);
+  /// Starts to send a shard of the parameters that this rank updated to the others, where every rank has them whole.
+  void publish_shard(Range& range, size_t shard);
   /// Until all that was sent has come, and the small parameters that stay whole beside sharded ones.
   void publish();
   void publish_all();      // parameters from their masters, on every rank
@@ -126,6 +128,10 @@ class ParameterStore {
   at::Tensor own_master(const Found& found) const;    // [part numel] of this rank's part
   at::Tensor own_gradient(const Found& found) const;  // the same, as the reducer left it
   at::Tensor own_state(const Found& found, size_t state) const;
+  /// Sums of this rank's parts of tensors become those of whole tensors. Every rank calls it.
+  void sum_over_shards(const Range& range, std::vector<double>& sums) const;
+  /// What operators read of it. Where it is sharded a copy, and every rank calls it; undefined where a rank does not keep it.
+  at::Tensor whole_value(const TrainedParameter& parameter, bool keeps) const;
   /// From every rank's part to the whole, in the parameter's shape, to the bit. Every rank calls it.
   at::Tensor gather(const Found& found, const at::Tensor& own) const;
   /// `flat`: [numel] the whole parameter, the same on every rank. The parameter in use follows its master.

@@ -43,7 +43,9 @@ std::vector<std::string> ParameterStore::names() const {
 at::Tensor ParameterStore::own_master(const Found& found) const { return found.range->master_of(place_of(found.part())); }
 
 at::Tensor ParameterStore::own_gradient(const Found& found) const {
-  return found.range->is_sharded() ? found.range->grad_of(place_of(found.part())) : found.get().held.flatten();
+  zero::Part part = found.part();
+  part.tensor = found.parameter;  // of which this rank may have nothing
+  return found.range->grad_of(part);
 }
 
 at::Tensor ParameterStore::own_state(const Found& found, size_t state) const {
@@ -67,11 +69,11 @@ void ParameterStore::set_master(const Found& found, const at::Tensor& flat) {
   const auto part = found.part();
   if (part.numel > 0) {
     range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
-    if (range.is_gathered_on_demand && range.has_master_copy())
+    if (range.is_gathered_on_demand_ && range.has_master_copy())
       range.set_param(place_of(part), flat.narrow(0, part.begin, part.numel));
   }
   forget_gathered();
-  if (range.is_gathered_on_demand)
+  if (range.is_gathered_on_demand_)
     all_gather_persistent(range);
   else
     range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
@@ -94,7 +96,7 @@ void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tens
   for (const zero::Part& part : range.parts) {
     if (part.tensor != parameter) continue;
     const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
-    if (range.is_gathered_on_demand) range.set_param(place_of(part), mine);
+    if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine);
     if (range.has_master_copy()) range.set_master(place_of(part), mine);
   }
 }
@@ -110,7 +112,7 @@ void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, boo
       if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
       range.set_master(place_of(part), mine);
     }
-    if (range.is_gathered_on_demand) range.set_param(place_of(part), mine.to(range.dtype));
+    if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine.to(range.dtype));
   }
   if (parameter.persistent.defined()) {
     parameter.persistent.narrow(0, 0, parameter.numel).copy_(flat);
@@ -127,6 +129,18 @@ void ParameterStore::restore_memory(Range& range, size_t p) {
     parameter.tensor.set_data(Range::shaped(
         parameter.persistent.defined() ? parameter.persistent : range.param.here().narrow(0, parameter.offset, parameter.numel),
         parameter));
+}
+
+at::Tensor ParameterStore::whole_value(const TrainedParameter& parameter, bool keeps) const {
+  if (!parameter.resident) return parameter.tensor.detach();
+  residency_->hold({*parameter.resident});
+  at::Tensor copy = keeps ? parameter.tensor.detach().clone() : at::Tensor();
+  residency_->release({*parameter.resident});
+  return copy;
+}
+
+void ParameterStore::sum_over_shards(const Range& range, std::vector<double>& sums) const {
+  if (range.is_sharded()) context_.host_group->all_reduce(sums.data(), sums.size());
 }
 
 ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {

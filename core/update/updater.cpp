@@ -20,7 +20,7 @@ void* at_element(const at::Tensor& flat, int64_t element) {
 class Arrays {
  public:
   Arrays(const Range& range, const Optimizer& optimizer) : range_(range), optimizer_(optimizer) {
-    const Array& master = range.has_master_copy() ? range.master : range.param;
+    const Array& master = range.masters();
     master_ = add(master, true);
     out_ = range.has_master_copy() ? add(range.param, false) : kHere;
     for (const Array& state : range.states) states_.push_back(add(state, true));
@@ -157,8 +157,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
   std::function<void(size_t)> send;
   size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
   const auto publish_to = [&](size_t end) {
-    if (range.is_sharded() && !range.is_gathered_on_demand)
-      for (; published < end; ++published) store_.send_shard(range, published);
+    for (; published < end; ++published) store_.publish_shard(range, published);
   };
   // Each piece while its page is here.
   const auto for_each = [&](bool writes, const std::function<void(size_t, const gannet_update_args&)>& body) {
@@ -207,7 +206,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
     optimizer.partials(args, partials.data());
     for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
   });
-  if (range.is_sharded()) context_.host_group->all_reduce(sums.data(), sums.size());
+  store_.sum_over_shards(range, sums);
   if (range.is_split() && context_.tensor_group) context_.tensor_group->all_reduce(sums.data(), sums.size());
   for_each(true, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];

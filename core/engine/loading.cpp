@@ -172,7 +172,7 @@ void Loading::read_accumulation(std::vector<Target>& targets) {
     if (!holds_sums_) continue;
     for (const auto& part : range.parts) {
       const std::string& name = range.parameters[part.tensor].name;
-      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of({part.offset, part.own, part.numel}),
+      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of(part),
                          nullptr, trained.at(name)->split});
     }
   }

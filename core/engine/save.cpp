@@ -194,7 +194,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
         const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
         if (gives_part(entry, ranks.mesh, ranks.rank))
           content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin,
-                                    range.grad_of({part.offset, part.own, part.numel}), nullptr, false, entry.split});
+                                    range.grad_of(part), nullptr, false, entry.split});
       }
   }
   for (const auto& range : store.ranges())

@@ -138,6 +138,7 @@ struct Range {
     has_master_copy() ? master.set(shard.own, values) : set_param(shard, values);
   }
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
+  int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand_ ? shard.own : shard.offset; }
   int64_t master_place(const zero::Shard& shard) const { return has_master_copy() ? shard.own : param_place(shard); }
   // A whole parameter's place in `grad`, where gradients are not sharded.
   at::Tensor flat_grad(const TrainedParameter& parameter) {
@@ -167,8 +168,6 @@ struct Range {
     while (layout.buckets[bucket].last <= parameter) ++bucket;
     return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
   }
-  int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand_ ? shard.own : shard.offset; }
-
   Sharding sharding_ = Sharding::kNone;
   // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
   // (params/residency.h).

@@ -4,7 +4,8 @@
 #   LibTorch::cuda   adds libtorch_cuda and libc10_cuda (only where they are; link it from plugins alone)
 #
 # Looks at LIBTORCH_ROOT (variable or environment), Torch_DIR, CMAKE_PREFIX_PATH, then where scripts/setup.sh puts it.
-# Sets LibTorch_VERSION, LibTorch_CUDA_VERSION ("none" for a CPU build), LibTorch_ROOT, LibTorch_FINGERPRINT.
+# Sets LibTorch_VERSION, LibTorch_CUDA_VERSION ("none" for a CPU build), LibTorch_ROOT, LibTorch_FINGERPRINT,
+# LibTorch_VENDOR ("cuda=13.0").
 
 set(_libtorch_hints "")
 if(LIBTORCH_ROOT)
@@ -51,7 +52,8 @@ if(LibTorch_ROOT)
     endif()
   endif()
   # Commas: a semicolon would split it wherever CMake sees a list.
-  set(LibTorch_FINGERPRINT "torch=${LibTorch_VERSION},cxx11abi=1,compiler=itanium-libstdc++,cuda=${LibTorch_CUDA_VERSION}")
+  set(LibTorch_FINGERPRINT "torch=${LibTorch_VERSION},cxx11abi=1,compiler=itanium-libstdc++")
+  set(LibTorch_VENDOR "cuda=${LibTorch_CUDA_VERSION}")
 endif()
 
 include(FindPackageHandleStandardArgs)

@@ -29,6 +29,7 @@ std::string processor_name() {
 
 struct Cpu : gannet::sdk::AcceleratorBase {
   static constexpr std::array<gannet_param_spec, 0> kParams{};
+  static constexpr int32_t kPriority = GANNET_PRIORITY_HOST;
   using AcceleratorBase::AcceleratorBase;
 
   uint64_t capabilities() const { return GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16; }

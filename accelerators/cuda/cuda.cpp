@@ -49,6 +49,7 @@ int attribute(cudaDeviceAttr which, uint32_t device) {
 class Cuda : public sdk::AcceleratorBase {
  public:
   static constexpr std::array<gannet_param_spec, 0> kParams{};
+  static constexpr int32_t kPriority = GANNET_PRIORITY_DEVICE;
 
   Cuda(const gannet_host& host, const sdk::Params& params) : AcceleratorBase(host, params), count_(count_devices()) {
     open_torch_half();

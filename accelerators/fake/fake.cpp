@@ -15,6 +15,7 @@ namespace {
 
 class Fake : public sdk::AcceleratorBase {
  public:
+  static constexpr int32_t kPriority = GANNET_PRIORITY_NEVER;
   static constexpr std::array kParams{
       sdk::at_most(sdk::at_least(sdk::integer("device_count", "1", "devices that it says it has"), 1), 64),
       sdk::at_least(sdk::integer("memory_bytes", "0", "memory that each device says it has; 0: the host's"), 0),

@@ -132,7 +132,7 @@ std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 void EngineBase::set_lr(double lr) {
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
   for (auto& group : impl_->groups)
-    if (double* current = group.find("lr")) *current = lr;
+    if (double* current = group.find(GANNET_ROLE_LEARNING_RATE)) *current = lr;
 }
 
 std::optional<double> EngineBase::get_global_grad_norm() const { return impl_->progress.grad_norm; }

@@ -19,7 +19,6 @@
 #include "device/accelerator.h"
 #include "engine/named_plugins.h"
 #include "interfaces/optimizer.h"
-#include "interfaces/preference.h"
 #include "params/fit.h"
 #include "tensor/dtype.h"
 
@@ -75,11 +74,12 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
   std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
     return one.second.is_string() && one.second.as_string() == "auto";
   });
-  const Optimizer optimizer(
+  Optimizer optimizer(
       plugin,
       plugin::parse_params(plugin, params,
                            [&](const std::string& member) { return read.origin(formatted("/optimizer/params/{}", member)); }),
       host);
+  optimizer.describe({});
   uint32_t bytes = 0;
   for (const auto& state : optimizer.states())
     if (state.extent == GANNET_STATE_PER_ELEMENT)
@@ -122,11 +122,14 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
 // The device that ranks of this machine would train on; nullptr where there is none but the CPU, and `why_not` says so.
 std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const std::string& wanted, const Host& host,
                                               std::string& why_not) {
-  const std::vector<std::string> best(kAcceleratorsBestFirst.begin(), kAcceleratorsBestFirst.end()), named{wanted};
   why_not = "no plugin of an accelerator was found";
-  for (const std::string& name : wanted == "auto" ? best : named) {
-    const plugin::Plugin* plugin = registry.find(GANNET_KIND_ACCELERATOR, name);
-    if (!plugin) continue;
+  std::vector<const plugin::Plugin*> candidates;
+  if (wanted == "auto")
+    candidates = registry.accelerators_best_first();
+  else if (const plugin::Plugin* named = registry.find(GANNET_KIND_ACCELERATOR, wanted))
+    candidates = {named};
+  for (const plugin::Plugin* plugin : candidates) {
+    if (wanted == "auto" && plugin::priority_of(*plugin) <= GANNET_PRIORITY_HOST) continue;
     try {
       return std::make_unique<Accelerator>(
           *plugin, plugin::parse_params(*plugin, {}, [](const std::string& member) { return member; }), host);

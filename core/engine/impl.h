@@ -32,7 +32,6 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
-  uint32_t engine_id = 0;        // of this process, counted
   uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
   std::string splits;            // of parameters, as they were declared when the engine took them; "": none
 

@@ -20,10 +20,10 @@
 #include "engine/named_plugins.h"
 #include "engine/open.h"
 #include "engine/report.h"
-#include "interfaces/preference.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 #include "tensor/vector_math.h"
+#include "update/group_states.h"
 
 namespace gannet {
 
@@ -56,14 +56,25 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document, co
       group.optimizer = std::make_unique<Optimizer>(
           plugin, plugin::parse_params(plugin, params, position_in(document, "optimizer")), impl.host);
       group.hyper_names = group.optimizer->hyper_names();
+      group.hyper_roles = group.optimizer->hyper_roles();
       group.hyper = group.optimizer->hyper_values();
-      if (const double* lr = group.find("lr")) group.base_lr = *lr;
+      for (size_t i = 0; i < group.hyper.size(); ++i)
+        if (group.hyper_roles[i] != GANNET_ROLE_NONE) group.base[group.hyper_roles[i]] = group.hyper[i];
+      describe_group(impl.groups, g, impl, impl.store);
       if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
         throw Error(ErrorCode::kUnsupported,
                     formatted("optimizer '{}' averages gradients itself, which this engine does not support yet",
                               impl.settings().optimizer.type),
                     "choose another optimizer");
-      if (!group.optimizer->has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR)) continue;
+      const auto& sums = group.optimizer->sums();
+      if (impl.mesh->shape().size(kPipeAxis) > 1 &&
+          std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))
+        throw Error(ErrorCode::kUnsupported,
+                    formatted("optimizer '{}' wants sums of the whole model, of which each stage of the pipeline has a part",
+                              impl.settings().optimizer.type),
+                    "choose an optimizer that works tensor by tensor, or train without pipeline stages");
+      impl.store.align_ranges(g, static_cast<int64_t>(group.optimizer->range_alignment()));
+      if (!group.optimizer->needs_whole_tensors()) continue;
       impl.store.keep_whole_tensors(g);
       for (const auto& range : impl.store.ranges())
         if (range.group == g && range.is_split())
@@ -105,6 +116,7 @@ void create_states(EngineBase::Impl& impl) {
   }
   for (auto& range : impl.store.ranges())
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
+  for (auto& group : impl.groups) grow_own_states(group);
   Reducer::Options reduction;
   if (impl.settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*impl.settings().communication_data_type);
@@ -144,12 +156,12 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
     auto scheduler = std::make_unique<Scheduler>(
         plugin, plugin::parse_params(plugin, impl.settings().scheduler.params, position_in(document, "scheduler")), impl.host,
         static_cast<uint32_t>(impl.groups.size()));
-    const Scheduler::Value first = scheduler->at(0, 0, impl.groups[0].base_lr);
-    if (first.beta1 && !impl.groups[0].find("betas[0]"))
-      log_warning(formatted("scheduler '{}' cycles momentum, but the optimizer has no betas: its momentum has no effect",
-                            impl.settings().scheduler.type));
     impl.schedule.use(std::move(scheduler));
   }
+  if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // whose groups all have a learning rate
+  impl.schedule.check(
+      impl.schedule.has_function() ? "the program's schedule" : formatted("scheduler '{}'", impl.settings().scheduler.type),
+      formatted("optimizer '{}'", impl.settings().optimizer.type));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "engine/impl.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
+#include "update/group_states.h"
 
 namespace gannet {
 namespace {
@@ -50,6 +51,11 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     if (!given || !impl.user_optimizer) impl.groups[group].parameters.push_back(tensor);
     impl.store.mark_moved(tensor);
     joined.push_back(name);
+  }
+  for (size_t g = 0; g < impl.groups.size(); ++g) {
+    if (!impl.groups[g].optimizer) continue;
+    describe_group(impl.groups, g, impl, impl.store);
+    grow_own_states(impl.groups[g]);
   }
   impl.store.place(gradient_memory(impl));
   for (size_t r = first; r < impl.store.ranges().size(); ++r) {

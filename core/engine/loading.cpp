@@ -58,7 +58,7 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   if (!module_only_) restore();
   if (!is_weights_) receipt_.client_state.document = dict("client_state");
   for (size_t g = 0; g < impl_.groups.size(); ++g)
-    if (const double* lr = impl_.groups[g].find("lr")) receipt_.lr.push_back(*lr);
+    if (const double* lr = impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE)) receipt_.lr.push_back(*lr);
   receipt_.global_steps = impl_.progress.global_steps;
   receipt_.global_samples = impl_.progress.global_samples;
   return std::move(receipt_);
@@ -172,8 +172,7 @@ void Loading::read_accumulation(std::vector<Target>& targets) {
     if (!holds_sums_) continue;
     for (const auto& part : range.parts) {
       const std::string& name = range.parameters[part.tensor].name;
-      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of(part),
-                         nullptr, trained.at(name)->split});
+      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of(part), nullptr, trained.at(name)->split});
     }
   }
 }

@@ -8,7 +8,6 @@
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/named_plugins.h"
-#include "interfaces/preference.h"
 #include "tensor/vector_math.h"
 
 namespace gannet {
@@ -25,10 +24,9 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   if (lower(wanted) != "auto") {
     open(wanted);
   } else {
-    for (const char* name : kAcceleratorsBestFirst) {  // best first; what is not here is no error under "auto"
-      if (!context.registry->find(GANNET_KIND_ACCELERATOR, name)) continue;
+    for (const plugin::Plugin* best : context.registry->accelerators_best_first()) {
       try {
-        open(name);
+        open(best->name());
         break;
       } catch (const Error& error) {
         // No driver or no device is what "auto" is for; a device that is here and cannot be used is worth a word.
@@ -70,6 +68,7 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   control::Links& data = context.mesh->data().links();
   context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });
   context.host_group = &data.host;
+  context.host.set_ranks(context.comm->rank(), context.comm->size());
   if (context.mesh->tensor()) context.tensor_group = &context.mesh->tensor()->links().host;
   context.world_group = &context.process_group->links().host;
 

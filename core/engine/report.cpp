@@ -51,7 +51,7 @@ void start_reporting(EngineBase::Impl& impl) {
 std::vector<double> rates(const std::vector<Group>& groups) {
   std::vector<double> rates;
   for (auto& group : groups)
-    if (const double* lr = group.find("lr")) rates.push_back(*lr);
+    if (const double* lr = group.find(GANNET_ROLE_LEARNING_RATE)) rates.push_back(*lr);
   return rates;
 }
 

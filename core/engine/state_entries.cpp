@@ -90,34 +90,24 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
     for (size_t s = 0; s < specs.size(); ++s) {
       const std::string state = formatted("{}/", specs[s].name);
       const Array& values = range.states[s];
-      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: its ranges have the same, the first one gives it
-        StateEntry kept = whole_of(StateEntry::Kind::kState,
-                                   formatted("{}@{}.{}", state, range.group, c10::toString(range.dtype)), values.here().view({}));
-        kept.is_given_here = given.insert(kept.name).second;
-        all.push_back(std::move(kept));
+      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: the first of its ranges gives it
+        const std::string name = formatted("{}@{}", state, range.group);
+        if (given.insert(name).second) all.push_back(whole_of(StateEntry::Kind::kState, name, group.own_states[s].view({})));
         continue;
       }
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
-        const bool is_per_tensor = specs[s].extent == GANNET_STATE_PER_TENSOR;
-        if (range.has_all_of(values)) {
-          const auto p_th = static_cast<int64_t>(p);
-          all.push_back(is_per_tensor ? whole_of(StateEntry::Kind::kState, state + parameter.name, values.here().select(0, p_th))
-                                      : with_split(whole_of(StateEntry::Kind::kState, state + parameter.name,
-                                                            range.slice(values.here(), parameter)),
-                                                   parameter.split));
-          continue;
-        }
-        StateEntry kept = part_of(StateEntry::Kind::kState, state + parameter.name, parameter, values, parts[p].own,
-                                  is_per_tensor ? zero::Part() : parts[p]);
-        if (!is_per_tensor) kept = with_split(std::move(kept), parameter.split);
-        if (is_per_tensor) {  // on every rank; right on those that updated a part of the tensor
-          kept.shape = {};
-          kept.begin = 0;
-          kept.part = values.here().narrow(0, static_cast<int64_t>(p), 1);
-          kept.is_given_here = parts[p].numel > 0 && parts[p].begin == 0;
-        }
-        all.push_back(std::move(kept));
+        if (specs[s].extent == GANNET_STATE_PER_TENSOR)
+          all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name,
+                                 group.own_states[s].select(0, static_cast<int64_t>(parameter.index))));
+        else if (range.has_all_of(values))
+          all.push_back(
+              with_split(whole_of(StateEntry::Kind::kState, state + parameter.name, range.slice(values.here(), parameter)),
+                         parameter.split));
+        else
+          all.push_back(
+              with_split(part_of(StateEntry::Kind::kState, state + parameter.name, parameter, values, parts[p].own, parts[p]),
+                         parameter.split));
       }
     }
   }

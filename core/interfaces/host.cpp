@@ -52,12 +52,17 @@ int32_t guarded(gannet_error* error, Body&& body) noexcept {
   });
 }
 
-HostCollectives* collectives_of(void* context) { return static_cast<Host*>(context)->collectives(); }
-
-HostCollectives& require_collectives(void* context) {
-  if (HostCollectives* collectives = collectives_of(context)) return *collectives;
-  throw Error(ErrorCode::kArgument,
-              "the host's collectives were called outside of an optimizer's update, where no other rank takes part");
+void run_collective(void* context, const gannet_host_collective* args) {
+  HostCollectives* const collectives = static_cast<Host*>(context)->collectives();
+  if (!collectives)
+    throw Error(ErrorCode::kArgument,
+                "the host's collectives were called outside of an optimizer's begin_step and end_step, where no other rank takes "
+                "part");
+  if (!args || !GANNET_HAS(args, gannet_host_collective, stream))
+    throw Error(ErrorCode::kArgument, "a collective was asked for with too short a struct");
+  if (args->group != GANNET_GROUP_DATA)
+    throw Error(ErrorCode::kUnsupported, formatted("a collective was asked for of an unknown group, {}", args->group));
+  collectives->run(*args);
 }
 
 void write_log(void*, int32_t level, const char* message) noexcept {
@@ -113,26 +118,10 @@ Host::Host() {
   table_.thread_count = [](void*) -> uint32_t { return parallel_thread_count(); };
   table_.allocate = allocate;
   table_.deallocate = [](void*, void* pointer) { std::free(pointer); };
-  // Outside of an update the answer is that of a process alone; the collectives themselves refuse there.
-  table_.rank = [](void* context) -> uint32_t { return collectives_of(context) ? collectives_of(context)->rank() : 0; };
-  table_.world_size = [](void* context) -> uint32_t {
-    return collectives_of(context) ? collectives_of(context)->world_size() : 1;
-  };
-  table_.all_reduce = [](void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t op,
-                         gannet_error* error) -> int32_t {
-    return guarded(error, [&] {
-      require_collectives(context).all_reduce(buffer, count, static_cast<gannet_dtype>(dtype), static_cast<gannet_reduce_op>(op));
-    });
-  };
-  table_.all_gather = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
-                         gannet_error* error) -> int32_t {
-    return guarded(error,
-                   [&] { require_collectives(context).all_gather(send, receive, count, static_cast<gannet_dtype>(dtype)); });
-  };
-  table_.all_to_all = [](void* context, const void* send, void* receive, uint64_t count, uint32_t dtype,
-                         gannet_error* error) -> int32_t {
-    return guarded(error,
-                   [&] { require_collectives(context).all_to_all(send, receive, count, static_cast<gannet_dtype>(dtype)); });
+  table_.rank = [](void* context, uint32_t) -> uint32_t { return static_cast<Host*>(context)->rank(); };
+  table_.world_size = [](void* context, uint32_t) -> uint32_t { return static_cast<Host*>(context)->size(); };
+  table_.collective = [](void* context, const gannet_host_collective* args, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { run_collective(context, args); });
   };
 }
 

@@ -7,15 +7,12 @@
 
 namespace gannet {
 
-// What stands behind the table's collectives: set by the engine around an optimizer's update, null elsewhere.
+// What stands behind the table's collectives while they are open.
 class HostCollectives {
  public:
   virtual ~HostCollectives() = default;
-  virtual uint32_t rank() const = 0;
-  virtual uint32_t world_size() const = 0;
-  virtual void all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op) = 0;
-  virtual void all_gather(const void* send, void* receive, uint64_t count, gannet_dtype dtype) = 0;
-  virtual void all_to_all(const void* send, void* receive, uint64_t count_per_rank, gannet_dtype dtype) = 0;
+  // Whose struct_size and group are checked. Throws Error.
+  virtual void run(const gannet_host_collective& args) = 0;
 };
 
 // One host table: an engine owns one, so that several engines in a process have their own collectives.
@@ -25,13 +22,29 @@ class Host {
   Host();
   Host(const Host&) = delete;
   const gannet_host* table() const { return &table_; }
-  void set_collectives(HostCollectives* collectives) { collectives_ = collectives; }
+  // Of GANNET_GROUP_DATA; a process alone until it is said.
+  void set_ranks(uint32_t rank, uint32_t size) {
+    rank_ = rank;
+    size_ = size;
+  }
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return size_; }
+  // While it lives plugins may use the collectives.
+  class Open {
+   public:
+    Open(Host& host, HostCollectives& collectives) : host_(host) { host_.collectives_ = &collectives; }
+    ~Open() { host_.collectives_ = nullptr; }
+    Open(const Open&) = delete;
+
+   private:
+    Host& host_;
+  };
   HostCollectives* collectives() const { return collectives_; }
 
  private:
   gannet_host table_{};
-  // Not owned; null outside of an update.
-  HostCollectives* collectives_ = nullptr;
+  HostCollectives* collectives_ = nullptr;  // not owned; null where they are not open
+  uint32_t rank_ = 0, size_ = 1;
 };
 
 }  // namespace gannet

@@ -2,14 +2,17 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
+
 #include "base/format.h"
+#include "base/text.h"
 #include "interfaces/call.h"
 
 namespace gannet {
 namespace {
 
 // Far more than an optimizer has: beyond them the list is damaged.
-constexpr uint64_t kMostStates = 64, kLargestStride = 4096;
+constexpr uint64_t kMost = 64, kLargestStride = 4096;
 
 const char* dtype_name(gannet_dtype dtype) {
   switch (dtype) {
@@ -39,17 +42,29 @@ const char* dtype_name(gannet_dtype dtype) {
   return "unknown";
 }
 
-std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const gannet_state_specs& specs) {
-  const auto bad = [&](const std::string& reason) {
-    throw plugin::fault(plugin, formatted("{}: {}", interfaces::who(plugin), reason));
-  };
-  if (specs.count > kMostStates) bad(formatted("it declares {} states, at most {} are possible", specs.count, kMostStates));
-  if (specs.count > 0 && (!specs.specs || specs.stride < sizeof(gannet_state_spec) || specs.stride > kLargestStride))
-    bad("its list of states is malformed");
+// The elements of a plugin's array of structs, each at least `least` bytes long.
+template <class T>
+std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, size_t least, const char* what) {
+  if (count > kMost) throw Error(ErrorCode::kPlugin, formatted("it declares {} {}, at most {} are possible", count, what, kMost));
+  if (count > 0 && (!first || stride < least || stride > kLargestStride || stride % alignof(T)))
+    throw Error(ErrorCode::kPlugin, formatted("its list of {} is malformed", what));
+  std::vector<const T*> all;
+  for (uint64_t i = 0; i < count; ++i)
+    all.push_back(reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * stride));
+  for (const T* one : all)
+    if (one->struct_size < least) throw Error(ErrorCode::kPlugin, formatted("one of its {} has too small a struct_size", what));
+  return all;
+}
+
+[[noreturn]] void bad(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
+
+std::vector<Optimizer::State> read_states(const gannet_optimizer_description& found) {
   std::vector<Optimizer::State> states;
-  for (uint64_t i = 0; i < specs.count; ++i) {
-    const auto& spec = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(specs.specs) + i * specs.stride);
-    if (!spec.name || !*spec.name) bad(formatted("its state number {} has no name", i));
+  for (const gannet_state_spec* each :
+       elements(found.states, found.state_count, found.state_stride, GANNET_STATE_SPEC_SIZE_2_0, "states")) {
+    const gannet_state_spec& spec = *each;
+    if (!spec.name || !*spec.name) bad(formatted("its state number {} has no name", states.size()));
+    if (spec.reserved != 0) bad(formatted("its state '{}' has a reserved field that is not zero", printable(spec.name)));
     if (printable(spec.name) != spec.name)
       bad(formatted("its state '{}' has a control character in its name", printable(spec.name)));
     if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
@@ -63,27 +78,87 @@ std::vector<Optimizer::State> read_states(const plugin::Plugin& plugin, const ga
   return states;
 }
 
+std::vector<Optimizer::Sum> read_sums(const gannet_optimizer_description& found) {
+  std::vector<Optimizer::Sum> sums;
+  for (const gannet_sum_spec* spec : elements(found.sums, found.sum_count, found.sum_stride, GANNET_SUM_SPEC_SIZE_2_0, "sums")) {
+    if (spec->scope < GANNET_SUM_OF_TENSOR || spec->scope > GANNET_SUM_OF_MODEL)
+      bad(formatted("one of its sums has an unknown scope, {}", spec->scope));
+    if (spec->reduce_op < GANNET_SUM || spec->reduce_op > GANNET_MIN)
+      bad(formatted("one of its sums has an unknown operation, {}", spec->reduce_op));
+    if (spec->round > (sums.empty() ? 0 : sums.back().round + 1) || (!sums.empty() && spec->round < sums.back().round))
+      bad("its sums are not in the order of their rounds, counted from 0");
+    sums.push_back({static_cast<gannet_sum_scope>(spec->scope), static_cast<gannet_reduce_op>(spec->reduce_op), spec->round});
+  }
+  return sums;
+}
+
+constexpr uint64_t kKnownCapabilities =
+    GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION;
+constexpr uint64_t kLargestAlignment = 4096;
+
+void check(const gannet_optimizer_description& found) {
+  if (found.capabilities & ~kKnownCapabilities)
+    bad(formatted("it has capabilities that this Gannet does not know (bits {:#x})", found.capabilities & ~kKnownCapabilities));
+  if ((found.capabilities & GANNET_OPTIMIZER_ELEMENTWISE) && (found.capabilities & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR))
+    bad("it is element-wise and needs whole tensors, which is a contradiction");
+  if (found.range_alignment > kLargestAlignment || (found.range_alignment & (found.range_alignment - 1)) != 0)
+    bad(formatted("it wants ranges at multiples of {} elements, which is no power of two of at most {}", found.range_alignment,
+                  kLargestAlignment));
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host)
     : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
-  try {
-    gannet_state_specs specs{};
-    specs.struct_size = sizeof(specs);
-    interfaces::call(plugin_, api_->state_specs, self_, &specs);
-    states_ = read_states(plugin_, specs);
-  } catch (...) {
-    api_->destroy(self_);
-    throw;
-  }
 }
 
 Optimizer::~Optimizer() { api_->destroy(self_); }
 
-bool Optimizer::has(gannet_optimizer_capability capability) const { return (api_->capabilities & capability) != 0; }
-
-uint64_t Optimizer::sums_per_tensor() const { return has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) ? api_->sums_per_tensor : 0; }
+void Optimizer::describe(const Context& context) {
+  for (size_t t = tensors_.size(); t < context.tensors.size(); ++t) tensors_.push_back(context.tensors[t]);
+  tensor_views_.clear();
+  for (const Tensor& tensor : tensors_) {
+    gannet_tensor view{};
+    view.struct_size = sizeof(view);
+    view.dimensions = static_cast<uint32_t>(tensor.shape.size());
+    view.index = tensor_views_.size();
+    view.id = tensor.id;
+    view.name = tensor.name.c_str();
+    view.numel = tensor.numel;
+    view.shape = tensor.shape.data();
+    tensor_views_.push_back(view);
+  }
+  gannet_optimizer_context given{};
+  given.struct_size = sizeof(given);
+  given.group = context.group;
+  given.group_count = context.group_count;
+  given.rank = context.rank;
+  given.world_size = context.world_size;
+  given.device = context.device;
+  given.tensors = tensor_views_.data();
+  given.tensor_count = tensor_views_.size();
+  given.tensor_stride = sizeof(gannet_tensor);
+  gannet_optimizer_description found{};
+  found.struct_size = sizeof(found);
+  interfaces::call(plugin_, api_->describe, self_, &given, &found);
+  try {
+    check(found);
+    std::vector<State> states = read_states(found);
+    std::vector<Sum> sums = read_sums(found);
+    if (!sums.empty() && !api_->sums) bad("it wants sums, and its function sums is null");
+    if (is_described_ && (states != states_ || sums != sums_ || found.capabilities != capabilities_ ||
+                          std::max<uint64_t>(found.range_alignment, 1) != range_alignment_))
+      bad("it describes itself differently now that parameters have joined");
+    states_ = std::move(states);
+    sums_ = std::move(sums);
+  } catch (const Error& error) {
+    throw plugin::fault(plugin_, formatted("{}: {}", interfaces::who(plugin_), error.message()));
+  }
+  capabilities_ = found.capabilities;
+  range_alignment_ = std::max<uint64_t>(found.range_alignment, 1);
+  is_described_ = true;
+}
 
 void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
   plugin::ErrorBuffer error;
@@ -97,23 +172,23 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
                 dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
 }
 
-void Optimizer::update(const gannet_update_args& args) {
-  if (!api_->update)
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{} works with tensor sums and has no plain update", interfaces::who(plugin_)));
-  interfaces::call(plugin_, api_->update, self_, &args);
+void Optimizer::step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args) {
+  if (!function) return;
+  args.struct_size = sizeof(args);
+  args.tensors = tensor_views_.data();
+  args.tensor_count = tensor_views_.size();
+  args.tensor_stride = sizeof(gannet_tensor);
+  interfaces::call(plugin_, function, self_, static_cast<const gannet_step_args*>(&args));
 }
 
-void Optimizer::partials(const gannet_update_args& args, double* sums) {
-  if (!api_->partials)
-    throw Error(ErrorCode::kUnsupported, formatted("{} does not work with tensor sums", interfaces::who(plugin_)));
-  interfaces::call(plugin_, api_->partials, self_, &args, sums);
+void Optimizer::begin_step(gannet_step_args args) { step(api_->begin_step, args); }
+
+void Optimizer::end_step(gannet_step_args args) { step(api_->end_step, args); }
+
+void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sums) {
+  interfaces::call(plugin_, api_->sums, self_, &args, round, sums);
 }
 
-void Optimizer::apply(const gannet_update_args& args, const double* sums) {
-  if (!api_->apply)
-    throw Error(ErrorCode::kUnsupported, formatted("{} does not work with tensor sums", interfaces::who(plugin_)));
-  interfaces::call(plugin_, api_->apply, self_, &args, sums);
-}
+void Optimizer::update(const gannet_update_args& args) { interfaces::call(plugin_, api_->update, self_, &args); }
 
 }  // namespace gannet

@@ -3,9 +3,11 @@
 #include <gannet/error.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/format.h"
 #include "interfaces/call.h"
+#include "plugin/schema.h"
 
 namespace gannet {
 
@@ -15,30 +17,53 @@ Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, cons
       api_(interfaces::api_of<gannet_scheduler_api>(plugin)),
       group_count_(group_count) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), group_count, &self_);
+  try {
+    gannet_schedule_description description{};
+    description.struct_size = sizeof(description);
+    interfaces::call(plugin_, api_->describe, self_, &description);
+    roles_ = description.roles;
+    optional_roles_ = description.optional_roles;
+    constexpr uint64_t kKnown = ((uint64_t{1} << GANNET_ROLE_COUNT) - 1) & ~uint64_t{1};
+    if ((roles_ | optional_roles_) & ~kKnown)
+      throw plugin::fault(plugin_, formatted("{} sets roles that this Gannet does not know (bits {:#x})",
+                                             interfaces::who(plugin_), (roles_ | optional_roles_) & ~kKnown));
+  } catch (...) {
+    api_->destroy(self_);
+    throw;
+  }
 }
 
 Scheduler::~Scheduler() { api_->destroy(self_); }
 
-Scheduler::Value Scheduler::at(uint64_t step, uint32_t group, double base_lr) const {
+Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& base) const {
+  double own[GANNET_ROLE_COUNT], set[GANNET_ROLE_COUNT] = {};
+  for (size_t role = 0; role < base.size(); ++role) own[role] = base[role].value_or(std::numeric_limits<double>::quiet_NaN());
   gannet_schedule_query query{};
   query.struct_size = sizeof(query);
   query.group = group;
   query.group_count = group_count_;
+  query.base_count = GANNET_ROLE_COUNT;
   query.step = step;
-  query.base_lr = base_lr;
+  query.base = own;
   gannet_schedule_value value{};
   value.struct_size = sizeof(value);
+  value.value_count = GANNET_ROLE_COUNT;
+  value.values = set;
   interfaces::call(plugin_, api_->value, self_, &query, &value);
 
-  const auto field = [&](gannet_schedule_field bit, double number, const char* name) -> std::optional<double> {
-    if ((value.fields & bit) == 0) return std::nullopt;
-    if (!std::isfinite(number))
-      throw Error(ErrorCode::kPlugin, formatted("{} gave a {} of {} for step {}", interfaces::who(plugin_), name, number, step),
+  if (value.roles & ~(roles_ | optional_roles_))
+    throw plugin::fault(plugin_, formatted("{} set a value that it had not announced (roles {:#x}) for step {}",
+                                           interfaces::who(plugin_), value.roles & ~(roles_ | optional_roles_), step));
+  Values values;
+  for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {
+    if ((value.roles >> role & 1) == 0) continue;
+    if (!std::isfinite(set[role]))
+      throw Error(ErrorCode::kPlugin,
+                  formatted("{} gave a {} of {} for step {}", interfaces::who(plugin_), plugin::role_name(role), set[role], step),
                   "check the schedule's params");
-    return number;
-  };
-  return {field(GANNET_SCHEDULE_LR, value.lr, "learning rate"), field(GANNET_SCHEDULE_BETA1, value.beta1, "beta1"),
-          field(GANNET_SCHEDULE_BETA2, value.beta2, "beta2")};
+    values[role] = set[role];
+  }
+  return values;
 }
 
 }  // namespace gannet

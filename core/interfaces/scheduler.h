@@ -1,6 +1,7 @@
 // A schedule: from a plugin. A pure function of the number of updates applied.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -11,17 +12,19 @@ namespace gannet {
 
 class Scheduler {
  public:
-  struct Value {
-    std::optional<double> lr, beta1, beta2;
-  };
+  // [gannet_param_role]: what a schedule sets, or what a group's params say; empty where there is nothing.
+  using Values = std::array<std::optional<double>, GANNET_ROLE_COUNT>;
 
   Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // What update number `step` + 1 uses in `group`, whose own lr is `base_lr`.
-  Value at(uint64_t step, uint32_t group, double base_lr) const;
+  // Bits of the roles that the optimizer must have, and of those that are set where it has them.
+  uint64_t roles() const { return roles_; }
+  uint64_t optional_roles() const { return optional_roles_; }
+  // What update number `step` + 1 uses in `group`, whose own values are `base`.
+  Values at(uint64_t step, uint32_t group, const Values& base) const;
 
  private:
   const plugin::Plugin& plugin_;
@@ -29,6 +32,7 @@ class Scheduler {
   const gannet_scheduler_api* api_;
   void* self_ = nullptr;
   uint32_t group_count_;
+  uint64_t roles_ = 0, optional_roles_ = 0;
 };
 
 }  // namespace gannet

@@ -17,7 +17,7 @@ std::vector<Piece> whole_pieces(const Range& range) {
       pieces.push_back({range.grad_of(range.sub_groups[s]),
                         range.sub_groups[s],
                         s,
-                        segments.empty() ? 0 : segments[0].tensor_id,
+                        segments.empty() ? 0 : segments[0].parameter,
                         segments.data(),
                         segments.size(),
                         {}});
@@ -66,7 +66,7 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
       const int64_t numel = std::min(piece.place.numel - done, page_end - own);
       Piece part{flat.narrow(0, done, numel),   {piece.place.offset + done, own, numel}, piece.sub_group, 0, nullptr, 0,
                  segments_in(range, own, numel)};
-      part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].tensor_id;
+      part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].parameter;
       cut.push_back(std::move(part));
       done += numel;
     }
@@ -83,17 +83,17 @@ std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, con
   for (Piece& piece : pieces) {
     const at::Tensor flat = piece.grad.view({-1});
     for (size_t s = 0; s < piece.segment_count; ++s) {
-      const int64_t lag = lags[piece.segments[s].tensor_id];
+      const int64_t lag = lags[piece.segments[s].parameter];
       if (lag == kSkipped) continue;
       size_t last = s;
-      while (last + 1 < piece.segment_count && lags[piece.segments[last + 1].tensor_id] == lag) ++last;
+      while (last + 1 < piece.segment_count && lags[piece.segments[last + 1].parameter] == lag) ++last;
       const int64_t begin = static_cast<int64_t>(piece.segments[s].offset),
                     numel = static_cast<int64_t>(piece.segments[last].offset + piece.segments[last].numel) - begin;
       const int64_t own = piece.place.own + begin;
       Piece& part = kept.emplace_back(Piece{flat.narrow(0, begin, numel),
                                             {piece.place.offset + begin, own, numel},
                                             piece.sub_group,
-                                            piece.segments[s].tensor_id,
+                                            piece.segments[s].parameter,
                                             nullptr,
                                             0,
                                             segments_in(range, own, numel)});

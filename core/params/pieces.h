@@ -18,10 +18,10 @@ struct Piece {
   zero::Shard place;  // where it lies: in the whole range, in this rank's arrays
   size_t sub_group;   // of range.sub_groups, that it belongs to
   size_t first;       // its first tensor
-  const gannet_segment* segments;
+  const Segment* segments;
   size_t segment_count;
-  std::vector<gannet_segment> own_segments;  // behind `segments`, where they are no one's else
-  int64_t lag = 0;                           // of all its tensors (TrainedParameter)
+  std::vector<Segment> own_segments;  // behind `segments`, where they are no one's else
+  int64_t lag = 0;                    // of all its tensors (TrainedParameter)
 };
 
 // Where pages of at most `page_numel` elements of this rank's arrays end; where the range keeps whole tensors at tensors'

@@ -70,9 +70,10 @@ void ParameterStore::cut_range(Range& range) {
   if (comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
   range.is_gathered_on_demand_ = is_gathered_on_demand(range.placement);
   // What is read from a drive begins where direct I/O can: parameters, and tensors that are a page's first.
-  const int64_t alignment = range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
-                            : range.placement == Placement::kDrive                                    ? kDriveAlignment
-                                                                                                      : zero::kAlignment;
+  const int64_t alignment =
+      std::max(range.alignment, range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
+                                : range.placement == Placement::kDrive                                    ? kDriveAlignment
+                                                                                                          : zero::kAlignment);
   if (range.has_owners())
     range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
   else  // a parameter that is gathered alone is a cut of its own
@@ -121,17 +122,20 @@ std::vector<Range::NumelHere> Range::numel_here() const {
   return all;
 }
 
-std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel) {
-  std::vector<gannet_segment> segments;
+std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel) {
+  std::vector<Segment> segments;
   const auto& parts = range.parts;  // in the order of their places
   auto part = std::partition_point(parts.begin(), parts.end(), [&](const zero::Part& one) { return one.own + one.numel <= own; });
   for (; part != parts.end() && part->own < own + numel; ++part) {
     const auto& parameter = range.parameters[part->tensor];
     const int64_t first = std::max(part->own, own), last = std::min(part->own + part->numel, own + numel);
-    gannet_segment segment{};
-    segment.struct_size = sizeof(segment);
+    Segment segment{};
+    segment.struct_size = sizeof(gannet_segment);
     segment.dimensions = static_cast<uint32_t>(parameter.shape.size());
-    segment.tensor_id = part->tensor;
+    segment.parameter = part->tensor;
+    segment.tensor_index = parameter.index;
+    segment.tensor_id = parameter.id;
+    segment.name = parameter.name.c_str();
     segment.offset = static_cast<uint64_t>(first - own);
     segment.numel = static_cast<uint64_t>(last - first);
     segment.tensor_offset = static_cast<uint64_t>(part->begin + first - part->own);
@@ -230,32 +234,15 @@ void ParameterStore::place_untrained(const at::Tensor& tensor) const {
 }
 
 void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
-  const config::Settings& settings = context_.settings();
   optimizer.require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
                             range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
   for (const auto& state : optimizer.states()) {
-    if (state.extent == GANNET_STATE_SCALAR && range.is_sharded())
-      throw Error(ErrorCode::kUnsupported,
-                  formatted("optimizer '{}' keeps the state '{}' for a whole group, which ZeRO stage {} updates shard by shard",
-                            settings.optimizer.type, state.name, settings.zero.stage),
-                  "set zero_optimization.stage to 0, or choose another optimizer");
-    const auto has_its_rest_elsewhere = [&](const Range& other) {
-      return other.group == range.group && other.dtype == range.dtype && other.placement != range.placement;
-    };
-    if (state.extent == GANNET_STATE_SCALAR && std::any_of(ranges_.begin(), ranges_.end(), has_its_rest_elsewhere))
-      throw Error(ErrorCode::kUnsupported,
-                  formatted("optimizer '{}' keeps the state '{}' for a whole group, of which max_in_cpu leaves a part in memory",
-                            settings.optimizer.type, state.name),
-                  "set zero_optimization.offload_param.max_in_cpu to 0, or choose another optimizer");
-    const int64_t numel = state.extent == GANNET_STATE_PER_ELEMENT  ? range.own_numel
-                          : state.extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(range.parameters.size())
-                                                                    : 1;
-    const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-    Array array =
-        state.extent == GANNET_STATE_PER_ELEMENT
-            ? make_array(context_.state_tier, numel, dtype, state.name)
-            : Array::in_memory(allocate_flat(numel, dtype, context_.updates_on_host() ? at::Device(at::kCPU) : context_.device));
-    if (state.initial_value != 0) array.fill(state.initial_value);
+    Array array;
+    if (state.extent == GANNET_STATE_PER_ELEMENT) {
+      const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
+      array = make_array(context_.state_tier, range.own_numel, dtype, state.name);
+      if (state.initial_value != 0) array.fill(state.initial_value);
+    }
     range.states.push_back(std::move(array));
   }
 }

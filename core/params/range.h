@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "interfaces/optimizer.h"
+#include "interfaces/scheduler.h"
 #include "params/array.h"
 #include "params/layout.h"
 #include "tensor/flat_buffer.h"
@@ -24,7 +25,9 @@ struct Piece;
 
 struct TrainedParameter {
   std::string name;
-  at::Tensor tensor;  // the module's own; its data is a view of Range::param, or gathered on demand
+  uint64_t index = 0;  // in its group, in the order of the model
+  uint64_t id = 0;     // unique in the process, the same on every rank
+  at::Tensor tensor;   // the module's own; its data is a view of Range::param, or gathered on demand
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;  // elements into the range's flat buffers
@@ -53,6 +56,11 @@ struct TrainedParameter {
 // What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
+// A part of a range as optimizers see it. What they are given has this struct's stride.
+struct Segment : gannet_segment {
+  size_t parameter = 0;  // of the range
+};
+
 // How the ranks' gradients become their average.
 enum class Reduction {
   kAllReduce,             // in Range::grad, at a boundary
@@ -74,6 +82,7 @@ struct Range {
   std::vector<TrainedParameter> parameters;  // all of them split along the axis tensor, or none
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
   bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
+  int64_t alignment = 1;             // its optimizer's ranges begin at multiples of it in their tensor
   zero::Layout layout;
   std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
                                     // without sharding one that is the whole
@@ -88,9 +97,9 @@ struct Range {
   Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
-  std::vector<Array> states;                          // as the optimizer's specs say; per element: [own_numel]
-  std::vector<std::vector<gannet_segment>> segments;  // [stretches]: the tensors in each
-  std::vector<gannet_segment> own_segments;           // of each tensor alone and whole: offset 0
+  std::vector<Array> states;                   // as the optimizer says; those PER_ELEMENT [own_numel], others undefined
+  std::vector<std::vector<Segment>> segments;  // [stretches]: the tensors in each
+  std::vector<Segment> own_segments;           // of each tensor alone and whole: offset 0
 
   bool has_master_copy() const { return master_dtype != dtype; }
   const Array& masters() const { return has_master_copy() ? master : param; }
@@ -175,23 +184,31 @@ struct Range {
 };
 
 // The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.
-std::vector<gannet_segment> segments_in(const Range& range, int64_t own, int64_t numel);
+std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel);
 
 // Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.
 struct Group {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;  // null with the program's own optimizer
   std::vector<std::string> hyper_names;
-  std::vector<double> hyper;  // current values, in the order of hyper_names
-  double base_lr = 0;
+  std::vector<uint32_t> hyper_roles;   // [hyper_names] gannet_param_role
+  std::vector<double> hyper;           // [hyper_names] current values
+  Scheduler::Values base;              // as the optimizer's params gave them
   std::vector<at::Tensor> parameters;  // all of the group, for the program to read
+  // The optimizer's states that are no element's, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR; others undefined.
+  std::vector<at::Tensor> own_states;
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)
       if (hyper_names[i] == hyperparameter) return &hyper[i];
     return nullptr;
   }
-  const double* find(const std::string& hyperparameter) const { return const_cast<Group*>(this)->find(hyperparameter); }
+  double* find(gannet_param_role role) {
+    for (size_t i = 0; i < hyper_roles.size(); ++i)
+      if (hyper_roles[i] == static_cast<uint32_t>(role)) return &hyper[i];
+    return nullptr;
+  }
+  const double* find(gannet_param_role role) const { return const_cast<Group*>(this)->find(role); }
 };
 
 }  // namespace gannet

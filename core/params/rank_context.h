@@ -28,6 +28,7 @@ struct RankContext {
   ~RankContext();
   RankContext(const RankContext&) = delete;
 
+  uint32_t engine_id = 0;  // of this process, counted
   config::Resolved resolved;
   const config::Settings& settings() const { return resolved.settings; }
 

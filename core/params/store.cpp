@@ -65,7 +65,10 @@ TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor
 }
 
 void ParameterStore::add(size_t group, const TrainedParameter& parameter) {
-  range_for(group, parameter).parameters.push_back(parameter);
+  if (group >= group_sizes_.size()) group_sizes_.resize(group + 1);
+  TrainedParameter& added = range_for(group, parameter).parameters.emplace_back(parameter);
+  added.index = group_sizes_[group]++;
+  added.id = (uint64_t{context_.engine_id} << 32) + added_++;
 }
 
 // The one of those without memory that a parameter of this group, dtype and placement belongs to.
@@ -82,6 +85,7 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   Range& range = ranges_.emplace_back();
   range.group = group;
   range.keeps_whole_tensors = whole_groups_.contains(group);
+  if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
   range.placement = placement;
   range.dtype = dtype;
   range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
@@ -119,6 +123,20 @@ void ParameterStore::keep_whole_tensors(size_t group) {
   whole_groups_.insert(group);
   for (auto& range : ranges_)
     if (range.group == group) range.keeps_whole_tensors = true;
+}
+
+void ParameterStore::align_ranges(size_t group, int64_t alignment) {
+  alignments_[group] = alignment;
+  for (auto& range : ranges_)
+    if (range.group == group) range.alignment = alignment;
+}
+
+std::vector<const TrainedParameter*> ParameterStore::parameters_of(size_t group) const {
+  std::vector<const TrainedParameter*> all(group < group_sizes_.size() ? group_sizes_[group] : 0);
+  for (const auto& range : ranges_)
+    for (const auto& parameter : range.parameters)
+      if (range.group == group) all[parameter.index] = &parameter;
+  return all;
 }
 
 void ParameterStore::mark_moved(const at::Tensor& parameter) {

@@ -24,6 +24,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -63,6 +64,10 @@ class ParameterStore {
   void add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained);
   /// The group's optimizer needs whole tensors: its ranges are cut on tensor borders, among ranks and into pages. Before place().
   void keep_whole_tensors(size_t group);
+  /// And its ranges begin at multiples of `alignment` elements in their tensor. Before place().
+  void align_ranges(size_t group, int64_t alignment);
+  /// In the order of TrainedParameter::index. Pointers hold until the next add().
+  std::vector<const TrainedParameter*> parameters_of(size_t group) const;
   /// A frozen parameter is trained now, in another range.
   void mark_moved(const at::Tensor& parameter);
 
@@ -128,8 +133,6 @@ class ParameterStore {
   at::Tensor own_master(const Found& found) const;    // [part numel] of this rank's part
   at::Tensor own_gradient(const Found& found) const;  // the same, as the reducer left it
   at::Tensor own_state(const Found& found, size_t state) const;
-  /// Sums of this rank's parts of tensors become those of whole tensors. Every rank calls it.
-  void sum_over_shards(const Range& range, std::vector<double>& sums) const;
   /// What operators read of it. Where it is sharded a copy, and every rank calls it; undefined where a rank does not keep it.
   at::Tensor whole_value(const TrainedParameter& parameter, bool keeps) const;
   /// From every rank's part to the whole, in the parameter's shape, to the bit. Every rank calls it.
@@ -170,11 +173,14 @@ class ParameterStore {
   std::function<int64_t()> step_;
   std::deque<Range> ranges_;
   std::deque<Range> frozen_;
-  std::set<size_t> whole_groups_;  // that keep whole tensors
-  size_t placed_ = 0;              // ranges_[0, placed_) have memory
-  bool is_placed_ = false;         // place() has been called
-  int64_t off_the_drive_ = 0;      // elements of this rank that max_in_cpu has kept off the drive: first come, first served
-  int64_t persistent_numel_ = 0;   // of parameters too small to be sharded
+  std::set<size_t> whole_groups_;         // that keep whole tensors
+  std::map<size_t, int64_t> alignments_;  // of groups
+  std::vector<size_t> group_sizes_;       // [groups] parameters
+  uint64_t added_ = 0;                    // parameters
+  size_t placed_ = 0;                     // ranges_[0, placed_) have memory
+  bool is_placed_ = false;                // place() has been called
+  int64_t off_the_drive_ = 0;     // elements of this rank that max_in_cpu has kept off the drive: first come, first served
+  int64_t persistent_numel_ = 0;  // of parameters too small to be sharded
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<zero::Residency> residency_;
   std::unique_ptr<zero::Interception> interception_;  // from forward to step

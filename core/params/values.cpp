@@ -139,10 +139,6 @@ at::Tensor ParameterStore::whole_value(const TrainedParameter& parameter, bool k
   return copy;
 }
 
-void ParameterStore::sum_over_shards(const Range& range, std::vector<double>& sums) const {
-  if (range.is_sharded()) context_.host_group->all_reduce(sums.data(), sums.size());
-}
-
 ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {
   Named values;
   bool has_begun = false;

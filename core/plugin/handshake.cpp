@@ -28,18 +28,23 @@ void require_entries(std::initializer_list<Entry> entries) {
     if (!entry.present) refuse(formatted("its function {} is null", entry.name));
 }
 
+void require_zero(uint64_t reserved, const char* where) {
+  if (reserved != 0) refuse(formatted("{} has a reserved field that is not zero", where));
+}
+
+void require_known(uint64_t bits, uint64_t known, const char* what) {
+  if (bits & ~known) refuse(formatted("it has {} that this Gannet does not know (bits {:#x})", what, bits & ~known));
+}
+
 void check(const gannet_optimizer_api& api) {
-  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(state_specs), GANNET_ENTRY(supports)});
-  if (api.capabilities & GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) {
-    require_entries({GANNET_ENTRY(partials), GANNET_ENTRY(apply)});
-    if (api.sums_per_tensor == 0) refuse("it needs tensor sums and asks for none (sums_per_tensor is 0)");
-  } else {
-    require_entries({GANNET_ENTRY(update)});
-  }
+  require_zero(api.reserved, "its function table");
+  require_entries(
+      {GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(describe), GANNET_ENTRY(supports), GANNET_ENTRY(update)});
 }
 
 void check(const gannet_scheduler_api& api) {
-  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(value)});
+  require_zero(api.reserved, "its function table");
+  require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(describe), GANNET_ENTRY(value)});
 }
 
 void check_version(uint32_t version, uint32_t ours) {
@@ -79,10 +84,10 @@ void check(const gannet_offload_api& api) {
 #undef GANNET_ENTRY
 
 template <class Api>
-void check_api(const void* pointer) {
+void check_api(const void* pointer, size_t least) {
   const auto& api = *static_cast<const Api*>(pointer);
-  if (api.struct_size < sizeof(Api))
-    refuse(formatted("its function table has {} bytes, at least {} are needed", api.struct_size, sizeof(Api)));
+  if (api.struct_size < least)
+    refuse(formatted("its function table has {} bytes, at least {} are needed", api.struct_size, least));
   check(api);
 }
 
@@ -90,35 +95,52 @@ void check_api(const gannet_descriptor& descriptor) {
   if (!descriptor.api) refuse("its function table is null");
   switch (descriptor.kind) {
     case GANNET_KIND_ACCELERATOR:
-      return check_api<gannet_accelerator_api>(descriptor.api);
+      return check_api<gannet_accelerator_api>(descriptor.api, GANNET_ACCELERATOR_API_SIZE_2_0);
     case GANNET_KIND_OPTIMIZER:
-      return check_api<gannet_optimizer_api>(descriptor.api);
+      return check_api<gannet_optimizer_api>(descriptor.api, GANNET_OPTIMIZER_API_SIZE_2_0);
     case GANNET_KIND_SCHEDULER:
-      return check_api<gannet_scheduler_api>(descriptor.api);
+      return check_api<gannet_scheduler_api>(descriptor.api, GANNET_SCHEDULER_API_SIZE_2_0);
     case GANNET_KIND_OFFLOAD:
-      return check_api<gannet_offload_api>(descriptor.api);
+      return check_api<gannet_offload_api>(descriptor.api, GANNET_OFFLOAD_API_SIZE_2_0);
     case GANNET_KIND_COMM:
-      return check_api<gannet_comm_api>(descriptor.api);
+      return check_api<gannet_comm_api>(descriptor.api, GANNET_COMM_API_SIZE_2_0);
     default:
       refuse(formatted("it has an unknown kind, {}", descriptor.kind));
   }
 }
 
 // The fields that say how to read the others come first.
-void check_head(const gannet_descriptor& descriptor) {
-  if (descriptor.struct_size < sizeof(gannet_descriptor))
-    refuse(formatted("has a descriptor of {} bytes, at least {} are needed", descriptor.struct_size, sizeof(gannet_descriptor)));
+void check_head(const gannet_descriptor& descriptor, const Candidate& note) {
+  constexpr size_t kLeast = GANNET_DESCRIPTOR_SIZE_2_0;
+  if (descriptor.struct_size < kLeast)
+    refuse(formatted("has a descriptor of {} bytes, at least {} are needed", descriptor.struct_size, kLeast));
   if (descriptor.magic != GANNET_MAGIC) refuse("has a descriptor with the wrong magic number");
-  if (descriptor.abi_major != GANNET_ABI_MAJOR || descriptor.abi_minor > GANNET_ABI_MINOR)
-    refuse(formatted("has a descriptor of plugin ABI {}.{}, this Gannet has {}.{}", descriptor.abi_major, descriptor.abi_minor,
-                     GANNET_ABI_MAJOR, GANNET_ABI_MINOR));
+  if (descriptor.abi_major != GANNET_ABI_MAJOR || descriptor.abi_minor != note.abi_minor)
+    refuse(formatted("has a descriptor of plugin ABI {}.{}, its note says {}.{}", descriptor.abi_major, descriptor.abi_minor,
+                     GANNET_ABI_MAJOR, note.abi_minor));
   if (!descriptor.name || !*descriptor.name) refuse("has a descriptor without a name");
   for (const char* text : {descriptor.name, descriptor.device, descriptor.version})
     if (text && printable(text) != text)
       refuse(formatted("has a descriptor with a control character in its name, device or version: '{}'", text));
 }
 
+constexpr size_t kMostExtensions = 64;
+
+void check_extensions(const gannet_extension* extension) {
+  for (size_t count = 0; extension; extension = extension->next) {
+    if (++count > kMostExtensions) refuse("its chain of extensions has no end");
+    if (extension->struct_size < GANNET_EXTENSION_SIZE_2_0) refuse("one of its extensions has too small a struct_size");
+    require_known(extension->flags, GANNET_EXTENSION_REQUIRED, "flags of an extension");
+    require_zero(extension->reserved, "one of its extensions");
+    if (extension->flags & GANNET_EXTENSION_REQUIRED)
+      refuse(formatted("it cannot do without the extension of type {}, which this Gannet does not know", extension->type));
+  }
+}
+
 void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
+  require_known(descriptor.flags, 0, "flags");
+  require_zero(descriptor.reserved, "its descriptor");
+  check_extensions(descriptor.extensions);
   check_api(descriptor);
   if (descriptor.tier != static_cast<uint32_t>(note.tier)) refuse("its tier differs from the file's note");
   if (!descriptor.version || !*descriptor.version) refuse("it has no version");
@@ -132,13 +154,13 @@ void check_body(const gannet_descriptor& descriptor, const Candidate& note) {
 std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descriptor* const> table, const Candidate& note) {
   const auto end = std::find(table.begin(), table.end(), nullptr);
   if (end == table.end())
-    refuse(
-        formatted("has a table of plugins without an end: none of the {} pointers of gannet_plugins_v1 is null", table.size()));
+    refuse(formatted("has a table of plugins without an end: none of the {} pointers of " GANNET_EXPORT_NAME " is null",
+                     table.size()));
   std::vector<const gannet_descriptor*> descriptors;
   std::set<std::string> provided;
   for (auto entry = table.begin(); entry != end; ++entry) {
     const gannet_descriptor& descriptor = **entry;
-    check_head(descriptor);
+    check_head(descriptor, note);
     const std::string name = provided_name(descriptor);
     try {
       check_body(descriptor, note);

@@ -19,23 +19,48 @@ constexpr const char* kForeign = "is a shared object but not a Gannet plugin (it
 
 uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
 
-// The content of the note named "Gannet" in a run of ELF notes. Ours are aligned to 8, others in the same range may be to 4.
+// Whether a content's head, whose place is the same in every ABI, is of this one.
+bool is_of_this_abi(const std::string& content) {
+  uint16_t major = 0;
+  if (content.size() < offsetof(gannet_note, abi_major) + sizeof(major)) return false;
+  std::memcpy(&major, content.data() + offsetof(gannet_note, abi_major), sizeof(major));
+  return major == GANNET_ABI_MAJOR;
+}
+
+// The content of the note named "Gannet" in a run of ELF notes: of a file that serves several ABIs the one of this ABI, else the
+// first. Ours are aligned to 8, others in the same range may be to 4.
 std::optional<std::string> find_content(const std::string& notes, uint64_t alignment) {
   uint64_t offset = 0;
+  std::optional<std::string> first;
   while (offset + 12 <= notes.size()) {
     uint32_t head[3];  // name_bytes, content_bytes, type
     std::memcpy(head, notes.data() + offset, sizeof(head));
     const uint64_t content = align(offset + 12 + head[0], alignment);
-    if (content > notes.size() || head[1] > notes.size() - content) return std::nullopt;
+    if (content > notes.size() || head[1] > notes.size() - content) return first;
     if (head[2] == GANNET_NOTE_TYPE && head[0] >= sizeof(GANNET_NOTE_NAME) &&
-        notes.compare(offset + 12, sizeof(GANNET_NOTE_NAME), GANNET_NOTE_NAME, sizeof(GANNET_NOTE_NAME)) == 0)
-      return notes.substr(content, head[1]);
+        notes.compare(offset + 12, sizeof(GANNET_NOTE_NAME), GANNET_NOTE_NAME, sizeof(GANNET_NOTE_NAME)) == 0) {
+      std::string found = notes.substr(content, head[1]);
+      if (is_of_this_abi(found)) return found;
+      if (!first) first = std::move(found);
+    }
     offset = align(content + head[1], alignment);
   }
-  return std::nullopt;
+  return first;
 }
 
-gannet_note read_note(const ElfFile& file) {
+struct Note {
+  gannet_note head{};
+  std::string fingerprint, vendor, provides;
+};
+
+std::string text_at(const std::string& content, const gannet_note_text& place, const char* what) {
+  if (place.offset > content.size() || place.bytes > content.size() - place.offset)
+    refuse(formatted("has a " GANNET_NOTE_SECTION " whose {} lies outside of it", what));
+  const std::string text = content.substr(place.offset, place.bytes);
+  return text.substr(0, text.find('\0'));
+}
+
+Note read_note(const ElfFile& file) {
   std::optional<std::string> content;
   if (const auto section = file.section(GANNET_NOTE_SECTION)) {
     content = find_content(*section, 8);
@@ -45,17 +70,24 @@ gannet_note read_note(const ElfFile& file) {
       if (!content) content = find_content(segment, 8);
   }
   if (!content) refuse(kForeign);
-  gannet_note note{};
-  // The head must be there whole: magic and version are in it, and say what else to expect.
-  if (content->size() < offsetof(gannet_note, tier))
-    refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
-  std::memcpy(&note, content->data(), std::min(content->size(), sizeof(note)));
-  if (note.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
-  if (note.abi_major != GANNET_ABI_MAJOR || note.abi_minor > GANNET_ABI_MINOR)
-    refuse(formatted("is built for plugin ABI {}.{}, this Gannet has {}.{}", note.abi_major, note.abi_minor, GANNET_ABI_MAJOR,
-                     GANNET_ABI_MINOR));
-  if (content->size() < sizeof(note) || note.struct_size < sizeof(note))
-    refuse("has a " GANNET_NOTE_SECTION " of " + std::to_string(content->size()) + " bytes, too short");
+  Note note;
+  gannet_note& head = note.head;
+  const auto refuse_short = [&] { refuse(formatted("has a " GANNET_NOTE_SECTION " of {} bytes, too short", content->size())); };
+  // The first bytes are the same in every ABI: magic and version say what else to expect.
+  if (content->size() < offsetof(gannet_note, required_features)) refuse_short();
+  std::memcpy(&head, content->data(), std::min(content->size(), sizeof(head)));
+  if (head.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
+  if (head.abi_major != GANNET_ABI_MAJOR)
+    refuse(formatted("is built for plugin ABI {}.{}, this Gannet has {}.{}: rebuild it with SDK {}", head.abi_major,
+                     head.abi_minor, GANNET_ABI_MAJOR, GANNET_ABI_MINOR, GANNET_ABI_MAJOR));
+  if (content->size() < GANNET_NOTE_SIZE_2_0 || head.struct_size < GANNET_NOTE_SIZE_2_0) refuse_short();
+  if (const uint64_t unknown = head.required_features & ~GANNET_KNOWN_FEATURES)
+    refuse(
+        formatted("is built for plugin ABI {}.{} and needs features of it (bits {:#x}) that this Gannet, which has {}.{}, lacks",
+                  head.abi_major, head.abi_minor, unknown, GANNET_ABI_MAJOR, GANNET_ABI_MINOR));
+  note.fingerprint = text_at(*content, head.fingerprint, "fingerprint");
+  note.vendor = text_at(*content, head.vendor, "vendor");
+  note.provides = text_at(*content, head.provides, "list of what it provides");
   return note;
 }
 
@@ -64,18 +96,16 @@ void check_text(const std::vector<std::string>& texts, const std::string& what) 
     if (printable(text) != text) refuse(formatted("has a control character in {}: '{}'", what, text));
 }
 
-std::string bounded(const char* text, size_t capacity) { return std::string(text, strnlen(text, capacity)); }
-
 // Symbols of two plugins with the same name would bind to one another, whatever flags dlopen has: inline variables of C++ are
 // unique in a process.
 void check_exports(const ElfFile& file) {
   std::vector<std::string> others;
   for (const auto& name : file.exported())
-    if (name != "gannet_plugins_v1") others.push_back(name);
+    if (!name.starts_with("gannet_plugins_v")) others.push_back(name);
   if (others.empty()) return;
   const size_t count = others.size();
   others.resize(std::min<size_t>(count, 3));
-  refuse(formatted("exports more than gannet_plugins_v1: {}{}", join(others, ", "),
+  refuse(formatted("exports more than " GANNET_EXPORT_NAME ": {}{}", join(others, ", "),
                    count > 3 ? formatted(" and {} more", count - 3) : ""));
 }
 
@@ -109,7 +139,7 @@ void check_interfaces(const std::vector<std::string>& provides, uint32_t version
 
 bool is_foreign(const Candidate& candidate) { return candidate.rejected == kForeign; }
 
-std::string fingerprint_difference(const std::string& plugin, const std::string& host) {
+std::string fingerprint_difference(const std::string& plugin, const std::string& host, const char* whose) {
   const auto theirs = split(plugin, ','), ours = split(host, ',');
   const auto key_of = [](const std::string& field) { return field.substr(0, field.find('=')); };
   const auto value_in = [&](const std::vector<std::string>& fields, const std::string& key) -> std::string {
@@ -124,7 +154,7 @@ std::string fingerprint_difference(const std::string& plugin, const std::string&
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
       seen.push_back(key);
       if (value_in(theirs, key) != value_in(ours, key))
-        differences.push_back(formatted("{} is {}, this Gannet's is {}", key, value_in(theirs, key), value_in(ours, key)));
+        differences.push_back(formatted("{} is {}, {} is {}", key, value_in(theirs, key), whose, value_in(ours, key)));
     }
   return join(differences, "; ");
 }
@@ -140,21 +170,28 @@ Candidate read_candidate(const std::string& file) {
   candidate.file = file;
   try {
     const ElfFile elf(file);
-    const gannet_note note = read_note(elf);
-    candidate.tier = static_cast<gannet_tier>(note.tier);
-    candidate.provides = split(bounded(note.provides, sizeof(note.provides)), ' ');
-    candidate.fingerprint = bounded(note.fingerprint, sizeof(note.fingerprint));
-    if (note.tier != GANNET_TIER_STABLE && note.tier != GANNET_TIER_PINNED)
-      refuse(formatted("names an unknown tier, {}", note.tier));
+    const Note note = read_note(elf);
+    const uint32_t tier = note.head.tier;
+    candidate.tier = static_cast<gannet_tier>(tier);
+    candidate.abi_minor = note.head.abi_minor;
+    candidate.provides = split(note.provides, ' ');
+    candidate.fingerprint = note.fingerprint;
+    candidate.vendor = note.vendor;
+    if (tier != GANNET_TIER_STABLE && tier != GANNET_TIER_PINNED) refuse(formatted("names an unknown tier, {}", tier));
     if (candidate.provides.empty()) refuse("says that it provides nothing");
     check_text(candidate.provides, "what it provides");
-    check_text({candidate.fingerprint}, "its fingerprint");
-    check_interfaces(candidate.provides, note.interface_versions);
-    const std::string difference =
-        note.tier == GANNET_TIER_PINNED ? fingerprint_difference(candidate.fingerprint, host_fingerprint()) : "";
-    if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));
+    check_text({candidate.fingerprint, candidate.vendor}, "its fingerprint");
+    check_interfaces(candidate.provides, note.head.interface_versions);
+    if (tier == GANNET_TIER_PINNED) {
+      const std::string difference = fingerprint_difference(candidate.fingerprint, host_fingerprint(), "this Gannet's");
+      if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));
+    }
+    if (!candidate.vendor.empty()) {
+      const std::string difference = fingerprint_difference(candidate.vendor, vendor_of_libtorch(), "this LibTorch's");
+      if (!difference.empty()) refuse(formatted("is built for another LibTorch: {}", difference));
+    }
     check_exports(elf);
-    if (note.tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
+    if (tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
   } catch (const Error& error) {
     candidate.rejected = printable(error.message());
   } catch (const std::bad_alloc&) {

@@ -87,11 +87,11 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
     const char* text = dlerror();
     throw explain(file, elf, text ? text : failed.message());
   }
-  if (!library->has("gannet_plugins_v1"))
+  if (!library->has(GANNET_EXPORT_NAME))
     throw Error(ErrorCode::kPlugin,
-                formatted("plugin {} has the note of a plugin and does not export gannet_plugins_v1", printable(file)),
+                formatted("plugin {} has the note of a plugin and does not export " GANNET_EXPORT_NAME, printable(file)),
                 "declare its plugins with GANNET_PLUGINS(...) of gannet/sdk.hpp");
-  return whole_table(&library->get<const gannet_descriptor* const>("gannet_plugins_v1"));
+  return whole_table(&library->get<const gannet_descriptor* const>(GANNET_EXPORT_NAME));
 }
 
 }  // namespace

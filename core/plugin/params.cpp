@@ -106,10 +106,12 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
     if (spec.type == GANNET_PARAM_FLOAT) {
       set.dynamic_names_.push_back(spec.name);
       set.dynamic_values_.push_back(value.number);
+      set.dynamic_roles_.push_back(spec.roles ? spec.roles[0] : uint32_t{GANNET_ROLE_NONE});
     }
     for (size_t j = 0; j < known.list.size(); ++j) {
       set.dynamic_names_.push_back(formatted("{}[{}]", spec.name, j));
       set.dynamic_values_.push_back(known.list[j]);
+      set.dynamic_roles_.push_back(spec.roles ? spec.roles[j] : uint32_t{GANNET_ROLE_NONE});
     }
   }
   set.view_.struct_size = sizeof(set.view_);

@@ -34,8 +34,10 @@ struct Candidate {
   std::string file;
   std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
   gannet_tier tier = GANNET_TIER_STABLE;
-  // Which LibTorch and C++ ABI it was built for; in the pinned tier it must equal host_fingerprint().
+  // Which LibTorch and C++ ABI it was built for: in the pinned tier host_fingerprint().
   std::string fingerprint;
+  std::string vendor;  // the vendor's half of LibTorch that it uses; "": none
+  uint16_t abi_minor = 0;
   std::string rejected;  // the reason, "" when it is usable as far as its note says
   std::string remedy;    // what to do about it; "": build it again
   bool is_own = false;   // lies in a folder of Gannet's own plugins
@@ -55,6 +57,9 @@ class Registry {
   const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
   // Null when no file provides it; still throws when a file that does is broken.
   const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
+  // The accelerators that "auto" may take, the best first (gannet_accelerator_api::priority, then the name). One whose file is
+  // rejected or broken is passed over with a warning.
+  std::vector<const Plugin*> accelerators_best_first();
   // One file, whatever it provides (`gannet plugins info PATH`); refused as one that was found is.
   std::vector<const Plugin*> open_file(const std::string& path);
 
@@ -76,6 +81,7 @@ class Registry {
 };
 
 const char* kind_name(gannet_kind kind);  // "optimizer"
+int32_t priority_of(const Plugin& accelerator);
 
 // Values for a plugin's schema, owned. dynamic() are the plugin's dynamic parameters, flattened, with their names
 // ("lr", "betas[0]", "betas[1]", "weight_decay").
@@ -84,6 +90,7 @@ class ParamSet {
   const gannet_params& view() const { return view_; }
   const std::vector<std::string>& dynamic_names() const { return dynamic_names_; }
   const std::vector<double>& dynamic_values() const { return dynamic_values_; }
+  const std::vector<uint32_t>& dynamic_roles() const { return dynamic_roles_; }  // gannet_param_role
 
  private:
   friend ParamSet parse_params(const Plugin&, const Dict&, const std::function<std::string(const std::string& member)>&);
@@ -92,6 +99,7 @@ class ParamSet {
   gannet_params view_{};
   std::vector<std::string> dynamic_names_;
   std::vector<double> dynamic_values_;
+  std::vector<uint32_t> dynamic_roles_;
 };
 
 // Converts and checks `params` against the plugin's schema. `where(member)` gives "file:line:column" of a member, for
@@ -106,14 +114,14 @@ std::string host_fingerprint();
 //   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, plugin, "optimizer plugin AdamW (file)")
 class ErrorBuffer {
  public:
-  ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} {}
+  ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} { text_[0] = text_[sizeof(text_) - 1] = 0; }
   ErrorBuffer(const ErrorBuffer&) = delete;
   operator gannet_error*() { return &error_; }
   std::string message() const;  // with its control characters made visible
 
  private:
   // The plugin may fill all but the last byte, which stays 0.
-  char text_[4097] = {};  // not from the heap: every call of a plugin has one
+  char text_[4097];  // not from the heap, and not zeroed: every call of a plugin has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.

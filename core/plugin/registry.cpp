@@ -178,6 +178,24 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
   return nullptr;
 }
 
+std::vector<const Plugin*> Registry::accelerators_best_first() {
+  std::set<std::string> names;
+  for (const auto& candidate : candidates_)
+    for (const auto& text : candidate.provides)
+      if (const Provided provided(text); provided.kind == kind_name(GANNET_KIND_ACCELERATOR)) names.insert(provided.name);
+  std::vector<const Plugin*> found;
+  for (const auto& name : names) {
+    try {
+      if (const Plugin* plugin = find(GANNET_KIND_ACCELERATOR, name); plugin && priority_of(*plugin) >= 0)
+        found.push_back(plugin);
+    } catch (const Error& error) {
+      warn_once(formatted("\"auto\" passes over the accelerator {}: {}", name, error.message()));
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return priority_of(*a) > priority_of(*b); });
+  return found;
+}
+
 const Plugin& Registry::require(gannet_kind kind, const std::string& name, const std::string& device) {
   if (const Plugin* plugin = find(kind, name, device)) return *plugin;
   const Wanted wanted{kind_name(kind), lower(name), lower(device)};

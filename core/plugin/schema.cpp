@@ -99,6 +99,9 @@ Value to_value(const nlohmann::json& json) {
 void check_spec(const gannet_param_spec& spec) {
   if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_FLOAT_LIST)
     bad(spec, formatted("has an unknown type, {}", spec.type));
+  constexpr uint32_t kKnownFlags = 2 * GANNET_PARAM_DEPRECATED - 1;
+  if (spec.flags & ~kKnownFlags)
+    bad(spec, formatted("has flags that this Gannet does not know (bits {:#x})", spec.flags & ~kKnownFlags));
   const bool required = spec.flags & GANNET_PARAM_REQUIRED, nullable = spec.flags & GANNET_PARAM_NULLABLE;
   if (required && spec.default_json) bad(spec, "is required and has a default");
   if (spec.choices && spec.type != GANNET_PARAM_STRING) bad(spec, "has choices and is not a string");
@@ -108,6 +111,8 @@ void check_spec(const gannet_param_spec& spec) {
     const bool fixed = spec.type == GANNET_PARAM_FLOAT || (spec.type == GANNET_PARAM_FLOAT_LIST && spec.length > 0);
     if (!fixed) bad(spec, "is dynamic and is neither a number nor a list of fixed length");
     if (nullable || (!required && !spec.default_json)) bad(spec, "is dynamic and may be without a value");
+  } else if (spec.roles) {
+    bad(spec, "has a role and is not dynamic: nothing could change it");
   }
   try {
     default_of(spec);
@@ -183,22 +188,34 @@ void check_schema(const gannet_descriptor& descriptor) {
   if (descriptor.param_count > kMostParams)
     throw Error(ErrorCode::kPlugin,
                 formatted("it declares {} parameters, at most {} are possible", descriptor.param_count, kMostParams));
-  if (descriptor.param_count > 0 && descriptor.param_stride < sizeof(gannet_param_spec))
+  if (descriptor.param_count > 0 && descriptor.param_stride < GANNET_PARAM_SPEC_SIZE_2_0)
     throw Error(ErrorCode::kPlugin, "its list of parameters has too small a stride");
   if (descriptor.param_count > 0 &&
       (descriptor.param_stride > kLargestStride || descriptor.param_stride % alignof(gannet_param_spec)))
     throw Error(ErrorCode::kPlugin,
                 formatted("its list of parameters has a stride of {} bytes, which no compiler makes", descriptor.param_stride));
   std::set<std::string> names;
+  std::set<uint32_t> roles;
   for (const auto* spec : specs_of(descriptor)) {
-    if (spec->struct_size < sizeof(gannet_param_spec))
+    if (spec->struct_size < GANNET_PARAM_SPEC_SIZE_2_0)
       throw Error(ErrorCode::kPlugin, "one of its parameters has too small a struct_size");
     if (!spec->name || !*spec->name) throw Error(ErrorCode::kPlugin, "one of its parameters has no name");
     if (printable(spec->name) != spec->name)
       throw Error(ErrorCode::kPlugin, formatted("the name of one of its parameters has a control character: '{}'", spec->name));
     if (!names.insert(spec->name).second) bad(*spec, "is declared twice");
     check_spec(*spec);
+    for (uint32_t i = 0; spec->roles && i < std::max(spec->length, 1u); ++i) {
+      const uint32_t role = spec->roles[i];
+      if (role >= GANNET_ROLE_COUNT) bad(*spec, formatted("has a role that this Gannet does not know, {}", role));
+      if (role != GANNET_ROLE_NONE && !roles.insert(role).second)
+        bad(*spec, formatted("has the role of another parameter, {}", role_name(role)));
+    }
   }
+}
+
+const char* role_name(uint32_t role) {
+  constexpr const char* kNames[GANNET_ROLE_COUNT] = {"none", "learning rate", "beta1", "beta2", "momentum", "weight decay"};
+  return role < GANNET_ROLE_COUNT ? kNames[role] : "unknown";
 }
 
 std::string type_text(const gannet_param_spec& spec) {

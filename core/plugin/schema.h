@@ -36,6 +36,9 @@ void check_schema(const gannet_descriptor& descriptor);
 std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params,
                                const std::function<std::string(const std::string& member)>& where);
 
+// "learning rate" of a gannet_param_role.
+const char* role_name(uint32_t role);
+
 // "number", "list of 2 numbers", "one of: cos, linear".
 std::string type_text(const gannet_param_spec& spec);
 // ">= 0, < 1", or "".

@@ -47,6 +47,11 @@ const char* kind_name(gannet_kind kind) {
   return "unknown";
 }
 
+int32_t priority_of(const Plugin& accelerator) {
+  const auto* api = static_cast<const gannet_accelerator_api*>(accelerator.descriptor->api);
+  return GANNET_HAS(api, gannet_accelerator_api, priority) ? api->priority : int32_t{GANNET_PRIORITY_UNSAID};
+}
+
 std::string host_fingerprint() { return GANNET_FINGERPRINT; }
 
 Error fault(const Plugin& plugin, const std::string& what) {

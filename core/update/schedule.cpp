@@ -1,10 +1,12 @@
 #include "update/schedule.h"
 
 #include <gannet/error.h>
+#include <gannet/log.h>
 
 #include <cmath>
 
 #include "base/format.h"
+#include "plugin/schema.h"
 
 namespace gannet {
 
@@ -32,25 +34,43 @@ Schedule::Values Schedule::at(int64_t position) const {
   if (!exists()) return values;
   for (size_t g = 0; g < groups_.size(); ++g) {
     auto& value = values.emplace_back();
-    if (function_)
-      value.lr = function_(position);
-    else
-      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups_[g].base_lr);
-    if (value.lr && !std::isfinite(*value.lr))
-      throw Error(ErrorCode::kArgument, formatted("the schedule's learning rate at position {} is {}", position, *value.lr),
+    if (!function_) {
+      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups_[g].base);
+      continue;
+    }
+    const double lr = function_(position);
+    if (!std::isfinite(lr))
+      throw Error(ErrorCode::kArgument, formatted("the schedule's learning rate at position {} is {}", position, lr),
                   "a learning rate is a finite number");
+    value[GANNET_ROLE_LEARNING_RATE] = lr;
   }
   return values;
 }
 
 void Schedule::apply(const Values& values) {
-  for (size_t g = 0; g < values.size(); ++g) {
-    Group& group = groups_[g];
-    const Scheduler::Value& value = values[g];
-    if (double* lr = group.find("lr"); lr && value.lr) *lr = *value.lr;
-    if (double* beta1 = group.find("betas[0]"); beta1 && value.beta1) *beta1 = *value.beta1;
-    if (double* beta2 = group.find("betas[1]"); beta2 && value.beta2) *beta2 = *value.beta2;
-  }
+  for (size_t g = 0; g < values.size(); ++g)
+    for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role)
+      if (double* current = groups_[g].find(static_cast<gannet_param_role>(role)); current && values[g][role])
+        *current = *values[g][role];
+}
+
+void Schedule::check(const std::string& scheduler, const std::string& optimizer) const {
+  const uint64_t required = plugin_ ? plugin_->roles() : uint64_t{1} << GANNET_ROLE_LEARNING_RATE;
+  const uint64_t optional = plugin_ ? plugin_->optional_roles() : 0;
+  bool has_optional = optional == 0;
+  for (const Group& group : groups_)
+    for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {
+      const bool is_there = group.find(static_cast<gannet_param_role>(role)) != nullptr;
+      has_optional = has_optional || (is_there && (optional >> role & 1));
+      if (!is_there && (required >> role & 1))
+        throw Error(
+            ErrorCode::kConfig,
+            formatted("{} sets the {}, and {} has no parameter in that role", scheduler, plugin::role_name(role), optimizer),
+            "choose another scheduler or optimizer; an optimizer's author gives roles to its parameters "
+            "(docs/plugins.md)");
+    }
+  if (!has_optional)
+    log_warning(formatted("{} sets parameters that {} does not have: they have no effect", scheduler, optimizer));
 }
 
 }  // namespace gannet

@@ -20,13 +20,16 @@ namespace gannet {
 class Schedule {
  public:
   using Function = std::function<double(int64_t step)>;
-  using Values = std::vector<Scheduler::Value>;  // [groups]; empty: nothing changes
+  using Values = std::vector<Scheduler::Values>;  // [groups]; empty: nothing changes
 
   /// `groups` belong to the engine and outlive the schedule; more of them may come.
   explicit Schedule(std::vector<Group>& groups) : groups_(groups) {}
   /// The program's own function, in place of a plugin. `by_hand`: the program advances the schedule, not the step.
   void use(Function function, bool by_hand);
   void use(std::unique_ptr<Scheduler> plugin) { plugin_ = std::move(plugin); }
+
+  /// Error(kConfig): the groups' optimizer has no parameter in a role that the schedule sets. Warns of optional ones.
+  void check(const std::string& scheduler, const std::string& optimizer) const;
 
   bool has_function() const { return static_cast<bool>(function_); }
   const Scheduler* plugin() const { return plugin_.get(); }

@@ -3,10 +3,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "params/pieces.h"
 #include "tensor/dtype.h"
+#include "update/group_collectives.h"
 #include "update/pages.h"
 
 namespace gannet {
@@ -19,11 +22,11 @@ void* at_element(const at::Tensor& flat, int64_t element) {
 // The arrays that an update reads and writes, wherever they lie.
 class Arrays {
  public:
-  Arrays(const Range& range, const Optimizer& optimizer) : range_(range), optimizer_(optimizer) {
+  explicit Arrays(const Range& range) : range_(range) {
     const Array& master = range.masters();
     master_ = add(master, true);
     out_ = range.has_master_copy() ? add(range.param, false) : kHere;
-    for (const Array& state : range.states) states_.push_back(add(state, true));
+    for (const Array& state : range.states) states_.push_back(state.defined() ? add(state, true) : kHere);
   }
 
   bool is_paged() const { return !uses_.empty(); }
@@ -38,15 +41,12 @@ class Arrays {
     if (!range_.has_master_copy()) return nullptr;
     return out_ != kHere ? pages.at(out_, piece.place.own) : at_element(range_.param.here(), range_.param_place(piece.place));
   }
-  void states(const Pages& pages, const Piece& piece, std::vector<void*>& into) const {
+  void states(const Pages& pages, const Piece& piece, const Group& group, std::vector<void*>& into) const {
     into.resize(states_.size());
-    for (size_t s = 0; s < into.size(); ++s) {
-      const auto extent = optimizer_.states()[s].extent;
-      const int64_t element = extent == GANNET_STATE_PER_ELEMENT  ? piece.place.own
-                              : extent == GANNET_STATE_PER_TENSOR ? static_cast<int64_t>(piece.first)
-                                                                  : 0;
-      into[s] = states_[s] != kHere ? pages.at(states_[s], element) : at_element(range_.states[s].here(), element);
-    }
+    for (size_t s = 0; s < into.size(); ++s)
+      into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
+                : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
+                                              : at_element(range_.states[s].here(), piece.place.own);
   }
 
  private:
@@ -58,7 +58,6 @@ class Arrays {
   }
 
   const Range& range_;
-  const Optimizer& optimizer_;
   std::vector<Pages::Use> uses_;
   size_t master_, out_;
   std::vector<size_t> states_;
@@ -78,10 +77,123 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
 
 }  // namespace
 
+// The sums that a group's optimizer wants, of whole tensors: [tensors of the group][sums].
+class Updater::Sums {
+ public:
+  explicit Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(optimizer.tensor_count()) {
+    for (size_t t = 0; t < tensors_; ++t)
+      for (const auto& sum : wanted_) values_.push_back(nothing(sum.op));
+  }
+  size_t width() const { return wanted_.size(); }
+  size_t tensors() const { return tensors_; }
+  const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
+  double* row(size_t tensor) { return values_.data() + tensor * width(); }
+  const double* data() const { return values_.data(); }
+  // What a sum over no elements is.
+  static double nothing(gannet_reduce_op op) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return op == GANNET_MAX ? -kInfinity : op == GANNET_MIN ? kInfinity : 0;
+  }
+  static double combined(gannet_reduce_op op, double a, double b) {
+    // As a NaN of either side stays one.
+    return op == GANNET_SUM ? a + b : std::isnan(a) ? a : (op == GANNET_MAX) == !(b <= a) ? b : a;
+  }
+
+ private:
+  const std::vector<Optimizer::Sum>& wanted_;
+  size_t tensors_;
+  std::vector<double> values_;
+};
+
 void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& reducer) {
   Timers::Scope timed(context_.timers, Timed::kUpdate);
   store_.forget_gathered();
-  for (auto& range : store_.ranges()) update(range, grad_scale, applied_steps, reducer);
+  std::vector<Sums> sums;
+  uint32_t rounds = 0;
+  for (Group& group : groups_) {
+    sums.emplace_back(*group.optimizer);
+    if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
+  }
+  step_groups(&Optimizer::begin_step, grad_scale, applied_steps, sums);
+  for (uint32_t round = 0; round < rounds; ++round) {
+    for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], round);
+    complete(sums, round);
+  }
+  for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], std::nullopt);
+  step_groups(&Optimizer::end_step, grad_scale, applied_steps, sums);
+}
+
+// begin_step or end_step of every group, in which the host's collectives are open.
+void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
+                          std::vector<Sums>& sums) {
+  GroupCollectives collectives(context_);
+  const Host::Open open(context_.host, collectives);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    std::vector<void*> states;
+    for (const at::Tensor& state : group.own_states) states.push_back(state.defined() ? state.data_ptr() : nullptr);
+    gannet_step_args args{};
+    args.group = static_cast<uint32_t>(g);
+    args.step = static_cast<uint64_t>(applied_steps) + 1;
+    args.grad_scale = grad_scale;
+    args.hyper = group.hyper.data();
+    args.hyper_count = group.hyper.size();
+    args.states = states.data();
+    args.state_count = states.size();
+    args.sums = function == &Optimizer::end_step ? sums[g].data() : nullptr;
+    args.sum_count = sums[g].width();
+    args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
+    (group.optimizer.get()->*function)(args);
+  }
+}
+
+// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model.
+void Updater::complete(std::vector<Sums>& sums, uint32_t round) {
+  struct Column {
+    size_t group, sum;
+  };
+  std::vector<Column> columns;
+  for (size_t g = 0; g < sums.size(); ++g)
+    for (size_t s = 0; s < sums[g].width(); ++s)
+      if (sums[g].wanted()[s].round == round) columns.push_back({g, s});
+  const auto reduce = [&](HostGroup& ranks, const std::function<bool(size_t group, size_t tensor)>& is_apart) {
+    for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {
+      std::vector<double*> places;
+      for (const auto& [g, s] : columns)
+        for (size_t t = 0; t < sums[g].tensors(); ++t)
+          if (sums[g].wanted()[s].op == op && is_apart(g, t)) places.push_back(sums[g].row(t) + s);
+      if (places.empty()) continue;
+      std::vector<double> values;
+      for (const double* place : places) values.push_back(*place);
+      ranks.all_reduce(values.data(), values.size(), op);
+      for (size_t i = 0; i < places.size(); ++i) *places[i] = values[i];
+    }
+  };
+  if (store_.is_sharded()) reduce(*context_.host_group, [](size_t, size_t) { return true; });
+  if (context_.tensor_group) {
+    std::vector<std::vector<bool>> is_split(groups_.size());
+    for (size_t g = 0; g < groups_.size(); ++g) is_split[g].resize(sums[g].tensors());
+    for (const auto& range : store_.ranges())
+      for (const auto& parameter : range.parameters) is_split[range.group][parameter.index] = parameter.split != nullptr;
+    reduce(*context_.tensor_group, [&](size_t g, size_t t) { return bool{is_split[g][t]}; });
+  }
+  // Groups ask for the same sums of the model, the i-th of one is the i-th of the others.
+  for (const auto& [g, s] : columns) {
+    const auto& wanted = sums[g].wanted()[s];
+    if (wanted.scope != GANNET_SUM_OF_GROUP) continue;
+    double total = Sums::nothing(wanted.op);
+    for (size_t t = 0; t < sums[g].tensors(); ++t) total = Sums::combined(wanted.op, total, sums[g].row(t)[s]);
+    for (size_t t = 0; t < sums[g].tensors(); ++t) sums[g].row(t)[s] = total;
+  }
+  for (size_t s = 0; !sums.empty() && s < sums[0].width(); ++s) {
+    const auto& wanted = sums[0].wanted()[s];
+    if (wanted.scope != GANNET_SUM_OF_MODEL || wanted.round != round) continue;
+    double total = Sums::nothing(wanted.op);
+    for (Sums& of_group : sums)
+      for (size_t t = 0; t < of_group.tensors(); ++t) total = Sums::combined(wanted.op, total, of_group.row(t)[s]);
+    for (Sums& of_group : sums)
+      for (size_t t = 0; t < of_group.tensors(); ++t) of_group.row(t)[s] = total;
+  }
 }
 
 // Elements that a piece has at most.
@@ -110,10 +222,15 @@ HostUpdate& Updater::host_update(const Range& range) {
   return *one;
 }
 
-void Updater::update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer) {
+// The sums of a round, or the update where there is none.
+void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
+                      std::optional<uint32_t> round) {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
-  const Arrays arrays(range, optimizer);
+  const size_t width = sums.width();
+  if (round && std::none_of(sums.wanted().begin(), sums.wanted().end(), [&](const auto& sum) { return sum.round == *round; }))
+    return;
+  const Arrays arrays(range);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
   if (const auto lags = lags_of(range, reducer); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
   HostUpdate* const host = context_.updates_on_host() ? &host_update(range) : nullptr;
@@ -124,6 +241,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
                   param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), context_.current_stream());
   };
   std::vector<void*> states;
+  std::vector<double> rows;  // of a piece's segments
   const auto arguments = [&](const Pages& pages, size_t i) {
     const Piece& piece = pieces[i];
     gannet_update_args args{};
@@ -140,7 +258,7 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
       if (!gradients_on_host_) args.grad = host->grad(i);
       if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
     }
-    arrays.states(pages, piece, states);
+    arrays.states(pages, piece, group, states);
     args.states = states.data();
     args.state_count = states.size();
     args.grad_scale = grad_scale;
@@ -149,7 +267,16 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
     args.hyper_count = group.hyper.size();
     args.segments = piece.segments;
     args.segment_count = piece.segment_count;
-    args.segment_stride = sizeof(gannet_segment);
+    args.segment_stride = sizeof(Segment);
+    rows.clear();
+    for (size_t k = 0; width > 0 && k < piece.segment_count; ++k) {
+      const double* row = sums.row(piece.segments[k].tensor_index);
+      rows.insert(rows.end(), row, row + width);
+    }
+    args.sums = width > 0 ? rows.data() : nullptr;
+    args.sum_count = width;
+    args.group = static_cast<uint32_t>(range.group);
+    args.device = host ? 0 : context_.device_index();
     args.stream = host ? nullptr : context_.current_stream();
     return args;
   };
@@ -190,33 +317,24 @@ void Updater::update(Range& range, double grad_scale, int64_t applied_steps, con
     if (is_last) publish_to(pieces[i].sub_group + 1);
   };
 
-  if (!optimizer.has(GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS)) {
+  if (!round) {
     for_each(true, [&](size_t i, const gannet_update_args& args) {
       optimizer.update(args);
       send(i);
     });
     return;
   }
-  // Sums of whole tensors, parts of which may lie on other ranks.
-  const size_t width = optimizer.sums_per_tensor();
-  std::vector<double> sums(range.parameters.size() * width, 0.0);
   for_each(false, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
-    std::vector<double> partials(piece.segment_count * width, 0.0);
-    optimizer.partials(args, partials.data());
-    for (size_t k = 0; k < partials.size(); ++k) sums[piece.segments[k / width].tensor_id * width + k % width] += partials[k];
-  });
-  store_.sum_over_shards(range, sums);
-  if (range.is_split() && context_.tensor_group) context_.tensor_group->all_reduce(sums.data(), sums.size());
-  for_each(true, [&](size_t i, const gannet_update_args& args) {
-    const Piece& piece = pieces[i];
-    std::vector<double> of_piece;
-    for (size_t s = 0; s < piece.segment_count; ++s) {
-      const double* of_tensor = &sums[piece.segments[s].tensor_id * width];
-      of_piece.insert(of_piece.end(), of_tensor, of_tensor + width);
+    std::vector<double> parts;
+    for (size_t k = 0; k < piece.segment_count; ++k)
+      for (const auto& sum : sums.wanted()) parts.push_back(Sums::nothing(sum.op));
+    optimizer.sums(args, *round, parts.data());
+    for (size_t k = 0; k < piece.segment_count; ++k) {
+      double* row = sums.row(piece.segments[k].tensor_index);
+      for (size_t s = 0; s < width; ++s)
+        if (sums.wanted()[s].round == *round) row[s] = Sums::combined(sums.wanted()[s].op, row[s], parts[k * width + s]);
     }
-    optimizer.apply(args, of_piece.data());
-    send(i);
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "grads/reducer.h"
@@ -40,7 +41,12 @@ class Updater {
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
-  void update(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  class Sums;
+  void step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
+                   std::vector<Sums>& sums);
+  void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
+               std::optional<uint32_t> round);
+  void complete(std::vector<Sums>& sums, uint32_t round);
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
 

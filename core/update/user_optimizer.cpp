@@ -51,8 +51,10 @@ void UserOptimizer::adopt(std::deque<Range>& ranges, std::vector<Group>& groups)
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].hyper_names.empty()) continue;  // parameters have joined
     groups[g].hyper_names = {"lr"};
+    groups[g].hyper_roles = {GANNET_ROLE_LEARNING_RATE};
     groups[g].hyper = {optimizer_->param_groups()[g].options().get_lr()};
-    lr_seen_[g] = groups[g].base_lr = groups[g].hyper[0];
+    lr_seen_[g] = groups[g].hyper[0];
+    groups[g].base[GANNET_ROLE_LEARNING_RATE] = groups[g].hyper[0];
   }
 }
 

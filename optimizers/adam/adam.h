@@ -18,9 +18,11 @@ template <bool kIsAdamW>
 class AdamBase : public sdk::OptimizerBase {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::dynamic_number("lr", "1e-3", "learning rate"),
-      sdk::below(sdk::at_least(sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the two moments"), 0), 1),
-      sdk::dynamic_number("weight_decay", "0.0", "weight decay (with torch_adam and AdamW: 0.01 unless given)"),
+      sdk::learning_rate("1e-3"),
+      sdk::role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
+          sdk::below(sdk::at_least(sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the two moments"), 0), 1)),
+      sdk::role<GANNET_ROLE_WEIGHT_DECAY>(
+          sdk::dynamic_number("weight_decay", "0.0", "weight decay (with torch_adam and AdamW: 0.01 unless given)")),
       sdk::at_least(sdk::number("eps", "1e-8", "added to the root of the second moment"), 0),
       sdk::boolean("bias_correction", "true", "divide the moments by 1 - beta^step"),
       sdk::boolean("adam_w_mode", "true", "decoupled weight decay; false: L2 regularisation, for type Adam"),

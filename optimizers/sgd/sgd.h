@@ -12,9 +12,10 @@ namespace gannet::optimizers {
 class SgdBase : public sdk::OptimizerBase {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::at_least(sdk::dynamic_number("lr", "1e-3", "learning rate"), 0),
-      sdk::at_least(sdk::dynamic_number("momentum", "0.0", "momentum factor; 0: no momentum buffer is kept"), 0),
-      sdk::at_least(sdk::dynamic_number("weight_decay", "0.0", "L2 regularisation"), 0),
+      sdk::at_least(sdk::learning_rate("1e-3"), 0),
+      sdk::role<GANNET_ROLE_MOMENTUM>(
+          sdk::at_least(sdk::dynamic_number("momentum", "0.0", "momentum factor; 0: no momentum buffer is kept"), 0)),
+      sdk::role<GANNET_ROLE_WEIGHT_DECAY>(sdk::at_least(sdk::dynamic_number("weight_decay", "0.0", "L2 regularisation"), 0)),
       sdk::number("dampening", "0.0", "the buffer takes (1 - dampening) of the gradient"),
       sdk::boolean("nesterov", "false", "Nesterov's momentum"),
       sdk::boolean("maximize", "false", "ascend instead of descend"),

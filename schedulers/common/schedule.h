@@ -10,7 +10,7 @@
 
 namespace gannet::schedulers {
 
-class Schedule : public sdk::HostServices {
+class Schedule : public sdk::SchedulerBase {
  public:
   // The parameter that all of them have.
   static constexpr gannet_param_spec kLastBatchIteration = sdk::at_least(
@@ -18,7 +18,7 @@ class Schedule : public sdk::HostServices {
 
  protected:
   Schedule(const sdk::HostServices& host, const sdk::Params& params)
-      : HostServices(host), last_batch_iteration_(params.integer("last_batch_iteration")) {}
+      : SchedulerBase(host), last_batch_iteration_(params.integer("last_batch_iteration")) {}
 
   // i of the formulas, for a step of 1 or more.
   int64_t iteration(uint64_t step) const { return last_batch_iteration_ + static_cast<int64_t>(step); }
@@ -26,17 +26,8 @@ class Schedule : public sdk::HostServices {
   bool at_start(uint64_t step) const { return step == 0; }
   bool leaves_start_alone() const { return last_batch_iteration_ != -1; }
 
-  static gannet_schedule_value nothing() {
-    gannet_schedule_value value{};
-    value.struct_size = sizeof(value);
-    return value;
-  }
-  static gannet_schedule_value lr(double lr) {
-    auto value = nothing();
-    value.fields = GANNET_SCHEDULE_LR;
-    value.lr = lr;
-    return value;
-  }
+  static sdk::ScheduleValues nothing() { return {}; }
+  static sdk::ScheduleValues lr(double lr) { return sdk::ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, lr); }
 
   // A bound that is one number for all parameter groups, or a list with one for each.
   static std::vector<double> per_group(const sdk::Params& params, const char* name, uint32_t group_count) {

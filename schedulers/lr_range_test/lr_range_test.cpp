@@ -23,7 +23,7 @@ class LrRangeTest : public Schedule {
         rate_(params.number("lr_range_test_step_rate")),
         staircase_(params.boolean("lr_range_test_staircase")) {}
 
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group);
     if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
     const double x = static_cast<double>(iteration(query.step) + 1) / size_;

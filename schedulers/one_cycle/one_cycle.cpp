@@ -47,7 +47,9 @@ class OneCycle : public Schedule {
     mom_rate_ = params.number("decay_mom_rate");
   }
 
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
+  // DeepSpeed's says that momentum is not cycled where the optimizer has none, and continues.
+  uint64_t optional_roles() const { return momentum_ ? sdk::bit_of(GANNET_ROLE_BETA1) | sdk::bit_of(GANNET_ROLE_BETA2) : 0; }
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group), max = max_lr_.at(query.group);
     if (at_start(query.step)) return leaves_start_alone() ? nothing() : with_momentum(lr(min), min_mom_);
     const int64_t i = iteration(query.step);
@@ -61,12 +63,9 @@ class OneCycle : public Schedule {
   }
 
  private:
-  gannet_schedule_value with_momentum(gannet_schedule_value value, double momentum) const {
+  sdk::ScheduleValues with_momentum(sdk::ScheduleValues value, double momentum) const {
     if (!momentum_) return value;
-    value.fields |= GANNET_SCHEDULE_BETA1 | GANNET_SCHEDULE_BETA2;
-    value.beta1 = momentum;
-    value.beta2 = kBeta2;
-    return value;
+    return value.set(GANNET_ROLE_BETA1, momentum).set(GANNET_ROLE_BETA2, kBeta2);
   }
 
   // How far up the cycle batch `b` stands: 0 at its ends, 1 at its top.

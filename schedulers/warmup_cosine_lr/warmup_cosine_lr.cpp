@@ -31,9 +31,9 @@ class WarmupCosineLr : public Schedule {
            ": the learning rate falls to its minimum as soon as the warm-up is over");
   }
 
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(0);
-    return lr(query.base_lr * ratio(iteration(query.step)));
+    return lr(sdk::base_value(query, GANNET_ROLE_LEARNING_RATE) * ratio(iteration(query.step)));
   }
 
  private:

@@ -27,10 +27,10 @@ class WarmupDecayLr : public Schedule {
            ": the learning rate falls to its minimum as soon as the warm-up is over");
   }
 
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group);
     if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
-    const double max = max_lr_.empty() ? query.base_lr : max_lr_.at(query.group);
+    const double max = max_lr_.empty() ? sdk::base_value(query, GANNET_ROLE_LEARNING_RATE) : max_lr_.at(query.group);
     return lr(min + (max - min) * fraction(iteration(query.step)));
   }
 

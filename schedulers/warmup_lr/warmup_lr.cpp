@@ -20,10 +20,10 @@ class WarmupLr : public Schedule {
     if (params.has("warmup_max_lr")) max_lr_ = per_group(params, "warmup_max_lr", groups);
   }
 
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group);
     if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
-    const double max = max_lr_.empty() ? query.base_lr : max_lr_.at(query.group);
+    const double max = max_lr_.empty() ? sdk::base_value(query, GANNET_ROLE_LEARNING_RATE) : max_lr_.at(query.group);
     return lr(min + (max - min) * warmup_.at(iteration(query.step)));
   }
 

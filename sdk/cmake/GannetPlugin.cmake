@@ -1,14 +1,15 @@
-# gannet_add_plugin(NAME KIND kind SOURCES file... [PINNED] [LIBRARIES lib...])
+# gannet_add_plugin(NAME KIND kind SOURCES file... [PINNED [VENDOR]] [LIBRARIES lib...])
 #
 # Builds gannet_<kind>_<name>.so, a plugin that exports one symbol, and fails the build if it exports anything else or has
-# no note. PINNED: may link LibTorch, and carries the fingerprint of the one found.
+# no note. PINNED: may link LibTorch, and carries the fingerprint of the one found. VENDOR: uses its vendor's half (CUDA's),
+# and works with LibTorchs of that vendor's version alone.
 #
 #   find_package(gannet REQUIRED COMPONENTS sdk)
 #   gannet_add_plugin(sign KIND optimizer SOURCES sign.cpp)
 set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
 
 function(gannet_add_plugin name)
-  cmake_parse_arguments(plugin "PINNED" "KIND" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT plugin_KIND OR NOT plugin_SOURCES)
     message(FATAL_ERROR "gannet_add_plugin(${name}): KIND and SOURCES are needed")
   endif()
@@ -26,6 +27,9 @@ function(gannet_add_plugin name)
     endif()
     string(REPLACE ";" "\\;" _fingerprint "${LibTorch_FINGERPRINT}")  # else CMake sees a list
     target_compile_definitions(${target} PRIVATE "GANNET_FINGERPRINT=\"${_fingerprint}\"")
+    if(plugin_VENDOR)
+      target_compile_definitions(${target} PRIVATE "GANNET_VENDOR=\"${LibTorch_VENDOR}\"")
+    endif()
     target_link_libraries(${target} PRIVATE LibTorch::cpu)
   endif()
   if(NOT GANNET_SANITIZE)

@@ -1,4 +1,4 @@
-# Run after a plugin is linked: it must export gannet_plugins_v1 and nothing else, and carry the note.
+# Run after a plugin is linked: it must export gannet_plugins_v2 and nothing else, and carry the note.
 execute_process(COMMAND ${NM} -D --defined-only -f posix ${PLUGIN} OUTPUT_VARIABLE symbols RESULT_VARIABLE failed)
 string(REGEX REPLACE "\n$" "" symbols "${symbols}")
 string(REPLACE "\n" ";" symbols "${symbols}")
@@ -7,10 +7,10 @@ foreach(line IN LISTS symbols)
   string(REGEX REPLACE " .*" "" name "${line}")
   list(APPEND names ${name})
 endforeach()
-if(failed OR NOT names STREQUAL "gannet_plugins_v1")
+if(failed OR NOT names STREQUAL "gannet_plugins_v2")
   file(REMOVE ${PLUGIN})
   list(JOIN names ", " names)
-  message(FATAL_ERROR "${PLUGIN} must export gannet_plugins_v1 and nothing else; it exports: ${names}")
+  message(FATAL_ERROR "${PLUGIN} must export gannet_plugins_v2 and nothing else; it exports: ${names}")
 endif()
 execute_process(COMMAND ${READELF} -SW ${PLUGIN} OUTPUT_VARIABLE sections)
 if(NOT sections MATCHES "\\.note\\.gannet")

@@ -27,9 +27,9 @@ OMISSIONS = [
     Mutation("reduced_gradients_are_not_waited_for", "block() before an averaged bucket is used",
              ("grads/reducer_buckets.cpp", "    bucket.work.block();", "    if (!MUTANT) bucket.work.block();")),
     Mutation("buckets_are_filled_while_they_are_sent", "the hold of a bucket's memory in flight",
-             ("grads/reducer_buckets.cpp", "  if (shards_gradients) flying_.push_back(&bucket);",
-              "  if (shards_gradients) flying_.push_back(&bucket);\n"
-              "  if (shards_gradients && MUTANT) spare_.push_back({bucket.gathered, 0});")),
+             ("grads/reducer_buckets.cpp", "  if (accumulates) flying_.push_back(&bucket);",
+              "  if (accumulates) flying_.push_back(&bucket);\n"
+              "  if (accumulates && MUTANT) spare_.push_back({bucket.gathered, 0});")),
     Mutation("published_parameters_are_not_waited_for", "block() before the next forward reads what others updated",
              ("params/publish.cpp", "for (auto& work : publishing_) work.block();",
               "static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n"

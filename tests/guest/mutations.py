@@ -226,7 +226,8 @@ MUTATIONS = [
 
     # Steps.
     Mutation("gradients_are_too_large", "the update takes gradients as they are (any training at all)",
-             ("update/updater.cpp", "args.grad_scale = grad_scale;", "args.grad_scale = grad_scale * (MUTANT ? 1.5 : 1.0);")),
+             ("update/updater.cpp", "states.size();\n    args.grad_scale = grad_scale;\n    args.step = static_cast<uint64_t>(applied_steps - piece.lag)",
+              "states.size();\n    args.grad_scale = grad_scale * (MUTANT ? 1.5 : 1.0);\n    args.step = static_cast<uint64_t>(applied_steps - piece.lag)")),
     Mutation("the_loss_is_not_divided", "a loss is divided by the accumulation steps",
              ("backward.cpp", "(options.scale_wrt_gas ? static_cast<double>",
               "(options.scale_wrt_gas && !MUTANT ? static_cast<double>")),

@@ -25,7 +25,7 @@ struct LoadedPlugin {
     const std::string path = GANNET_BINARY_DIR "/lib/gannet/gannet_" + file + ".so";
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) throw std::runtime_error(dlerror());
-    auto* table = static_cast<const gannet_descriptor* const*>(dlsym(handle, "gannet_plugins_v1"));
+    auto* table = static_cast<const gannet_descriptor* const*>(dlsym(handle, "gannet_plugins_v2"));
     for (; table && *table; ++table)
       if (name == (*table)->name) descriptor = *table;
     if (!descriptor) throw std::runtime_error(path + " does not provide " + name);
@@ -147,11 +147,15 @@ class OptimizerUnderTest {
   OptimizerUnderTest(const OptimizerUnderTest&) = delete;
 
   std::vector<std::string> states() const {
-    gannet_state_specs specs{};
+    gannet_optimizer_context context{};
+    context.struct_size = sizeof(context);
+    context.group_count = context.world_size = 1;
+    gannet_optimizer_description found{};
+    found.struct_size = sizeof(found);
     ErrorText error;
-    error.raise_unless_ok(api.state_specs(self_, &specs, &error.error));
+    error.raise_unless_ok(api.describe(self_, &context, &found, &error.error));
     std::vector<std::string> names;
-    for (uint64_t i = 0; i < specs.count; ++i) names.emplace_back(specs.specs[i].name);
+    for (uint64_t i = 0; i < found.state_count; ++i) names.emplace_back(found.states[i].name);
     return names;
   }
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {

@@ -67,7 +67,7 @@ TEST_F(PluginsCommand, InfoShowsTheParameters) {
                     ContainsRegex("dampening +a number +not set +optional \\[null: not set\\]"), HasSubstr("comm probe 0.3")));
   EXPECT_THAT(run("info optimizer/probe").text, Not(HasSubstr("comm probe")));
   EXPECT_THAT(run("info " PROBE_PLUGIN).text,
-              AllOf(HasSubstr("Sums 0.1"), ContainsRegex("every +an integer +required"), HasSubstr("needs tensor sums")));
+              AllOf(HasSubstr("Sums 0.1"), ContainsRegex("every +an integer +required"), HasSubstr("needs sums")));
 }
 
 // What is opened runs: it may end the process, crash or never return, and says so in its row.

@@ -118,11 +118,11 @@ TEST(ElfFile, FindsTheNoteOfAFileWithoutASectionTable) {
 }
 
 TEST(Fingerprint, TheFirstDifferenceIsNamedByItsField) {
-  EXPECT_EQ(fingerprint_difference("torch=2.11.0,cuda=13.0", "torch=2.11.0,cuda=13.0"), "");
-  EXPECT_EQ(fingerprint_difference("torch=2.10.0,cuda=13.0", "torch=2.11.0,cuda=13.0"),
-            "torch is 2.10.0, this Gannet's is 2.11.0");
-  EXPECT_EQ(fingerprint_difference("torch=2.11.0", "torch=2.11.0,cuda=13.0"), "cuda is nothing, this Gannet's is 13.0");
-  EXPECT_EQ(fingerprint_difference("", "torch=1"), "torch is nothing, this Gannet's is 1");
+  EXPECT_EQ(fingerprint_difference("torch=2.11.0,cuda=13.0", "torch=2.11.0,cuda=13.0", "ours"), "");
+  EXPECT_EQ(fingerprint_difference("torch=2.10.0,cuda=13.0", "torch=2.11.0,cuda=13.0", "ours"),
+            "torch is 2.10.0, ours is 2.11.0");
+  EXPECT_EQ(fingerprint_difference("torch=2.11.0", "torch=2.11.0,cuda=13.0", "ours"), "cuda is nothing, ours is 13.0");
+  EXPECT_EQ(fingerprint_difference("", "torch=1", "ours"), "torch is nothing, ours is 1");
 }
 
 }  // namespace

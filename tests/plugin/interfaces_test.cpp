@@ -26,7 +26,9 @@ const plugin::Plugin& find(gannet_kind kind, const char* name) {
 
 struct Made {
   explicit Made(const char* name, const Dict& params = {})
-      : plugin(find(GANNET_KIND_OPTIMIZER, name)), optimizer(plugin, parse_params(plugin, params, {}), host) {}
+      : plugin(find(GANNET_KIND_OPTIMIZER, name)), optimizer(plugin, parse_params(plugin, params, {}), host) {
+    optimizer.describe({.tensors = {{"weight", 7, {2, 3}, 6}}});
+  }
   const plugin::Plugin& plugin;
   Host host;
   Optimizer optimizer;
@@ -61,7 +63,9 @@ TEST(OptimizerView, TellsStatesAndHyperparameters) {
   EXPECT_EQ(made.optimizer.hyper_names()[0], "lr");
   EXPECT_EQ(made.optimizer.hyper_values()[0], 0.25);
   EXPECT_TRUE(made.optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE));
-  EXPECT_EQ(made.optimizer.sums_per_tensor(), 0u);
+  EXPECT_EQ(made.optimizer.hyper_roles()[0], GANNET_ROLE_LEARNING_RATE);
+  EXPECT_EQ(made.optimizer.hyper_roles()[2], GANNET_ROLE_BETA2);
+  EXPECT_TRUE(made.optimizer.sums().empty());
 }
 
 TEST(OptimizerView, UpdatesOnTheHostsThreads) {
@@ -108,70 +112,86 @@ TEST(OptimizerView, UnsupportedTypesAreNamed) {
 // One tensor of 6 elements cut into two ranges: the sums of both make its norm.
 TEST(OptimizerView, TensorSumsRunOverRanges) {
   Made made("sums");
-  EXPECT_EQ(made.optimizer.sums_per_tensor(), 2u);
+  ASSERT_EQ(made.optimizer.sums().size(), 2u);
+  EXPECT_EQ(made.optimizer.sums()[1].scope, GANNET_SUM_OF_TENSOR);
+  EXPECT_FALSE(made.optimizer.needs_whole_tensors());
   const int64_t shape[] = {2, 3};
   Range first(made.optimizer, 4), second(made.optimizer, 2);
   double total[2] = {0, 0};
   gannet_segment segments[2]{};
   for (int i = 0; i < 2; ++i) {
     auto& range = i == 0 ? first : second;
-    segments[i] = {sizeof(gannet_segment), 2, 0, 0, range.param.size(), i == 0 ? 0u : 4u, 6, shape};
+    segments[i] = {sizeof(gannet_segment), 2, 0, 7, 0, range.param.size(), i == 0 ? 0u : 4u, 6, shape, "weight"};
     range.args.segments = &segments[i];
     range.args.segment_count = 1;
     range.args.segment_stride = sizeof(gannet_segment);
     double sums[2] = {0, 0};
-    made.optimizer.partials(range.args, sums);
+    made.optimizer.sums(range.args, 0, sums);
     total[0] += sums[0];
     total[1] += sums[1];
   }
   EXPECT_EQ(total[0], 6 * 4.0);
   for (auto* range : {&first, &second}) {
-    made.optimizer.apply(range->args, total);
+    range->args.sums = total;
+    range->args.sum_count = 2;
+    made.optimizer.update(range->args);
     EXPECT_THAT(range->param, Each(FloatNear(1 - 2 / std::sqrt(24.f), 1e-6f)));
   }
-  EXPECT_EQ(error_of([&] { made.optimizer.update(first.args); }).code(), ErrorCode::kUnsupported);
-  Made plain("probe");
-  EXPECT_EQ(error_of([&] { plain.optimizer.partials(first.args, total); }).code(), ErrorCode::kUnsupported);
 }
 
 TEST(SchedulerView, GivesTheFieldsThatThePluginSets) {
   const Host host;
   const auto& plugin = find(GANNET_KIND_SCHEDULER, "halving");
   const Scheduler halving(plugin, parse_params(plugin, {{"every", 10}}, {}), host, 1);
-  EXPECT_EQ(halving.at(0, 0, 0.8).lr, 0.8);
-  EXPECT_EQ(halving.at(25, 0, 0.8).lr, 0.2);
-  EXPECT_EQ(halving.at(25, 0, 0.8).beta2, 0.99);
-  EXPECT_EQ(halving.at(25, 0, 0.8).beta1, std::nullopt);
+  Scheduler::Values base;
+  base[GANNET_ROLE_LEARNING_RATE] = 0.8;
+  EXPECT_EQ(halving.roles(), 1u << GANNET_ROLE_LEARNING_RATE);
+  EXPECT_EQ(halving.at(0, 0, base)[GANNET_ROLE_LEARNING_RATE], 0.8);
+  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_LEARNING_RATE], 0.2);
+  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_BETA2], 0.99);
+  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_BETA1], std::nullopt);
   const Scheduler spoiled(plugin, parse_params(plugin, {{"every", 10}, {"spoil", true}}, {}), host, 1);
-  EXPECT_THAT(error_of([&] { spoiled.at(3, 0, 1); }).message(), HasSubstr("gave a learning rate of nan for step 3"));
+  EXPECT_THAT(error_of([&] { spoiled.at(3, 0, base); }).message(), HasSubstr("gave a learning rate of nan for step 3"));
 }
 
 // ---- the host table --------------------------------------------------------------------------------------------------
 
 struct TwoRanks : HostCollectives {
-  uint32_t rank() const override { return 1; }
-  uint32_t world_size() const override { return 2; }
-  void all_reduce(void* buffer, uint64_t, gannet_dtype, gannet_reduce_op) override {
+  void run(const gannet_host_collective& args) override {
     if (lost) throw Error(ErrorCode::kPeerLost, "rank 0 is gone");
-    *static_cast<double*>(buffer) += 1;
+    if (args.operation == GANNET_HOST_ALL_GATHER) throw std::runtime_error("gather");
+    if (args.operation == GANNET_HOST_ALL_TO_ALL) throw 1;
+    *static_cast<double*>(args.recv) += 1;
   }
-  void all_gather(const void*, void*, uint64_t, gannet_dtype) override { throw std::runtime_error("gather"); }
-  void all_to_all(const void*, void*, uint64_t, gannet_dtype) override { throw 1; }
   bool lost = false;
 };
 
-TEST(HostTable, ServesCollectivesInsideOfAnUpdateOnly) {
+gannet_host_collective collective_of(gannet_host_operation operation) {
+  gannet_host_collective args{};
+  args.struct_size = sizeof(args);
+  args.operation = operation;
+  args.dtype = GANNET_FLOAT32;
+  return args;
+}
+
+TEST(HostTable, ServesCollectivesInsideOfAStepsBeginAndEndOnly) {
   Made made("probe", {{"mode", "host"}});
-  Range range(made.optimizer, 10);
+  int64_t count = 0;
+  void* states[] = {nullptr, nullptr, &count};
+  gannet_step_args step{};
+  step.states = states;
+  step.state_count = 3;
   const CapturedLog log;
-  EXPECT_THAT(error_of([&] { made.optimizer.update(range.args); }).message(),
-              HasSubstr("collectives were called outside of an optimizer's update"));
+  EXPECT_THAT(error_of([&] { made.optimizer.begin_step(step); }).message(),
+              HasSubstr("collectives were called outside of an optimizer's begin_step and end_step"));
   TwoRanks ranks;
-  made.host.set_collectives(&ranks);
-  made.optimizer.update(range.args);
+  made.host.set_ranks(1, 2);
+  const Host::Open open(made.host, ranks);
+  made.optimizer.begin_step(step);
   EXPECT_THAT(log.text(), AllOf(HasSubstr(" threads\n"), HasSubstr("probe: sum 3.000000 over 2\n")));
+  EXPECT_EQ(count, 2);
   ranks.lost = true;
-  const auto error = error_of([&] { made.optimizer.update(range.args); });
+  const auto error = error_of([&] { made.optimizer.begin_step(step); });
   EXPECT_EQ(error.code(), ErrorCode::kPeerLost) << "the code passes through the plugin";
   EXPECT_THAT(error.message(), HasSubstr("rank 0 is gone"));
 }
@@ -179,12 +199,20 @@ TEST(HostTable, ServesCollectivesInsideOfAnUpdateOnly) {
 TEST(HostTable, NothingThrownByTheHostReachesAPlugin) {
   Host host;
   TwoRanks ranks;
-  host.set_collectives(&ranks);
+  const Host::Open open(host, ranks);
   plugin::ErrorBuffer error;
   const auto* table = host.table();
-  EXPECT_EQ(table->all_gather(table->context, nullptr, nullptr, 0, GANNET_FLOAT32, error), GANNET_INTERNAL);
+  auto args = collective_of(GANNET_HOST_ALL_GATHER);
+  EXPECT_EQ(table->collective(table->context, &args, error), GANNET_INTERNAL);
   EXPECT_EQ(error.message(), "gather");
-  EXPECT_EQ(table->all_to_all(table->context, nullptr, nullptr, 0, GANNET_FLOAT32, nullptr), GANNET_INTERNAL);
+  args = collective_of(GANNET_HOST_ALL_TO_ALL);
+  EXPECT_EQ(table->collective(table->context, &args, nullptr), GANNET_INTERNAL);
+  args.group = 9;
+  EXPECT_EQ(table->collective(table->context, &args, error), GANNET_UNSUPPORTED);
+  EXPECT_EQ(error.message(), "a collective was asked for of an unknown group, 9");
+  args.struct_size = 8;
+  EXPECT_EQ(table->collective(table->context, &args, error), GANNET_INVALID_ARGUMENT);
+  EXPECT_EQ(table->collective(table->context, nullptr, error), GANNET_INVALID_ARGUMENT);
   EXPECT_EQ(table->parallel_for(table->context, 0, 1, 1, nullptr, nullptr), GANNET_INVALID_ARGUMENT);
   const CapturedLog log;  // a body written without the SDK's wall, on the host's own threads
   EXPECT_EQ(table->parallel_for(
@@ -201,7 +229,8 @@ TEST(HostTable, ALongMessageIsCutToTheBuffer) {
   char text[8] = "xxxxxxx";
   gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
   const auto* table = host.table();
-  table->all_reduce(table->context, nullptr, 0, GANNET_FLOAT32, GANNET_SUM, &error);
+  const auto args = collective_of(GANNET_HOST_ALL_REDUCE);
+  table->collective(table->context, &args, &error);
   EXPECT_STREQ(text, "the hos");
 }
 

@@ -12,9 +12,9 @@ using namespace gannet::sdk;
 // param -= lr * grad * grad_scale, with a parameter of every type and failures on request.
 struct Probe : OptimizerBase {
   static constexpr gannet_param_spec kParams[] = {
-      dynamic_number("lr", "1e-3", "learning rate"),
+      learning_rate("1e-3"),
       [] {
-        auto spec = dynamic_numbers("betas", 2, "[0.9, 0.999]", "two moments");
+        auto spec = role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, "[0.9, 0.999]", "two moments"));
         return below(at_least(spec, 0), 1);
       }(),
       above(number("eps", "1e-8", "added to the denominator"), 0),
@@ -35,7 +35,6 @@ struct Probe : OptimizerBase {
   void update(const gannet_update_args& args) {
     if (mode == "throw") throw std::runtime_error("the gradient looks at you strangely");
     if (mode == "fail") throw Failure(GANNET_OUT_OF_MEMORY, "no room for the moment");
-    if (mode == "host") use_host();
     auto* param = static_cast<float*>(args.param);
     auto* grad = static_cast<const float*>(args.grad);
     parallel_for(args.numel, 16, [&](uint64_t begin, uint64_t end) {
@@ -43,66 +42,66 @@ struct Probe : OptimizerBase {
       for (uint64_t i = begin; i < end; ++i) param[i] -= static_cast<float>(args.hyper[0] * grad[i] * args.grad_scale);
     });
   }
-  // Everything of the host table that an update may use.
-  void use_host() {
+  // Everything of the host table that an optimizer may use.
+  void begin_step(const gannet_step_args& args) {
+    if (mode != "host") return;
+    *static_cast<int64_t*>(args.states[2]) += 1;
     warn("probe: " + std::to_string(host().thread_count(host().context)) + " threads");
     void* memory = host().allocate(host().context, 100, 4096);
     if (!memory || reinterpret_cast<uintptr_t>(memory) % 4096 != 0)
       throw Failure(GANNET_INTERNAL, "the host's memory is not aligned");
     host().deallocate(host().context, memory);
-    std::string text(256, 0);
-    gannet_error error{sizeof(gannet_error), 0, text.size(), text.data()};
-    double sum = 1 + host().rank(host().context);
-    if (const int32_t status = host().all_reduce(host().context, &sum, 1, GANNET_FLOAT64, GANNET_SUM, &error))
-      throw Failure(static_cast<gannet_status>(status), text.c_str());
-    warn("probe: sum " + std::to_string(sum) + " over " + std::to_string(host().world_size(host().context)));
+    double sum = 1 + rank();
+    gannet_host_collective all_reduce{};
+    all_reduce.operation = GANNET_HOST_ALL_REDUCE;
+    all_reduce.dtype = GANNET_FLOAT64;
+    all_reduce.reduce_op = GANNET_SUM;
+    all_reduce.send = all_reduce.recv = &sum;
+    all_reduce.count = 1;
+    collective(all_reduce);
+    warn("probe: sum " + std::to_string(sum) + " over " + std::to_string(world_size()));
   }
   std::string mode;
 };
 
 // param -= lr * grad / |grad of the whole tensor|: the smallest rule that needs tensor sums.
 struct Sums : OptimizerBase {
-  static constexpr uint64_t kCapabilities = GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS;
-  static constexpr uint64_t kSumsPerTensor = 2;
-  static constexpr gannet_param_spec kParams[] = {dynamic_number("lr", "1", "learning rate")};
+  static constexpr gannet_param_spec kParams[] = {learning_rate("1")};
   using OptimizerBase::OptimizerBase;
 
-  template <class Body>
-  static void for_segments(const gannet_update_args& args, Body&& body) {
-    for (uint64_t i = 0; i < args.segment_count; ++i)
-      body(i, *reinterpret_cast<const gannet_segment*>(reinterpret_cast<const char*>(args.segments) + i * args.segment_stride));
-  }
-  void partials(const gannet_update_args& args, double* sums) {
+  std::vector<gannet_sum_spec> wanted_sums() const { return {sum(GANNET_SUM_OF_TENSOR), sum(GANNET_SUM_OF_TENSOR)}; }
+  void sums(const gannet_update_args& args, uint32_t, double* sums) {
     auto* grad = static_cast<const float*>(args.grad);
-    for_segments(args, [&](uint64_t index, const gannet_segment& segment) {
-      for (uint64_t i = segment.offset; i < segment.offset + segment.numel; ++i) sums[2 * index] += double(grad[i]) * grad[i];
-      sums[2 * index + 1] += static_cast<double>(segment.numel);
-    });
+    for (uint64_t s = 0; s < args.segment_count; ++s) {
+      const gannet_segment& part = segment(args, s);
+      for (uint64_t i = part.offset; i < part.offset + part.numel; ++i) sums[2 * s] += double(grad[i]) * grad[i];
+      sums[2 * s + 1] += static_cast<double>(part.numel);
+    }
   }
-  void apply(const gannet_update_args& args, const double* sums) {
+  void update(const gannet_update_args& args) {
     auto* param = static_cast<float*>(args.param);
     auto* grad = static_cast<const float*>(args.grad);
-    for_segments(args, [&](uint64_t index, const gannet_segment& segment) {
-      if (sums[2 * index + 1] != static_cast<double>(segment.tensor_numel))
+    for (uint64_t s = 0; s < args.segment_count; ++s) {
+      const gannet_segment& part = segment(args, s);
+      if (args.sums[2 * s + 1] != static_cast<double>(part.tensor_numel))
         throw Failure(GANNET_INTERNAL, "the sums do not cover the tensor");
-      for (uint64_t i = segment.offset; i < segment.offset + segment.numel; ++i)
-        param[i] -= static_cast<float>(args.hyper[0] * grad[i] / std::sqrt(sums[2 * index]));
-    });
+      for (uint64_t i = part.offset; i < part.offset + part.numel; ++i)
+        param[i] -= static_cast<float>(args.hyper[0] * grad[i] / std::sqrt(args.sums[2 * s]));
+    }
   }
 };
 
-struct Halving {
+struct Halving : SchedulerBase {
   static constexpr gannet_param_spec kParams[] = {integer("every", nullptr, "steps between halvings", GANNET_PARAM_REQUIRED),
                                                   boolean("spoil", "false", "give a learning rate that is no number")};
-  Halving(HostServices, const Params& params, uint32_t)
-      : every(static_cast<uint64_t>(params.integer("every"))), spoil(params.boolean("spoil")) {}
-  gannet_schedule_value value(const gannet_schedule_query& query) const {
-    gannet_schedule_value value{};
-    value.fields = GANNET_SCHEDULE_LR | GANNET_SCHEDULE_BETA2;
-    value.lr =
-        spoil ? std::numeric_limits<double>::quiet_NaN() : query.base_lr * std::pow(0.5, static_cast<double>(query.step / every));
-    value.beta2 = 0.99;
-    return value;
+  Halving(const HostServices& host, const Params& params, uint32_t)
+      : SchedulerBase(host), every(static_cast<uint64_t>(params.integer("every"))), spoil(params.boolean("spoil")) {}
+  uint64_t optional_roles() const { return bit_of(GANNET_ROLE_BETA2); }
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    const double lr = base_value(query, GANNET_ROLE_LEARNING_RATE) * std::pow(0.5, static_cast<double>(query.step / every));
+    return ScheduleValues()
+        .set(GANNET_ROLE_LEARNING_RATE, spoil ? std::numeric_limits<double>::quiet_NaN() : lr)
+        .set(GANNET_ROLE_BETA2, 0.99);
   }
   uint64_t every;
   bool spoil;

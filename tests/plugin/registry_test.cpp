@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include "interfaces/optimizer.h"
 #include "plugin/plugin.h"
 #include "support.h"
 
@@ -41,7 +42,7 @@ TEST(Registry, APluginStaysInMemoryAndItsSymbolsAreItsOwn) {
   void* handle = dlopen(PROBE_PLUGIN, RTLD_NOW | RTLD_NOLOAD);
   EXPECT_NE(handle, nullptr);
   if (handle) dlclose(handle);
-  EXPECT_EQ(dlsym(RTLD_DEFAULT, "gannet_plugins_v1"), nullptr);
+  EXPECT_EQ(dlsym(RTLD_DEFAULT, "gannet_plugins_v2"), nullptr);
 }
 
 TEST(Registry, NothingOfAFileRunsBeforeItIsAskedFor) {
@@ -103,6 +104,35 @@ TEST(Registry, AnUnusableFileIsPassedOverWithAWarning) {
   const CapturedLog log;
   EXPECT_EQ(Registry({}).require(GANNET_KIND_OPTIMIZER, "probe").file, (folder / "b.so").string());
   EXPECT_THAT(log.text(), HasSubstr("a.so comes first but is built for another host"));
+}
+
+// Built against the header of a later minor, in which every struct has one field more: nothing of it is needed, so it opens.
+TEST(Registry, APluginOfALaterMinorIsOpenedAndTrains) {
+  Registry registry({.explicit_paths = {LONGER_PLUGIN}});
+  const Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, "Momentum", "cpu");
+  EXPECT_EQ(plugin.descriptor->abi_minor, GANNET_ABI_MINOR + 1);
+  EXPECT_GT(plugin.descriptor->struct_size, sizeof(gannet_descriptor));
+  const Host host;
+  Optimizer momentum(plugin, parse_params(plugin, {{"lr", 0.5}}, {}), host);
+  momentum.describe({.tensors = {{"weight", 1, {2}, 2}}});
+  ASSERT_EQ(momentum.states().size(), 1u);
+  float param[] = {1, 2}, grad[] = {4, 8}, velocity[2] = {};
+  void* states[] = {velocity};
+  gannet_update_args args{};
+  args.struct_size = sizeof(args);
+  args.param_dtype = args.grad_dtype = GANNET_FLOAT32;
+  args.numel = 2;
+  args.param = param;
+  args.grad = grad;
+  args.states = states;
+  args.state_count = 1;
+  args.grad_scale = 0.25;
+  args.step = 1;
+  args.hyper = momentum.hyper_values().data();
+  args.hyper_count = 2;
+  momentum.update(args);
+  EXPECT_EQ(param[0], 0.5f);
+  EXPECT_EQ(param[1], 1.0f);
 }
 
 // ---- what every user may write -----------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 
 static constexpr gannet_optimizer_api kApi = [] {
   auto api = gannet::sdk::detail::kOptimizerApi<bad::Good>;
-  api.state_specs = [](void*, gannet_state_specs* specs, gannet_error*) -> int32_t {
+  api.describe = [](void*, const gannet_optimizer_context*, gannet_optimizer_description* found, gannet_error*) -> int32_t {
     static constexpr gannet_state_spec kSpec = gannet::sdk::state("exp_avg");
-    *specs = {sizeof(*specs), 0, &kSpec, uint64_t{1} << 40, sizeof(kSpec)};
+    found->states = &kSpec;
+    found->state_count = uint64_t{1} << 40;
+    found->state_stride = sizeof(kSpec);
     return GANNET_OK;
   };
   return api;

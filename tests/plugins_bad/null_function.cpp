@@ -2,7 +2,7 @@
 
 static constexpr gannet_optimizer_api kApi = [] {
   auto api = gannet::sdk::detail::kOptimizerApi<bad::Good>;
-  api.state_specs = nullptr;
+  api.describe = nullptr;
   return api;
 }();
 BAD_NOTE(bad::good_note());

@@ -5,7 +5,7 @@
 
 BAD_NOTE([] {
   auto note = bad::good_note();
-  note.content.abi_major = 2;
+  note.content.abi_major = 3;
   return note;
 }());
 BAD_TABLE(bad::good_descriptor())

@@ -2,7 +2,7 @@
 #include "bad.h"
 
 BAD_NOTE([] {
-  auto note = gannet::sdk::detail::make_note(GANNET_TIER_STABLE, "", "comm/bad");
+  auto note = bad::make_note(GANNET_TIER_STABLE, "", "comm/bad");
   note.content.interface_versions = 9;
   return note;
 }());

@@ -26,7 +26,7 @@ std::string one_line(const std::string& text) { return std::regex_replace(text, 
 // {file}: the plugin; {host torch}, {host cuda}: fields of this host's fingerprint.
 std::string expected(const std::string& name, const std::string& file) {
   std::string text = replaced(test::read_file(fs::path(EXPECTED_FOLDER) / (name + ".txt")), "{file}", file);
-  const std::string fingerprint = host_fingerprint() + ",";
+  const std::string fingerprint = host_fingerprint() + "," + vendor_of_libtorch() + ",";
   for (const std::string field : {"torch", "cuda"}) {
     const size_t begin = fingerprint.find(field + "=") + field.size() + 1;
     text = replaced(text, "{host " + field + "}", fingerprint.substr(begin, fingerprint.find(',', begin) - begin));
@@ -38,7 +38,10 @@ std::string expected(const std::string& name, const std::string& file) {
 void use(const std::string& file) {
   Registry registry({});
   const Host host;
-  for (const Plugin* plugin : registry.open_file(file)) Optimizer(*plugin, parse_params(*plugin, {}, {}), host);
+  for (const Plugin* plugin : registry.open_file(file)) {
+    Optimizer optimizer(*plugin, parse_params(*plugin, {}, {}), host);
+    optimizer.describe({});
+  }
 }
 
 class BadPlugin : public testing::TestWithParam<std::string> {};
@@ -73,7 +76,7 @@ TEST(BadPlugins, AFolderOfThemHidesNoGoodPlugin) {
   Registry registry({});
   EXPECT_NE(registry.find(GANNET_KIND_ACCELERATOR, "cpu"), nullptr);
   EXPECT_THAT(test::error_of([&] { registry.require(GANNET_KIND_SCHEDULER, "none"); }).message(),
-              HasSubstr("other_abi.so is built for plugin ABI 2.0"));
+              HasSubstr("other_abi.so is built for plugin ABI 3.0"));
 }
 
 TEST(CheckPlugin, TheBuildFailsWhenAPluginExportsTooMuch) {

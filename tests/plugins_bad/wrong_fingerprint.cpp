@@ -3,8 +3,8 @@
 
 #include "bad.h"
 
-#define OLD_TORCH "torch=1.13.1,cxx11abi=0,compiler=itanium-libstdc++,cuda=11.7"
-BAD_NOTE(gannet::sdk::detail::make_note(GANNET_TIER_PINNED, OLD_TORCH, "optimizer/bad@cpu"));
+#define OLD_TORCH "torch=1.13.1,cxx11abi=0,compiler=itanium-libstdc++"
+BAD_NOTE(bad::make_note(GANNET_TIER_PINNED, OLD_TORCH, "optimizer/bad@cpu"));
 BAD_TABLE([] {
   auto descriptor = bad::good_descriptor();
   descriptor.tier = GANNET_TIER_PINNED;

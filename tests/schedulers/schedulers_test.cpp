@@ -32,13 +32,18 @@ class ScheduleUnderTest {
   ~ScheduleUnderTest() {
     if (self_) api_.destroy(self_);
   }
-  gannet_schedule_value at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
-    gannet_schedule_query query{sizeof(query), group, groups_, 0, step, base_lr};
-    gannet_schedule_value value{};
-    value.struct_size = sizeof(value);
+  struct Values {
+    uint64_t roles;
+    double lr, beta1, beta2;
+  };
+  Values at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
+    const double base[GANNET_ROLE_COUNT] = {0, base_lr};
+    double set[GANNET_ROLE_COUNT] = {};
+    const gannet_schedule_query query{sizeof(query), group, groups_, GANNET_ROLE_COUNT, step, base};
+    gannet_schedule_value value{sizeof(value), GANNET_ROLE_COUNT, 0, set};
     ErrorText error;
     error.raise_unless_ok(api_.value(self_, &query, &value, &error.error));
-    return value;
+    return {value.roles, set[GANNET_ROLE_LEARNING_RATE], set[GANNET_ROLE_BETA1], set[GANNET_ROLE_BETA2]};
   }
   double lr(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const { return at(step, group, base_lr).lr; }
 
@@ -142,9 +147,9 @@ TEST(Schedules, OneCycleMovesBeta1AgainstTheLrAndSetsBeta2) {
   const Dict params{
       {"cycle_min_lr", .01}, {"cycle_max_lr", .1}, {"cycle_first_step_size", 5}, {"decay_step_size", 2}, {"decay_mom_rate", .5}};
   const ScheduleUnderTest schedule("OneCycle", params);
-  const uint32_t all = GANNET_SCHEDULE_LR | GANNET_SCHEDULE_BETA1 | GANNET_SCHEDULE_BETA2;
+  const uint32_t all = 1u << GANNET_ROLE_LEARNING_RATE | 1u << GANNET_ROLE_BETA1 | 1u << GANNET_ROLE_BETA2;
   for (uint64_t j : {0, 1, 5, 10, 14}) {
-    EXPECT_EQ(schedule.at(j).fields, all);
+    EXPECT_EQ(schedule.at(j).roles, all);
     EXPECT_EQ(schedule.at(j).beta2, 0.99);
   }
   EXPECT_DOUBLE_EQ(schedule.at(0).beta1, 0.8);  // cycle_min_mom at construction, then near cycle_max_mom
@@ -155,7 +160,7 @@ TEST(Schedules, OneCycleMovesBeta1AgainstTheLrAndSetsBeta2) {
   EXPECT_DOUBLE_EQ(schedule.at(12).lr, 0.01);          // decay_lr_rate is 0
   Dict fixed = params;
   fixed["cycle_momentum"] = false;
-  EXPECT_EQ(ScheduleUnderTest("OneCycle", fixed).at(3).fields, GANNET_SCHEDULE_LR);
+  EXPECT_EQ(ScheduleUnderTest("OneCycle", fixed).at(3).roles, 1u << GANNET_ROLE_LEARNING_RATE);
 }
 
 TEST(Schedules, OneCycleWithoutASecondHalfRisesAndThenDecays) {
@@ -199,7 +204,7 @@ TEST(Schedules, AContinuedOneLeavesTheStartAloneAndGoesOnFromItsIteration) {
     Dict params = row.params;
     params["last_batch_iteration"] = 3;
     const ScheduleUnderTest continued(row.name, params), fresh(row.name, row.params);
-    EXPECT_EQ(continued.at(0).fields, 0u) << row.name;
+    EXPECT_EQ(continued.at(0).roles, 0u) << row.name;
     for (uint64_t j = 1; j < 10; ++j) EXPECT_EQ(continued.lr(j), fresh.lr(j + 4)) << row.name;
   }
 }

@@ -8,34 +8,34 @@ namespace {
 using namespace gannet::sdk;
 
 struct Whole : OptimizerBase {
-  static constexpr uint64_t kCapabilities = GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR;
-  static constexpr gannet_param_spec kParams[] = {dynamic_number("lr", "1e-2", "learning rate")};
+  static constexpr gannet_param_spec kParams[] = {learning_rate("1e-2")};
   using OptimizerBase::OptimizerBase;
 
+  uint64_t capabilities() const { return GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR; }
   std::vector<gannet_state_spec> states() const {
     return {state("momentum"), state("count", GANNET_STATE_PER_TENSOR, GANNET_FLOAT32)};
+  }
+  void begin_step(const gannet_step_args& args) {
+    auto* count = static_cast<float*>(args.states[1]);
+    for (uint64_t t = 0; t < args.tensor_count; ++t) ++count[tensor(args, t).index];
   }
   void update(const gannet_update_args& args) {
     auto* param = static_cast<float*>(args.param);
     auto* grad = static_cast<const float*>(args.grad);
     auto* momentum = static_cast<float*>(args.states[0]);
-    auto* count = static_cast<float*>(args.states[1]);
-    uint64_t first = 0;
+    const auto* count = static_cast<const float*>(args.states[1]);
     for (uint64_t s = 0; s < args.segment_count; ++s) {
-      const auto& segment =
-          *reinterpret_cast<const gannet_segment*>(reinterpret_cast<const char*>(args.segments) + s * args.segment_stride);
-      if (segment.tensor_offset != 0 || segment.numel != segment.tensor_numel)
-        throw Failure(GANNET_INTERNAL, "a part of tensor " + std::to_string(segment.tensor_id) + ", elements " +
-                                           std::to_string(segment.tensor_offset) + " on");
-      if (s == 0) first = segment.tensor_id;
+      const gannet_segment& part = segment(args, s);
+      if (part.tensor_offset != 0 || part.numel != part.tensor_numel)
+        throw Failure(GANNET_INTERNAL, "a part of tensor " + std::to_string(part.tensor_index) + ", elements " +
+                                           std::to_string(part.tensor_offset) + " on");
       double squares = 0;
-      for (uint64_t i = segment.offset; i < segment.offset + segment.numel; ++i) {
+      for (uint64_t i = part.offset; i < part.offset + part.numel; ++i) {
         momentum[i] = 0.9f * momentum[i] + static_cast<float>(grad[i] * args.grad_scale);
         squares += double(momentum[i]) * momentum[i];
       }
-      const float steps = ++count[segment.tensor_id - first];
-      const double rms = std::sqrt(squares / static_cast<double>(segment.numel)) + 1e-8 * steps;
-      for (uint64_t i = segment.offset; i < segment.offset + segment.numel; ++i)
+      const double rms = std::sqrt(squares / static_cast<double>(part.numel)) + 1e-8 * count[part.tensor_index];
+      for (uint64_t i = part.offset; i < part.offset + part.numel; ++i)
         param[i] -= static_cast<float>(args.hyper[0] * momentum[i] / rms);
     }
   }

@@ -42,8 +42,8 @@ std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Set
   if (settings.optimizer.type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, settings.optimizer.type, "cpu");
   const plugin::ParamSet params = params_of(plugin, settings.optimizer, "optimizer", document);
-  for (size_t i = 0; i < params.dynamic_names().size(); ++i)
-    if (params.dynamic_names()[i] == "lr") return params.dynamic_values()[i];
+  for (size_t i = 0; i < params.dynamic_roles().size(); ++i)
+    if (params.dynamic_roles()[i] == GANNET_ROLE_LEARNING_RATE) return params.dynamic_values()[i];
   return std::nullopt;
 }
 
@@ -65,22 +65,30 @@ void print_schedule(const Arguments& arguments) {
   }
   // Without an optimizer's lr, a schedule is still known where it does not depend on it: where any two give the same.
   auto at = [&](uint64_t step) {
-    Scheduler::Value value = scheduler ? scheduler->at(step, 0, base_lr.value_or(1)) : Scheduler::Value{};
-    if (!value.lr) value.lr = base_lr;
-    if (!value.lr || (!base_lr && scheduler->at(step, 0, 2).lr != value.lr))
+    const auto with_base = [&](double base) {
+      Scheduler::Values own;
+      own[GANNET_ROLE_LEARNING_RATE] = base;
+      return scheduler ? scheduler->at(step, 0, own) : Scheduler::Values{};
+    };
+    Scheduler::Values value = with_base(base_lr.value_or(1));
+    auto& lr = value[GANNET_ROLE_LEARNING_RATE];
+    if (!lr) lr = base_lr;
+    if (!lr || (!base_lr && with_base(2)[GANNET_ROLE_LEARNING_RATE] != lr))
       throw Error(ErrorCode::kConfig,
                   formatted("{}: the learning rate of step {} comes from the optimizer, and the config sets none",
                             arguments.config, step),
                   "add an optimizer with params.lr, or the bounds to the scheduler's params");
     return value;
   };
-  const bool has_momentum = arguments.steps > 0 && at(1).beta1.has_value();  // a continued schedule sets nothing at step 0
-  std::ostringstream rows;                                                   // printed whole or, after an error, not at all
+  const bool has_momentum =
+      arguments.steps > 0 && at(1)[GANNET_ROLE_BETA1].has_value();  // a continued schedule sets nothing at step 0
+  std::ostringstream rows;                                          // printed whole or, after an error, not at all
   rows << (has_momentum ? "step,lr,momentum\n" : "step,lr\n");
   for (uint64_t step = 0; step < arguments.steps; ++step) {
-    const Scheduler::Value value = at(step);
-    rows << step << ',' << Value(*value.lr).to_json();
-    if (has_momentum) rows << ',' << (value.beta1 ? Value(*value.beta1).to_json() : "");
+    const Scheduler::Values value = at(step);
+    const auto& momentum = value[GANNET_ROLE_BETA1];
+    rows << step << ',' << Value(*value[GANNET_ROLE_LEARNING_RATE]).to_json();
+    if (has_momentum) rows << ',' << (momentum ? Value(*momentum).to_json() : "");
     rows << '\n';
   }
   std::cout << rows.str();

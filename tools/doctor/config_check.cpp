@@ -15,7 +15,6 @@
 #include "engine/named_plugins.h"
 #include "interfaces/offload.h"
 #include "interfaces/optimizer.h"
-#include "interfaces/preference.h"
 #include "interfaces/scheduler.h"
 #include "plugin/schema.h"
 
@@ -84,8 +83,8 @@ class PluginCheck {
     const std::string wanted = given_.accelerator.type;
     const bool is_auto = lower(wanted) == "auto";
     if (is_auto)
-      for (const char* name : kAcceleratorsBestFirst) try {
-          if (registry_->find(GANNET_KIND_ACCELERATOR, name) && open(name)) return;
+      for (const plugin::Plugin* best : registry_->accelerators_best_first()) try {
+          if (open(best->name())) return;
         } catch (const Error&) {
           // Not usable here; the next one.
         }

@@ -13,6 +13,8 @@
 #include "base/text.h"
 #include "config/parse.h"
 #include "doctor/child.h"
+#include "interfaces/host.h"
+#include "interfaces/optimizer.h"
 #include "plugin/plugin.h"
 #include "plugin/schema.h"
 
@@ -24,15 +26,22 @@ using plugin::Registry;
 
 constexpr std::chrono::seconds kPatience{60};
 
-std::string capabilities_of(const gannet_descriptor& descriptor) {
-  std::vector<std::string> names;
-  if (descriptor.kind != GANNET_KIND_OPTIMIZER) return "";  // an accelerator's are known only once it has opened its device
-  const auto bits = static_cast<const gannet_optimizer_api*>(descriptor.api)->capabilities;
-  if (bits & GANNET_OPTIMIZER_ELEMENTWISE) names.push_back("elementwise");
-  if (bits & GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS) names.push_back("needs tensor sums");
-  if (bits & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) names.push_back("needs whole tensors");
-  if (bits & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION) names.push_back("reduces gradients itself");
-  return names.empty() ? "none" : join(names, ", ");
+// Of an optimizer: those of an object with the default params. An accelerator's are known only once it has opened its device.
+std::string capabilities_of(const Plugin& plugin) {
+  if (plugin.kind() != GANNET_KIND_OPTIMIZER) return "";
+  try {
+    const Host host;
+    Optimizer optimizer(plugin, plugin::parse_params(plugin, {}, {}), host);
+    optimizer.describe({});
+    std::vector<std::string> names;
+    if (!optimizer.needs_whole_tensors()) names.push_back("elementwise");
+    if (optimizer.needs_whole_tensors()) names.push_back("needs whole tensors");
+    if (!optimizer.sums().empty()) names.push_back("needs sums");
+    if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)) names.push_back("reduces gradients itself");
+    return join(names, ", ");
+  } catch (const Error&) {
+    return "depend on its params";
+  }
 }
 
 // A plugin's own words, as a terminal may show them.
@@ -46,6 +55,11 @@ std::string default_text(const gannet_param_spec& spec) {
 std::string remarks(const gannet_param_spec& spec) {
   std::string text = shown(spec.doc);
   if (spec.flags & GANNET_PARAM_DYNAMIC) text += " [may change between steps]";
+  if (spec.roles) {
+    std::vector<std::string> roles;
+    for (uint32_t i = 0; i < std::max(spec.length, 1u); ++i) roles.push_back(plugin::role_name(spec.roles[i]));
+    text += formatted(" [role: {}]", join(roles, ", "));
+  }
   if (spec.flags & GANNET_PARAM_NULLABLE) text += " [null: not set]";
   if (spec.flags & GANNET_PARAM_DEPRECATED) text += " [deprecated]";
   return text;
@@ -59,8 +73,7 @@ std::string info_of(const Plugin& found) {
       << "  tier         " << tier_name(descriptor.tier) << '\n'
       << "  plugin ABI   " << descriptor.abi_major << '.' << descriptor.abi_minor << '\n';
   if (descriptor.fingerprint && *descriptor.fingerprint) out << "  fingerprint  " << shown(descriptor.fingerprint) << '\n';
-  if (const auto capabilities = capabilities_of(descriptor); !capabilities.empty())
-    out << "  capabilities " << capabilities << '\n';
+  if (const auto capabilities = capabilities_of(found); !capabilities.empty()) out << "  capabilities " << capabilities << '\n';
   out << "  file         " << printable(found.file) << '\n' << "  hash         " << found.hash << "\n\n";
   if (descriptor.param_count == 0) {
     out << "  it takes no params\n";

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "doctor/diagnosis.h"
 #include "doctor/probe.h"
-#include "interfaces/preference.h"
 #include "plugin/note.h"
 
 namespace gannet::doctor {
@@ -53,8 +52,10 @@ class Look {
                                     first->second.file, found.file),
                           "if this is not intended, give it another name or remove it from the folder");
       }
-      if (found.kind == "accelerator" && found.state == PluginState::kUsable)
+      if (found.kind == "accelerator" && found.state == PluginState::kUsable) {
         comms_.emplace(lower(found.name), probed.default_comm);
+        if (probed.priority >= 0) best_first_.emplace(-probed.priority, lower(found.name));
+      }
       diagnosis_.plugins.push_back(std::move(found));
     }
   }
@@ -101,17 +102,13 @@ class Look {
   void tell_what_auto_picks() {
     Section& section = diagnosis_.section("what \"auto\" picks");
     std::string why;
-    for (const char* name : kAcceleratorsBestFirst) {
-      if (is_usable("accelerator", name)) {
-        why += formatted("{}{} is usable", why.empty() ? "" : ", ", name);
-        return tell_pick(section, name, why);
-      }
-      std::string reason = "no such plugin";
-      for (const PluginFound& found : diagnosis_.plugins)
-        if (found.kind == "accelerator" && lower(found.name) == name) reason = found.remark.substr(0, found.remark.find("; "));
-      why += formatted("{}{}: {}", why.empty() ? "" : "; ", name, reason);
-    }
-    tell_pick(section, is_usable("accelerator", "cpu") ? "cpu" : "", why);
+    for (const PluginFound& found : diagnosis_.plugins)
+      if (found.kind == "accelerator" && found.state != PluginState::kUsable)
+        why += formatted("{}{}: {}", why.empty() ? "" : "; ", found.name, found.remark.substr(0, found.remark.find("; ")));
+    if (best_first_.empty()) return tell_pick(section, "", why.empty() ? "no plugin of an accelerator was found" : why);
+    const auto& [priority, best] = *best_first_.begin();
+    why += formatted("{}{} is usable, with priority {}", why.empty() ? "" : "; ", best, -priority);
+    tell_pick(section, best, why);
   }
 
   void tell_pick(Section& section, const std::string& accelerator, const std::string& why) {
@@ -137,8 +134,9 @@ class Look {
   Diagnosis& diagnosis_;
   plugin::Registry& registry_;
   std::chrono::seconds patience_;
-  std::map<std::string, First> first_;        // what a request reaches -> the file that answers
-  std::map<std::string, std::string> comms_;  // a usable accelerator -> the comm that it asks for
+  std::map<std::string, First> first_;                    // what a request reaches -> the file that answers
+  std::map<std::string, std::string> comms_;              // a usable accelerator -> the comm that it asks for
+  std::set<std::pair<int64_t, std::string>> best_first_;  // usable accelerators that "auto" may take: (-priority, name)
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ void make(const plugin::Plugin& plugin, Dict& out) {
   plugin::ParamSet params = plugin::parse_params(plugin, given, {});
   switch (plugin.kind()) {
     case GANNET_KIND_OPTIMIZER:
-      Optimizer(plugin, std::move(params), host);
+      Optimizer(plugin, std::move(params), host).describe({});
       break;
     case GANNET_KIND_SCHEDULER:
       Scheduler(plugin, std::move(params), host, 1);
@@ -68,6 +68,7 @@ void make(const plugin::Plugin& plugin, Dict& out) {
       out["remark"] = text;
       out["default_comm"] = accelerator.default_comm();
       out["plugin_device"] = accelerator.plugin_device();
+      out["priority"] = static_cast<int64_t>(plugin::priority_of(plugin));
       break;
     }
     default:
@@ -178,6 +179,7 @@ Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std
     found.remark = state == PluginState::kUsable ? text_in(line, "remark") : without_file(is_broken + not_here, candidate.file);
     found.next_step = next_step;
     probed.plugins.push_back(std::move(found));
+    if (const Value* priority = line.find("priority")) probed.priority = priority->as_int();
     probed.default_comm += text_in(line, "default_comm");
     probed.plugin_device += text_in(line, "plugin_device");
   }

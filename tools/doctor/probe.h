@@ -14,6 +14,7 @@ struct Probed {
   std::vector<PluginFound> plugins;  // at least one: for a file that cannot be opened, those of its note, or one without a name
   // Of an accelerator that is usable; "" otherwise.
   std::string default_comm, plugin_device;
+  int64_t priority = GANNET_PRIORITY_UNSAID;
 };
 
 // Runs in a child process: a plugin that crashes is reported as broken, and its libraries are not loaded into this process.

@@ -2,24 +2,31 @@
  *
  * A plugin is a shared object that exports one symbol, and that symbol is data:
  *
- *     const gannet_descriptor* const gannet_plugins_v1[];        null-ended
+ *     const gannet_descriptor* const gannet_plugins_v2[];        null-ended
  *
  * Each descriptor names one plugin (kind, name, device), its parameters, and a table of C functions. What the host must
  * know before it runs any code of the file (magic, ABI, tier, fingerprint, what it provides) stands in an ELF note,
  * `.note.gannet`, which GANNET_PLUGIN_NOTE writes. Plugins in C++ use gannet/sdk.hpp, which does all of this.
  *
  * Rules of the line
- *  - Every struct begins with struct_size; every array of structs comes with its stride (bytes from one to the next).
- *    A new field is appended, and read only where struct_size says that it is there. A moved field is a new ABI major.
+ *  - Every struct begins with struct_size; every array of structs comes with its stride (bytes from one to the next). A new
+ *    field is appended, and read only where struct_size says that it is there: GANNET_HAS(). A moved field is a new ABI major.
+ *  - A field that is newer than 2.0 stands in `#if GANNET_TARGET_MINOR >= n`, which says since when it exists. The author
+ *    defines GANNET_TARGET_MINOR before the first include, the oldest minor whose fields the plugin uses: a host of that minor,
+ *    and any later one, opens it. A host that is older opens it, too, where it knows every bit of the note's required_features.
+ *  - A host accepts structs from the sizes of 2.0 on (GANNET_..._SIZE_2_0). It refuses bits of flags and capabilities that it
+ * does not know, and reserved fields that are not zero: they have a meaning in a later minor.
  *  - A function returns a gannet_status; on failure it has written a sentence into the caller's gannet_error.
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
- *  - Optimizer and Scheduler are frozen at ABI 1. Accelerator, Comm and Offload each have an interface version of their own
- *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's until each kind has two real plugins.
+ *  - Nothing is frozen yet: until Optimizer and Scheduler are, a change may move fields within ABI 2. Accelerator, Comm and
+ *    Offload each have an interface version of their own (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the
+ *    host's.
  */
 #ifndef GANNET_ABI_H
 #define GANNET_ABI_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -27,8 +34,21 @@ extern "C" {
 #endif
 
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
-#define GANNET_ABI_MAJOR 1
+#define GANNET_ABI_MAJOR 2
 #define GANNET_ABI_MINOR 0
+#ifndef GANNET_TARGET_MINOR
+#define GANNET_TARGET_MINOR GANNET_ABI_MINOR
+#endif
+#if GANNET_TARGET_MINOR > GANNET_ABI_MINOR
+#error "GANNET_TARGET_MINOR is newer than this header: install the SDK of that minor"
+#endif
+
+/* Whether the struct that a pointer points to is long enough to have a field of its type. */
+#define GANNET_HAS(pointer, type, field) ((pointer)->struct_size >= offsetof(type, field) + sizeof((pointer)->field))
+
+/* What a plugin cannot do without in a host, a bit each, in gannet_note::required_features. ABI 2.0 has none. */
+#define GANNET_KNOWN_FEATURES UINT64_C(0)
+
 /* The versions of the kinds that are not frozen yet, and all three in one number, a byte each, as the note has them. */
 #define GANNET_ACCELERATOR_VERSION 2
 #define GANNET_COMM_VERSION 3
@@ -118,6 +138,17 @@ enum gannet_param_flag {
   GANNET_PARAM_DEPRECATED = 1u << 7
 };
 
+/* What a dynamic parameter is, whatever its name: schedules set values by role. */
+enum gannet_param_role {
+  GANNET_ROLE_NONE = 0,
+  GANNET_ROLE_LEARNING_RATE = 1,
+  GANNET_ROLE_BETA1 = 2, /* decay of the first moment */
+  GANNET_ROLE_BETA2 = 3, /* and of the second */
+  GANNET_ROLE_MOMENTUM = 4,
+  GANNET_ROLE_WEIGHT_DECAY = 5
+};
+#define GANNET_ROLE_COUNT 6
+
 /* One parameter that the config's "params" may hold for this plugin. The host parses, converts and checks. */
 typedef struct gannet_param_spec {
   uint32_t struct_size;
@@ -130,6 +161,7 @@ typedef struct gannet_param_spec {
   const char* choices;      /* STRING: the legal values, separated by '|'; null for any */
   double min;
   double max;
+  const uint32_t* roles; /* DYNAMIC: the gannet_param_role of the number, or of each in the list; null: none has one */
 } gannet_param_spec;
 
 /* A parsed and checked value. Every declared parameter arrives, in the order of declaration. */
@@ -159,6 +191,30 @@ typedef struct gannet_params {
 /* Part of a loop: works on [begin, end). Returns a gannet_status and throws nothing. */
 typedef int32_t (*gannet_loop_body)(void* argument, uint64_t begin, uint64_t end);
 
+enum gannet_host_group { GANNET_GROUP_DATA = 0 /* the ranks that share the work on the same parameters */ };
+
+enum gannet_host_operation {
+  GANNET_HOST_ALL_REDUCE = 1,     /* recv[count] = reduce_op over ranks of send[count]; send may equal recv */
+  GANNET_HOST_BROADCAST = 2,      /* recv[count] of every rank = recv of `root` */
+  GANNET_HOST_ALL_GATHER = 3,     /* recv[size * count] = send[count] of each rank in order */
+  GANNET_HOST_REDUCE_SCATTER = 4, /* recv[count] = this rank's part of reduce_op over send[size * count] */
+  GANNET_HOST_ALL_TO_ALL = 5      /* recv[size * count]: the i-th part comes from rank i, to whom the i-th part of send[] goes */
+};
+
+/* Collectives for plugins that are not a Comm, whatever Comm serves them. Memory of the device that the plugin was made for. */
+typedef struct gannet_host_collective {
+  uint32_t struct_size;
+  uint32_t operation; /* gannet_host_operation */
+  uint32_t group;     /* gannet_host_group */
+  uint32_t dtype;     /* gannet_dtype */
+  uint32_t reduce_op; /* gannet_reduce_op: SUM, MAX, MIN, AVERAGE */
+  uint32_t root;
+  const void* send;
+  void* recv;
+  uint64_t count; /* elements */
+  void* stream;   /* that the buffers were produced on; null on the CPU */
+} gannet_host_collective;
+
 typedef struct gannet_host {
   uint32_t struct_size;
   uint16_t abi_major;
@@ -175,133 +231,218 @@ typedef struct gannet_host {
   void* (*allocate)(void* context, uint64_t bytes, uint64_t alignment); /* null when there is no memory */
   void (*deallocate)(void* context, void* pointer);
 
-  /* Collectives over the data-parallel ranks, blocking, legal inside an optimizer's update only, and in the same order on
-   * every rank. all_to_all sends the i-th of world_size equal parts of `send` to rank i; all_gather concatenates by rank. */
-  uint32_t (*rank)(void* context);
-  uint32_t (*world_size)(void* context);
-  int32_t (*all_reduce)(void* context, void* buffer, uint64_t count, uint32_t dtype, uint32_t reduce_op, gannet_error* error);
-  int32_t (*all_gather)(void* context, const void* send, void* receive, uint64_t count, uint32_t dtype, gannet_error* error);
-  int32_t (*all_to_all)(void* context, const void* send, void* receive, uint64_t count_per_rank, uint32_t dtype,
-                        gannet_error* error);
+  /* Of a group: where the caller's process stands in it, and how many it has. */
+  uint32_t (*rank)(void* context, uint32_t group);
+  uint32_t (*world_size)(void* context, uint32_t group);
+  /* Returns when this rank's part is done: recv is complete for work that the stream is given from now on, for the host where the
+   * stream is null. Legal in an optimizer's begin_step and end_step, which every rank of the group calls, in the same order on
+   * all of them; GANNET_INVALID_ARGUMENT elsewhere. */
+  int32_t (*collective)(void* context, const gannet_host_collective* args, gannet_error* error);
 } gannet_host;
 
-/* ---- Optimizer (frozen) ----------------------------------------------------------------------------------------------*/
+/* ---- Optimizer -------------------------------------------------------------------------------------------------------*/
+
+/* One object serves one parameter group. In each step that changes the model the host calls, on every rank:
+ *
+ *     begin_step                once
+ *     sums                      for each round, for every piece of the rank's share of the group, in any number of pieces
+ *     update                    for every piece of it
+ *     end_step                  once
+ *
+ * How the group is cut into pieces depends on the number of ranks, the ZeRO stage and the tier that its arrays lie on; what a
+ * plugin computes must not, but for the order of sums. So states that are no element's (PER_TENSOR, SCALAR) are written in
+ * begin_step and end_step alone, where each rank has all of them and writes the same; update reads them. */
 
 enum gannet_optimizer_capability {
-  /* The new value of an element depends on that element's parameter, gradient and states alone: any range will do. */
+  /* The new value of an element depends on that element's parameter, gradient and states, on sums and on states that are no
+   * element's: any range will do. Without it every tensor is whole in one range, as with NEEDS_WHOLE_TENSOR. */
   GANNET_OPTIMIZER_ELEMENTWISE = 1u << 0,
-  /* Needs sums over each whole tensor (LAMB's norms): serves partials() and apply() instead of update(). */
-  GANNET_OPTIMIZER_NEEDS_TENSOR_SUMS = 1u << 1,
-  /* Each tensor must be whole in one range (Muon). */
-  GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR = 1u << 2,
-  /* Averages gradients over ranks itself, with the host's collectives (the 1-bit family). */
-  GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 3
+  /* Each tensor must be whole in one range (Muon). Not with ELEMENTWISE. */
+  GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR = 1u << 1,
+  /* Averages gradients over ranks itself, with the host's collectives (the 1-bit family). Refused by this host. */
+  GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 2
 };
 
 enum gannet_state_extent {
   GANNET_STATE_PER_ELEMENT = 1,
-  GANNET_STATE_PER_TENSOR = 2,
-  GANNET_STATE_SCALAR = 3 /* one per parameter group */
+  GANNET_STATE_PER_TENSOR = 2, /* one per tensor of the group, at gannet_tensor::index */
+  GANNET_STATE_SCALAR = 3      /* one per parameter group */
 };
 
 /* A state that the plugin wants kept per element, per tensor or per group. The host owns the memory: it allocates, shards,
- * offloads and checkpoints it, and hands over raw pointers. */
+ * offloads and checkpoints it, and hands over raw pointers. PER_TENSOR and SCALAR states lie in host memory. */
 typedef struct gannet_state_spec {
   uint32_t struct_size;
-  uint32_t dtype;  /* gannet_dtype; GANNET_DTYPE_NONE: as the master parameter */
+  uint32_t dtype;  /* gannet_dtype; GANNET_DTYPE_NONE: as the master parameter, for PER_TENSOR and SCALAR fp32 */
   uint32_t extent; /* gannet_state_extent */
   uint32_t reserved;
   const char* name; /* as it is called in checkpoints: "exp_avg" */
   double initial_value;
 } gannet_state_spec;
 
-typedef struct gannet_state_specs {
+enum gannet_sum_scope {
+  GANNET_SUM_OF_TENSOR = 1, /* of each tensor */
+  GANNET_SUM_OF_GROUP = 2,  /* of the parameter group */
+  GANNET_SUM_OF_MODEL = 3   /* of all groups; all of them ask for the same ones */
+};
+
+/* A number that the plugin wants to know of whole tensors, of which it sees parts: LAMB's norms. */
+typedef struct gannet_sum_spec {
+  uint32_t struct_size;
+  uint32_t scope;     /* gannet_sum_scope */
+  uint32_t reduce_op; /* how parts become the whole: GANNET_SUM, GANNET_MAX, GANNET_MIN */
+  uint32_t round;     /* 0 for the first; the sums of a round are known in the next ones */
+} gannet_sum_spec;
+
+/* A parameter of the group, whole. Pointers live as long as the plugin's object. */
+typedef struct gannet_tensor {
+  uint32_t struct_size;
+  uint32_t dimensions;
+  uint64_t index;       /* in its group: 0, 1, ... A parameter that joins later comes behind the others. */
+  uint64_t id;          /* unique in the process, the same on every rank */
+  const char* name;     /* the model's: "h.0.attn.weight" */
+  uint64_t numel;       /* of the whole tensor, on however many ranks its parts are */
+  const int64_t* shape; /* [dimensions] */
+} gannet_tensor;
+
+typedef struct gannet_optimizer_context {
+  uint32_t struct_size;
+  uint32_t group; /* the parameter group that the object is for */
+  uint32_t group_count;
+  uint32_t rank; /* in GANNET_GROUP_DATA */
+  uint32_t world_size;
+  uint32_t device; /* index of the device that the group's arrays are on when they are updated */
+  const gannet_tensor* tensors;
+  uint64_t tensor_count;
+  uint64_t tensor_stride;
+} gannet_optimizer_context;
+
+/* What the object needs. Lists live as long as the object. */
+typedef struct gannet_optimizer_description {
   uint32_t struct_size;
   uint32_t reserved;
-  const gannet_state_spec* specs;
-  uint64_t count;
-  uint64_t stride;
-} gannet_state_specs;
+  uint64_t capabilities; /* gannet_optimizer_capability */
+  const gannet_state_spec* states;
+  uint64_t state_count;
+  uint64_t state_stride;
+  const gannet_sum_spec* sums; /* in the order of their rounds */
+  uint64_t sum_count;
+  uint64_t sum_stride;
+  /* Ranges begin at multiples of it in their tensor, and end there or with the tensor: for states that are kept by blocks of
+   * elements. A power of two of at most 4096; 0 or 1: anywhere. */
+  uint64_t range_alignment;
+} gannet_optimizer_description;
+
+/* begin_step and end_step. */
+typedef struct gannet_step_args {
+  uint32_t struct_size;
+  uint32_t group;
+  uint64_t step;     /* updates of the group, this one counted: 1 at the first */
+  double grad_scale; /* see gannet_update_args */
+  const double* hyper;
+  uint64_t hyper_count;
+  const gannet_tensor* tensors;
+  uint64_t tensor_count;
+  uint64_t tensor_stride;
+  void* const* states; /* [state_count]: PER_TENSOR [tensor_count], SCALAR [1], null for PER_ELEMENT */
+  uint64_t state_count;
+  const double* sums; /* [tensor_count][sum_count] in end_step, null in begin_step. Those of group and model: in every row. */
+  uint64_t sum_count;
+  void* stream;
+} gannet_step_args;
 
 /* Where a tensor, or a part of one, lies in a range. */
 typedef struct gannet_segment {
   uint32_t struct_size;
   uint32_t dimensions;
-  uint64_t tensor_id;     /* index of the parameter in its group */
+  uint64_t tensor_index;  /* gannet_tensor::index */
+  uint64_t tensor_id;     /* gannet_tensor::id */
   uint64_t offset;        /* elements from the start of the range */
   uint64_t numel;         /* elements of the tensor that lie in the range */
   uint64_t tensor_offset; /* elements of the tensor that lie before the range */
   uint64_t tensor_numel;
   const int64_t* shape; /* [dimensions] of the whole tensor */
+  const char* name;
 } gannet_segment;
 
-/* One range of one parameter group. All buffers have numel elements, are contiguous and, on the CPU, aligned to 64 bytes. */
+/* One piece of a parameter group. param, grad, out and PER_ELEMENT states have numel elements, are contiguous and, on the CPU,
+ * aligned to 64 bytes. */
 typedef struct gannet_update_args {
   uint32_t struct_size;
   uint32_t param_dtype; /* of `param`, the master */
   uint32_t grad_dtype;
   uint32_t out_dtype; /* GANNET_DTYPE_NONE: `out` is null */
   uint64_t numel;
-  void* param;         /* updated in place */
+  void* param;         /* updated in place by update(), never written by sums() */
   const void* grad;    /* never written */
   void* out;           /* receives the new parameter, rounded to out_dtype */
-  void* const* states; /* [state_count], in the order of state_specs */
+  void* const* states; /* [state_count], in the order of the description: PER_ELEMENT [numel], PER_TENSOR [tensors of the group],
+                        * SCALAR [1]. update() writes those PER_ELEMENT, sums() none. */
   uint64_t state_count;
-  double grad_scale;   /* the gradient is grad * grad_scale: average, unscaling and clipping in one factor */
-  uint64_t step;       /* 1 at the first update */
+  double grad_scale; /* the gradient is grad * grad_scale: average, unscaling and clipping in one factor */
+  uint64_t step; /* updates of these tensors, this one counted: 1 at the first. One that joined later has fewer than others. */
   const double* hyper; /* [hyper_count] the dynamic parameters, see GANNET_PARAM_DYNAMIC */
   uint64_t hyper_count;
   const gannet_segment* segments;
   uint64_t segment_count;
   uint64_t segment_stride;
-  void* stream; /* the device's native stream that the buffers were produced on: queue the update there; null on the CPU */
+  void* stream;       /* the device's native stream that the buffers were produced on: queue the update there; null on the CPU */
+  const double* sums; /* [segment_count][sum_count] of the rounds so far, those of group and model in every row; host memory */
+  uint64_t sum_count;
+  uint32_t group;
+  uint32_t device; /* index of the device that the arrays are on */
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t capabilities;    /* gannet_optimizer_capability */
-  uint64_t sums_per_tensor; /* NEEDS_TENSOR_SUMS: how many */
-
   int32_t (*create)(const gannet_host* host, const gannet_params* params, void** self, gannet_error* error);
   void (*destroy)(void* self);
-  /* The answer lives as long as self. */
-  int32_t (*state_specs)(void* self, gannet_state_specs* specs, gannet_error* error);
+  /* Called once before anything else, and again when parameters join the group: then with the same answer. */
+  int32_t (*describe)(void* self, const gannet_optimizer_context* context, gannet_optimizer_description* description,
+                      gannet_error* error);
   /* GANNET_OK when update() takes this combination; GANNET_UNSUPPORTED with a sentence otherwise. */
   int32_t (*supports)(void* self, uint32_t param_dtype, uint32_t grad_dtype, uint32_t out_dtype, gannet_error* error);
   int32_t (*update)(void* self, const gannet_update_args* args, gannet_error* error);
-  /* NEEDS_TENSOR_SUMS, else null. partials adds this range's share to sums [segment_count][sums_per_tensor]; the host sums
-   * over ranges and ranks, and apply receives the totals in the same layout. */
-  int32_t (*partials)(void* self, const gannet_update_args* args, double* sums, gannet_error* error);
-  int32_t (*apply)(void* self, const gannet_update_args* args, const double* sums, gannet_error* error);
+  /* Where the description has sums, else null: combines this piece's share of the round's sums into `sums`
+   * [segment_count][sum_count] by each one's reduce_op; the host combines pieces and ranks. */
+  int32_t (*sums)(void* self, const gannet_update_args* args, uint32_t round, double* sums, gannet_error* error);
+  /* Null where there is nothing to do. */
+  int32_t (*begin_step)(void* self, const gannet_step_args* args, gannet_error* error);
+  int32_t (*end_step)(void* self, const gannet_step_args* args, gannet_error* error);
 } gannet_optimizer_api;
 
-/* ---- Scheduler (frozen) ----------------------------------------------------------------------------------------------*/
-
-enum gannet_schedule_field { GANNET_SCHEDULE_LR = 1u << 0, GANNET_SCHEDULE_BETA1 = 1u << 1, GANNET_SCHEDULE_BETA2 = 1u << 2 };
+/* ---- Scheduler -------------------------------------------------------------------------------------------------------*/
 
 typedef struct gannet_schedule_query {
   uint32_t struct_size;
   uint32_t group; /* index of the parameter group */
   uint32_t group_count;
-  uint32_t reserved;
-  uint64_t step;  /* number of updates applied before: 0 asks for what the first update uses */
-  double base_lr; /* the group's own lr, as the optimizer's params gave it */
+  uint32_t base_count; /* GANNET_ROLE_COUNT of the host */
+  uint64_t step;       /* number of updates applied before: 0 asks for what the first update uses */
+  const double* base;  /* [base_count] by role: the group's own values, as the optimizer's params gave them; NaN: it has none */
 } gannet_schedule_query;
 
 typedef struct gannet_schedule_value {
   uint32_t struct_size;
-  uint32_t fields; /* gannet_schedule_field: which of the following it sets */
-  double lr;
-  double beta1;
-  double beta2;
+  uint32_t value_count; /* GANNET_ROLE_COUNT of the host */
+  uint64_t roles;       /* written: bit r where values[r] is set */
+  double* values;       /* [value_count] by role */
 } gannet_schedule_value;
+
+typedef struct gannet_schedule_description {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t roles;          /* bits: the optimizer must have these, or the run ends before it begins */
+  uint64_t optional_roles; /* set where the optimizer has them; where it has none of them, the user is warned */
+} gannet_schedule_description;
 
 typedef struct gannet_scheduler_api {
   uint32_t struct_size;
   uint32_t reserved;
   int32_t (*create)(const gannet_host* host, const gannet_params* params, uint32_t group_count, void** self, gannet_error* error);
   void (*destroy)(void* self);
+  int32_t (*describe)(void* self, gannet_schedule_description* description, gannet_error* error);
   /* A pure function of the query. */
   int32_t (*value)(void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error);
 } gannet_scheduler_api;
@@ -326,6 +467,14 @@ enum gannet_accelerator_capability {
   GANNET_ACCELERATOR_QUEUES = 1u << 4,        /* the queue functions of the table are there */
   /* Device memory is apart from host memory, so that moving a buffer to the host frees memory of the device. */
   GANNET_ACCELERATOR_SEPARATE_MEMORY = 1u << 5
+};
+
+/* gannet_accelerator_api::priority of a device that does not say one, of one that computes, and of one that is only named. */
+enum gannet_accelerator_priority {
+  GANNET_PRIORITY_NEVER = -1, /* or any below 0: "auto" never takes it */
+  GANNET_PRIORITY_HOST = 0,   /* the processor itself: there is always one */
+  GANNET_PRIORITY_UNSAID = 50,
+  GANNET_PRIORITY_DEVICE = 100
 };
 
 /* No tensor and no allocator crosses: the plugin joins the vendor's half of LibTorch to the process (open), and tells which
@@ -355,8 +504,8 @@ typedef struct gannet_accelerator_api {
    *
    * A queue does what it is given in that order, while the caller continues. Nothing orders two queues, or a queue and a compute
    * stream, but events. One thread at a time uses a queue; different queues and any event may be used from any thread. Work that
-   * fails later is reported by every event recorded behind it; the queue skips the rest, and so does a queue that waits for such an
-   * event. */
+   * fails later is reported by every event recorded behind it; the queue skips the rest, and so does a queue that waits for such
+   * an event. */
   int32_t (*queue_create)(void* self, uint32_t device, const char* name, void** queue, gannet_error* error);
   void (*queue_destroy)(void* self, void* queue); /* returns when its work is over */
   /* Between any two of host and device memory. Both buffers stay as they are until the copy is over. Host memory that is not
@@ -377,6 +526,10 @@ typedef struct gannet_accelerator_api {
    * no copy uses the memory. */
   int32_t (*pin)(void* self, void* address, uint64_t bytes, gannet_error* error);
   int32_t (*unpin)(void* self, void* address, gannet_error* error);
+
+  /* "auto" takes the usable accelerator with the highest one, of equal ones the first by name. */
+  int32_t priority;
+  uint32_t reserved;
 } gannet_accelerator_api;
 
 /* ---- Comm (version 3) ------------------------------------------------------------------------------------------------*/
@@ -517,10 +670,21 @@ typedef struct gannet_offload_api {
 
 /* ---- The exported table and the note -----------------------------------------------------------------------------------*/
 
+/* More about a plugin than its descriptor says. The host reads the types that it knows; one that it does not know is passed over
+ * or, where it is required, the plugin is refused. */
+enum gannet_extension_flag { GANNET_EXTENSION_REQUIRED = 1u << 0 };
+typedef struct gannet_extension {
+  uint32_t struct_size;
+  uint32_t type; /* ABI 2.0 has none */
+  uint32_t flags;
+  uint32_t reserved;
+  const struct gannet_extension* next;
+} gannet_extension;
+
 typedef struct gannet_descriptor {
   uint32_t struct_size;
   uint16_t abi_major;
-  uint16_t abi_minor;
+  uint16_t abi_minor; /* GANNET_TARGET_MINOR */
   uint64_t magic;
   uint32_t kind;           /* gannet_kind */
   uint32_t tier;           /* gannet_tier */
@@ -533,36 +697,92 @@ typedef struct gannet_descriptor {
   uint64_t param_count;
   uint64_t param_stride;
   const void* api; /* gannet_optimizer_api ... according to kind */
+  uint32_t flags;  /* ABI 2.0 has none */
+  uint32_t reserved;
+  const gannet_extension* extensions; /* the first of a chain, or null */
 } gannet_descriptor;
 
-#define GANNET_EXPORT_SYMBOL gannet_plugins_v1
+#define GANNET_EXPORT_SYMBOL gannet_plugins_v2
+#define GANNET_EXPORT_NAME "gannet_plugins_v2"
 #define GANNET_NOTE_SECTION ".note.gannet"
 #define GANNET_NOTE_NAME "Gannet"
 #define GANNET_NOTE_TYPE 1
 
-/* The note's content, read by the host from the file before it opens it. */
+/* A text of the note: where it begins, in bytes from the begin of the note's content, and how long it is. It is part of another
+ * struct, so it never grows. */
+typedef struct gannet_note_text {
+  uint32_t offset;
+  uint32_t bytes;
+} gannet_note_text;
+
+/* The head of the note's content, read by the host from the file before it opens it. Its texts lie behind it. */
 typedef struct gannet_note {
-  uint32_t struct_size;
+  uint32_t struct_size; /* of this head */
   uint16_t abi_major;
-  uint16_t abi_minor;
+  uint16_t abi_minor; /* GANNET_TARGET_MINOR */
   uint64_t magic;
   uint32_t tier;
-  /* GANNET_INTERFACE_VERSIONS it was built with. A number below 256 is the version of all three (files from before they were
-   * apart). */
-  uint32_t interface_versions;
-  char fingerprint[232]; /* zero-padded */
-  char provides[256];    /* "optimizer/adam@cpu optimizer/adamw@cpu": kind/name@device, lower case, separated by spaces */
+  uint32_t interface_versions; /* GANNET_INTERFACE_VERSIONS it was built with */
+  /* These 24 bytes are the same in every ABI. */
+  uint64_t required_features; /* bits of GANNET_KNOWN_FEATURES */
+  /* Of the pinned tier. fingerprint: which LibTorch, string ABI and compiler, "torch=2.11.0,cxx11abi=1,compiler=...": the host's.
+   * vendor: of which vendor's half of LibTorch it uses something, "cuda=13.0", or "": must be that of the LibTorch in the
+   * process. */
+  gannet_note_text fingerprint;
+  gannet_note_text vendor;
+  gannet_note_text provides; /* "optimizer/adam@cpu optimizer/adamw@cpu": kind/name@device, lower case, separated by spaces */
 } gannet_note;
 
-/* An ELF note as it lies in the file. */
-typedef struct gannet_elf_note {
-  uint32_t name_bytes;
-  uint32_t content_bytes;
-  uint32_t type;
-  char name[8]; /* "Gannet" */
-  uint32_t padding_to_8;
-  gannet_note content;
-} gannet_elf_note;
+/* Writes the note, in C99 and in C++; once per shared object, at file scope, with string literals:
+ *
+ *     GANNET_PLUGIN_NOTE(GANNET_TIER_STABLE, 0, "", "", "optimizer/lion@cpu");
+ */
+#define GANNET_PLUGIN_NOTE(tier_, required_features_, fingerprint_, vendor_, provides_)                      \
+  __attribute__((section(GANNET_NOTE_SECTION), used, aligned(8))) static const struct {                      \
+    uint32_t name_bytes, content_bytes, type; /* the head of an ELF note */                                  \
+    char name[8];                                                                                            \
+    uint32_t padding_to_8;                                                                                   \
+    gannet_note head;                                                                                        \
+    char fingerprint[sizeof(fingerprint_)];                                                                  \
+    char vendor[sizeof(vendor_)];                                                                            \
+    char provides[sizeof(provides_)];                                                                        \
+  } gannet_note_ = {8,                                                                                       \
+                    sizeof(gannet_note) + sizeof(fingerprint_) + sizeof(vendor_) + sizeof(provides_),        \
+                    GANNET_NOTE_TYPE,                                                                        \
+                    GANNET_NOTE_NAME,                                                                        \
+                    0,                                                                                       \
+                    {sizeof(gannet_note),                                                                    \
+                     GANNET_ABI_MAJOR,                                                                       \
+                     GANNET_TARGET_MINOR,                                                                    \
+                     GANNET_MAGIC,                                                                           \
+                     tier_,                                                                                  \
+                     GANNET_INTERFACE_VERSIONS,                                                              \
+                     required_features_,                                                                     \
+                     {sizeof(gannet_note), sizeof(fingerprint_) - 1},                                        \
+                     {sizeof(gannet_note) + sizeof(fingerprint_), sizeof(vendor_) - 1},                      \
+                     {sizeof(gannet_note) + sizeof(fingerprint_) + sizeof(vendor_), sizeof(provides_) - 1}}, \
+                    fingerprint_,                                                                            \
+                    vendor_,                                                                                 \
+                    provides_}
+
+/* ---- Sizes of 2.0 ------------------------------------------------------------------------------------------------------*/
+
+/* The least that a host accepts of what a plugin makes. Fields behind them are read where GANNET_HAS() says that they are there.
+ */
+enum gannet_size_2_0 {
+  GANNET_NOTE_SIZE_2_0 = 56,
+  GANNET_DESCRIPTOR_SIZE_2_0 = 112,
+  GANNET_EXTENSION_SIZE_2_0 = 24,
+  GANNET_PARAM_SPEC_SIZE_2_0 = 72,
+  GANNET_STATE_SPEC_SIZE_2_0 = 32,
+  GANNET_OPTIMIZER_API_SIZE_2_0 = 72,
+  GANNET_SUM_SPEC_SIZE_2_0 = 16,
+  GANNET_SCHEDULER_API_SIZE_2_0 = 40,
+  /* Of version 2, 3 and 2. */
+  GANNET_ACCELERATOR_API_SIZE_2_0 = 184,
+  GANNET_COMM_API_SIZE_2_0 = 144,
+  GANNET_OFFLOAD_API_SIZE_2_0 = 80
+};
 
 #ifdef __cplusplus
 }

@@ -34,9 +34,10 @@
 namespace gannet::sdk {
 
 /// A derived class may also have set_device, synchronize, native_stream, default_comm and plugin_device; these are a host without
-/// streams.
+/// streams. And kPriority: what "auto" prefers (gannet_accelerator_priority).
 class AcceleratorBase : public HostServices {
  public:
+  static constexpr int32_t kPriority = GANNET_PRIORITY_UNSAID;
   AcceleratorBase(const gannet_host& host, const Params&) : HostServices(host) {}
   void set_device(uint32_t) {}
   void synchronize(uint32_t) {}
@@ -132,6 +133,7 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
   };
   api.default_comm = [](void* self) -> const char* { return static_cast<Derived*>(self)->default_comm(); };
   api.plugin_device = [](void* self) -> const char* { return static_cast<Derived*>(self)->plugin_device(); };
+  api.priority = Derived::kPriority;
   if constexpr (kHasQueues<Derived>) add_queues<Derived>(api);
   return api;
 }();

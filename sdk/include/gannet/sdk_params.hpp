@@ -56,6 +56,21 @@ constexpr gannet_param_spec dynamic_number(const char* name, const char* default
 constexpr gannet_param_spec dynamic_numbers(const char* name, uint32_t length, const char* default_json, const char* doc) {
   return numbers(name, length, default_json, doc, GANNET_PARAM_DYNAMIC);
 }
+namespace detail {
+template <uint32_t... kRoles>
+inline constexpr uint32_t kRoleList[] = {kRoles...};
+}
+/// What a dynamic parameter is, for schedules, whatever its name: role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). Of
+/// a list one role for each number: role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, ...)).
+template <uint32_t... kRoles>
+constexpr gannet_param_spec role(gannet_param_spec spec) {
+  static_assert(sizeof...(kRoles) > 0);
+  spec.roles = detail::kRoleList<kRoles...>;
+  return spec;
+}
+constexpr gannet_param_spec learning_rate(const char* default_json, const char* name = "lr") {
+  return role<GANNET_ROLE_LEARNING_RATE>(dynamic_number(name, default_json, "learning rate"));
+}
 constexpr gannet_param_spec at_least(gannet_param_spec spec, double minimum) {
   spec.flags |= GANNET_PARAM_HAS_MIN;
   spec.min = minimum;

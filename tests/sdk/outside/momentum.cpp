@@ -8,8 +8,9 @@ using namespace gannet::sdk;
 
 struct Momentum : OptimizerBase {
   static constexpr gannet_param_spec kParams[] = {
-      at_least(dynamic_number("lr", "1e-3", "learning rate"), 0),
-      below(at_least(dynamic_number("momentum", "0.9", "share of the last direction that is kept"), 0), 1),
+      at_least(learning_rate("1e-3"), 0),
+      role<GANNET_ROLE_MOMENTUM>(
+          below(at_least(dynamic_number("momentum", "0.9", "share of the last direction that is kept"), 0), 1)),
       number("dampening", "0", "share of the gradient that is left out"),
   };
   Momentum(const gannet_host& host, const Params& params) : OptimizerBase(host, params), dampening_(params.number("dampening")) {}

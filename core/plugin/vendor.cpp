@@ -1,0 +1,23 @@
+// Which vendor's half the LibTorch in this process has.
+#include <ATen/Version.h>
+
+#include "plugin/note.h"
+
+namespace gannet::plugin {
+
+// LibTorch says it among its build settings: "..., CUDA_VERSION=13.0, ...".
+std::string vendor_of_libtorch() {
+  static const std::string vendor = [] {
+    const std::string settings = at::show_config();
+    for (const auto& [setting, key] : {std::pair{"CUDA_VERSION=", "cuda="}, {"HIP_VERSION=", "rocm="}}) {
+      const size_t found = settings.find(setting);
+      if (found == std::string::npos) continue;
+      const size_t begin = found + std::string(setting).size();
+      return key + settings.substr(begin, settings.find_first_of(", \n", begin) - begin);
+    }
+    return std::string();
+  }();
+  return vendor;
+}
+
+}  // namespace gannet::plugin

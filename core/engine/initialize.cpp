@@ -86,6 +86,22 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document, co
   }
 }
 
+// Sums of the model run over all groups.
+void check_sums(const std::vector<Group>& groups) {
+  for (const Group& group : groups) {
+    if (!group.optimizer) continue;
+    const auto& sums = group.optimizer->sums();
+    const bool has_model =
+        std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope == GANNET_SUM_OF_MODEL; });
+    for (const Group& other : groups)
+      if (has_model && other.optimizer->sums() != sums)
+        throw plugin::fault(
+            group.optimizer->plugin(),
+            formatted("optimizer '{}' wants sums of the model, and other ones for the parameter group {} than for {}",
+                      group.optimizer->plugin().name(), other.name, group.name));
+  }
+}
+
 // Without an optimizer an engine evaluates: backward and step say that there is none.
 bool is_trained(const EngineBase::Impl& impl) {
   return impl.user_optimizer || (!impl.groups.empty() && impl.groups[0].optimizer);
@@ -222,7 +238,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     refuse_trained_elsewhere(impl);
   else
     refuse_shared_memory(impl);
-  if (!options.inference) open_optimizer(impl, document, options);
+  if (!options.inference) {
+    open_optimizer(impl, document, options);
+    check_sums(impl.groups);
+  }
   if (is_trained(impl)) {
     impl.ownership = std::make_unique<Ownership>(impl.engine_id,
                                                  [&impl] { return impl.progress.is_whole() && impl.progress.has_begun_step(); });

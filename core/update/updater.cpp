@@ -3,9 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <limits>
 
 #include "params/pieces.h"
 #include "tensor/dtype.h"
@@ -77,34 +75,6 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
 
 }  // namespace
 
-// The sums that a group's optimizer wants, of whole tensors: [tensors of the group][sums].
-class Updater::Sums {
- public:
-  explicit Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(optimizer.tensor_count()) {
-    for (size_t t = 0; t < tensors_; ++t)
-      for (const auto& sum : wanted_) values_.push_back(nothing(sum.op));
-  }
-  size_t width() const { return wanted_.size(); }
-  size_t tensors() const { return tensors_; }
-  const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
-  double* row(size_t tensor) { return values_.data() + tensor * width(); }
-  const double* data() const { return values_.data(); }
-  // What a sum over no elements is.
-  static double nothing(gannet_reduce_op op) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    return op == GANNET_MAX ? -kInfinity : op == GANNET_MIN ? kInfinity : 0;
-  }
-  static double combined(gannet_reduce_op op, double a, double b) {
-    // As a NaN of either side stays one.
-    return op == GANNET_SUM ? a + b : std::isnan(a) ? a : (op == GANNET_MAX) == !(b <= a) ? b : a;
-  }
-
- private:
-  const std::vector<Optimizer::Sum>& wanted_;
-  size_t tensors_;
-  std::vector<double> values_;
-};
-
 void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& reducer) {
   Timers::Scope timed(context_.timers, Timed::kUpdate);
   store_.forget_gathered();
@@ -117,7 +87,7 @@ void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& re
   step_groups(&Optimizer::begin_step, grad_scale, applied_steps, sums);
   for (uint32_t round = 0; round < rounds; ++round) {
     for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], round);
-    complete(sums, round);
+    complete_sums(sums, round, context_, store_);
   }
   for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], std::nullopt);
   step_groups(&Optimizer::end_step, grad_scale, applied_steps, sums);
@@ -144,55 +114,6 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     args.sum_count = sums[g].width();
     args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
     (group.optimizer.get()->*function)(args);
-  }
-}
-
-// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model.
-void Updater::complete(std::vector<Sums>& sums, uint32_t round) {
-  struct Column {
-    size_t group, sum;
-  };
-  std::vector<Column> columns;
-  for (size_t g = 0; g < sums.size(); ++g)
-    for (size_t s = 0; s < sums[g].width(); ++s)
-      if (sums[g].wanted()[s].round == round) columns.push_back({g, s});
-  const auto reduce = [&](HostGroup& ranks, const std::function<bool(size_t group, size_t tensor)>& is_apart) {
-    for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {
-      std::vector<double*> places;
-      for (const auto& [g, s] : columns)
-        for (size_t t = 0; t < sums[g].tensors(); ++t)
-          if (sums[g].wanted()[s].op == op && is_apart(g, t)) places.push_back(sums[g].row(t) + s);
-      if (places.empty()) continue;
-      std::vector<double> values;
-      for (const double* place : places) values.push_back(*place);
-      ranks.all_reduce(values.data(), values.size(), op);
-      for (size_t i = 0; i < places.size(); ++i) *places[i] = values[i];
-    }
-  };
-  if (store_.is_sharded()) reduce(*context_.host_group, [](size_t, size_t) { return true; });
-  if (context_.tensor_group) {
-    std::vector<std::vector<bool>> is_split(groups_.size());
-    for (size_t g = 0; g < groups_.size(); ++g) is_split[g].resize(sums[g].tensors());
-    for (const auto& range : store_.ranges())
-      for (const auto& parameter : range.parameters) is_split[range.group][parameter.index] = parameter.split != nullptr;
-    reduce(*context_.tensor_group, [&](size_t g, size_t t) { return bool{is_split[g][t]}; });
-  }
-  // Groups ask for the same sums of the model, the i-th of one is the i-th of the others.
-  for (const auto& [g, s] : columns) {
-    const auto& wanted = sums[g].wanted()[s];
-    if (wanted.scope != GANNET_SUM_OF_GROUP) continue;
-    double total = Sums::nothing(wanted.op);
-    for (size_t t = 0; t < sums[g].tensors(); ++t) total = Sums::combined(wanted.op, total, sums[g].row(t)[s]);
-    for (size_t t = 0; t < sums[g].tensors(); ++t) sums[g].row(t)[s] = total;
-  }
-  for (size_t s = 0; !sums.empty() && s < sums[0].width(); ++s) {
-    const auto& wanted = sums[0].wanted()[s];
-    if (wanted.scope != GANNET_SUM_OF_MODEL || wanted.round != round) continue;
-    double total = Sums::nothing(wanted.op);
-    for (Sums& of_group : sums)
-      for (size_t t = 0; t < of_group.tensors(); ++t) total = Sums::combined(wanted.op, total, of_group.row(t)[s]);
-    for (Sums& of_group : sums)
-      for (size_t t = 0; t < of_group.tensors(); ++t) of_group.row(t)[s] = total;
   }
 }
 
@@ -228,8 +149,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const size_t width = sums.width();
-  if (round && std::none_of(sums.wanted().begin(), sums.wanted().end(), [&](const auto& sum) { return sum.round == *round; }))
-    return;
+  if (round && !sums.has_round(*round)) return;
   const Arrays arrays(range);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
   if (const auto lags = lags_of(range, reducer); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
@@ -326,15 +246,9 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   }
   for_each(false, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
-    std::vector<double> parts;
-    for (size_t k = 0; k < piece.segment_count; ++k)
-      for (const auto& sum : sums.wanted()) parts.push_back(Sums::nothing(sum.op));
+    std::vector<double> parts = sums.of_nothing(piece.segment_count);
     optimizer.sums(args, *round, parts.data());
-    for (size_t k = 0; k < piece.segment_count; ++k) {
-      double* row = sums.row(piece.segments[k].tensor_index);
-      for (size_t s = 0; s < width; ++s)
-        if (sums.wanted()[s].round == *round) row[s] = Sums::combined(sums.wanted()[s].op, row[s], parts[k * width + s]);
-    }
+    for (size_t k = 0; k < piece.segment_count; ++k) sums.add(piece.segments[k].tensor_index, *round, parts.data() + k * width);
   });
 }
 

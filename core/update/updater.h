@@ -19,6 +19,7 @@
 #include "params/rank_context.h"
 #include "params/store.h"
 #include "update/host_update.h"
+#include "update/sums.h"
 
 namespace gannet {
 
@@ -41,12 +42,10 @@ class Updater {
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
-  class Sums;
   void step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
                    std::vector<Sums>& sums);
   void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
                std::optional<uint32_t> round);
-  void complete(std::vector<Sums>& sums, uint32_t round);
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
 

@@ -117,6 +117,23 @@ RANK_BODY(contract_resume) {
   }
 }
 
+// Parameters that join later come behind the others; what is known of those stays.
+RANK_BODY(contract_join) {
+  auto world = gannet::test::world();
+  for (const int64_t stage : {0, 2, 3}) {
+    auto model = make_uneven();
+    for (auto& parameter : model->first->parameters()) parameter.requires_grad_(false);
+    auto engine = gannet::initialize(model, {.config = config_of("Contract", stage)}).engine;
+    train(*engine, 2);
+    for (auto& parameter : model->first->parameters()) parameter.requires_grad_(true);
+    train(*engine, 3, 2);
+    const auto& states = engine->impl().groups[0].own_states;
+    expect(states[3].item<int64_t>() == 5, "the group counts on");
+    expect(torch::equal(states[2], torch::tensor({5, 5, 5, 5, 3, 3}, torch::kLong)), "each tensor has its own count");
+    expect(states[1].numel() == 6 && states[1].gt(0).all().item<bool>(), "the new ones have norms, too");
+  }
+}
+
 RANK_BODY(silent_optimizer) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2, 3})
@@ -162,6 +179,7 @@ TEST_F(PluginContract, OneRankTrainsAsFourDo) {
   EXPECT_LT(difference(of[1], of[0]), 1e-6) << "but for the order of sums";
 }
 TEST_F(PluginContract, NumbersOfTensorsAndGroupsAreResumed) { run("contract_resume", 2); }
+TEST_F(PluginContract, ParametersThatJoinComeBehindTheOthers) { run("contract_join", 2); }
 TEST_F(PluginContract, AnOptimizerWithoutCapabilitiesGetsWholeTensors) { run("silent_optimizer", 2); }
 TEST_F(PluginContract, SchedulesSetRoles) { run("schedules_by_role", 1); }
 

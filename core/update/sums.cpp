@@ -1,0 +1,94 @@
+#include "update/sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace gannet {
+namespace {
+
+double nothing(gannet_reduce_op op) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return op == GANNET_MAX ? -kInfinity : op == GANNET_MIN ? kInfinity : 0;
+}
+
+// A NaN of either side stays one.
+double combined(gannet_reduce_op op, double a, double b) {
+  if (op == GANNET_SUM) return a + b;
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
+  return op == GANNET_MAX ? std::max(a, b) : std::min(a, b);
+}
+
+// Those of some groups into one number, which all their rows get.
+void merge(const std::vector<Sums*>& groups, size_t sum, gannet_reduce_op op) {
+  double total = nothing(op);
+  for (Sums* group : groups)
+    for (size_t t = 0; t < group->tensors(); ++t) total = combined(op, total, group->row(t)[sum]);
+  for (Sums* group : groups)
+    for (size_t t = 0; t < group->tensors(); ++t) group->row(t)[sum] = total;
+}
+
+// Over ranks that have parts of the tensors for which `is_apart` holds.
+void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
+            const std::function<bool(size_t group, size_t tensor)>& is_apart) {
+  for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {
+    std::vector<double*> places;
+    for (size_t g = 0; g < sums.size(); ++g)
+      for (size_t t = 0; t < sums[g].tensors(); ++t)
+        for (size_t s = 0; s < sums[g].width(); ++s)
+          if (sums[g].wanted()[s].round == round && sums[g].wanted()[s].op == op && is_apart(g, t))
+            places.push_back(sums[g].row(t) + s);
+    if (places.empty()) continue;
+    std::vector<double> values;
+    for (const double* place : places) values.push_back(*place);
+    ranks.all_reduce(values.data(), values.size(), op);
+    for (size_t i = 0; i < places.size(); ++i) *places[i] = values[i];
+  }
+}
+
+}  // namespace
+
+Sums::Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(optimizer.tensor_count()) {
+  values_ = of_nothing(tensors_);
+}
+
+bool Sums::has_round(uint32_t round) const {
+  return std::any_of(wanted_.begin(), wanted_.end(), [round](const auto& sum) { return sum.round == round; });
+}
+
+std::vector<double> Sums::of_nothing(size_t rows) const {
+  std::vector<double> values;
+  for (size_t row = 0; row < rows; ++row)
+    for (const auto& sum : wanted_) values.push_back(nothing(sum.op));
+  return values;
+}
+
+void Sums::add(size_t tensor, uint32_t round, const double* part) {
+  for (size_t s = 0; s < width(); ++s)
+    if (wanted_[s].round == round) row(tensor)[s] = combined(wanted_[s].op, row(tensor)[s], part[s]);
+}
+
+void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context, const ParameterStore& store) {
+  if (store.is_sharded()) reduce(*context.host_group, sums, round, [](size_t, size_t) { return true; });
+  if (context.tensor_group) {
+    std::vector<std::vector<bool>> is_split;
+    for (const Sums& group : sums) is_split.emplace_back(group.tensors());
+    for (const auto& range : store.ranges())
+      for (const auto& parameter : range.parameters) is_split[range.group][parameter.index] = parameter.split != nullptr;
+    reduce(*context.tensor_group, sums, round, [&](size_t g, size_t t) { return bool{is_split[g][t]}; });
+  }
+  std::vector<Sums*> all;
+  for (Sums& group : sums) {
+    all.push_back(&group);
+    for (size_t s = 0; s < group.width(); ++s)
+      if (group.wanted()[s].round == round && group.wanted()[s].scope == GANNET_SUM_OF_GROUP)
+        merge({&group}, s, group.wanted()[s].op);
+  }
+  // All groups ask for the same sums.
+  for (size_t s = 0; !sums.empty() && s < sums[0].width(); ++s)
+    if (sums[0].wanted()[s].round == round && sums[0].wanted()[s].scope == GANNET_SUM_OF_MODEL)
+      merge(all, s, sums[0].wanted()[s].op);
+}
+
+}  // namespace gannet

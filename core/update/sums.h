@@ -1,0 +1,43 @@
+// The sums of whole tensors, of a group or of the model that an optimizer wants before it updates (gannet_sum_spec).
+//
+//   Sums sums(optimizer);
+//   optimizer.sums(args, round, parts); sums.add(tensor, round, parts);     // of every piece of this rank
+//   complete_sums(all, round, context, store);                              // every rank has the totals
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+#include "params/rank_context.h"
+#include "params/store.h"
+
+namespace gannet {
+
+// Of one group: [tensors of the group][sums]. Those of the group and of the model stand in every row once they are complete.
+class Sums {
+ public:
+  explicit Sums(const Optimizer& optimizer);  // which outlives it
+  size_t width() const { return wanted_.size(); }
+  size_t tensors() const { return tensors_; }
+  bool has_round(uint32_t round) const;
+  const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
+  double* row(size_t tensor) { return values_.data() + tensor * width(); }
+  const double* data() const { return values_.data(); }
+  /// What sums over no elements are, `rows` times.
+  std::vector<double> of_nothing(size_t rows) const;
+  /// A part of a tensor, [width].
+  void add(size_t tensor, uint32_t round, const double* part);
+
+ private:
+  const std::vector<Optimizer::Sum>& wanted_;
+  size_t tensors_;
+  std::vector<double> values_;
+};
+
+/// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model. `sums`: [groups]. All ranks
+/// call it.
+void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context, const ParameterStore& store);
+
+}  // namespace gannet

@@ -109,14 +109,14 @@ std::pair<double, double> calls(gannet::control::World& world, int rounds) {
     world.enter("a round of calls");  // all ranks, and nothing in flight
     const double without = seconds([&] {
       for (int i = 0; i < kCalls; ++i)
-        gannet::control::Watch::Call(world.watch(), world.group(), "step", ++number, "", gannet::control::Watch::Call::kAtOnce);
+        gannet::control::Watch::Call(world.watch(), world.links().host, "step", ++number, "", gannet::control::Watch::Call::kAtOnce);
     });
     world.enter("a round of calls");
     const double with = seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
         facts.set(rows[0], static_cast<double>(i % 4));
         facts.set(rows[1], 1e-4 * static_cast<double>(i));
-        world.enter(world.group(), "step", ++number, facts);
+        world.enter(world.links().host, "step", ++number, facts);
       }
     });
     if (round == 0) continue;

@@ -11,6 +11,10 @@ namespace gannet {
 void GroupCollectives::run(const gannet_host_collective& args) {
   if (args.dtype == GANNET_DTYPE_NONE || args.dtype > GANNET_BOOL)
     throw Error(ErrorCode::kArgument, formatted("a collective was asked for of elements of an unknown dtype, {}", args.dtype));
+  if (context_.updates_on_host() && context_.comm->size() > 1)
+    throw Error(ErrorCode::kUnsupported,
+                "a collective was asked for of host memory, where the optimizer is offloaded from a device with its own: the "
+                "Comm of the ranks moves the device's memory");
   DeviceComm& comm = *context_.comm;
   const auto ranks = static_cast<int64_t>(comm.size()), count = static_cast<int64_t>(args.count);
   const at::Device device = context_.updates_on_host() ? at::Device(at::kCPU) : context_.device;

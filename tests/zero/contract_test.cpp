@@ -134,6 +134,18 @@ RANK_BODY(contract_join) {
   }
 }
 
+// Of a device with its own memory, whose optimizer works in the host's.
+RANK_BODY(contract_collective_on_the_host) {
+  auto world = gannet::test::world();
+  Dict config = config_of("Contract", 2, "cpu");
+  config["accelerator"] = Dict{{"type", "fake"}};
+  auto engine = gannet::initialize(make_uneven(), {.config = config}).engine;
+  const auto error = error_of([&] { train(*engine, 1); });
+  expect(error.code() == gannet::ErrorCode::kUnsupported &&
+             error.message().find("a collective was asked for of host memory") != std::string::npos,
+         error.message());
+}
+
 RANK_BODY(silent_optimizer) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2, 3})
@@ -180,6 +192,7 @@ TEST_F(PluginContract, OneRankTrainsAsFourDo) {
 }
 TEST_F(PluginContract, NumbersOfTensorsAndGroupsAreResumed) { run("contract_resume", 2); }
 TEST_F(PluginContract, ParametersThatJoinComeBehindTheOthers) { run("contract_join", 2); }
+TEST_F(PluginContract, ACollectiveOfHostMemoryBesideADevicesOwnIsRefused) { run("contract_collective_on_the_host", 2); }
 TEST_F(PluginContract, AnOptimizerWithoutCapabilitiesGetsWholeTensors) { run("silent_optimizer", 2); }
 TEST_F(PluginContract, SchedulesSetRoles) { run("schedules_by_role", 1); }
 

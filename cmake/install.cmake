@@ -42,6 +42,7 @@ install(TARGETS gannet_sdk EXPORT gannet-sdk)
 install(DIRECTORY sdk/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT sdk)
 install(EXPORT gannet-sdk NAMESPACE gannet:: FILE gannet-sdk-targets.cmake DESTINATION ${_package_dir} COMPONENT sdk)
 install(DIRECTORY sdk/cmake/ DESTINATION ${_package_dir} COMPONENT sdk)
+install(FILES cmake/FindHighway.cmake DESTINATION ${_package_dir} COMPONENT sdk)
 
 # The package's own two files serve both: whichever component is there brings them.
 include(CMakePackageConfigHelpers)

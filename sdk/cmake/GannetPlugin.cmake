@@ -1,15 +1,25 @@
-# gannet_add_plugin(NAME KIND kind SOURCES file... [PINNED [VENDOR]] [LIBRARIES lib...])
+# gannet_add_plugin(NAME KIND kind SOURCES file... [DEVICES cpu cuda] [PINNED [VENDOR]] [LIBRARIES lib...])
 #
 # Builds gannet_<kind>_<name>.so, a plugin that exports one symbol, and fails the build if it exports anything else or has
 # no note. PINNED: may link LibTorch, and carries the fingerprint of the one found. VENDOR: uses its vendor's half (CUDA's),
 # and works with LibTorchs of that vendor's version alone.
 #
+# DEVICES: the sources are element-wise rules (gannet/sdk_elementwise.hpp), to be compiled for each of these. "cuda" builds
+# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled. Rules take Highway's SIMD where it is found
+# (Debian: libhwy-dev); -DGANNET_RULE_HIGHWAY=OFF leaves it out. Results do not depend on it.
+#
 #   find_package(gannet REQUIRED COMPONENTS sdk)
 #   gannet_add_plugin(sign KIND optimizer SOURCES sign.cpp)
 set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
+option(GANNET_RULE_HIGHWAY "Compile element-wise rules with Highway's SIMD, where it is found" ON)
 
 function(gannet_add_plugin name)
-  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES;DEVICES" ${ARGN})
+  set(_unknown ${plugin_DEVICES})
+  list(REMOVE_ITEM _unknown cpu cuda)
+  if(_unknown)
+    message(FATAL_ERROR "gannet_add_plugin(${name}): DEVICES are cpu and cuda, not ${_unknown}")
+  endif()
   if(NOT plugin_KIND OR NOT plugin_SOURCES)
     message(FATAL_ERROR "gannet_add_plugin(${name}): KIND and SOURCES are needed")
   endif()
@@ -19,6 +29,18 @@ function(gannet_add_plugin name)
     VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/gannet
     LINK_DEPENDS ${_gannet_plugin_module_dir}/plugin.map)
   target_compile_features(${target} PRIVATE cxx_std_17)
+  # A result is rounded where the source says, whatever the compiler and the processor.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+  if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
+    find_package(Highway QUIET MODULE)
+    if(Highway_FOUND)
+      target_link_libraries(${target} PRIVATE Highway::hwy)
+      target_compile_definitions(${target} PRIVATE GANNET_RULE_HIGHWAY=1)
+    endif()
+  endif()
+  if("cuda" IN_LIST plugin_DEVICES AND CMAKE_CUDA_COMPILER)
+    _gannet_add_cuda_plugin(${name})
+  endif()
   target_link_libraries(${target} PRIVATE gannet::sdk ${plugin_LIBRARIES})
   target_link_options(${target} PRIVATE -Wl,--version-script=${_gannet_plugin_module_dir}/plugin.map)
   if(plugin_PINNED)
@@ -44,4 +66,18 @@ function(gannet_add_plugin name)
   if(DEFINED GANNET_INSTALL_PLUGIN_DIR)
     install(TARGETS ${target} LIBRARY DESTINATION ${GANNET_INSTALL_PLUGIN_DIR} COMPONENT runtime)
   endif()
+endfunction()
+
+# The same sources as CUDA's, by files that include them: a source has one language in a folder.
+function(_gannet_add_cuda_plugin name)
+  set(units "")
+  foreach(source IN LISTS plugin_SOURCES)
+    get_filename_component(path ${source} ABSOLUTE)
+    get_filename_component(stem ${source} NAME_WE)
+    set(unit ${CMAKE_CURRENT_BINARY_DIR}/${stem}_cuda.cu)
+    file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"${path}\"\n" @ONLY)
+    list(APPEND units ${unit})
+  endforeach()
+  find_package(CUDAToolkit REQUIRED)
+  gannet_add_plugin(${name}_cuda KIND ${plugin_KIND} SOURCES ${units} LIBRARIES CUDA::cudart_static ${plugin_LIBRARIES})
 endfunction()

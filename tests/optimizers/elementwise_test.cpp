@@ -22,7 +22,13 @@ std::vector<Rule> rules() {
           {"optimizer_adam", "AdamW", Dict{{"torch_adam", true}}, 2},
           {"optimizer_sgd", "SGD", Dict{}, 0},
           {"optimizer_sgd", "SGD", Dict{{"momentum", 0.9}, {"weight_decay", 0.1}}, 1},
-          {"optimizer_sgd", "SGD", Dict{{"momentum", 0.9}, {"nesterov", true}}, 1}};
+          {"optimizer_sgd", "SGD", Dict{{"momentum", 0.9}, {"nesterov", true}}, 1},
+          {"optimizer_lion", "Lion", Dict{{"weight_decay", 0.1}}, 1},
+          {"optimizer_adagrad", "Adagrad", Dict{{"weight_decay", 0.1}}, 1},
+          {"optimizer_nadam", "NAdam", Dict{{"weight_decay", 0.1}}, 2},
+          {"optimizer_rmsprop", "RMSprop", Dict{}, 1},
+          {"optimizer_rmsprop", "RMSprop", Dict{{"momentum", 0.9}, {"weight_decay", 0.1}}, 2},
+          {"optimizer_rmsprop", "RMSprop", Dict{{"momentum", 0.9}, {"centered", true}}, 3}};
 }
 
 // Runs the rest of a scope with the kernels of one SIMD target.
@@ -191,6 +197,8 @@ TEST(Elementwise, ANotANumberInTheGradientReachesParameterStatesAndCopyOfThatEle
     OptimizerUnderTest optimizer(LoadedPlugin(rule.file, rule.name), rule.params, host);
     for (const auto& types : kAllTypes) {
       UpdateCase poisoned(types, 100, rule.states);
+      // An average of squares is above the square of the average, as in a run: its root is a number.
+      for (uint64_t i = 0; i < poisoned.numel && rule.states > 0; ++i) poisoned.states[0].set(i, 1);
       for (uint64_t bad : {0, 37, 99}) poisoned.grad.set(bad, std::nan(""));
       poisoned.update(optimizer, 2);
       for (uint64_t i = 0; i < poisoned.numel; ++i) {

@@ -1,31 +1,36 @@
-// The one loop of element-wise CUDA optimizers, as elementwise-inl.h is the CPU's: gradient in, unscaled, the rule, parameter,
-// states and low-precision copy out, in one pass over memory.
+// The loop of element-wise rules on CUDA devices, as loop-inl.h is the CPU's: gradient in, unscaled, the rule, parameter, states
+// and low-precision copy out, in one pass over memory.
 //
 //   return run_elementwise(rule, args);        // queues the kernel on args.stream; the launch's status
 //
-// The rules are the CPU's own text. Files that include this are compiled with -fmad=false and IEEE division and root, so that
-// a value is rounded where the rule says, and equals what a CPU with fused multiply-add computes.
+// Plugins are compiled with -fmad=false and IEEE division and root, so that a value is rounded where the rule says, and equals
+// what a CPU with fused multiply-add computes.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <gannet/abi.h>
+#include <gannet/elementwise/scalar.h>
 
 #include <cstdint>
+#include <gannet/sdk_rule.hpp>
 #include <type_traits>
+#include <utility>
 
-#include "optimizers/common/arithmetic.h"
+namespace gannet::rules::cuda {
 
-namespace gannet::optimizers {
+#include <gannet/elementwise/scalar-inl.h>
 
 struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
 
-template <class Number, class Grad, class Out>
+template <class Rule, class Grad, class Out>
 struct Pointers {
+  using Number = typename RuleNumber<Rule>::type;
+  static constexpr size_t kStates = sdk::detail::kStateCount<Rule>;
   Number* param;
   const Grad* grad;
   Out* out;
-  Number* state[2];
+  Number* state[kStates > 0 ? kStates : 1];
 };
 
 // kWidth numbers that are read or written at once, in accesses of at most 16 bytes.
@@ -50,26 +55,25 @@ GANNET_DEVICE void narrow(float value, __half& to) { to = __float2half_rn(value)
 GANNET_DEVICE void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 
 // Elements [i, i + kWidth). All loads come first: they are in flight together.
-template <int kWidth, class Rule, class Grad, class Out>
-GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale,
-                               const Pointers<typename Rule::Number, Grad, Out>& at, uint64_t i) {
-  using Number = typename Rule::Number;
-  const ScalarMath<Number> math;
+template <int kWidth, class Rule, class Grad, class Out, size_t... kState>
+GANNET_DEVICE void update_pack(const Rule& rule, typename RuleNumber<Rule>::type scale, const Pointers<Rule, Grad, Out>& at,
+                               uint64_t i, std::index_sequence<kState...>) {
+  using Number = typename RuleNumber<Rule>::type;
+  using V = Scalar<Number>;
   const auto grad = load<kWidth>(at.grad + i);
   auto param = load<kWidth>(at.param + i);
-  Pack<Number, kWidth> state[Rule::kStates > 0 ? Rule::kStates : 1];
-#pragma unroll
-  for (int s = 0; s < Rule::kStates; ++s) state[s] = load<kWidth>(at.state[s] + i);
+  Pack<Number, kWidth> state[sizeof...(kState) > 0 ? sizeof...(kState) : 1];
+  ((state[kState] = load<kWidth>(at.state[kState] + i)), ...);
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) {
-    const Number gradient = math.mul(widen(grad.at[k]), scale);
-    if constexpr (Rule::kStates == 0) rule(math, gradient, param.at[k]);
-    if constexpr (Rule::kStates == 1) rule(math, gradient, param.at[k], state[0].at[k]);
-    if constexpr (Rule::kStates == 2) rule(math, gradient, param.at[k], state[0].at[k], state[1].at[k]);
+    V p(param.at[k]);
+    V s[sizeof...(kState) > 0 ? sizeof...(kState) : 1] = {V(state[kState].at[k])...};
+    rule(V(widen(grad.at[k]) * scale), p, s[kState]...);
+    param.at[k] = p.value;
+    ((state[kState].at[k] = s[kState].value), ...);
   }
   store(param, at.param + i);
-#pragma unroll
-  for (int s = 0; s < Rule::kStates; ++s) store(state[s], at.state[s] + i);
+  (store(state[kState], at.state[kState] + i), ...);
   if constexpr (!std::is_same_v<Out, NoCopy>) {
     Pack<Out, kWidth> out;
 #pragma unroll
@@ -81,26 +85,27 @@ GANNET_DEVICE void update_pack(const Rule& rule, typename Rule::Number scale,
 constexpr unsigned kBlockThreads = 256;
 
 template <int kWidth, class Rule, class Grad, class Out>
-__global__ void __launch_bounds__(kBlockThreads)
-    elementwise_kernel(const Rule rule, const typename Rule::Number scale, const Pointers<typename Rule::Number, Grad, Out> at,
-                       const uint64_t numel) {
+__global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule rule, const typename RuleNumber<Rule>::type scale,
+                                                                    const Pointers<Rule, Grad, Out> at, const uint64_t numel) {
+  constexpr std::make_index_sequence<Pointers<Rule, Grad, Out>::kStates> every_state;
   const uint64_t thread = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
   const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
   const uint64_t packs = numel / kWidth;
-  for (uint64_t pack = thread; pack < packs; pack += threads) update_pack<kWidth>(rule, scale, at, pack * kWidth);
-  if (packs * kWidth + thread < numel) update_pack<1>(rule, scale, at, packs * kWidth + thread);  // fewer than kWidth are left
+  for (uint64_t pack = thread; pack < packs; pack += threads) update_pack<kWidth>(rule, scale, at, pack * kWidth, every_state);
+  if (packs * kWidth + thread < numel)
+    update_pack<1>(rule, scale, at, packs * kWidth + thread, every_state);  // fewer than kWidth are left
 }
 
 template <class Rule, class Grad, class Out>
 cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
-  using Number = typename Rule::Number;
-  Pointers<Number, Grad, Out> at{
+  using Number = typename RuleNumber<Rule>::type;
+  Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
-  for (int s = 0; s < Rule::kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
+  for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
   // The engine's flat buffers are aligned; a caller that starts in their midst may not be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
-  const bool scalar =
-      misaligned(at.param) || misaligned(at.grad) || misaligned(at.out) || misaligned(at.state[0]) || misaligned(at.state[1]);
+  bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);
+  for (const Number* state : at.state) scalar = scalar || misaligned(state);
 
   // Enough blocks to fill the device a few times over; beyond that each thread takes several packs.
   int device = 0, processors = 0;
@@ -119,7 +124,7 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   return cudaGetLastError();
 }
 
-// Calls run_typed with the types that args name (elementwise_supports in buffers.h lists them).
+// Calls run_typed with the types that args name (elementwise_supports in sdk_rule.hpp lists them).
 template <class Rule, class Grad>
 cudaError_t run_with_grad(const Rule& rule, const gannet_update_args& args) {
   if (args.out_dtype == GANNET_BFLOAT16) return run_typed<Rule, Grad, __nv_bfloat16>(rule, args);
@@ -129,7 +134,7 @@ cudaError_t run_with_grad(const Rule& rule, const gannet_update_args& args) {
 
 template <class Rule>
 cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
-  if constexpr (std::is_same_v<typename Rule::Number, double>) {
+  if constexpr (std::is_same_v<typename RuleNumber<Rule>::type, double>) {
     return run_typed<Rule, double, NoCopy>(rule, args);
   } else {
     if (args.grad_dtype == GANNET_BFLOAT16) return run_with_grad<Rule, __nv_bfloat16>(rule, args);
@@ -138,4 +143,24 @@ cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
   }
 }
 
-}  // namespace gannet::optimizers
+// The launch's status of the rule that a family picks.
+struct Launcher {
+  const gannet_update_args& args;
+  cudaError_t& status;
+  template <class Rule>
+  void operator()(const Rule& rule) const {
+    status = run_elementwise(rule, args);
+  }
+};
+
+template <class Family>
+cudaError_t run_family(const sdk::Step& step, const gannet_update_args& args) {
+  cudaError_t status = cudaSuccess;
+  if (args.param_dtype == GANNET_FLOAT64)
+    Family::template with_rule<double>(step, Launcher{args, status});
+  else
+    Family::template with_rule<float>(step, Launcher{args, status});
+  return status;
+}
+
+}  // namespace gannet::rules::cuda

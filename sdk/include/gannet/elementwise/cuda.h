@@ -1,14 +1,11 @@
-// What the CUDA optimizers share on the host's side: the right device, and errors as sentences.
+// The host's side of element-wise CUDA optimizers: the right device, and errors as sentences.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <gannet/sdk.hpp>
 #include <string>
-
-#include "optimizers/common/buffers.h"
-
-namespace gannet::optimizers {
+namespace gannet::rules {
 
 // Makes the device that holds `memory` the current one of this thread until the end of the scope: a null stream means the
 // current device's, and a program may step from a thread that never chose a device.
@@ -60,4 +57,4 @@ void update_on_device(const gannet_update_args& args, Launch&& launch) {
   require_launched(launch(args), guard.device);
 }
 
-}  // namespace gannet::optimizers
+}  // namespace gannet::rules

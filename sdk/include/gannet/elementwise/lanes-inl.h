@@ -4,11 +4,11 @@
 //   auto g = load(d, grad);          // float, double, bfloat16_t or float16_t in memory; float or double lanes
 //   store(d, p, out);                // rounded to nearest even; a NaN stays a NaN, an overflow becomes infinite
 //   store_pair(d, p, q, out, stream);   // two at once; `stream`: past the caches, `out` aligned to the pair's size
-#if defined(GANNET_OPTIMIZERS_COMMON_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
-#undef GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
+#if defined(GANNET_ELEMENTWISE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GANNET_ELEMENTWISE_LANES_INL_H_
+#undef GANNET_ELEMENTWISE_LANES_INL_H_
 #else
-#define GANNET_OPTIMIZERS_COMMON_LANES_INL_H_
+#define GANNET_ELEMENTWISE_LANES_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -22,7 +22,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace gannet::optimizers::HWY_NAMESPACE {
+namespace gannet::rules::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D>
@@ -120,6 +120,6 @@ HWY_INLINE void store_pair(D d, hn::Vec<D> first, hn::Vec<D> second, Half* to, b
 #endif
 }
 
-}  // namespace gannet::optimizers::HWY_NAMESPACE
+}  // namespace gannet::rules::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

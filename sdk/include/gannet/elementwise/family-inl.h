@@ -1,0 +1,30 @@
+// What every target has beside its loop. Included by sdk_elementwise.hpp, once per target.
+GANNET_RULES_BEGIN
+
+// -1, 0 or 1; a NaN stays one.
+template <class V>
+GANNET_DEVICE V sign(V x) {
+  using T = typename V::Number;
+  return select(x > V(T(0)), V(T(1)), select(x < V(T(0)), V(T(-1)), x));
+}
+
+// A rule as a family of one.
+template <template <class> class Rule>
+struct FamilyOf {
+  static constexpr const auto& kParams = Rule<float>::kParams;
+  static std::vector<gannet_state_spec> states(const RuleParams& params) {
+    if constexpr (sdk::detail::HasStates<Rule<float>>::value)
+      return Rule<float>::states(params);
+    else
+      return sdk::detail::states_of_rule<Rule<float>>();
+  }
+  static void check(const RuleParams& params, const HostServices& host) {
+    if constexpr (sdk::detail::HasCheck<Rule<float>>::value) Rule<float>::check(params, host);
+  }
+  template <class T, class Run>
+  static void with_rule(const Step& step, Run&& run) {
+    run(Rule<T>(step));
+  }
+};
+
+GANNET_RULES_END

@@ -1,0 +1,12 @@
+// The numbers that a rule is written in, for plain loops and GPU kernels: one element. lanes-inl.h has those of SIMD.
+//
+//   const V root = sqrt(fma(a, b, c));
+#pragma once
+
+#include <cmath>
+
+#if defined(__CUDACC__) || defined(__HIP__)
+#define GANNET_DEVICE __device__ __forceinline__
+#elif !defined(GANNET_DEVICE)
+#define GANNET_DEVICE inline __attribute__((always_inline))
+#endif

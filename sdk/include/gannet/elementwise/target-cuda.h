@@ -1,0 +1,19 @@
+// CUDA: the file is read once, by nvcc.
+#include <gannet/elementwise/cuda.h>
+
+#include <gannet/elementwise/loop.cuh>
+
+#define GANNET_RULE_TARGET cuda
+#define GANNET_RULE_TARGET_BEGIN
+#define GANNET_RULE_TARGET_END
+#define GANNET_RULE_DEVICE "cuda"
+#define GANNET_RULE_IS_LAST 1
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                                \
+  namespace gannet::rules {                                                                                               \
+  struct Name_##Kernel {                                                                                                  \
+    static void update(const sdk::HostServices&, const sdk::Step& step, const gannet_update_args& all) {                  \
+      update_on_device(all, [&](const gannet_update_args& args) { return cuda::run_family<cuda::Family_>(step, args); }); \
+    }                                                                                                                     \
+  };                                                                                                                      \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<cuda::Family_, Name_##Kernel>;                               \
+  }

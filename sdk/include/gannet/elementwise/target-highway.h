@@ -1,0 +1,47 @@
+// The targets of Highway: the file that is being compiled is read once for each (foreach_target).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE __BASE_FILE__
+#include <hwy/foreach_target.h>
+// Highway's own order: after foreach_target.
+#ifndef GANNET_DEVICE
+#define GANNET_DEVICE HWY_INLINE  // lanes must not be passed in memory, nor by another target's rules
+#endif
+#include <gannet/elementwise/loop-inl.h>
+
+#undef GANNET_RULE_TARGET
+#undef GANNET_RULE_TARGET_BEGIN
+#undef GANNET_RULE_TARGET_END
+#undef GANNET_RULE_IS_LAST
+#undef GANNET_RULE_DEVICE
+#undef GANNET_RULE_KERNEL
+#define GANNET_RULE_TARGET HWY_NAMESPACE
+#define GANNET_RULE_TARGET_BEGIN HWY_BEFORE_NAMESPACE();
+#define GANNET_RULE_TARGET_END HWY_AFTER_NAMESPACE();
+#define GANNET_RULE_DEVICE "cpu"
+
+#define GANNET_RULE_RUN_(Family_, Name_)                                                                   \
+  GANNET_RULES_BEGIN                                                                                       \
+  inline void Name_##Run(const Step& step, const gannet_update_args& args, uint64_t begin, uint64_t end) { \
+    run_family<Family_>(step, args, begin, end);                                                           \
+  }                                                                                                        \
+  GANNET_RULES_END
+
+#if HWY_ONCE
+#define GANNET_RULE_IS_LAST 1
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                     \
+  GANNET_RULE_RUN_(Family_, Name_)                                                                             \
+  namespace gannet::rules {                                                                                    \
+  HWY_EXPORT(Name_##Run);                                                                                      \
+  struct Name_##Kernel {                                                                                       \
+    static void update(const sdk::HostServices& host, const sdk::Step& step, const gannet_update_args& args) { \
+      host.parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {                           \
+        HWY_DYNAMIC_DISPATCH(Name_##Run)(step, args, begin, end);                                              \
+      });                                                                                                      \
+    }                                                                                                          \
+  };                                                                                                           \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<HWY_NAMESPACE::Family_, Name_##Kernel>;           \
+  }
+#else
+#define GANNET_RULE_IS_LAST 0
+#define GANNET_RULE_KERNEL(Family_, Name_) GANNET_RULE_RUN_(Family_, Name_)
+#endif

@@ -1,0 +1,90 @@
+/// An optimizer from the rule of one element: the SDK brings the loop. The same text is compiled for a CPU (every SIMD width
+/// that Highway knows, with threads; without Highway, plain loops with the same bits) and, by nvcc, for CUDA. For HIP the rules
+/// are device functions, which a plugin's own kernel calls.
+///
+///   // lion.cpp: Lion (Chen et al. 2023, algorithm 2).
+///   #include <gannet/sdk_elementwise.hpp>
+///   GANNET_RULES_BEGIN
+///   template <class T>
+///   struct Lion {
+///     static constexpr gannet_param_spec kParams[] = {learning_rate("1e-4"), betas("[0.9, 0.99]"), weight_decay()};
+///     static constexpr const char* kStates[] = {"exp_avg"};
+///     T lr, beta1, beta2, decay;
+///     explicit Lion(const Step& s) : lr(s("lr")), beta1(s("betas", 0)), beta2(s("betas", 1)), decay(s("weight_decay")) {}
+///     template <class V>
+///     GANNET_DEVICE void operator()(V g, V& p, V& m) const {
+///       p = p - lr * (sign(beta1 * m + (1 - beta1) * g) + decay * p);
+///       m = beta2 * m + (1 - beta2) * g;
+///     }
+///   };
+///   GANNET_RULES_END
+///   GANNET_ELEMENTWISE_PLUGIN(Lion, "lion", "1.0.0", "Lion: the sign of an interpolated momentum")
+///
+/// That is the whole plugin: `gannet_add_plugin(lion KIND optimizer SOURCES lion.cpp)` builds it. T is the master's type, float
+/// or double. V is one element or several at once: +, -, *, /, unary -, <, >, ==, sqrt, abs, min, max, sign,
+/// fma(a, b, c) = a * b + c rounded once, select(condition, a, b). `g` is the gradient, already averaged, unscaled and clipped.
+/// Every operation is rounded by itself.
+///
+/// The file is compiled once per target, so it includes this header first, nothing with side effects, and keeps its rules between
+/// GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may also have
+///   static std::vector<gannet_state_spec> states(const RuleParams&);      in place of what kStates say
+///   static void check(const RuleParams&, const HostServices&);            throws Failure for params that do not fit
+/// A struct that picks one of several rules by the params is a family: kParams, states(), perhaps check(), and
+///   template <class T, class Run> static void with_rule(const Step& s, Run&& run) { run(SomeRule<T>(s)); }
+/// named with GANNET_ELEMENTWISE_FAMILY(Family). Several optimizers in a file: GANNET_ELEMENTWISE(Rule) for each, then
+///   GANNET_ELEMENTWISE_PLUGINS("optimizer/a@" GANNET_RULE_DEVICE " optimizer/b@" GANNET_RULE_DEVICE,
+///                              GANNET_ELEMENTWISE_OPTIMIZER(A, "A", "1.0.0", "..."), ...)
+//
+// There is no include guard: the file is read once per target.
+#include <gannet/sdk_rule.hpp>
+
+#if defined(__CUDACC__)
+#include <gannet/elementwise/target-cuda.h>
+#elif defined(__HIP__)
+#include <gannet/elementwise/target-hip.h>
+#elif defined(GANNET_RULE_HIGHWAY)
+#include <gannet/elementwise/target-highway.h>
+#else
+#include <gannet/elementwise/target-plain.h>
+#endif
+
+#undef GANNET_RULES_BEGIN
+#undef GANNET_RULES_END
+#define GANNET_RULES_BEGIN                      \
+  GANNET_RULE_TARGET_BEGIN                      \
+  namespace gannet::rules::GANNET_RULE_TARGET { \
+  using namespace gannet::sdk;
+#define GANNET_RULES_END \
+  }                      \
+  GANNET_RULE_TARGET_END
+
+#if !defined(__HIP__) || !defined(GANNET_RULE_FAMILY)
+#define GANNET_RULE_FAMILY
+#include <gannet/elementwise/family-inl.h>
+#endif
+
+#undef GANNET_ELEMENTWISE
+#undef GANNET_ELEMENTWISE_FAMILY
+#undef GANNET_ELEMENTWISE_OPTIMIZER
+#undef GANNET_ELEMENTWISE_PLUGINS
+#undef GANNET_ELEMENTWISE_PLUGIN
+#define GANNET_ELEMENTWISE(Rule_)               \
+  namespace gannet::rules::GANNET_RULE_TARGET { \
+  using Rule_##Family = FamilyOf<Rule_>;        \
+  }                                             \
+  GANNET_RULE_KERNEL(Rule_##Family, Rule_)
+#define GANNET_ELEMENTWISE_FAMILY(Family_) GANNET_RULE_KERNEL(Family_, Family_)
+
+// Only the last reading of the file exports.
+#if GANNET_RULE_IS_LAST
+#define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_) \
+  gannet::sdk::optimizer<gannet::rules::Rule_##Optimizer>(name_, GANNET_RULE_DEVICE, version_, doc_)
+#define GANNET_ELEMENTWISE_PLUGINS(provides_, ...) GANNET_PLUGINS(provides_, GANNET_TIER_STABLE, __VA_ARGS__)
+#else
+#define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_)
+#define GANNET_ELEMENTWISE_PLUGINS(provides_, ...)
+#endif
+#define GANNET_ELEMENTWISE_PLUGIN(Rule_, name_, version_, doc_)         \
+  GANNET_ELEMENTWISE(Rule_)                                             \
+  GANNET_ELEMENTWISE_PLUGINS("optimizer/" name_ "@" GANNET_RULE_DEVICE, \
+                             GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_))

@@ -237,6 +237,21 @@ TEST(Lamb, EveryLengthIsSummedWhole) {
   }
 }
 
+TEST(Lamb, ATensorsSumDoesNotDependOnWhatLiesBeforeIt) {
+  TestHost host;
+  GroupCase alone(lamb(), {}, host, kAllTypes[0], {{"weight", {50'000}}});
+  GroupCase behind(lamb(), {}, host, kAllTypes[0], {{"before", {7}}, {"weight", {50'000}}});
+  alone.random_gradients(3);
+  for (uint64_t i = 0; i < alone.numel; ++i) {
+    behind.param.set(7 + i, alone.param.get(i));
+    behind.grad.set(7 + i, alone.grad.get(i));
+  }
+  alone.step();
+  behind.step();
+  EXPECT_EQ(behind.sum(1, 0), alone.sum(0, 0));
+  EXPECT_EQ(behind.sum(1, 1), alone.sum(0, 1));
+}
+
 TEST(Lamb, TensorsOfZerosHaveTheRatioOne) {
   TestHost host;
   GroupCase group(lamb(), Dict{{"lr", 0.1}}, host, kAllTypes[0], {{"weight", {40}}, {"still", {40}}});

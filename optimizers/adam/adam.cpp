@@ -2,48 +2,13 @@
 // is always AdamW.
 #include <gannet/sdk_elementwise.hpp>
 
+#include "step.h"
+
 GANNET_RULES_BEGIN
 
-// One step's numbers, from doubles, rounded to the master's type. A term that is switched off has the factor 0.
+#include "rule.h"
 
-// DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in its order of roundings, so that runs on a
-// CPU stay within its last bits: the root is corrected rather than the moments, the decay is rounded into the parameter first.
-//   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
-// Its CUDA kernel does the same algebra in another order, with two products more. Offloading changes no bit here, so there is
-// one order for all devices.
-template <class T>
-struct AdamRule {
-  static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
-  T beta1, one_minus_beta1, beta2, one_minus_beta2;
-  T inverse_root_bias2;    // 1/sqrt(bc2)
-  T eps, minus_step_size;  // -lr/bc1
-  T decoupled_decay;       // -lr decay; 0 unless decoupled
-  T l2;                    // 0 if decoupled
-
-  AdamRule(const Step& s, double decay, bool decoupled) {
-    // The betas as the master's type has them, and all else from those, as in DeepSpeed's kernels: 1 - 0.999 in fp32 is
-    // 1.3e-5 off 0.001, and the bias correction must divide by what the moments' weights really add up to.
-    beta1 = static_cast<T>(s("betas", 0));
-    one_minus_beta1 = 1 - beta1;
-    beta2 = static_cast<T>(s("betas", 1));
-    one_minus_beta2 = 1 - beta2;
-    const bool correct = s.flag("bias_correction");
-    inverse_root_bias2 = static_cast<T>(1 / std::sqrt(correct ? s.bias_correction(double{beta2}) : 1));
-    eps = static_cast<T>(s("eps"));
-    minus_step_size = static_cast<T>(-s("lr") / (correct ? s.bias_correction(double{beta1}) : 1));
-    decoupled_decay = decoupled ? -static_cast<T>(s("lr")) * static_cast<T>(decay) : 0;
-    l2 = decoupled ? 0 : static_cast<T>(decay);
-  }
-  template <class V>
-  GANNET_DEVICE void operator()(V gradient, V& param, V& exp_avg, V& exp_avg_sq) const {
-    const V g = fma(V(l2), param, gradient);
-    exp_avg = fma(V(one_minus_beta1), g, beta1 * exp_avg);
-    exp_avg_sq = fma(V(one_minus_beta2), g * g, beta2 * exp_avg_sq);
-    const V denominator = fma(sqrt(exp_avg_sq), V(inverse_root_bias2), V(eps));
-    const V decayed = fma(V(decoupled_decay), param, param);
-    param = fma(exp_avg / denominator, V(minus_step_size), decayed);
-  }
-};
+// In both rules a term that is switched off has the factor 0.
 
 // torch.optim's order of roundings, which "torch_adam" asks for: the decay multiplies the parameter first, the first moment
 // is a lerp, products are rounded before they are added.
@@ -58,15 +23,16 @@ struct TorchAdamRule {
   T keep;  // 1 - lr * decay if decoupled, else 1
   T l2;
 
-  TorchAdamRule(const Step& s, double decay, bool decoupled) {
-    one_minus_beta1 = static_cast<T>(1 - s("betas", 0));
-    beta2 = static_cast<T>(s("betas", 1));
-    one_minus_beta2 = static_cast<T>(1 - s("betas", 1));
-    root_bias2 = static_cast<T>(std::sqrt(s.bias_correction(s("betas", 1))));
-    eps = static_cast<T>(s("eps"));
-    minus_step_size = static_cast<T>(-s("lr") / s.bias_correction(s("betas", 0)));
-    keep = decoupled ? static_cast<T>(1 - s("lr") * decay) : 1;
-    l2 = decoupled ? 0 : static_cast<T>(decay);
+  explicit TorchAdamRule(const AdamStep& s) {
+    const auto bias = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(s.step)); };
+    one_minus_beta1 = static_cast<T>(1 - s.beta1);
+    beta2 = static_cast<T>(s.beta2);
+    one_minus_beta2 = static_cast<T>(1 - s.beta2);
+    root_bias2 = static_cast<T>(std::sqrt(bias(s.beta2)));
+    eps = static_cast<T>(s.eps);
+    minus_step_size = static_cast<T>(-s.lr / bias(s.beta1));
+    keep = s.decoupled ? static_cast<T>(1 - s.lr * s.weight_decay) : 1;
+    l2 = s.decoupled ? 0 : static_cast<T>(s.weight_decay);
   }
   template <class V>
   GANNET_DEVICE void operator()(V gradient, V& param, V& exp_avg, V& exp_avg_sq) const {
@@ -121,10 +87,17 @@ struct AdamFamily {
 
   template <class T, class Run>
   static void with_rule(const Step& s, Run&& run) {
-    const bool decoupled = is_decoupled(s.params());
-    const double decay = has_default_decay(s.params()) && s("weight_decay") == 0 ? kTorchAdamWDecay : s("weight_decay");
-    if (s.flag("torch_adam")) return run(TorchAdamRule<T>(s, decay, decoupled));
-    run(AdamRule<T>(s, decay, decoupled));
+    AdamStep step{s("lr"),
+                  s("betas", 0),
+                  s("betas", 1),
+                  s("eps"),
+                  s("weight_decay"),
+                  s.count(),
+                  is_decoupled(s.params()),
+                  s.flag("bias_correction")};
+    if (has_default_decay(s.params()) && step.weight_decay == 0) step.weight_decay = kTorchAdamWDecay;
+    if (s.flag("torch_adam")) return run(TorchAdamRule<T>(step));
+    run(AdamRule<T>(step));
   }
 };
 struct Adam : AdamFamily<false> {};

@@ -146,17 +146,22 @@ class OptimizerUnderTest {
   }
   OptimizerUnderTest(const OptimizerUnderTest&) = delete;
 
+  // The object is for no tensors: an empty context.
   std::vector<std::string> states() const {
     gannet_optimizer_context context{};
     context.struct_size = sizeof(context);
     context.group_count = context.world_size = 1;
+    const gannet_optimizer_description found = describe(context);
+    std::vector<std::string> names;
+    for (uint64_t i = 0; i < found.state_count; ++i) names.emplace_back(found.states[i].name);
+    return names;
+  }
+  gannet_optimizer_description describe(const gannet_optimizer_context& context) const {
     gannet_optimizer_description found{};
     found.struct_size = sizeof(found);
     ErrorText error;
     error.raise_unless_ok(api.describe(self_, &context, &found, &error.error));
-    std::vector<std::string> names;
-    for (uint64_t i = 0; i < found.state_count; ++i) names.emplace_back(found.states[i].name);
-    return names;
+    return found;
   }
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {
     ErrorText error;
@@ -165,6 +170,18 @@ class OptimizerUnderTest {
   void update(const gannet_update_args& args) const {
     ErrorText error;
     error.raise_unless_ok(api.update(self_, &args, &error.error));
+  }
+  void sums(const gannet_update_args& args, uint32_t round, double* sums) const {
+    ErrorText error;
+    error.raise_unless_ok(api.sums(self_, &args, round, sums, &error.error));
+  }
+  void begin_step(const gannet_step_args& args) const {
+    ErrorText error;
+    if (api.begin_step) error.raise_unless_ok(api.begin_step(self_, &args, &error.error));
+  }
+  void end_step(const gannet_step_args& args) const {
+    ErrorText error;
+    if (api.end_step) error.raise_unless_ok(api.end_step(self_, &args, &error.error));
   }
 
   ParamValues params;

@@ -1,0 +1,119 @@
+#include "optimizers/lamb/kernel.h"
+
+#include <gannet/sdk_elementwise.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace gannet::rules::HWY_NAMESPACE {
+#include "optimizers/lamb/rule.h"
+
+// Squares are added in double, where those of fp32 numbers are exact. Element i of a block always goes to sum i % kSums,
+// whatever the width of a vector.
+using Wide = hn::CappedTag<double, 8>;
+constexpr size_t kSums = 16;
+constexpr size_t kWidth = hn::MaxLanes(Wide());
+constexpr size_t kVectors = kSums / kWidth;
+
+HWY_INLINE hn::Vec<Wide> widen(hn::Rebind<float, Wide>, hn::Vec<hn::Rebind<float, Wide>> value) {
+  return hn::PromoteTo(Wide(), value);
+}
+HWY_INLINE hn::Vec<Wide> widen(Wide, hn::Vec<Wide> value) { return value; }
+
+template <class T, class Grad>
+LambSums sums_typed(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  const hn::Rebind<T, Wide> d;
+  using V = Lanes<std::remove_const_t<decltype(d)>>;
+  const LambRule<T> rule{lamb_numbers<T>(step)};
+  const auto scale = hn::Set(d, static_cast<T>(args.grad_scale));
+  const auto* param = static_cast<const T*>(args.param);
+  const auto* grad = static_cast<const Grad*>(args.grad);
+  const auto* exp_avg = static_cast<const T*>(args.states[0]);
+  const auto* exp_avg_sq = static_cast<const T*>(args.states[1]);
+
+  hn::Vec<Wide> weights[kVectors], updates[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) weights[v] = updates[v] = hn::Zero(Wide());
+  auto add = [&](const T* p, const Grad* g, const T* m, const T* s) HWY_ATTR {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t at = v * kWidth;
+      const V weight(load(d, p + at));
+      V first(load(d, m + at)), second(load(d, s + at));
+      const V u = rule.direction(V(hn::Mul(load(d, g + at), scale)), weight, first, second);
+      const auto wide_weight = widen(d, weight.lanes), wide_u = widen(d, u.lanes);
+      weights[v] = hn::MulAdd(wide_weight, wide_weight, weights[v]);
+      updates[v] = hn::MulAdd(wide_u, wide_u, updates[v]);
+    }
+  };
+  uint64_t i = begin;
+  for (; i + kSums <= end; i += kSums) {
+    prefetch(param + i, kSums * sizeof(T));
+    prefetch(grad + i, kSums * sizeof(Grad));
+    prefetch(exp_avg + i, kSums * sizeof(T));
+    prefetch(exp_avg_sq + i, kSums * sizeof(T));
+    add(param + i, grad + i, exp_avg + i, exp_avg_sq + i);
+  }
+  if (i < end) {
+    // Of zeros the direction is 0/0 where eps is 0, so the rest of the group repeats the last element and is left out below.
+    T p[kSums], m[kSums], s[kSums];
+    Grad g[kSums];
+    for (size_t k = 0; k < kSums; ++k) {
+      const uint64_t from = i + k < end ? i + k : end - 1;
+      p[k] = param[from];
+      std::memcpy(static_cast<void*>(g + k), grad + from, sizeof(Grad));
+      m[k] = exp_avg[from];
+      s[k] = exp_avg_sq[from];
+    }
+    hn::Vec<Wide> weights_before[kVectors], updates_before[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) weights_before[v] = weights[v], updates_before[v] = updates[v];
+    add(p, g, m, s);
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t left = end - i > v * kWidth ? end - i - v * kWidth : 0;
+      const auto is_there = hn::FirstN(Wide(), left < kWidth ? left : kWidth);
+      weights[v] = hn::IfThenElse(is_there, weights[v], weights_before[v]);
+      updates[v] = hn::IfThenElse(is_there, updates[v], updates_before[v]);
+    }
+  }
+  LambSums total;
+  double lanes[kSums];
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(weights[v], Wide(), lanes + v * kWidth);
+  for (const double lane : lanes) total.weights += lane;
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(updates[v], Wide(), lanes + v * kWidth);
+  for (const double lane : lanes) total.update += lane;
+  return total;
+}
+
+LambSums lamb_sums(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  if (args.param_dtype == GANNET_FLOAT64) return sums_typed<double, double>(step, args, begin, end);
+  if (args.grad_dtype == GANNET_BFLOAT16) return sums_typed<float, hwy::bfloat16_t>(step, args, begin, end);
+  if (args.grad_dtype == GANNET_FLOAT16) return sums_typed<float, hwy::float16_t>(step, args, begin, end);
+  return sums_typed<float, float>(step, args, begin, end);
+}
+
+template <class T>
+void update_as(const LambStep& step, double coefficient, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  LambRule<T> rule{lamb_numbers<T>(step)};
+  rule.minus_rate = static_cast<T>(-rule.step_size * coefficient);
+  run_elementwise(rule, args, begin, end);
+}
+
+void lamb_update(const LambStep& step, double coefficient, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  if (args.param_dtype == GANNET_FLOAT64) return update_as<double>(step, coefficient, args, begin, end);
+  update_as<float>(step, coefficient, args, begin, end);
+}
+
+}  // namespace gannet::rules::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gannet::rules {
+
+HWY_EXPORT(lamb_sums);
+HWY_EXPORT(lamb_update);
+
+LambSums lamb_sums_cpu(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  return HWY_DYNAMIC_DISPATCH(lamb_sums)(step, args, begin, end);
+}
+void lamb_update_cpu(const LambStep& step, double coefficient, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  HWY_DYNAMIC_DISPATCH(lamb_update)(step, coefficient, args, begin, end);
+}
+
+}  // namespace gannet::rules
+#endif

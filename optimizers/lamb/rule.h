@@ -1,0 +1,28 @@
+// LAMB (You et al. 2020) as DeepSpeed's FusedLamb has it: the update of one element. Text for the CPU's loop and a GPU kernel: no
+// include guard, no includes and no namespace of its own; include it after step.h, where GANNET_DEVICE is defined, once per SIMD
+// target.
+//
+//   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  u = m / (sqrt(v) + eps) + decay p
+//   p <- p - step_size * coefficient(norm p, norm u) * u
+//
+// The direction u is made twice: for its norm, where the moments are not stored, and for the update. The moments in u are not
+// corrected; the correction is part of the step size.
+template <class T>
+struct LambRule : LambNumbers<T> {
+  static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
+  T minus_rate = 0;  // -step_size * the tensor's coefficient
+
+  template <class V>
+  GANNET_DEVICE V direction(V gradient, V param, V& exp_avg, V& exp_avg_sq) const {
+    const LambNumbers<T>& n = *this;
+    exp_avg = fma(V(n.one_minus_beta1), gradient, n.beta1 * exp_avg);
+    exp_avg_sq = fma(V(n.one_minus_beta2), gradient * gradient, n.beta2 * exp_avg_sq);
+    const V root = sqrt(exp_avg_sq + n.eps_inside);
+    return fma(V(n.weight_decay), param, exp_avg / (root + n.eps_outside));
+  }
+  template <class V>
+  GANNET_DEVICE void operator()(V gradient, V& param, V& exp_avg, V& exp_avg_sq) const {
+    const V u = direction(gradient, param, exp_avg, exp_avg_sq);
+    param = fma(V(minus_rate), u, param);
+  }
+};

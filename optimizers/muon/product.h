@@ -1,0 +1,52 @@
+// Products of matrices in fp32: blocks that fit the caches, packed, in SIMD.
+//
+//   Multiplier multiply(host);
+//   multiply({.rows = n, .columns = m, .depth = n, .a = row_major(q, n), .b = row_major(x, m), .c = y});      // y = q x
+//
+// An element is a sum over the depth in one order, by fused multiply-adds, in blocks of a fixed size: the result does not depend
+// on the number of threads, nor on the width of the SIMD.
+#pragma once
+
+#include <gannet/sdk.hpp>
+#include <vector>
+
+#include "optimizers/muon/scratch.h"
+
+namespace gannet::rules {
+
+// Element (i, j) is data[i * row_stride + j * column_stride].
+struct Operand {
+  const float* data;
+  uint64_t row_stride, column_stride;
+};
+inline Operand row_major(const float* data, uint64_t columns) { return {data, columns, 1}; }
+inline Operand transposed(const float* data, uint64_t columns) { return {data, 1, columns}; }  // of a row-major one
+
+// c = alpha a b + beta d.
+struct Product {
+  uint64_t rows, columns, depth;
+  Operand a, b;  // [rows, depth], [depth, columns]
+  float* c;      // [rows, columns] row-major; neither a nor b
+  float alpha = 1, beta = 0;
+  const float* d = nullptr;  // [rows, columns] row-major, may be c; null: no second term
+  // a b and d are symmetric: the lower half is computed and copied.
+  bool is_symmetric = false;
+};
+
+class Multiplier {
+ public:
+  explicit Multiplier(const sdk::HostServices& host) : host_(host) {}
+  void operator()(const Product& product);
+
+  // A block of rows by a strip of columns of c: what a thread computes at once.
+  struct Task {
+    uint64_t row, column;
+  };
+
+ private:
+  sdk::HostServices host_;
+  Scratch packed_;  // a block of b, in panels as wide as the innermost loop
+  std::vector<Task> tasks_;
+};
+
+}  // namespace gannet::rules

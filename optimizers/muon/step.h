@@ -1,0 +1,28 @@
+// One step's numbers of Muon's own part, from the hyperparameters.
+#pragma once
+
+namespace gannet::rules {
+
+struct MuonStep {
+  double lr, momentum, weight_decay;
+  double scale;  // of the orthogonalized update: of the tensor's shape
+  bool nesterov;
+};
+
+template <class T>
+struct MuonNumbers {
+  T one_minus_momentum;
+  T keep;        // 1 - lr * decay
+  T minus_rate;  // -lr * scale
+};
+
+template <class T>
+MuonNumbers<T> muon_numbers(const MuonStep& s) {
+  MuonNumbers<T> n;
+  n.one_minus_momentum = static_cast<T>(1 - s.momentum);
+  n.keep = static_cast<T>(1 - s.lr * s.weight_decay);
+  n.minus_rate = static_cast<T>(-s.lr * s.scale);
+  return n;
+}
+
+}  // namespace gannet::rules

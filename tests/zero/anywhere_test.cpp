@@ -228,8 +228,10 @@ RANK_BODY(loads_format1) {
   for (const auto& buffer : net->named_buffers())
     ranks::expect(at::equal(buffer.value(), expected.at("buffer/" + source + "/" + buffer.key())), "buffer " + buffer.key());
   if (is_same)
-    ranks::expect(at::equal(at::detail::getDefaultCPUGenerator().get_state(), expected.at("rng/" + source + "/cpu")), "generator");
-  if (tag == "boundary") ranks::expect(at::equal(receipt.client_state.tensors.at(0).second, expected.at("client/seen")), "client");
+    ranks::expect(at::equal(at::detail::getDefaultCPUGenerator().get_state(), expected.at("rng/" + source + "/cpu")),
+                  "generator");
+  if (tag == "boundary")
+    ranks::expect(at::equal(receipt.client_state.tensors.at(0).second, expected.at("client/seen")), "client");
   // Everything that was loaded, in the format of now.
   const std::string again = variable("AGAIN");
   engine->save_checkpoint(again);

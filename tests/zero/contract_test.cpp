@@ -7,6 +7,7 @@
 #include "engine/impl.h"
 #include "plugin/support.h"
 #include "zero/support.h"
+#include "zero/uneven.h"
 
 namespace {
 
@@ -17,23 +18,6 @@ using ranks::expect;
 using ranks::run_ranks;
 using testing::AllOf;
 using testing::HasSubstr;
-
-struct UnevenImpl : torch::nn::Module {
-  UnevenImpl() {
-    first = register_module("first", torch::nn::Linear(8, 37));
-    middle = register_module("middle", torch::nn::Linear(37, 300));
-    last = register_module("last", torch::nn::Linear(300, 4));
-  }
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
-    return torch::mse_loss(last(torch::tanh(middle(torch::tanh(first(x))))), y);
-  }
-  torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
-};
-
-std::shared_ptr<UnevenImpl> make_uneven() {
-  torch::manual_seed(7);
-  return std::make_shared<UnevenImpl>();
-}
 
 Dict config_of(const std::string& optimizer, int64_t stage = 0, const std::string& states = "none", int64_t align = 0) {
   Dict zero{{"stage", stage}, {"reduce_bucket_size", 400}, {"sub_group_size", 4096}, {"stage3_param_persistence_threshold", 40}};

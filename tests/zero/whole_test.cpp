@@ -6,6 +6,7 @@
 
 #include "plugin/support.h"
 #include "zero/support.h"
+#include "zero/uneven.h"
 
 namespace {
 
@@ -14,24 +15,6 @@ using gannet::Dict;
 using gannet::Value;
 using ranks::expect;
 using ranks::run_ranks;
-
-// Tensors from 4 elements to more than two pages.
-struct UnevenImpl : torch::nn::Module {
-  UnevenImpl() {
-    first = register_module("first", torch::nn::Linear(8, 37));
-    middle = register_module("middle", torch::nn::Linear(37, 300));
-    last = register_module("last", torch::nn::Linear(300, 4));
-  }
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
-    return torch::mse_loss(last(torch::tanh(middle(torch::tanh(first(x))))), y);
-  }
-  torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
-};
-
-std::shared_ptr<UnevenImpl> make_uneven() {
-  torch::manual_seed(7);
-  return std::make_shared<UnevenImpl>();
-}
 
 // `states`, `params`: "none" or a tier.
 Dict config_of(int64_t stage, const std::string& states, const std::string& params, const std::string& optimizer = "Whole") {

@@ -2,8 +2,8 @@
 #
 #   runtime   the core library, the binary `gannet`, the plugins in lib/gannet, completion for shells, the manual page
 #   devel     headers and the CMake package: find_package(gannet) gives gannet::core
-#   sdk       all that a plugin is built from: find_package(gannet COMPONENTS sdk) gives gannet::sdk and gannet_add_plugin();
-#             no LibTorch
+#   sdk       all that a plugin is built from and checked with: find_package(gannet COMPONENTS sdk) gives gannet::sdk and
+#             gannet_add_plugin(), `gannet plugins check` its conformance kit; no LibTorch
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
@@ -13,7 +13,10 @@ set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to
 
 install(TARGETS gannet_core EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
-install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+foreach(_component runtime sdk)
+  install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${_component})
+  install(TARGETS gannet-kit RUNTIME DESTINATION libexec/gannet COMPONENT ${_component})
+endforeach()
 install(TARGETS gannet-tools RUNTIME DESTINATION libexec/gannet COMPONENT runtime)
 # What shells and man(1) read, as the program itself prints it.
 install(CODE "

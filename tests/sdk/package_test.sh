@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # package_test.sh CMAKE BUILD_FOLDER CXX: the installed package as its users meet it.
 #
-# The component sdk alone builds a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
+# The component sdk alone builds and checks a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
 # moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; the plugin trains examples/gpt2; examples/solver is
 # built against the component devel, and runs.
 set -euo pipefail
@@ -25,6 +25,8 @@ quiet "$cmake" --build "$work/plugin"
 unset LIBTORCH_ROOT
 plugin=$work/plugin/lib/gannet/gannet_optimizer_momentum.so
 [ -e "$plugin" ] || fail "the plugin was not built into lib/gannet"
+report=$("$work/sdk/bin/gannet" plugins check "$plugin") || fail "the installed kit: $report"
+expect "0 failed" "$report"
 
 # ---- the runtime, installed and then moved -------------------------------------------------------------------------------
 quiet "$cmake" --install "$build" --prefix "$work/first" --component runtime

@@ -52,6 +52,16 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
   gannet plugins info ./build/gannet_optimizer_lion.so
 
 Exit code: 0; 2 when there is no such plugin, 71 when its file ends the process that opens it.)"},
+    {"gannet plugins check",
+     R"(Runs every check of the contract, each in a process of its own, and prints what was expected, what was found and where.
+A plugin of the pinned tier cannot be checked: it links LibTorch.
+
+Examples:
+  gannet plugins check ./lion.so --params '{"lr": 0.01}'
+  gannet plugins check ./lion.so --reference ./plain_lion.so --tolerance 1e-5
+  gannet plugins check ./lion.so --exclusions lion.exclusions --json
+
+Exit code: 0 when every check passes, is skipped or is excluded; 1 when one fails; 2 when the file or an option is not right.)"},
     {"gannet report",
      R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress.
 

@@ -1,8 +1,10 @@
 // The program `gannet`: starts ranks and prints its version by itself, without LibTorch, whose libraries take a fifth of a second
-// to load; `gannet run` takes signals from its first millisecond. Every other command is gannet-tools', in ../libexec/gannet.
+// to load; `gannet run` takes signals from its first millisecond. Checks of plugins are gannet-kit's, which needs no LibTorch
+// either; every other command is gannet-tools'. Both are in ../libexec/gannet.
 #include <gannet/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,18 +16,26 @@
 #include "cli/app.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/kit_commands.h"
 
 namespace {
 
-int be_the_tools(char** argv) {
+int become(const char* program, char** argv) {
   std::error_code code;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
-  const std::string tools = (self.parent_path().parent_path() / "libexec/gannet/gannet-tools").string();
+  const std::string tools = (self.parent_path().parent_path() / "libexec/gannet" / program).string();
   ::execv(tools.c_str(), argv);
-  const gannet::Error error(gannet::ErrorCode::kUnavailable, gannet::formatted("cannot start {}: {}", tools, std::strerror(errno)),
+  const gannet::Error error(gannet::ErrorCode::kUnavailable,
+                            gannet::formatted("cannot start {}: {}", tools, std::strerror(errno)),
                             "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';
   return error.exit_code();
+}
+
+bool is_of_the_kit(int argc, char** argv) {
+  if (argc < 3 || std::string(argv[1]) != "plugins") return false;
+  return std::find(gannet::cli::kKitCommands.begin(), gannet::cli::kKitCommands.end(), argv[2]) !=
+         gannet::cli::kKitCommands.end();
 }
 
 }  // namespace
@@ -36,7 +46,8 @@ int main(int argc, char** argv) {
     std::cout << GANNET_VERSION << std::endl;
     return 0;
   }
-  if (command != "run") return be_the_tools(argv);
+  if (is_of_the_kit(argc, argv)) return become("gannet-kit", argv);
+  if (command != "run") return become("gannet-tools", argv);
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   gannet::cli::add_run(app);
   gannet::cli::use_our_help(app);

@@ -1,4 +1,5 @@
-// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp.
+// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp, `check` in
+// kit_commands.cpp.
 #include <gannet/error.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/kit_commands.h"
 #include "config/parse.h"
 #include "doctor/child.h"
 #include "doctor/plugin_info.h"
@@ -132,7 +134,7 @@ void list(bool verbose, std::chrono::seconds patience) {
 }  // namespace
 
 void add_plugins(CLI::App& app) {
-  auto* plugins = app.add_subcommand("plugins", "List and describe plugins");
+  auto* plugins = app.add_subcommand("plugins", "List, describe and check plugins");
   plugins->require_subcommand(1);
 
   auto* listing = plugins->add_subcommand("list", "List every plugin found, in search order");
@@ -149,6 +151,8 @@ void add_plugins(CLI::App& app) {
   information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
       ->required();
   information->callback([name] { doctor::print_plugin_info(*name); });
+
+  add_kit_commands(*plugins, {});  // described here, run by gannet-kit
 }
 
 }  // namespace gannet::cli

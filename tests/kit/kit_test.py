@@ -1,0 +1,160 @@
+"""`gannet plugins check`: each planted defect is named by the check that it breaks, and every stable plugin of ours passes."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+GANNET = pathlib.Path(os.environ["GANNET"])
+KIT = GANNET.parent.parent / "libexec/gannet/gannet-kit"
+BUILD = pathlib.Path(os.environ["BUILD"])
+BAD = pathlib.Path(os.environ["KIT_BAD"])
+OURS = BUILD / "lib/gannet"
+
+# The check that must fail; None: all pass.
+DEFECTS = {
+    "results": {
+        "sound": None, "position": "halves-equal-whole", "tail": "halves-equal-whole", "unrepeatable": "repeatable",
+        "diverges": "repeatable", "owncount": "resumes", "groupcount": "lagging-steps", "fixedrate": "schedule",
+        "truncates": "copy-out", "rangenorm": "any-cut", "rankstate": "ranks-agree", "shared": "two-at-once",
+        "nanaborts": "nonfinite-gradients", "exits": "repeatable", "hangs": "repeatable",
+    },
+    "manners": {
+        "writesgrad": "gradients-untouched", "writeshyper": "inputs-untouched", "overruns": "bounds", "underruns": "bounds",
+        "latestate": "own-states-untouched", "busysums": "sums-write-nothing", "keepspointer": "no-kept-pointers",
+        "deaftofailure": "host-failures", "silentfailure": "host-failures", "silentrefusal": "supports",
+        "overclaims": "supports", "leaks": "leaves-nothing", "leaksinupdate": "leaves-nothing-in-steps",
+        "prints": "creates-quietly", "startsthread": "creates-quietly", "startsprocess": "creates-quietly",
+        "limitcrashes": "params", "limitsilent": "params", "fickle": "description",
+    },
+    "schedules": {
+        "flat": None, "counts": "pure", "overflows": "finite", "negative": "finite", "undeclared": "roles",
+        "neverwrites": "roles", "needsbase": "base",
+    },
+}
+# Defects of one thing alone: no other check names them.
+EXACT = {"position", "groupcount", "fixedrate", "truncates", "rankstate", "nanaborts", "writesgrad", "writeshyper", "overruns",
+         "underruns", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
+         "startsprocess", "limitcrashes", "limitsilent", "fickle", "neverwrites", "needsbase"}
+PARAMS = {
+    "gannet_scheduler_one_cycle.so": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3},
+    "gannet_scheduler_warmup_cosine_lr.so": {"total_num_steps": 1000},
+    "gannet_scheduler_warmup_decay_lr.so": {"total_num_steps": 1000},
+}
+PINNED = {"gannet_comm_gloo.so", "gannet_accelerator_cuda.so"}
+
+
+class Kit(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-kit-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def check(self, file, *options, program=GANNET):
+        return subprocess.run([program, "plugins", "check", str(file), *options], cwd=self.folder, text=True, timeout=250,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def verdicts(self, file, *options):
+        done = self.check(file, "--json", *options)
+        self.assertIn(done.returncode, (0, 1), done.stdout)
+        report = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 1 if report["failed"] else 0)
+        return {p["plugin"].split("/")[-1].split("@")[0]: {c["check"]: c for c in p["checks"]} for p in report["plugins"]}
+
+    def test_every_planted_defect_is_named_by_its_check(self):
+        for file, defects in DEFECTS.items():
+            found = self.verdicts(BAD / f"gannet_bad_{file}.so", "--timeout", "5")
+            self.assertEqual(set(found) - {"file"}, set(defects))
+            for plugin, check in defects.items():
+                with self.subTest(plugin):
+                    failed = [name for name, one in found[plugin].items() if one["verdict"] == "fail"]
+                    if check is None:
+                        self.assertEqual(failed, [])
+                        continue
+                    self.assertIn(check, failed)
+                    if plugin in EXACT:
+                        self.assertEqual(failed, [check])
+                    for name in failed:
+                        self.assertTrue(found[plugin][name]["found"] and found[plugin][name]["expected"])
+
+    def test_a_failure_says_what_was_expected_what_was_found_where_and_what_to_do(self):
+        text = self.check(BAD / "gannet_bad_manners.so", "--plugin", "writesgrad").stdout
+        self.assertRegex(text, r"FAIL +gradients-untouched +\d")
+        self.assertIn("expected  the gradient is never written", text)
+        self.assertIn("found     it wrote to the gradient, byte 380 (it ended the process with signal 11", text)
+        self.assertIn("in update, step 1, tensor 'scalar' [0, 1), 'one' [0, 1), 'three' [0, 3)", text)
+        self.assertIn("to do     use a scratch buffer", text)
+        self.assertRegex(text, r"\n\d+ passed, 1 failed, \d+ skipped, 0 excluded\n$")
+        text = self.check(BAD / "gannet_bad_results.so", "--plugin", "hangs", "--timeout", "1").stdout
+        self.assertIn("it did not return within 1 s", text)
+        self.assertIn("in update, step 150", text)
+        self.assertIn("exit code 0", self.check(BAD / "gannet_bad_results.so", "--plugin", "exits").stdout)
+
+    def test_every_stable_plugin_of_ours_passes(self):
+        for file in sorted(OURS.glob("*.so")):
+            if file.name in PINNED:
+                continue
+            params = dict(PARAMS.get(file.name, {}))
+            if "nvme" in file.name:
+                params["nvme_path"] = str(self.folder)
+            with self.subTest(file.name):
+                done = self.check(file, "--params", json.dumps(params))
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_plugins_that_use_all_of_the_contract_pass(self):
+        exclusions = self.folder / "silent.exclusions"
+        exclusions.write_text("schedule  optimizer/silent updates nothing, at any rate\n")
+        for name, options in (("whole", ()), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
+                              ("contract", ("--plugin", "silent", "--exclusions", exclusions))):
+            with self.subTest(options):
+                done = self.check(BUILD / f"tests/plugins/gannet_test_{name}.so", *options)
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_pinned_plugin_is_refused_with_what_to_do(self):
+        file = OURS / "gannet_comm_gloo.so"
+        if not file.exists():
+            self.skipTest("gloo is not built")
+        done = self.check(file)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("is of the pinned tier: it links LibTorch", done.stdout)
+        self.assertIn("gannet plugins info FILE", done.stdout)
+
+    def test_exclusions_are_printed_with_their_reason_and_checked(self):
+        file, bad = self.folder / "x", BAD / "gannet_bad_manners.so"
+        file.write_text("# what is known\ngradients-untouched  scratch of ours\n")
+        done = self.check(bad, "--plugin", "writesgrad", "--exclusions", file)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"excluded +gradients-untouched +scratch of ours")
+        for text, answer in (("gradient-untouched why", "did you mean 'gradients-untouched'?"), ("bounds", "without a reason")):
+            file.write_text(text)
+            done = self.check(bad, "--plugin", "writesgrad", "--exclusions", file)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(answer, done.stdout)
+
+    def test_params_are_those_of_the_config(self):
+        done = self.check(BAD / "gannet_bad_results.so", "--plugin", "sound", "--params", '{"rl": 1}')
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("has no parameter 'rl'; did you mean 'lr'?", done.stdout)
+        done = self.check(BAD / "gannet_bad_results.so", "--plugin", "sound", "--params", "lr=1")
+        self.assertIn("--params is no JSON dictionary", done.stdout)
+
+    def test_a_reference_of_the_same_rule_is_matched_and_another_is_not(self):
+        bad = BAD / "gannet_bad_results.so"
+        options = ("--plugin", "sound", "--reference", bad)
+        same = self.check(bad, *options)
+        self.assertEqual(same.returncode, 0, same.stdout)
+        self.assertRegex(same.stdout, r"pass +reference")
+        other = self.check(bad, *options, "--reference-params", '{"lr": 0.011}')
+        self.assertRegex(other.stdout, r"FAIL +reference")
+        self.assertIn("differs by", other.stdout)
+        self.assertEqual(self.check(bad, *options, "--reference-params", '{"lr": 0.011}', "--tolerance", "10").returncode, 0)
+
+    def test_it_needs_nothing_but_the_system(self):
+        for program in (KIT, GANNET):
+            libraries = subprocess.run(["ldd", program], text=True, capture_output=True).stdout
+            for other in ("torch", "fmt", "boost", "spdlog", "gomp"):
+                self.assertNotIn(other, libraries)
+
+
+unittest.main()

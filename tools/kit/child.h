@@ -1,0 +1,27 @@
+// Runs a body in a child process, which may crash, hang, end itself and print.
+//
+//   const Answer answer = ask_child([&] { return text; }, std::chrono::seconds(30));
+//   if (!answer.failure.empty()) ...   // "it ended the process with signal 11 (Segmentation fault)", answer.where
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace gannet::kit {
+
+struct Answer {
+  std::string text;     // what the body returned
+  std::string failure;  // why there is no text
+  std::string where;    // what it was doing then (place.h)
+  std::string printed;  // on stdout and stderr, the first of it
+  double seconds = 0;
+};
+
+// Call it while this process has one thread. Processes that the body has started end with it.
+Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit);
+
+// In the child: what it has printed so far.
+std::string printed_so_far();
+
+}  // namespace gannet::kit

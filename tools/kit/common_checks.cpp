@@ -1,0 +1,159 @@
+// What holds of a plugin of any kind: it opens and creates quietly, its params are checked, and it leaves nothing behind.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "kit/child.h"
+#include "kit/growth.h"
+#include "kit/host.h"
+#include "kit/object.h"
+#include "plugin/schema.h"
+
+namespace gannet::kit {
+namespace {
+
+bool has_child() {
+  siginfo_t ended{};
+  return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+// One rule for all kinds: a Comm or a tier may have threads, an update rule and a schedule have the host's.
+bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
+
+void create_quietly(Subject& subject) {
+  const size_t threads = entries_in("/proc/self/task");
+  const Host host;
+  const auto params = subject.parsed();
+  Outcome outcome;
+  const Object object(*subject.plugin, params.view(), host.table(), outcome);
+  require_ok("create", outcome);
+  // Opening the file is part of this process, too.
+  if (const std::string text = printed_so_far(); !text.empty())
+    throw Failed(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create", "",
+                 "use the host's log (gannet_host::log), which knows the rank and the user's sink");
+  if (has_child()) throw Failed("it started a process", "opening the file, or create", "", "start none");
+  const size_t now = entries_in("/proc/self/task");
+  if (now > threads && !may_have_threads(subject.plugin->kind()))
+    throw Failed(formatted("it started {} thread(s)", now - threads), "create", "",
+                 "use the host's threads (gannet_host::parallel_for)");
+}
+
+// A value of the spec's type beside its limit: on it, or just outside.
+struct Limit {
+  const gannet_param_spec* spec;
+  double value;
+  bool is_legal;
+};
+
+std::vector<Limit> limits_of(const gannet_descriptor& descriptor) {
+  std::vector<Limit> limits;
+  for (const gannet_param_spec* spec : plugin::specs_of(descriptor)) {
+    if (spec->type != GANNET_PARAM_INT && spec->type != GANNET_PARAM_FLOAT && spec->type != GANNET_PARAM_FLOAT_LIST) continue;
+    const bool is_integer = spec->type == GANNET_PARAM_INT;
+    const auto beside = [&](double limit, double direction) {
+      return is_integer ? limit + direction : std::nextafter(limit, direction * INFINITY);
+    };
+    if (spec->flags & GANNET_PARAM_HAS_MIN) {
+      const bool is_open = spec->flags & GANNET_PARAM_MIN_EXCLUSIVE;
+      limits.push_back({spec, is_open ? beside(spec->min, 1) : spec->min, true});
+      limits.push_back({spec, is_open ? spec->min : beside(spec->min, -1), false});
+    }
+    if (spec->flags & GANNET_PARAM_HAS_MAX) {
+      const bool is_open = spec->flags & GANNET_PARAM_MAX_EXCLUSIVE;
+      limits.push_back({spec, is_open ? beside(spec->max, -1) : spec->max, true});
+      limits.push_back({spec, is_open ? spec->max : beside(spec->max, 1), false});
+    }
+  }
+  return limits;
+}
+
+Value value_of(const gannet_param_spec& spec, double number) {
+  if (spec.type == GANNET_PARAM_INT) return static_cast<int64_t>(number);
+  if (spec.type == GANNET_PARAM_FLOAT) return number;
+  return List(std::max<size_t>(spec.length, 1), Value(number));
+}
+
+void require_refused(const Subject& subject, const Dict& params, const std::string& what) {
+  set_config(what);
+  try {
+    plugin::parse_params(*subject.plugin, params, {});
+  } catch (const Error& error) {
+    return;
+  }
+  throw Failed(formatted("{} is accepted", what), "params", "the schema refuses it");
+}
+
+// The object is made with it, or says in a sentence why not: "nesterov needs a momentum".
+void require_answer(const Subject& subject, const Dict& params, const std::string& what) {
+  set_config(what);
+  const Host host;
+  const auto parsed = plugin::parse_params(*subject.plugin, params, {});
+  Outcome outcome;
+  const Object object(*subject.plugin, parsed.view(), host.table(), outcome);
+  require_explained("create", outcome);
+  if (outcome.status == GANNET_INTERNAL)
+    throw Failed(formatted("create blames itself (GANNET_INTERNAL) for {}: {}", what, outcome.message), "params", "",
+                 "declare a narrower limit, or refuse it with GANNET_INVALID_ARGUMENT");
+}
+
+void take_params(Subject& subject) {
+  const auto with = [&](const char* name, Value value) {
+    Dict params = subject.params;
+    params[name] = std::move(value);
+    return params;
+  };
+  require_refused(subject, with("gannet_kit_no_such_param", 1), "a param that is not declared");
+  for (const gannet_param_spec* spec : plugin::specs_of(*subject.plugin->descriptor)) {
+    const std::string name = formatted("'{}'", spec->name);
+    require_refused(subject, with(spec->name, Dict{{"a", 1}}), formatted("a dictionary as {}", name));
+    if (spec->type != GANNET_PARAM_STRING)
+      require_refused(subject, with(spec->name, "gannet-kit-text"), formatted("a text as {}", name));
+    if (spec->type == GANNET_PARAM_BOOL)
+      for (const bool value : {false, true}) require_answer(subject, with(spec->name, value), formatted("{} = {}", name, value));
+    if (spec->type == GANNET_PARAM_STRING && spec->choices)
+      for (const auto& choice : split(spec->choices, '|'))
+        require_answer(subject, with(spec->name, choice), formatted("{} = \"{}\"", name, choice));
+    if (spec->flags & GANNET_PARAM_NULLABLE) require_answer(subject, with(spec->name, nullptr), formatted("{} = null", name));
+    if (spec->type == GANNET_PARAM_FLOAT_LIST && spec->length == 0)
+      require_answer(subject, with(spec->name, List()), formatted("{} = []", name));
+  }
+  for (const Limit& limit : limits_of(*subject.plugin->descriptor)) {
+    const std::string what = formatted("'{}' = {}", limit.spec->name, Value(limit.value).to_json());
+    if (limit.is_legal)
+      require_answer(subject, with(limit.spec->name, value_of(*limit.spec, limit.value)), what);
+    else
+      require_refused(subject, with(limit.spec->name, value_of(*limit.spec, limit.value)), what);
+  }
+}
+
+void leave_nothing(Subject& subject) {
+  const Host host;
+  const auto params = subject.parsed();
+  const int times = may_have_threads(subject.plugin->kind()) ? 100 : 1000;
+  require_no_growth(
+      [&] {
+        Outcome outcome;
+        const Object object(*subject.plugin, params.view(), host.table(), outcome);
+        require_ok("create", outcome);
+      },
+      times, formatted("{} objects created and destroyed", times));
+}
+
+}  // namespace
+
+std::vector<Check> common_checks() {
+  return {{"creates-quietly",
+           "opening the file and create print nothing and start no process; an optimizer and a schedule start no "
+           "thread",
+           "do it later, or through the host", 30, create_quietly},
+          {"params",
+           "every param is taken as it is declared: at each limit the object is made or refused with a sentence, beyond "
+           "it the schema refuses",
+           "declare the limits (at_least, below ...) and refuse the rest with a sentence", 60, take_params},
+          {"leaves-nothing", "create and destroy give back all memory, files, threads and mappings",
+           "free in destroy what create made; AddressSanitizer names the line (docs/plugin_check.md)", 60, leave_nothing}};
+}
+
+}  // namespace gannet::kit

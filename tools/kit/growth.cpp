@@ -1,0 +1,53 @@
+#include "kit/growth.h"
+
+#include <malloc.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/format.h"
+#include "kit/check.h"
+#include "kit/host.h"
+
+namespace gannet::kit {
+namespace {
+
+struct Held {
+  size_t bytes, files, threads, mappings;
+};
+
+Held held() {
+  take_log();
+  const auto info = ::mallinfo2();
+  std::ifstream maps("/proc/self/maps");
+  size_t mappings = 0;
+  for (std::string line; std::getline(maps, line);) ++mappings;
+  return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
+}
+
+}  // namespace
+
+size_t entries_in(const char* folder) {
+  std::error_code failed;
+  size_t count = 0;
+  for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) ++count;
+  return count;
+}
+
+void require_no_growth(const std::function<void()>& body, int times, const std::string& where) {
+  for (int i = 0; i < times / 10; ++i) body();
+  held();  // what looking itself takes is taken before
+  const Held before = held();
+  for (int i = 0; i < times; ++i) body();
+  const Held now = held();
+  const auto told = [&](size_t then, size_t count, const char* what) {
+    throw Failed(formatted("{} {}, and {} before", count, what, then), where);
+  };
+  // Less than the smallest object for each time, and more than what the allocator keeps for itself.
+  if (now.bytes > before.bytes + 1024 + 4 * static_cast<size_t>(times)) told(before.bytes, now.bytes, "bytes are allocated");
+  if (now.files > before.files + 2) told(before.files, now.files, "files are open");
+  if (now.threads > before.threads + 1) told(before.threads, now.threads, "threads run");
+  if (now.mappings > before.mappings + static_cast<size_t>(times) / 10) told(before.mappings, now.mappings, "mappings are held");
+}
+
+}  // namespace gannet::kit

@@ -1,0 +1,14 @@
+// What a body leaves behind in this process when it is run many times: memory, files, threads, mappings.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace gannet::kit {
+
+// Runs it some times, then `times` more, and throws Failed where something has grown over the latter. `where`: "1000 objects".
+void require_no_growth(const std::function<void()>& body, int times, const std::string& where);
+
+size_t entries_in(const char* folder);  // of /proc/self: "task" are threads, "fd" open files
+
+}  // namespace gannet::kit

@@ -1,0 +1,60 @@
+// A plugin's object of any kind, created through its C table alone, and what a call of a plugin came to.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <string>
+#include <utility>
+
+#include "base/format.h"
+#include "interfaces/call.h"
+#include "kit/check.h"
+#include "kit/place.h"
+
+namespace gannet::kit {
+
+struct Outcome {
+  int32_t status = GANNET_OK;
+  std::string message;
+  bool ok() const { return status == GANNET_OK; }
+};
+
+// function(arguments..., gannet_error*). Throws Failed where the plugin throws across the contract.
+template <class Function, class... Arguments>
+Outcome call(const char* name, const plugin::Plugin& plugin, Function function, Arguments... arguments) {
+  const Calling calling(name, place().step, place().detail);
+  plugin::ErrorBuffer error;
+  Outcome outcome;
+  try {
+    outcome.status = interfaces::walled(plugin, function, arguments..., static_cast<gannet_error*>(error));
+  } catch (const Error&) {
+    throw Failed(formatted("{} threw an exception across the plugin contract", name), text_of(place()), "",
+                 "catch everything in it and return a code with a sentence (gannet::sdk::guarded)");
+  }
+  outcome.message = error.message();
+  return outcome;
+}
+
+// Throws Failed unless a failure comes with a code of the contract and a sentence.
+void require_explained(const char* name, const Outcome& outcome);
+// Throws Failed unless the call succeeded.
+void require_ok(const char* name, const Outcome& outcome);
+
+// Destroys what it holds.
+class Object {
+ public:
+  // `outcome` says whether there is one. A Comm is alone in its world.
+  Object(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, Outcome& outcome);
+  ~Object();
+  Object(const Object&) = delete;
+  void* self() const { return self_; }
+
+ private:
+  const plugin::Plugin& plugin_;
+  void* self_ = nullptr;
+};
+
+// The device whose memory the plugin works on is host memory: the kit has no other.
+bool works_on_host(const plugin::Plugin& plugin);
+
+}  // namespace gannet::kit

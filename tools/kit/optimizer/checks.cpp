@@ -1,0 +1,223 @@
+// The table of an optimizer's checks, and those of its description and of the memory that it is given.
+#include <cmath>
+
+#include "base/format.h"
+#include "kit/growth.h"
+#include "kit/host.h"
+#include "kit/memory.h"
+#include "kit/object.h"
+#include "kit/optimizer/engine.h"
+#include "kit/optimizer/result_checks.h"
+#include "kit/optimizer/types.h"
+
+namespace gannet::kit {
+namespace {
+
+// Again on one object, on another, and when parameters have joined: Optimizer refuses a different answer.
+void description(Subject& subject) {
+  const Problem problem = many_shapes({});
+  const Host host;
+  std::vector<Optimizer::State> states;
+  std::vector<Optimizer::Sum> sums;
+  for (int object = 0; object < 2; ++object) {
+    Optimizer optimizer(*subject.plugin, subject.parsed(), host);
+    Optimizer::Context context = context_of(problem, 0, 0, 1);
+    const auto last = context.tensors.back();
+    context.tensors.pop_back();
+    optimizer.describe(context);
+    optimizer.describe(context);
+    context.tensors.push_back(last);
+    optimizer.describe(context);
+    if (object > 0 && (states != optimizer.states() || sums != optimizer.sums()))
+      throw Failed("a second object with the same params has other states or sums", "describe");
+    states = optimizer.states();
+    sums = optimizer.sums();
+    if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+      throw Failed("it claims GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION, which no host takes yet", "describe");
+  }
+}
+
+Trained guarded(Subject& subject, RunOptions options) {
+  const Problem problem = many_shapes(usual_types(subject));
+  options.steps = 5;
+  return train(subject, problem, sharded(problem, describe(subject, problem).rules, 1, 1 << 20, 96), options);
+}
+
+void gradients(Subject& subject) { guarded(subject, {.guards_gradients = true}); }
+void inputs(Subject& subject) { guarded(subject, {.guards_inputs = true}); }
+void bounds(Subject& subject) {
+  guarded(subject, {.is_tight = true});
+  const Problem problem = many_shapes(usual_types(subject));
+  train(subject, problem, by_tensor(problem), {.steps = 3, .is_tight = true});
+}
+void own_states(Subject& subject) {
+  usual_types(subject);
+  if (!describe(subject, many_shapes({})).has_own_states) throw Skipped("it has no state per tensor or per group");
+  guarded(subject, {.guards_own_states = true});
+}
+void sums(Subject& subject) {
+  usual_types(subject);
+  if (!describe(subject, many_shapes({})).has_sums) throw Skipped("it wants no sums");
+  guarded(subject, {.guards_sums = true});
+}
+void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
+
+// Where a service of the host fails, so does what the plugin needed it for, with a sentence.
+void host_failures(Subject& subject) {
+  const Types types = usual_types(subject);
+  constexpr uint64_t kNumel = 70001;  // enough for the host's threads
+  const auto* api = interfaces::api_of<gannet_optimizer_api>(*subject.plugin);
+  const auto params = subject.parsed();
+  for (const auto& [service, name] : {std::pair{FailingHost::Service::kAllocate, "allocate"},
+                                      {FailingHost::Service::kParallelFor, "parallel_for"},
+                                      {FailingHost::Service::kCollective, "collective"}}) {
+    set_config(formatted("gannet_host::{} fails", name));
+    const FailingHost host(service);
+    uint64_t failures = 0;
+    const auto look = [&](const char* function, const Outcome& outcome) {
+      require_explained(function, outcome);
+      if (outcome.ok() && host.failures() > failures && service != FailingHost::Service::kAllocate)
+        throw Failed(formatted("{} returned GANNET_OK, and gannet_host::{} had failed in it", function, name), text_of(place()));
+      failures = host.failures();
+      return outcome.ok();
+    };
+    Outcome outcome;
+    const Object object(*subject.plugin, params.view(), host.table(), outcome);
+    if (!look("create", outcome)) continue;
+    const int64_t shape[] = {static_cast<int64_t>(kNumel)};
+    gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape};
+    gannet_optimizer_context context{};
+    context.struct_size = sizeof(context);
+    context.group_count = context.world_size = 1;
+    context.tensors = &tensor;
+    context.tensor_count = 1;
+    context.tensor_stride = sizeof(tensor);
+    gannet_optimizer_description description{};
+    description.struct_size = sizeof(description);
+    if (!look("describe", call("describe", *subject.plugin, api->describe, object.self(), &context, &description))) continue;
+    const Described described = describe(subject, many_shapes(types));
+    // Element by element, with room for fp64; states per tensor and per group take less.
+    std::vector<Buffer> memory;
+    for (size_t i = 0; i < described.states.size() + 3; ++i) memory.emplace_back(kNumel * sizeof(double), "an array");
+    const auto aligned = [&](size_t i) { return memory[i].data(); };
+    std::vector<void*> states, own_states;
+    for (size_t s = 0; s < described.states.size(); ++s) {
+      states.push_back(aligned(s + 3));
+      own_states.push_back(described.states[s].extent == GANNET_STATE_PER_ELEMENT ? nullptr : states.back());
+    }
+    std::vector<double> sum_values(description.sum_count, 1.0);
+    gannet_step_args step{};
+    step.struct_size = sizeof(step);
+    step.step = 1;
+    step.grad_scale = 1;
+    step.hyper = described.hyper.data();
+    step.hyper_count = described.hyper.size();
+    step.tensors = &tensor;
+    step.tensor_count = 1;
+    step.tensor_stride = sizeof(tensor);
+    step.states = own_states.data();
+    step.state_count = own_states.size();
+    step.sum_count = description.sum_count;
+    if (api->begin_step && !look("begin_step", call("begin_step", *subject.plugin, api->begin_step, object.self(), &step)))
+      continue;
+    gannet_segment segment{};
+    segment.struct_size = sizeof(segment);
+    segment.dimensions = 1;
+    segment.tensor_id = 100;
+    segment.numel = segment.tensor_numel = kNumel;
+    segment.shape = shape;
+    segment.name = tensor.name;
+    gannet_update_args args{};
+    args.struct_size = sizeof(args);
+    args.param_dtype = types.param;
+    args.grad_dtype = types.grad;
+    args.out_dtype = types.out;
+    args.numel = kNumel;
+    args.param = aligned(0);
+    args.grad = aligned(1);
+    args.out = types.out == GANNET_DTYPE_NONE ? nullptr : aligned(2);
+    args.states = states.data();
+    args.state_count = states.size();
+    args.grad_scale = 1;
+    args.step = 1;
+    args.hyper = described.hyper.data();
+    args.hyper_count = described.hyper.size();
+    args.segments = &segment;
+    args.segment_count = 1;
+    args.segment_stride = sizeof(segment);
+    args.sums = sum_values.empty() ? nullptr : sum_values.data();
+    args.sum_count = sum_values.size();
+    if (api->sums && description.sum_count > 0) {
+      std::vector<double> parts(description.sum_count);
+      if (!look("sums", call("sums", *subject.plugin, api->sums, object.self(), &args, uint32_t{0}, parts.data()))) continue;
+    }
+    look("update", call("update", *subject.plugin, api->update, object.self(), &args));
+  }
+}
+
+void leave_nothing_in_steps(Subject& subject) {
+  const Problem problem = many_shapes(usual_types(subject));
+  const Cut cut = uncut(problem);
+  const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
+  require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
+  require_no_growth([&] { run(300); }, 10, "10 runs of 300 steps");
+}
+
+}  // namespace
+
+std::vector<Check> optimizer_checks() {
+  return {
+      {"description",
+       "describe says the same whenever it is asked, on every object with the same params, and when parameters join",
+       "compute it from the params alone", 30, description},
+      {"supports", "supports() answers for every combination of types; update takes those that it accepts",
+       "accept only what update handles, and refuse the rest with a sentence", 60, support},
+      {"repeatable", "200 steps leave finite parameters, and a second run the same bits",
+       "do not read uninitialised memory, time "
+       "or addresses; keep no state in static variables",
+       60, repeat},
+      {"halves-equal-whole", "ELEMENTWISE is claimed: every element is the same in any range, bit for bit",
+       "let nothing depend on "
+       "an element's place in the range, or drop the claim",
+       60, halves},
+      {"any-cut",
+       "parameters and states are the same however the group is cut into ranks, ranges and pages: bit for bit, within "
+       "1e-6 of the 2-norm where sums are used",
+       "take what spans a tensor from sums and segments, not from the range", 120, any_cut},
+      {"ranks-agree", "every rank writes the same into states per tensor and per group", "compute them from sums and collectives",
+       60, agree},
+      {"resumes", "a new object with the saved states continues bit for bit",
+       "keep everything that an update needs in declared "
+       "states",
+       60, resume},
+      {"lagging-steps", "a tensor that joined later is updated with its own number of updates",
+       "use args->step, not a count of "
+       "your own",
+       60, lag},
+      {"schedule", "each update uses the hyperparameters that it is given", "read args->hyper in every update", 60, schedule},
+      {"copy-out", "`out` is the new parameter, rounded to nearest even", "round the value that you store into param", 60,
+       copy_out},
+      {"nonfinite-gradients", "NaN and infinite gradients end neither the process nor the loop", "do not index or loop by them",
+       60, nonfinite},
+      {"gradients-untouched", "the gradient is never written", "use a scratch buffer of gannet_host::allocate", 30, gradients},
+      {"inputs-untouched", "hyperparameters, sums and segments are never written", "copy them", 30, inputs},
+      {"bounds", "nothing outside of a buffer is read or written", "loop to args->numel, the last lanes one by one", 30, bounds},
+      {"own-states-untouched", "states per tensor and per group are written in begin_step and end_step alone",
+       "move the write to "
+       "end_step",
+       30, own_states},
+      {"sums-write-nothing", "sums() writes its sums alone", "move other writes to update or end_step", 30, sums},
+      {"no-kept-pointers", "no pointer of a call is used after it", "read them from args in every call", 30, kept_pointers},
+      {"two-at-once", "two objects in two threads compute what each does alone", "keep no state outside of the object", 60,
+       two_at_once},
+      {"host-failures", "where a service of the host fails, the call fails with a sentence", "check what gannet_host returns", 30,
+       host_failures},
+      {"leaves-nothing-in-steps", "objects that have trained, and long runs, leave no memory behind",
+       "free in destroy what "
+       "update made, and make it once",
+       120, leave_nothing_in_steps},
+      {"reference", "200 steps are those of the reference, within the tolerance", "compare the rules where they differ", 60,
+       against_reference}};
+}
+
+}  // namespace gannet::kit

@@ -1,0 +1,40 @@
+// How a simulated run cuts a problem: which pieces of which tensors each rank has. What core/params does, by its own layout, and
+// cuts that it does not make and the contract allows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kit/optimizer/problem.h"
+
+namespace gannet::kit {
+
+struct Part {  // of a tensor, in a piece
+  size_t tensor;
+  uint64_t begin, numel;  // in the tensor
+  uint64_t offset;        // in the piece
+};
+struct CutPiece {
+  uint32_t group;
+  uint64_t numel;  // with what lies between tensors, which stays zero
+  std::vector<Part> parts;
+};
+struct Cut {
+  std::string name;                          // "3 ranks, pages of 64 elements"
+  std::vector<std::vector<CutPiece>> ranks;  // [ranks]
+};
+
+struct CutRules {  // of the plugin's description
+  bool whole_tensors = false;
+  uint64_t alignment = 1;
+};
+
+Cut uncut(const Problem& problem);      // one rank, one piece for each group
+Cut by_tensor(const Problem& problem);  // one rank, one piece for each tensor
+// As ZeRO does: buckets of `bucket_numel`, a shard of each for every rank, in pages.
+Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
+// One rank, every tensor cut where the contract allows it: at odd places unless the rules say otherwise.
+Cut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
+
+}  // namespace gannet::kit

@@ -1,0 +1,61 @@
+// A simulated engine for an optimizer: what core/update does in a step, on plain memory, with N ranks in this process.
+//
+//   const Trained whole = train(subject, problem, uncut(problem), {.steps = 200});
+//   const Trained cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
+//   require_same(cut, whole, problem);
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+#include "kit/check.h"
+#include "kit/optimizer/cut.h"
+#include "kit/optimizer/problem.h"
+
+namespace gannet::kit {
+
+using Bytes = std::vector<char>;
+
+// What a run leaves, by tensor, whatever its cut.
+struct Trained {
+  std::vector<Bytes> params, outs;         // [tensors]
+  std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element
+  // [ranks][groups][states], those that are no element's; empty for the others.
+  std::vector<std::vector<std::vector<Bytes>>> own_states;
+  std::vector<Optimizer::State> described;
+};
+
+struct RunOptions {
+  int64_t steps = 200;
+  int64_t applied = 0;            // updates before the first one
+  const Trained* from = nullptr;  // it continues from there
+  // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
+  std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
+  double grad_scale = 0.5;
+  // What may not be written while a function runs that may not write it.
+  bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
+  bool is_tight = false;        // buffers end where their memory ends, and canaries are looked at
+  bool moves_buffers = false;   // they are at other addresses in every call, and gone after it
+  bool may_fail = false;        // a failed update ends the run, if it comes with a sentence
+  bool uses_reference = false;  // subject.reference in place of the plugin
+};
+
+Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
+
+// What the plugin says of itself, for such a problem.
+struct Described {
+  CutRules rules;
+  bool is_elementwise = false, has_sums = false, has_own_states = false;
+  std::vector<Optimizer::State> states;
+  std::vector<std::string> hyper_names;
+  std::vector<uint32_t> hyper_roles;
+  std::vector<double> hyper;
+};
+Described describe(const Subject& subject, const Problem& problem);
+
+// The tensors of a group as the host tells them.
+Optimizer::Context context_of(const Problem& problem, uint32_t group, uint32_t rank, uint32_t ranks);
+
+}  // namespace gannet::kit

@@ -1,0 +1,42 @@
+// What lies outside of a simulated run's elements: the optimizer's states by their extent, and its sums. The one place of the
+// kit that knows extents and scopes; core/update/group_states.cpp and sums.cpp are what it does again, without LibTorch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+#include "kit/memory.h"
+#include "kit/ranks.h"
+
+namespace gannet::kit {
+
+bool is_per_element(const Optimizer::State& state);
+// As the host makes it: the master's type where the plugin leaves it open, fp32 for states that are no element's.
+gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
+// Of one that is no element's, in a group of so many tensors.
+size_t numel_of(const Optimizer::State& state, size_t tensors);
+Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
+
+// Of one group on one rank: [tensors][sums].
+class GroupSums {
+ public:
+  GroupSums(const Optimizer& optimizer, size_t tensors);
+  size_t width() const { return wanted_->size(); }
+  bool has_round(uint32_t round) const;
+  double* row(size_t tensor) { return values_.data() + tensor * width(); }
+  const std::vector<double>& values() const { return values_; }
+  std::vector<double> of_nothing(size_t rows) const;
+  void add(size_t tensor, uint32_t round, const double* part);
+
+ private:
+  friend void complete(std::vector<GroupSums>&, uint32_t, Ranks&, uint32_t);
+  const std::vector<Optimizer::Sum>* wanted_;
+  size_t tensors_;
+  std::vector<double> values_;
+};
+
+// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model. Every rank calls it.
+void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint32_t rank);
+
+}  // namespace gannet::kit

@@ -1,0 +1,44 @@
+// What a simulated run trains: tensors of many shapes in two groups, their first values and their gradients, all from a seed.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::kit {
+
+struct Types {
+  gannet_dtype param = GANNET_FLOAT32, grad = GANNET_FLOAT32, out = GANNET_DTYPE_NONE;
+};
+std::string text_of(const Types& types);
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  uint64_t numel = 1;
+  uint32_t group = 0;
+  int64_t joins = 0;  // updates of the group that it has missed: it was frozen in the first ones
+};
+
+struct Problem {
+  std::vector<TensorSpec> tensors;
+  Types types;
+  uint64_t seed = 1;
+  bool has_nonfinite = false;  // some gradients are NaN or infinite
+  // Gradients are those of `seed_of[t]` in place of t, and of step - delay[t]: for a tensor that is trained elsewhere, too.
+  std::vector<uint64_t> seed_of;
+  std::vector<int64_t> delay;
+
+  uint32_t groups() const;
+  double initial(size_t tensor, uint64_t i) const;
+  double gradient(size_t tensor, uint64_t i, int64_t step) const;
+};
+
+// One element, odd numbers, whole lanes of SIMD and one more, vectors, matrices, and one of thousands.
+Problem many_shapes(const Types& types);
+// The same few tensors and one that is large enough for the host's threads.
+Problem with_a_large_one(const Types& types);
+
+}  // namespace gannet::kit

@@ -1,0 +1,207 @@
+// Checks of what an optimizer computes: finite, repeatable, the same however the model is cut, resumed and scheduled.
+#include "kit/optimizer/result_checks.h"
+
+#include <thread>
+
+#include "base/format.h"
+#include "kit/numbers.h"
+#include "kit/optimizer/compare.h"
+#include "kit/optimizer/extents.h"
+#include "kit/optimizer/types.h"
+#include "kit/place.h"
+
+namespace gannet::kit {
+namespace {
+
+constexpr double kTolerance = 1e-6;  // relative, of the 2-norm: of runs whose sums are added in another order
+
+Problem usual(const Subject& subject) { return many_shapes(usual_types(subject)); }
+
+}  // namespace
+
+void repeat(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Trained first = train(subject, problem, uncut(problem), {});
+  require_finite(first, problem);
+  require_same(train(subject, problem, uncut(problem), {}), first, problem, "a second run with a new object");
+}
+
+// At every place that the description allows, also inside of a lane of SIMD.
+void halves(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  if (!described.is_elementwise) throw Skipped("it does not claim GANNET_OPTIMIZER_ELEMENTWISE");
+  const RunOptions options{.steps = described.has_sums ? 20 : 60};
+  const Trained whole = train(subject, problem, by_tensor(problem), options);
+  for (const uint64_t seed : {0, 1, 2}) {
+    const Cut cut = anywhere(problem, described.rules, seed);
+    const Trained parts = train(subject, problem, cut, options);
+    if (described.has_sums)
+      require_close(parts, whole, problem, kTolerance, cut.name);
+    else
+      require_same(parts, whole, problem, cut.name);
+  }
+}
+
+void any_cut(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  const auto compare = [&](const Problem& of, const Trained& found, const Trained& expected, const std::string& name) {
+    if (described.has_sums)
+      require_close(found, expected, of, kTolerance, name);
+    else
+      require_same(found, expected, of, name);
+  };
+  const RunOptions options{.steps = 20};
+  const Trained whole = train(subject, problem, uncut(problem), options);
+  std::vector<Cut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
+  for (const uint32_t ranks : {2u, 3u, 4u}) {
+    cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
+    cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
+  }
+  for (const Cut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
+  const Problem large = with_a_large_one(problem.types);  // on the host's threads
+  const Trained whole_large = train(subject, large, uncut(large), {.steps = 3});
+  const Cut cut = sharded(large, described.rules, 2, 1 << 20, 8192);
+  compare(large, train(subject, large, cut, {.steps = 3}), whole_large, cut.name);
+}
+
+void agree(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  if (!described.has_own_states) throw Skipped("it has no state per tensor or per group");
+  for (const uint32_t ranks : {2u, 3u})
+    require_ranks_agree(train(subject, problem, sharded(problem, described.rules, ranks, 256, 64), {.steps = 20}));
+}
+
+void resume(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Trained whole = train(subject, problem, uncut(problem), {.steps = 60});
+  const Trained first = train(subject, problem, uncut(problem), {.steps = 23});
+  const Trained rest = train(subject, problem, uncut(problem), {.steps = 37, .applied = 23, .from = &first});
+  require_same(rest, whole, problem, "states saved after update 23 and restored into a new object");
+}
+
+void lag(Subject& subject) {
+  Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  constexpr int64_t kMissed = 7;
+  for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
+  const Trained lagging = train(subject, problem, uncut(problem), {.steps = 40});
+  require_finite(lagging, problem);
+  if (described.has_sums || described.has_own_states) {
+    // Other tensors, or the group's number of steps, may have a share in it: it must be the same in every cut.
+    require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kTolerance, "one piece a tensor");
+    return;
+  }
+  // The same tensors in a run of their own, which begins when they joined.
+  Problem alone = problem;
+  for (size_t t = 0; t < alone.tensors.size(); ++t) {
+    alone.tensors[t].joins = 0;
+    alone.delay[t] = -kMissed;
+  }
+  Trained own = train(subject, alone, uncut(alone), {.steps = 40 - kMissed});
+  for (size_t t = 0; t < problem.tensors.size(); ++t)
+    if (problem.tensors[t].joins == 0) {
+      own.params[t] = lagging.params[t];
+      own.states[t] = lagging.states[t];
+      own.outs[t] = lagging.outs[t];
+    }
+  require_same(lagging, own, problem, formatted("tensors that missed {} updates, against a run that begins with them", kMissed));
+}
+
+void schedule(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  size_t rate = described.hyper_roles.size();
+  for (size_t h = 0; h < described.hyper_roles.size(); ++h)
+    if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) rate = h;
+  if (rate == described.hyper_roles.size()) throw Skipped("no dynamic param has the role of the learning rate");
+  const auto changing = [rate](int64_t step, std::vector<double>& hyper) {
+    if (step > 10) hyper[rate] *= 0.5 + static_cast<double>(step % 5) / 5;
+  };
+  const Trained constant = train(subject, problem, uncut(problem), {.steps = 30});
+  const Trained whole = train(subject, problem, uncut(problem), {.steps = 30, .schedule = changing});
+  require_finite(whole, problem);
+  if (whole.params == constant.params)
+    throw Failed("the parameters are those of a constant learning rate", "30 steps, of which the last 20 have other rates",
+                 "each update uses the hyper that it is given", "read args->hyper in update, not the param in create");
+  const Trained first = train(subject, problem, uncut(problem), {.steps = 17, .schedule = changing});
+  require_same(train(subject, problem, uncut(problem), {.steps = 13, .applied = 17, .from = &first, .schedule = changing}), whole,
+               problem, "a new object from update 17 on, with the same rates");
+}
+
+void copy_out(Subject& subject) {
+  usual_types(subject);
+  bool is_any = false;
+  for (const Types& types : supported_types(subject)) {
+    if (types.out == GANNET_DTYPE_NONE) continue;
+    is_any = true;
+    const Problem problem = many_shapes(types);
+    const Trained trained = train(subject, problem, uncut(problem), {.steps = 5});
+    for (size_t t = 0; t < problem.tensors.size(); ++t)
+      for (uint64_t i = 0; i < problem.tensors[t].numel; ++i) {
+        char rounded[8];
+        put(rounded, 0, types.out, get(trained.params[t].data(), i, types.param));
+        const double expected = get(rounded, 0, types.out), found = get(trained.outs[t].data(), i, types.out);
+        if (found != expected)
+          throw Failed(formatted("`out` is {}, and the new parameter {} rounds to {}", found,
+                                 get(trained.params[t].data(), i, types.param), expected),
+                       formatted("{}; tensor '{}', element {}", text_of(types), problem.tensors[t].name, i));
+      }
+  }
+  if (!is_any) throw Skipped("it supports no copy");
+}
+
+void support(Subject& subject) {
+  usual_types(subject);
+  const auto all = supported_types(subject, /*is_strict=*/true);
+  for (const Types& types : all) {
+    const Problem problem = many_shapes(types);
+    require_finite(train(subject, problem, uncut(problem), {.steps = 3}), problem);
+  }
+}
+
+void nonfinite(Subject& subject) {
+  Problem problem = usual(subject);
+  problem.has_nonfinite = true;
+  train(subject, problem, uncut(problem), {.steps = 5, .may_fail = true});
+}
+
+// Objects of the same plugin know nothing of one another.
+void two_at_once(Subject& subject) {
+  const Problem problem = usual(subject);
+  Problem other = problem;
+  other.seed = 77;
+  const Cut cut = uncut(problem);
+  const Trained alone[2] = {train(subject, problem, cut, {.steps = 60}), train(subject, other, cut, {.steps = 60})};
+  for (int round = 0; round < 4; ++round) {
+    Trained beside[2];
+    std::exception_ptr thrown[2];
+    std::vector<std::thread> threads;
+    for (const int which : {0, 1})
+      threads.emplace_back([&, which] {
+        use_place(static_cast<size_t>(which) + 1);
+        try {
+          beside[which] = train(subject, which == 0 ? problem : other, cut, {.steps = 60});
+        } catch (...) {
+          thrown[which] = std::current_exception();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    for (const auto& each : thrown)
+      if (each) std::rethrow_exception(each);
+    for (const int which : {0, 1})
+      require_same(beside[which], alone[which], problem, "two objects in two threads, against each alone");
+  }
+}
+
+void against_reference(Subject& subject) {
+  if (!subject.reference) throw Skipped("no --reference is given");
+  const Problem problem = usual(subject);
+  const Trained expected = train(subject, problem, uncut(problem), {.uses_reference = true});
+  require_close(train(subject, problem, uncut(problem), {}), expected, problem, subject.tolerance,
+                formatted("200 steps against {}", subject.reference->file));
+}
+
+}  // namespace gannet::kit

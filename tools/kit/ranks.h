@@ -1,0 +1,59 @@
+// N ranks in this process, a thread each, and the host's collectives among them.
+//
+//   run_ranks(3, [&](Ranks& ranks, uint32_t rank) { ranks.all_reduce(rank, values, count, GANNET_SUM); ... });
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "interfaces/host.h"
+
+namespace gannet::kit {
+
+class Ranks {
+ public:
+  explicit Ranks(uint32_t size) : given_(size) {}
+  uint32_t size() const { return static_cast<uint32_t>(given_.size()); }
+  // In the order of the ranks, so that it is the same on all of them and in every run.
+  void all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op);
+  void collective(uint32_t rank, const gannet_host_collective& args);
+  // Another rank has failed: whoever waits returns with an exception.
+  void abort();
+
+ private:
+  struct Aborted {};
+  friend void run_ranks(uint32_t, const std::function<void(Ranks&, uint32_t)>&);
+  // Everyone's pointer is known to all until release().
+  void publish(uint32_t rank, const void* pointer, uint64_t mark);
+  void barrier();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t arrived_ = 0;
+  uint64_t generation_ = 0;
+  bool is_aborted_ = false;
+  struct Given {
+    const void* pointer = nullptr;
+    uint64_t mark = 0;
+  };
+  std::vector<Given> given_;
+};
+
+// The first exception of a rank ends all of them and is thrown here. One rank runs on the calling thread.
+void run_ranks(uint32_t size, const std::function<void(Ranks& ranks, uint32_t rank)>& body);
+
+// Of one rank, for Host::Open.
+class RankCollectives : public HostCollectives {
+ public:
+  RankCollectives(Ranks& ranks, uint32_t rank) : ranks_(ranks), rank_(rank) {}
+  void run(const gannet_host_collective& args) override { ranks_.collective(rank_, args); }
+
+ private:
+  Ranks& ranks_;
+  uint32_t rank_;
+};
+
+}  // namespace gannet::kit

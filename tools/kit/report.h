@@ -1,0 +1,23 @@
+// What the checks came to, for a person and for a machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kit/check.h"
+
+namespace gannet::kit {
+
+struct PluginReport {
+  std::string plugin;  // "optimizer/adamw@cpu"; "file" for the handshake
+  std::vector<Result> results;
+};
+
+// One line for a check that passed; of a failure what was expected, what was found, where, and what to do.
+std::string text_of(const Result& result);
+// The last line: how many passed, failed, were skipped or excluded.
+std::string summary_of(const std::vector<PluginReport>& reports);
+std::string json_of(const std::string& file, const std::vector<PluginReport>& reports);
+size_t count_of(const std::vector<PluginReport>& reports, Verdict verdict);
+
+}  // namespace gannet::kit

@@ -1,0 +1,237 @@
+#include "kit/run.h"
+
+#include <gannet/error.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "kit/check.h"
+#include "kit/child.h"
+#include "kit/exclusions.h"
+#include "kit/host.h"
+#include "kit/json.h"
+#include "kit/report.h"
+#include "plugin/note.h"
+#include "plugin/open.h"
+
+namespace gannet::kit {
+
+std::vector<Check> checks_of(gannet_kind kind) {
+  std::vector<Check> checks = common_checks();
+  std::vector<Check> own = kind == GANNET_KIND_OPTIMIZER   ? optimizer_checks()
+                           : kind == GANNET_KIND_SCHEDULER ? scheduler_checks()
+                           : kind == GANNET_KIND_OFFLOAD   ? offload_checks()
+                           : kind == GANNET_KIND_COMM      ? comm_checks()
+                                                           : accelerator_checks();
+  checks.insert(checks.end(), own.begin(), own.end());
+  return checks;
+}
+
+namespace {
+
+constexpr const char* kHandshake = "handshake";
+constexpr int kLongest = 3600;
+
+// A file that may be opened here; what can be known of it without running any of its code.
+plugin::Candidate candidate_of(const std::string& path) {
+  std::error_code failed;
+  const auto real = std::filesystem::canonical(path, failed);
+  if (failed) throw Error(ErrorCode::kNotFound, formatted("there is no plugin file '{}': {}", printable(path), failed.message()));
+  plugin::Candidate candidate = plugin::read_candidate(real.string());
+  if (candidate.tier == GANNET_TIER_PINNED)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("plugin {} is of the pinned tier: it links LibTorch, and `gannet plugins check` has none",
+                  printable(candidate.file)),
+        "where Gannet is installed with LibTorch, `gannet plugins info FILE` opens it and `gannet doctor` judges it; or build "
+        "it for the stable tier, without PINNED");
+  return candidate;
+}
+
+Dict dict_of(const std::string& json, const char* option) {
+  if (json.empty()) return {};
+  try {
+    return parse_json(json).as_dict();
+  } catch (const std::exception&) {
+    throw Error(ErrorCode::kArgument, formatted("{} is no JSON dictionary: {}", option, printable(json)),
+                formatted("write it as in the config: {} '{{\"lr\": 0.01}}'", option));
+  }
+}
+
+struct Known {  // of an opened plugin, told by a child
+  std::string name, provided;
+  gannet_kind kind = GANNET_KIND_OPTIMIZER;
+};
+
+// In a child: opening a file runs its code.
+Result shake_hands(const plugin::Candidate& candidate, std::vector<Known>& plugins) {
+  Result result{.check = kHandshake};
+  const Answer answer = ask_child(
+      [&] {
+        List all;
+        try {
+          for (const plugin::Plugin* each : plugin::open(candidate))
+            all.push_back(Dict{
+                {"name", each->name()}, {"provided", plugin::provided_name(*each->descriptor)}, {"kind", int64_t{each->kind()}}});
+        } catch (const Error& error) {
+          return Value(Dict{{"error", error.message()}, {"next", error.next_step()}}).to_json();
+        }
+        return Value(Dict{{"plugins", std::move(all)}}).to_json();
+      },
+      std::chrono::seconds(30));
+  result.seconds = answer.seconds;
+  const Value told = answer.failure.empty() ? parse_json(answer.text) : Value(Dict{{"error", answer.failure}});
+  if (const Value* error = told.as_dict().find("error")) {
+    result.verdict = Verdict::kFailed;
+    result.expected = "the loader opens the file: note, one exported symbol, table, functions and params as the contract says";
+    result.found = error->as_string();
+    const Value* next = told.as_dict().find("next");
+    result.to_do =
+        next && !next->as_string().empty() ? next->as_string() : "build it with gannet_add_plugin() and GANNET_PLUGINS";
+    return result;
+  }
+  for (const Value& each : told.at("plugins").as_list())
+    plugins.push_back(
+        {each.at("name").as_string(), each.at("provided").as_string(), static_cast<gannet_kind>(each.at("kind").as_int())});
+  return result;
+}
+
+const plugin::Plugin* find(const plugin::Candidate& candidate, const std::string& provided, gannet_kind kind) {
+  const plugin::Plugin* of_kind = nullptr;
+  for (const plugin::Plugin* each : plugin::open(candidate)) {
+    if (plugin::provided_name(*each->descriptor) == provided) return each;
+    if (each->kind() == kind && !of_kind) of_kind = each;
+  }
+  return of_kind;
+}
+
+struct Plan {
+  const CheckOptions& options;
+  plugin::Candidate file, reference;
+  Dict params, reference_params;
+};
+
+// What the child says of a check: "" passed; a dictionary otherwise.
+std::string verdict_of(const Plan& plan, const Known& known, const Check& check) {
+  const auto failed = [](const Failed& failure) {
+    return Value(
+               Dict{{"found", failure.found}, {"where", failure.where}, {"expected", failure.expected}, {"to_do", failure.to_do}})
+        .to_json();
+  };
+  try {
+    capture_log();
+    Subject subject;
+    subject.plugin = find(plan.file, known.provided, known.kind);
+    subject.params = plan.params;
+    subject.tolerance = plan.options.tolerance;
+    if (!plan.options.reference.empty()) {
+      subject.reference = find(plan.reference, known.provided, known.kind);
+      subject.reference_params = plan.reference_params;
+    }
+    check.run(subject);
+  } catch (const Failed& failure) {
+    return failed(failure);
+  } catch (const Skipped& skipped) {
+    return Value(Dict{{"skipped", skipped.reason}}).to_json();
+  } catch (const std::exception& error) {  // a call that is to succeed
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    return failed({ours ? ours->message() : std::string(error.what())});
+  }
+  return "{}";
+}
+
+Result run(const Plan& plan, const Known& known, const Check& check) {
+  Result result{.check = check.name, .expected = check.expected, .to_do = check.to_do};
+  const int seconds = plan.options.limit_seconds > 0 ? plan.options.limit_seconds : check.seconds;
+  const Answer answer = ask_child([&] { return verdict_of(plan, known, check); }, std::chrono::seconds(seconds));
+  result.seconds = answer.seconds;
+  if (!answer.failure.empty()) {
+    result.verdict = Verdict::kFailed;
+    result.found = answer.failure;
+    if (!answer.printed.empty()) result.found += formatted("; it printed: {}", answer.printed);
+    result.where = answer.where;
+    return result;
+  }
+  const Value told = parse_json(answer.text);
+  if (const Value* skipped = told.as_dict().find("skipped")) {
+    result.verdict = Verdict::kSkipped;
+    result.reason = skipped->as_string();
+  } else if (told.as_dict().find("found")) {
+    result.verdict = Verdict::kFailed;
+    result.found = told.at("found").as_string();
+    result.where = told.at("where").as_string();
+    if (const std::string& own = told.at("expected").as_string(); !own.empty()) result.expected = own;
+    if (const std::string& own = told.at("to_do").as_string(); !own.empty()) result.to_do = own;
+  }
+  return result;
+}
+
+// Params that do not fit are a mistake of who asks, and no finding.
+void require_params(const Plan& plan, const Known& known) {
+  const Answer answer = ask_child(
+      [&]() -> std::string {
+        try {
+          plugin::parse_params(*find(plan.file, known.provided, known.kind), plan.params, [](const std::string&) { return ""; });
+        } catch (const Error& error) {
+          return formatted("{}\n{}", error.message(), error.next_step());
+        }
+        return "";
+      },
+      std::chrono::seconds(kLongest));
+  if (answer.text.empty()) return;
+  const size_t line = answer.text.find('\n');
+  throw Error(ErrorCode::kConfig, formatted("--params of {}: {}", known.provided, answer.text.substr(0, line)),
+              formatted("{}; as --params '{{\"name\": value}}'", answer.text.substr(line + 1)));
+}
+
+}  // namespace
+
+int check_file(const CheckOptions& options) {
+  Plan plan{options,
+            candidate_of(options.file),
+            {},
+            dict_of(options.params, "--params"),
+            dict_of(options.reference_params, "--reference-params")};
+  if (!options.reference.empty()) plan.reference = candidate_of(options.reference);
+  std::vector<PluginReport> reports;
+  const auto print = [&](const std::string& text) {
+    if (!options.json) std::cout << text << std::flush;
+  };
+  print(formatted("{}\n", printable(plan.file.file)));
+  std::vector<Known> plugins;
+  reports.push_back({"file", {shake_hands(plan.file, plugins)}});
+  print(text_of(reports.back().results[0]));
+
+  std::vector<std::string> known_checks = {kHandshake};
+  for (const Known& known : plugins)
+    for (const Check& check : checks_of(known.kind)) known_checks.push_back(check.name);
+  const auto excluded = read_exclusions(options.exclusions, known_checks);
+  bool is_any = options.plugin.empty();
+  for (const Known& known : plugins) {
+    if (!options.plugin.empty() && lower(options.plugin) != lower(known.name) && lower(options.plugin) != known.provided)
+      continue;
+    is_any = true;
+    require_params(plan, known);
+    print(formatted("\n{}\n", known.provided));
+    reports.push_back({known.provided, {}});
+    for (const Check& check : checks_of(known.kind)) {
+      const auto reason = excluded.find(check.name);
+      Result result = reason == excluded.end()
+                          ? run(plan, known, check)
+                          : Result{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second};
+      print(text_of(result));
+      reports.back().results.push_back(std::move(result));
+    }
+  }
+  if (!is_any && !plugins.empty())
+    throw Error(ErrorCode::kArgument, formatted("{} has no plugin '{}'", printable(plan.file.file), printable(options.plugin)));
+  if (options.json)
+    std::cout << json_of(plan.file.file, reports) << '\n';
+  else
+    print(formatted("\n{}", summary_of(reports)));
+  return count_of(reports, Verdict::kFailed) > 0 ? 1 : 0;
+}
+
+}  // namespace gannet::kit

@@ -1,0 +1,136 @@
+// Checks of a schedule: a pure function of the query, finite, that writes what it declared and stays near its base.
+#include <gannet/error.h>
+
+#include <cmath>
+
+#include "base/format.h"
+#include "interfaces/scheduler.h"
+#include "kit/object.h"
+#include "kit/place.h"
+
+namespace gannet::kit {
+namespace {
+
+using Values = Scheduler::Values;
+
+Values base_of(double rate) {
+  Values base;
+  base[GANNET_ROLE_LEARNING_RATE] = rate;
+  base[GANNET_ROLE_BETA1] = 0.9;
+  base[GANNET_ROLE_BETA2] = 0.999;
+  base[GANNET_ROLE_MOMENTUM] = 0.9;
+  base[GANNET_ROLE_WEIGHT_DECAY] = 0.01;
+  return base;
+}
+
+// Near the beginning every step, then further and further apart.
+std::vector<uint64_t> steps() {
+  std::vector<uint64_t> all;
+  for (uint64_t step = 0; step < 300; ++step) all.push_back(step);
+  for (double step = 300; step < 1e6; step *= 1.05) all.push_back(static_cast<uint64_t>(step));
+  all.push_back(999999);
+  all.push_back(1000000);
+  return all;
+}
+
+struct Made {
+  explicit Made(const Subject& subject, uint32_t groups = 1)
+      : scheduler(*subject.plugin, subject.parsed(), host, groups), groups(groups) {}
+  Values at(uint64_t step, uint32_t group, const Values& base) const {
+    const Calling calling("value", step, formatted("group {} of {}", group, groups));
+    return scheduler.at(step, group, base);
+  }
+  Host host;
+  Scheduler scheduler;
+  uint32_t groups;
+};
+
+std::string text_of_values(const Values& values) {
+  std::string text;
+  for (uint32_t role = 1; role < GANNET_ROLE_COUNT; ++role)
+    if (values[role]) text += formatted("{}role {} = {}", text.empty() ? "" : ", ", role, Value(*values[role]).to_json());
+  return text.empty() ? "nothing" : text;
+}
+
+void require_equal(const Values& found, const Values& expected, uint64_t step, const char* when) {
+  if (found != expected)
+    throw Failed(formatted("{} gives {}, not {}", when, text_of_values(found), text_of_values(expected)),
+                 formatted("step {}", step));
+}
+
+// In order, again, from behind, on a second object, and while another object is asked other steps.
+void pure(Subject& subject) {
+  const Made first(subject), second(subject), third(subject);
+  const Values base = base_of(0.01);
+  std::vector<Values> expected;
+  const auto all = steps();
+  for (const uint64_t step : all) expected.push_back(first.at(step, 0, base));
+  for (size_t i = 0; i < all.size(); ++i) require_equal(first.at(all[i], 0, base), expected[i], all[i], "a second question");
+  for (size_t i = all.size(); i-- > 0;)
+    require_equal(second.at(all[i], 0, base), expected[i], all[i], "from the last to the first,");
+  for (size_t i = 0; i < all.size(); i += 7) {
+    first.at(all[i], 0, base_of(5));
+    require_equal(third.at(all[i], 0, base), expected[i], all[i], "a third object");
+    require_equal(first.at(all[i], 0, base), expected[i], all[i], "after a question with another base,");
+  }
+}
+
+// Scheduler::at refuses what is not finite.
+void finite(Subject& subject) {
+  const Made made(subject);
+  for (const double rate : {0.0, 1e-6, 0.01, 10.0})
+    for (const uint64_t step : steps())
+      if (const auto value = made.at(step, 0, base_of(rate))[GANNET_ROLE_LEARNING_RATE]; value && *value < 0)
+        throw Failed(formatted("the learning rate is {}", *value), formatted("step {}, base {}", step, rate));
+}
+
+// Scheduler::at refuses a role that is not declared; what the optimizer must have is there for a reason.
+void roles(Subject& subject) {
+  const Made made(subject);
+  uint64_t written = 0;
+  for (const uint64_t step : steps()) {
+    const Values values = made.at(step, 0, base_of(0.01));
+    for (uint32_t role = 1; role < GANNET_ROLE_COUNT; ++role)
+      if (values[role]) written |= uint64_t{1} << role;
+  }
+  for (uint32_t role = 1; role < GANNET_ROLE_COUNT; ++role)
+    if ((made.scheduler.roles() >> role & 1) && !(written >> role & 1))
+      throw Failed(formatted("it declares that the optimizer must have role {}, and never writes it", role),
+                   "steps 0 to 1000000");
+}
+
+// A group's own value says what it is scheduled from; a schedule with values of its own does not read it. Never may it be the
+// base of one group that another one gets.
+void base(Subject& subject) {
+  Values none;
+  const Made made(subject);
+  for (const uint64_t step : {uint64_t{0}, uint64_t{10}, uint64_t{100000}}) made.at(step, 0, none);  // NaN: it has none
+  const Made two(subject, 2);
+  for (const uint64_t step : steps()) {
+    const Values low = two.at(step, 0, base_of(0.01)), high = two.at(step, 1, base_of(0.02));
+    require_equal(two.at(step, 0, base_of(0.01)), low, step, "group 0, asked after group 1,");
+    const auto a = low[GANNET_ROLE_LEARNING_RATE], b = high[GANNET_ROLE_LEARNING_RATE];
+    if (a.has_value() != b.has_value()) throw Failed("it sets the learning rate of one group alone", formatted("step {}", step));
+    if (a && *b < *a)
+      throw Failed(formatted("twice the base gives a smaller rate, {} and not at least {}", *b, *a), formatted("step {}", step),
+                   "a larger base never gives a smaller learning rate");
+  }
+}
+
+}  // namespace
+
+std::vector<Check> scheduler_checks() {
+  return {{"pure", "the value depends on the query alone: the same in any order, again, and on every object",
+           "compute it from "
+           "query->step; keep no position in the object",
+           60, pure},
+          {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp behind the schedule's end",
+           60, finite},
+          {"roles", "it writes the roles that it declares, and no others", "declare them in describe", 60, roles},
+          {"base", "the group's own values are honoured, also where it has none (NaN)",
+           "take the base from the query "
+           "(gannet::sdk::base_value)",
+           60, base}};
+}
+
+}  // namespace gannet::kit

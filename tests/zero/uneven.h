@@ -14,7 +14,8 @@ struct UnevenImpl : torch::nn::Module {
     last = register_module("last", torch::nn::Linear(300, 4));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
-    return torch::mse_loss(last(torch::tanh(middle(torch::tanh(first(x))))), y);
+    const auto dtype = first->weight.scalar_type();
+    return torch::mse_loss(last(torch::tanh(middle(torch::tanh(first(x.to(dtype)))))), y.to(dtype));
   }
   torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
 };

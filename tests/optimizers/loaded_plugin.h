@@ -22,7 +22,8 @@ struct LoadedPlugin {
   const gannet_descriptor* descriptor = nullptr;
 
   LoadedPlugin(const std::string& file, const std::string& name) {
-    const std::string path = GANNET_BINARY_DIR "/lib/gannet/gannet_" + file + ".so";
+    const bool is_path = file.find('/') != std::string::npos;
+    const std::string path = is_path ? file : GANNET_BINARY_DIR "/lib/gannet/gannet_" + file + ".so";
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) throw std::runtime_error(dlerror());
     auto* table = static_cast<const gannet_descriptor* const*>(dlsym(handle, "gannet_plugins_v2"));

@@ -131,8 +131,16 @@ std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 
 void EngineBase::set_lr(double lr) {
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
+  bool is_set = impl_->groups.empty();  // an engine for inference
   for (auto& group : impl_->groups)
-    if (double* current = group.find(GANNET_ROLE_LEARNING_RATE)) *current = lr;
+    if (double* current = group.find(GANNET_ROLE_LEARNING_RATE)) {
+      *current = lr;
+      is_set = true;
+    }
+  if (!is_set)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("set_lr({}): the optimizer has no parameter in the role of a learning rate", lr),
+                "set its own parameters in the config");
 }
 
 std::optional<double> EngineBase::get_global_grad_norm() const { return impl_->progress.grad_norm; }

@@ -151,6 +151,9 @@ RANK_BODY(schedules_by_role) {
   expect(error.message().find("scheduler 'WarmupLR' sets the learning rate, and optimizer 'Rateless' has no parameter in that "
                               "role") != std::string::npos,
          "both are named: " + error.message());
+  auto rateless = gannet::initialize(make_uneven(), {.config = config_of("Rateless")}).engine;
+  const auto of_set_lr = error_of([&] { rateless->set_lr(0.1); });
+  expect(of_set_lr.code() == gannet::ErrorCode::kUnsupported, "set_lr has nothing to set: " + of_set_lr.message());
   const auto of_function = error_of(
       [&] { gannet::initialize(make_uneven(), {.config = config_of("Rateless"), .lr_scheduler = [](int64_t) { return 0.1; }}); });
   expect(of_function.message().find("the program's schedule sets the learning rate") != std::string::npos, of_function.message());

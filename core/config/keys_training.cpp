@@ -24,6 +24,9 @@ constexpr Key kRows[] = {
         "name of the plugin: Adam, AdamW, SGD ..."),
     row("optimizer/params", member<&Settings::optimizer, &PluginChoice::params>, kFree, "{}", "",
         "the plugin's parameters: `gannet plugins info NAME` lists them"),
+    row("optimizer/param_groups", member<&Settings::optimizer, &OptimizerChoice::param_groups>, kObjects, "[]", "",
+        "Gannet: groups by name, {\"match\": \"*.bias\", \"weight_decay\": 0}: `match` is a pattern or a list, the rest "
+        "overrides params"),
     {"optimizer/legacy_fusion", kBool, "false", kNoEffect, "", "DeepSpeed's older fp16 path",
      "it chooses among DeepSpeed's fp16 wrappers"},
     {"scheduler", kSection, "null", kActive, "", "the learning rate's schedule, a plugin"},

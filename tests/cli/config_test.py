@@ -81,6 +81,11 @@ class Config(Case):
         self.assertIn("8 bytes of optimizer states", self.gannet("estimate", "--parameters", "1M", "--config", good, code=0))
         self.assertIn("optimizer/param_groups\n    objects, default [] [active]", self.gannet("config", "keys", "optimizer", code=0))
 
+    def test_untested_optimizers_are_a_list_of_deepspeeds(self):
+        text = self.check(PLAIN % '"zero_allow_untested_optimizer": true, "optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 2}', code=0)
+        self.assertIn("no effect: /zero_allow_untested_optimizer (DeepSpeed refuses optimizers under ZeRO that are not on its list", text)
+        self.assertIn("it reads each plugin's capabilities", text)
+
     def test_text_that_is_no_json_stops_at_the_first_mistake(self):
         text = self.check('{"a": 1,, "b": }', code=2)
         self.assertRegex(text, r"^gannet: c\.json:1:\d+: ")

@@ -1,14 +1,19 @@
 // The optimizer step: norm, overflow check, unscale, clip, AdamW on fp32 masters, bf16 gradient in and bf16 parameter out.
 //
-//   optimizer_bench [bound | torch | partition]... [--numel N] [--rounds N]        all three unless named
+//   optimizer_bench [bound | torch | partition | lamb | muon]... [--numel N] [--rounds N]        all of them unless named
 //
 //   bound      against 30 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
 //   torch      against torch::optim::AdamW with separate passes, and against at::_fused_adamw_ with casts
 //   partition  2^26 elements against 2^26 + 1000, per element
+//   lamb       LAMB in fp32 against 40 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
+//   muon       Muon's step of one matrix against the same iteration on LibTorch's products, and in GFLOP/s beside those of
+//              multiply-adds in registers
 #include <cstring>
 #include <string>
 
 #include "common/rounds.h"
+#include "group_step.h"
+#include "matrix_peak.h"
 #include "our_step.h"
 #include "torch_steps.h"
 
@@ -32,6 +37,40 @@ void bench_bound(uint64_t numel, int count) {
   const double factor = 30.0 * static_cast<double>(numel) / (8.0 * static_cast<double>(swept));
   print_figure("optimizer_step_vs_30_bytes", rounds, "ours", "rmw",
                {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}}, factor);
+}
+
+void bench_lamb(uint64_t numel, int count) {
+  constexpr int64_t kTensors = 100;
+  GroupStep lamb("Lamb", Dict{{"weight_decay", 0.01}},
+                 std::vector<std::vector<int64_t>>(kTensors, {static_cast<int64_t>(numel) / kTensors}));
+  const uint64_t swept = 3 * lamb.numel();
+  const at::Tensor buffer = allocate_flat(static_cast<int64_t>(swept), at::kFloat, at::kCPU);
+  auto* x = static_cast<float*>(buffer.data_ptr());
+  auto sweep = [&] {
+    parallel_for(0, swept, OurStep::kGrain, [&](uint64_t begin, uint64_t end) noexcept { read_modify_write(x, begin, end); });
+  };
+  const Rounds rounds = alternate({{"ours", [&] { lamb.run(); }}, {"rmw", sweep}}, count);
+  const double factor = 40.0 * static_cast<double>(lamb.numel()) / (8.0 * static_cast<double>(swept));
+  print_figure("lamb_vs_40_bytes", rounds, "ours", "rmw",
+               {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.15}}, factor);
+}
+
+void bench_muon(int count) {
+  constexpr uint64_t kSpins = 10'000'000;
+  for (const auto& [n, m] : std::vector<std::pair<int64_t, int64_t>>{{768, 768}, {768, 3072}, {2048, 2048}}) {
+    for (const char* method : {"standard", "gram"}) {
+      GroupStep muon("Muon", Dict{{"ns_method", method}}, {{n, m}});
+      const at::Tensor x = at::from_blob(const_cast<float*>(muon.grad()), {n, m}, at::kFloat);
+      const Rounds rounds =
+          alternate({{"ours", [&] { muon.run(); }}, {"torch", [&] { newton_schulz(x); }}, {"peak", [] { spin(kSpins); }}}, count);
+      const double operations = operations_of_newton_schulz(static_cast<double>(n), static_cast<double>(m));
+      print_figure("muon_" + std::to_string(n) + "x" + std::to_string(m) + "_" + method + "_vs_torch_products", rounds, "ours",
+                   "torch",
+                   {{"gflop_per_s", 1e-9 * operations / median(rounds.at("ours"))},
+                    {"torch_gflop_per_s", 1e-9 * operations / median(rounds.at("torch"))},
+                    {"peak_gflop_per_s", 1e-9 * operations_of_spin(kSpins) / median(rounds.at("peak"))}});
+    }
+  }
 }
 
 void bench_torch(uint64_t numel, int count) {
@@ -73,5 +112,7 @@ int main(int argc, char** argv) {
   std::printf("%llu parameters, %u threads\n", static_cast<unsigned long long>(numel), gannet::parallel_thread_count());
   if (want("bound")) gannet::bench::bench_bound(numel, rounds);
   if (want("torch")) gannet::bench::bench_torch(numel, rounds);
+  if (want("lamb")) gannet::bench::bench_lamb(numel, rounds);
+  if (want("muon")) gannet::bench::bench_muon(rounds);
   if (want("partition")) gannet::bench::bench_partition(rounds);
 }

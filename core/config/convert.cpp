@@ -85,6 +85,12 @@ std::optional<Value> to_strings(const Value& value) {
                                                                                                    : std::nullopt;
 }
 
+std::optional<Value> to_objects(const Value& value) {
+  const auto is_object = [](const Value& element) { return element.is_dict(); };
+  return value.is_list() && std::all_of(value.as_list().begin(), value.as_list().end(), is_object) ? std::optional(value)
+                                                                                                   : std::nullopt;
+}
+
 std::optional<Value> to_type(const Key& key, const Value& value) {
   switch (key.type) {
     case Type::kBool:
@@ -106,6 +112,8 @@ std::optional<Value> to_type(const Key& key, const Value& value) {
       return value.is_list() ? std::optional(value) : std::nullopt;
     case Type::kStrings:
       return to_strings(value);
+    case Type::kObjects:
+      return to_objects(value);
     case Type::kAny:
       return value;
     case Type::kSection:
@@ -150,6 +158,8 @@ std::string wanted(const Key& key) {
       return "a list";
     case Type::kStrings:
       return "a list of strings";
+    case Type::kObjects:
+      return "a list of objects [{ ... }, ...]";
     case Type::kAny:
       return "a value";
     case Type::kSection:

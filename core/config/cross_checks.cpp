@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "config/param_groups.h"
 
 namespace gannet::config {
 namespace {
@@ -75,6 +76,16 @@ void check_precision(const Settings& settings, const Document& document) {
                           where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
   check_dynamic_loss_scale(settings.fp16, document);
+}
+
+void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values) {
+  const auto groups =
+      param_groups_of(settings.optimizer.param_groups, [&](const std::string& path) { return where(document, path); });
+  if (!groups.empty() && settings.optimizer.type.empty() && settings.optimizer.params.empty() &&
+      !values.is_unresolved("/optimizer/type"))
+    throw Error(ErrorCode::kConfig,
+                formatted("{}/optimizer has param_groups and no type", where(document, "/optimizer/param_groups")),
+                "name the plugin: \"type\": \"AdamW\"");
 }
 
 void check_trace(const Settings& settings, const Document& document) {

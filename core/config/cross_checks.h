@@ -10,6 +10,8 @@ namespace gannet::config {
 void check_zero(const Settings& settings, const Document& document);
 // fp16 or bf16, the accumulation type, the dynamic loss scale.
 void check_precision(const Settings& settings, const Document& document);
+// Each group of optimizer.param_groups has patterns and a name of its own, and there is an optimizer.
+void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values);
 // The last step is not before the first.
 void check_trace(const Settings& settings, const Document& document);
 // A block ("optimizer") with params has a type.

@@ -38,6 +38,14 @@ void EffectiveValues::add(const Key& key) {
       if (is_checked_here && is_auto(member)) unresolved_.push_back(at);
       lines_.push_back({at, member, document_.origin_of(at).to_string()});
     }
+  } else if (key.type == Type::kObjects && is_set && given->is_list() && !given->as_list().empty()) {
+    for (const Value& element : given->as_list()) {
+      const std::string at = pointer(path, std::to_string(&element - given->as_list().data()));
+      for (const auto& [name, member] : element.as_dict().entries())
+        if (is_auto(member)) unresolved_.push_back(pointer(at, name));
+      const auto& members = element.as_dict().entries();  // keys have a place, elements of lists have none
+      lines_.push_back({at, element, document_.origin_of(members.empty() ? at : pointer(at, members.front().first)).to_string()});
+    }
   } else if (is_set && is_auto(*given)) {
     if (path == "/optimizer/type" || path == "/scheduler/type") unresolved_.push_back(path);
     lines_.push_back({path, value, formatted("auto at {}: the default", document_.origin_of(path).to_string())});

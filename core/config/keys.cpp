@@ -84,6 +84,8 @@ const char* to_string(Type type) {
       return "list";
     case Type::kStrings:
       return "strings";
+    case Type::kObjects:
+      return "objects";
     case Type::kAny:
       return "any";
     case Type::kSection:

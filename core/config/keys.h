@@ -28,6 +28,7 @@ enum class Type {
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
   kList,     // elements of any type
   kStrings,  // a list of strings, or a single one
+  kObjects,  // a list of objects with members of any name
   kAny,
   kSection,      // an object whose members are rows of the table
   kOpenSection,  // the same, and other members pass: DeepSpeed hands them on
@@ -55,6 +56,7 @@ struct Member {
     kNumber,
     kString,
     kStrings,
+    kList,
     kDict,
     kEntry,  // the entry of a Dict that has the name of the key
     kOptionalInt,

@@ -24,6 +24,9 @@ constexpr Key kRows[] = {
         "name of the plugin: Adam, AdamW, SGD ..."),
     row("optimizer/params", member<&Settings::optimizer, &PluginChoice::params>, kFree, "{}", "",
         "the plugin's parameters: `gannet plugins info NAME` lists them"),
+    row("optimizer/param_groups", member<&Settings::optimizer, &OptimizerChoice::param_groups>, kObjects, "[]", "",
+        "Gannet: groups by name, {\"match\": \"*.bias\", \"weight_decay\": 0}: `match` is a pattern or a list, the rest "
+        "overrides params"),
     {"optimizer/legacy_fusion", kBool, "false", kNoEffect, "", "DeepSpeed's older fp16 path",
      "it chooses among DeepSpeed's fp16 wrappers"},
     {"scheduler", kSection, "null", kActive, "", "the learning rate's schedule, a plugin"},
@@ -49,7 +52,11 @@ constexpr Key kRows[] = {
     {"disable_allgather", kBool, "false", kNoEffect, "", "read by DeepSpeed and not used", "DeepSpeed does not use it either"},
     {"allgather_size", kSize, "500000000", kNoEffect, ">=1", "bucket of the all-gather, with the old boolean zero_optimization",
      "it belongs to ZeRO 1 and above"},
-    {"zero_allow_untested_optimizer", kBool, "false", kNoEffect, "", "allow any optimizer under ZeRO", kNoZero},
+    {"zero_allow_untested_optimizer", kBool, "false", kNoEffect, "",
+     "in DeepSpeed: allow optimizers under ZeRO that are not on its list",
+     "DeepSpeed refuses optimizers under ZeRO that are not on its list unless it is set; Gannet has no list: it reads each "
+     "plugin's "
+     "capabilities, cuts the partition accordingly, and refuses at initialize what it cannot serve"},
     {"zero_force_ds_cpu_optimizer", kBool, "true", kNoEffect, "", "refuse other optimizers than DeepSpeed's with offload",
      kNoZero},
     {"use_data_before_expert_parallelism", kBool, "false", kUnsupported, "", "order of data and expert ranks",

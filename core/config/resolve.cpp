@@ -58,6 +58,7 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
 
   attempt(mistakes, [&] { check_has_type(settings.optimizer, "optimizer", document, values); });
   attempt(mistakes, [&] { check_has_type(settings.scheduler, "scheduler", document, values); });
+  attempt(mistakes, [&] { check_param_groups(settings, document, values); });
   attempt(mistakes, [&] { check_precision(settings, document); });
   if (!mistakes || !values.lacks_batch())
     attempt(mistakes, [&] { fill_batch(settings, document, values, world_size, rank_is_set); });

@@ -33,6 +33,8 @@ inline constexpr Member::Kind kind_of<std::string> = Member::Kind::kString;
 template <>
 inline constexpr Member::Kind kind_of<std::vector<std::string>> = Member::Kind::kStrings;
 template <>
+inline constexpr Member::Kind kind_of<List> = Member::Kind::kList;
+template <>
 inline constexpr Member::Kind kind_of<Dict> = Member::Kind::kDict;
 template <>
 inline constexpr Member::Kind kind_of<std::optional<int64_t>> = Member::Kind::kOptionalInt;
@@ -69,10 +71,12 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
       return type == kString || is_choice;
     case Member::Kind::kStrings:
       return type == kStrings;
+    case Member::Kind::kList:
+      return type == kObjects;
     case Member::Kind::kDict:
       return type == kFree;
     case Member::Kind::kEntry:
-      return type != kSection && type != kOpenSection && type != kFree;
+      return type != kSection && type != kOpenSection && type != kFree && type != kObjects;
     case Member::Kind::kOptionalDType:
       return type == kDType || type == kWord;
   }

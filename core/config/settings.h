@@ -78,6 +78,11 @@ struct PluginChoice {
   Dict params;
 };
 
+// The optimizer's block also has parameter groups: objects with `match`, perhaps `name`, and what they override in params.
+struct OptimizerChoice : PluginChoice {
+  List param_groups;
+};
+
 // Degrees of the mesh that the config asks for.
 struct MeshDegrees {
   std::optional<int64_t> pipe, data, tensor;
@@ -103,7 +108,8 @@ struct SettingsMembers {
   int64_t micro_batch_size;
   int64_t accumulation_steps;
 
-  PluginChoice optimizer, scheduler, accelerator, comm;
+  OptimizerChoice optimizer;
+  PluginChoice scheduler, accelerator, comm;
   std::string comm_host;  // the Comm for numbers and texts of the host
   MeshDegrees mesh;
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}

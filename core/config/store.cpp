@@ -57,6 +57,8 @@ void store(const Key& key, const Value& value, Settings& settings) {
       return put<std::string>(at, value, std::mem_fn(&Value::as_string));
     case Member::Kind::kStrings:
       return put<std::vector<std::string>>(at, value, strings);
+    case Member::Kind::kList:
+      return put<List>(at, value, [](const Value& given) -> const List& { return given.as_list(); });
     case Member::Kind::kDict:
       return put<Dict>(at, value, [](const Value& given) -> const Dict& { return given.as_dict(); });
     case Member::Kind::kEntry:

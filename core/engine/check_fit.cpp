@@ -21,6 +21,7 @@ void check_fit(EngineBase::Impl& impl) {
     return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
   };
   zero::Plan plan;
+  plan.model.state_bytes = 0;
   uint64_t held_now = 0;
   for (const Range& range : impl.store.ranges()) {
     for (const auto& parameter : range.parameters) {
@@ -32,12 +33,13 @@ void check_fit(EngineBase::Impl& impl) {
     plan.model.param_bytes = static_cast<uint32_t>(c10::elementSize(range.dtype));
     plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
     plan.model.master_bytes = range.has_master_copy() ? static_cast<uint32_t>(c10::elementSize(range.master_dtype)) : 0;
-    plan.model.state_bytes = 0;
+    uint32_t state_bytes = 0;
     if (const auto& optimizer = impl.groups[range.group].optimizer)
       for (const auto& state : optimizer->states())
         if (state.extent == GANNET_STATE_PER_ELEMENT)
-          plan.model.state_bytes += static_cast<uint32_t>(
+          state_bytes += static_cast<uint32_t>(
               c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
+    plan.model.state_bytes = std::max(plan.model.state_bytes, state_bytes);  // groups may have others
   }
   const auto variables = control::variables_of_this_process();
   const auto here = variables.find("LOCAL_WORLD_SIZE");

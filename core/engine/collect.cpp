@@ -15,15 +15,39 @@
 namespace gannet {
 namespace {
 
-std::vector<ParameterGroup> groups_of(const EngineOptions& options, torch::nn::Module& module) {
+// By patterns. A tied parameter has several names; a stage of a pipeline has some of the model's.
+std::vector<ParameterGroup> groups_by_name(const EngineBase::Impl& impl) {
+  const GroupRules& rules = impl.group_rules;
+  std::vector<at::Tensor> tensors;
+  GroupRules::Names names;
+  std::unordered_map<const void*, size_t> places;
+  for (const auto& entry : impl.module->named_parameters()) {
+    const auto [place, is_new] = places.emplace(entry.value().unsafeGetTensorImpl(), tensors.size());
+    if (is_new) {
+      tensors.push_back(entry.value());
+      names.emplace_back();
+    }
+    names[place->second].push_back(entry.key());
+  }
+  std::vector<double> reaches = rules.reaches(names);
+  if (impl.mesh->shape().size(kPipeAxis) > 1) impl.world_group->all_reduce(reaches.data(), reaches.size(), GANNET_MAX);
+  rules.require_reach(reaches, names);
+  std::vector<ParameterGroup> groups(rules.rules().size());
+  for (size_t g = 0; g < groups.size(); ++g) groups[g].name = rules.rules()[g].name;
+  for (size_t p = 0; p < tensors.size(); ++p) groups[rules.group_of(names[p])].parameters.push_back(tensors[p]);
+  return groups;
+}
+
+std::vector<ParameterGroup> groups_of(const EngineBase::Impl& impl, const EngineOptions& options) {
   if (options.optimizer) {  // the program's own optimizer says which parameters it steps
     std::vector<ParameterGroup> groups;
     for (auto& group : options.optimizer->param_groups()) groups.push_back({group.params(), {}, ""});
     return groups;
   }
+  if (impl.group_rules.are_by_name()) return groups_by_name(impl);
   if (!options.model_parameters.empty()) return options.model_parameters;
   ParameterGroup all;
-  for (auto& parameter : module.parameters()) all.parameters.push_back(parameter);
+  for (auto& parameter : impl.module->parameters()) all.parameters.push_back(parameter);
   return {std::move(all)};
 }
 
@@ -39,8 +63,9 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options) {
   std::unordered_map<const void*, size_t> group_of;
   const auto is_trained = [&](const void* identity) { return group_of.contains(identity); };
   if (options.inference) return impl.store.add_frozen(*impl.module, is_trained);
-  impl.module_audit->set_groups_are_given(options.optimizer || !options.model_parameters.empty());
-  for (auto& given : groups_of(options, *impl.module)) {
+  impl.module_audit->set_groups_are_given(!impl.group_rules.are_by_name() &&
+                                          (options.optimizer || !options.model_parameters.empty()));
+  for (auto& given : groups_of(impl, options)) {
     const size_t index = impl.groups.size();
     Group& group = impl.groups.emplace_back();
     group.name = given.name.empty() ? formatted("group {}", index) : given.name;

@@ -14,6 +14,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "config/document.h"
+#include "config/param_groups.h"
 #include "config/resolve.h"
 #include "control/environment.h"
 #include "device/accelerator.h"
@@ -70,21 +71,26 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
   const std::string& type = read.settings.optimizer.type;
   if (type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
-  Dict params = read.settings.optimizer.params;
-  std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
-    return one.second.is_string() && one.second.as_string() == "auto";
-  });
-  Optimizer optimizer(
-      plugin,
-      plugin::parse_params(plugin, params,
-                           [&](const std::string& member) { return read.origin(formatted("/optimizer/params/{}", member)); }),
-      host);
-  optimizer.describe({});
+  // Of the parameter group that has the most: how many parameters each has is not known here.
+  const auto groups = config::param_groups_of(read.settings.optimizer.param_groups,
+                                              [&](const std::string& path) { return formatted("{}: ", read.origin(path)); });
   uint32_t bytes = 0;
-  for (const auto& state : optimizer.states())
-    if (state.extent == GANNET_STATE_PER_ELEMENT)
-      bytes +=
-          state.dtype == GANNET_DTYPE_NONE ? master_bytes : static_cast<uint32_t>(c10::elementSize(to_scalar_type(state.dtype)));
+  for (size_t g = 0; g <= groups.size(); ++g) {
+    const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
+    Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
+    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
+      return one.second.is_string() && one.second.as_string() == "auto";
+    });
+    const auto where = config::position_in_param_group(*read.document, g > 0 ? g - 1 : 0, overrides);
+    Optimizer optimizer(plugin, plugin::parse_params(plugin, params, where), host);
+    optimizer.describe({});
+    uint32_t of_group = 0;
+    for (const auto& state : optimizer.states())
+      if (state.extent == GANNET_STATE_PER_ELEMENT)
+        of_group += state.dtype == GANNET_DTYPE_NONE ? master_bytes
+                                                     : static_cast<uint32_t>(c10::elementSize(to_scalar_type(state.dtype)));
+    bytes = std::max(bytes, of_group);
+  }
   return bytes;
 }
 

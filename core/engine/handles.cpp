@@ -52,10 +52,11 @@ OptimizerHandle::Group OptimizerHandle::group(size_t index) {
   if (index >= count) throw Error(ErrorCode::kArgument, formatted("there is no parameter group {}, there are {}", index, count));
   return Group(engine_, index);
 }
-std::string OptimizerHandle::type() const {
-  const Locked impl(engine_);
-  if (impl->user_optimizer) return "user";
-  return impl->groups.empty() || !impl->groups[0].optimizer ? "none" : impl->groups[0].optimizer->plugin().name();
+std::string OptimizerHandle::type() const { return Locked(engine_)->optimizer_name(); }
+
+std::string EngineBase::Impl::optimizer_name() const {
+  if (user_optimizer) return "user";
+  return groups.empty() || !groups[0].optimizer ? "none" : groups[0].optimizer->plugin().name();
 }
 
 void SchedulerHandle::step() { Locked(engine_)->schedule.step(); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/agreement.h"
+#include "engine/group_rules.h"
 #include "engine/module_audit.h"
 #include "engine/ownership.h"
 #include "engine/passes.h"
@@ -37,6 +38,7 @@ struct EngineBase::Impl : RankContext {
 
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
+  GroupRules group_rules;
   std::vector<Group> groups;
   ParameterStore store{*this, [this] { return progress.global_steps + 1; }};
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
@@ -61,6 +63,7 @@ struct EngineBase::Impl : RankContext {
 
   Impl();
   ~Impl();
+  std::string optimizer_name() const;  // the plugin's, "user", or "none"
   bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
   void audit();                                 // what the program did to the parameters; every rank calls it

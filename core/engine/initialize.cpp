@@ -16,6 +16,7 @@
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/construction.h"
+#include "engine/group_optimizers.h"
 #include "engine/impl.h"
 #include "engine/named_plugins.h"
 #include "engine/open.h"
@@ -29,7 +30,7 @@ namespace gannet {
 
 namespace {
 
-void open_optimizer(EngineBase::Impl& impl, const config::Document& document, const EngineOptions& options) {
+void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
   const auto& fp16 = impl.settings().fp16;
   impl.skip_policy = {.skips = fp16.enabled || (impl.settings().bf16.enabled && impl.settings().bf16.check_grad_overflow),
                       .is_fp16 = fp16.enabled,
@@ -48,57 +49,15 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document, co
     const plugin::Plugin& plugin =
         require(*impl.registry, GANNET_KIND_OPTIMIZER, impl.settings().optimizer.type,
                 impl.updates_on_host() ? "cpu" : impl.accelerator->plugin_device(), document, "optimizer");
-    for (size_t g = 0; g < impl.groups.size(); ++g) {
-      Dict params = impl.settings().optimizer.params;
-      if (g < options.model_parameters.size())
-        for (const auto& [key, value] : options.model_parameters[g].overrides.entries()) params[key] = value;
-      Group& group = impl.groups[g];
-      group.optimizer = std::make_unique<Optimizer>(
-          plugin, plugin::parse_params(plugin, params, position_in(document, "optimizer")), impl.host);
-      group.hyper_names = group.optimizer->hyper_names();
-      group.hyper_roles = group.optimizer->hyper_roles();
-      group.hyper = group.optimizer->hyper_values();
-      for (size_t i = 0; i < group.hyper.size(); ++i)
-        if (group.hyper_roles[i] != GANNET_ROLE_NONE) group.base[group.hyper_roles[i]] = group.hyper[i];
-      describe_group(impl.groups, g, impl, impl.store);
-      if (group.optimizer->has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
-        throw Error(ErrorCode::kUnsupported,
-                    formatted("optimizer '{}' averages gradients itself, which this engine does not support yet",
-                              impl.settings().optimizer.type),
-                    "choose another optimizer");
-      const auto& sums = group.optimizer->sums();
-      if (impl.mesh->shape().size(kPipeAxis) > 1 &&
-          std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))
-        throw Error(ErrorCode::kUnsupported,
-                    formatted("optimizer '{}' wants sums of the whole model, of which each stage of the pipeline has a part",
-                              impl.settings().optimizer.type),
-                    "choose an optimizer that works tensor by tensor, or train without pipeline stages");
-      impl.store.align_ranges(g, static_cast<int64_t>(group.optimizer->range_alignment()));
-      if (!group.optimizer->needs_whole_tensors()) continue;
-      impl.store.keep_whole_tensors(g);
-      for (const auto& range : impl.store.ranges())
-        if (range.group == g && range.is_split())
-          throw Error(ErrorCode::kUnsupported,
-                      formatted("optimizer '{}' needs whole tensors, and each rank has a part of '{}'",
-                                impl.settings().optimizer.type, range.parameters[0].name),
-                      "choose an optimizer that works element by element, or leave the parameter whole");
+    std::vector<Group> made = make_optimizers(impl, plugin, [&](size_t g) {
+      return GroupParams{impl.group_rules.params(g, impl.settings().optimizer.params), impl.group_rules.position(g, document)};
+    });
+    for (size_t g = 0; g < made.size(); ++g) {
+      take_optimizer(impl.groups[g], made[g]);
+      const Optimizer& optimizer = *impl.groups[g].optimizer;
+      impl.store.align_ranges(g, static_cast<int64_t>(optimizer.range_alignment()));
+      if (optimizer.needs_whole_tensors()) impl.store.keep_whole_tensors(g);
     }
-  }
-}
-
-// Sums of the model run over all groups.
-void check_sums(const std::vector<Group>& groups) {
-  for (const Group& group : groups) {
-    if (!group.optimizer) continue;
-    const auto& sums = group.optimizer->sums();
-    const bool has_model =
-        std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope == GANNET_SUM_OF_MODEL; });
-    for (const Group& other : groups)
-      if (has_model && other.optimizer->sums() != sums)
-        throw plugin::fault(
-            group.optimizer->plugin(),
-            formatted("optimizer '{}' wants sums of the model, and other ones for the parameter group {} than for {}",
-                      group.optimizer->plugin().name(), other.name, group.name));
   }
 }
 
@@ -176,6 +135,7 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
   }
   if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // whose groups all have a learning rate
   impl.schedule.check(
+      impl.groups,
       impl.schedule.has_function() ? "the program's schedule" : formatted("scheduler '{}'", impl.settings().scheduler.type),
       formatted("optimizer '{}'", impl.settings().optimizer.type));
 }
@@ -213,10 +173,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     for (const auto& notice : impl.resolved.notices) log_info(notice);
 
   if (options.inference && impl.is_first())
-    for (const auto* choice : {&impl.settings().optimizer, &impl.settings().scheduler})
-      if (!choice->type.empty())
-        log_info(formatted("no effect: /{} (the engine was made for inference)",
-                           choice == &impl.settings().optimizer ? "optimizer" : "scheduler"));
+    for (const auto& [block, type] :
+         {std::pair("optimizer", impl.settings().optimizer.type), std::pair("scheduler", impl.settings().scheduler.type)})
+      if (!type.empty()) log_info(formatted("no effect: /{} (the engine was made for inference)", block));
   if (!options.inference && options.optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(options.optimizer);
   if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
     throw Error(
@@ -233,15 +192,13 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
         "be offloaded",
         "leave offload_optimizer and offload_param out of the config, or name an optimizer there");
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
+  if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);
   if (options.inference)
     refuse_trained_elsewhere(impl);
   else
     refuse_shared_memory(impl);
-  if (!options.inference) {
-    open_optimizer(impl, document, options);
-    check_sums(impl.groups);
-  }
+  if (!options.inference) open_optimizer(impl, document);
   if (is_trained(impl)) {
     impl.ownership = std::make_unique<Ownership>(impl.engine_id,
                                                  [&impl] { return impl.progress.is_whole() && impl.progress.has_begun_step(); });
@@ -266,6 +223,8 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     impl.module_audit->record();
   }
   start_reporting(impl);
+  if (impl.reducer && impl.group_rules.are_by_name() && impl.is_first())
+    log_info(formatted("parameter groups:{}", group_table(impl.groups)));
   if (impl.settings().flops_profiler.enabled && impl.is_first()) impl.profiling = std::make_unique<Profiling>(impl);
   if (impl.settings().dump_state && impl.is_first()) log_info(formatted("effective config:\n{}", config_table()));
 } catch (...) {

@@ -2,6 +2,7 @@
 // behind the others, whose memory, states and gradients stay as they are.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 
@@ -22,6 +23,14 @@ std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kMost = 5;
   const std::vector<std::string> first(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMost)));
   return join(first, ", ") + (names.size() > kMost ? formatted(" and {} others", names.size() - kMost) : "");
+}
+
+// More than one where it is tied.
+std::vector<std::string> names_of(const torch::nn::Module& module, const at::Tensor& parameter) {
+  std::vector<std::string> names;
+  for (const auto& entry : module.named_parameters())
+    if (entry.value().is_same(parameter)) names.push_back(entry.key());
+  return names;
 }
 
 }  // namespace
@@ -46,7 +55,9 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     TrainedParameter parameter = ParameterStore::admit(name, tensor);
     parameter.lag = impl.progress.applied_steps;
     const auto given = impl.module_audit->group_of(tensor);
-    const size_t group = given.value_or(0);
+    const size_t group = given                            ? *given
+                         : impl.group_rules.are_by_name() ? impl.group_rules.group_of(names_of(*impl.module, tensor))
+                                                          : 0;
     impl.store.add(group, parameter);
     if (!given || !impl.user_optimizer) impl.groups[group].parameters.push_back(tensor);
     impl.store.mark_moved(tensor);

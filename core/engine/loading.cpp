@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "engine/state_entries.h"
 #include "state/saved_numbers.h"
 
@@ -24,9 +25,10 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
       is_weights_(holds_weights_alone(found)),
       module_only_(options.load_module_only || is_weights_),
       is_same_mesh_(same_coordinates(found.mesh(), ranks.mesh)),
-      entries_(state_entries(impl)),
+      groups_(compare_groups()),
+      entries_(entries()),
       names_(*impl.module, found, ranks.mesh, ranks.rank),
-      comparison_(found, names_, {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh}) {
+      comparison_(found, names_, {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh, other_optimizer()}) {
   receipt_.loaded = true;
   receipt_.path = found.path();
   receipt_.tag = found.tag();
@@ -40,9 +42,54 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
   for (const StateEntry& entry : entries_) comparison_.add(entry);
 }
 
+GroupMapping Loading::compare_groups() const {
+  if (is_weights_) return {std::vector<std::optional<size_t>>(impl_.groups.size()), false, {}};
+  std::vector<GroupTensors> here;
+  for (size_t g = 0; g < impl_.groups.size(); ++g) {
+    GroupTensors& group = here.emplace_back(GroupTensors{impl_.groups[g].name, {}});
+    for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.tensors.push_back(parameter->name);
+  }
+  return gannet::compare_groups(saved_groups(found_), here);
+}
+
+std::vector<StateEntry> Loading::entries() const {
+  std::vector<StateEntry> all = state_entries(impl_);
+  if (!wants_states()) return all;
+  for (StateEntry& entry : all) {
+    const size_t at = entry.kind == StateEntry::Kind::kState ? entry.name.find("/@") : std::string::npos;
+    if (at == std::string::npos) continue;
+    const size_t group = std::stoul(entry.name.substr(at + 2));
+    if (!groups_.saved[group])
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("checkpoint {}: the optimizer keeps its state '{}' once for a parameter group, and group '{}' has other "
+                    "tensors than each group of the checkpoint",
+                    found_.path(), entry.name.substr(0, at), impl_.groups[group].name),
+          "resume with the parameter groups that it was saved with, or with load_optimizer_states = false");
+    entry.name = formatted("{}/@{}", entry.name.substr(0, at), *groups_.saved[group]);
+  }
+  return all;
+}
+
+// Before checkpoints named their optimizer, their config did.
+std::string Loading::other_optimizer() const {
+  if (!wants_states() || !impl_.reducer) return "";
+  const Value* saved = found_.document().find("optimizer");
+  if (const Value* config = found_.document().find("config"); !saved && config && config->is_dict())
+    saved = config->as_dict().find("/optimizer/type");
+  const std::string here = impl_.optimizer_name();
+  if (!saved || !saved->is_string() || saved->as_string().empty() || here == "user" || saved->as_string() == "user") return "";
+  if (lower(saved->as_string()) == lower(here)) return "";
+  return formatted("the checkpoint was saved with optimizer '{}', and this engine has '{}'", saved->as_string(), here);
+}
+
 LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   comparison_.finish(expected_by_all);
   for (const std::string& text : comparison_.notes()) note(text);
+  if (const std::string other = other_optimizer(); !other.empty())
+    note(formatted("{}: states that both have continue (engine->swap_optimizer(\"NAME\") changes it)", other));
+  if (wants_states())
+    for (const std::string& text : groups_.notes) note(text);
   receipt_.parameters = comparison_.parameters;
   receipt_.buffers = comparison_.buffers;
   receipt_.states = comparison_.states;

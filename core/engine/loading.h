@@ -11,6 +11,7 @@
 
 #include "engine/impl.h"
 #include "state/comparison.h"
+#include "state/saved_groups.h"
 
 namespace gannet {
 
@@ -36,6 +37,9 @@ class Loading {
 
   // ---- loading.cpp: the tensors
   bool is_there(const char* prefix) const;  // a tensor whose name begins so
+  GroupMapping compare_groups() const;
+  std::vector<StateEntry> entries() const;  // the engine's, states of a group under the number that it has in the checkpoint
+  std::string other_optimizer() const;      // "": the checkpoint has states of the same one
   bool has_same_parts() const;              // this rank has the boxes that the one of the same place had
   void compare_accumulation();
   void compare_user_optimizer() const;
@@ -61,6 +65,7 @@ class Loading {
   const bool is_weights_;   // an import of weights: no engine saved it
   const bool module_only_;  // that, or the program asked for no more
   const bool is_same_mesh_;
+  const GroupMapping groups_;  // of weights alone: no group is the checkpoint's
   const std::vector<StateEntry> entries_;
   const SavedNames names_;
   Comparison comparison_;

@@ -29,6 +29,12 @@ observe::Run run_of(const EngineBase::Impl& impl) {
   run.config = impl.resolved.effective;
   for (const auto* plugin : impl.registry->opened())
     run.plugins.push_back({plugin::kind_name(plugin->kind()), plugin->name(), plugin->version(), plugin->file});
+  for (const Group& group : impl.groups) {
+    auto& one = run.groups.emplace_back();
+    one.name = group.name;
+    for (const at::Tensor& parameter : group.parameters) one.parameters += parameter.numel();
+    for (size_t h = 0; h < group.hyper.size(); ++h) one.hyper.emplace_back(group.hyper_names[h], group.hyper[h]);
+  }
   return run;
 }
 

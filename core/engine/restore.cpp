@@ -25,6 +25,9 @@ void Loading::restore() {
     restore_optimizer();
   } else {
     impl_.progress.applied_steps = 0;  // the optimizer starts over
+    for (Group& group : impl_.groups) group.lag = 0;
+    for (auto& range : impl_.store.ranges())
+      for (auto& parameter : range.parameters) parameter.lag = 0;
   }
   if (options_.load_lr_scheduler_states) impl_.schedule.position = value("schedule_position").as_int();
   if (!options_.load_lr_scheduler_states || !rates_are_restored_) impl_.schedule.apply();
@@ -82,26 +85,30 @@ void Loading::restore_accumulation() {
   }
 }
 
-// False where the groups are others: theirs are the config's, and the schedule's.
+// False where some group is none of the checkpoint's: its hyperparameters are the config's, and the schedule's.
 bool Loading::restore_hyperparameters() {
   const List& saved = value("groups").as_list();
-  if (saved.size() != impl_.groups.size()) {
-    note(formatted("the checkpoint has {} parameter groups, this engine {}: hyperparameters are the config's", saved.size(),
-                   impl_.groups.size()));
-    return false;
-  }
-  for (size_t g = 0; g < saved.size(); ++g) {
-    for (const auto& [name, number] : saved[g].at("hyper").as_dict().entries()) {
-      double* current = impl_.groups[g].find(name);
+  for (size_t g = 0; g < impl_.groups.size(); ++g) {
+    Group& group = impl_.groups[g];
+    if (!groups_.saved[g]) {  // it counts from its first parameter's updates on
+      group.lag = impl_.progress.applied_steps;
+      for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.lag = std::min(group.lag, parameter->lag);
+      continue;
+    }
+    const Value& same = saved[*groups_.saved[g]];
+    const Value* const lag = same.as_dict().find("missed_updates");  // older checkpoints have none
+    group.lag = lag ? lag->as_int() : 0;
+    for (const auto& [name, number] : same.at("hyper").as_dict().entries()) {
+      double* current = group.find(name);
       if (!current) continue;
       const bool scheduled = (name == "lr" || name.starts_with("betas")) && impl_.schedule.exists();
       if (*current != number.as_number() && !scheduled)
         note(formatted("{} of {} is the checkpoint's {}, not the config's {} (optimizer->group({}).set changes it)", name,
-                       impl_.groups[g].name, number.to_json(), Value(*current).to_json(), g));
+                       group.name, number.to_json(), Value(*current).to_json(), g));
       *current = number.as_number();
     }
   }
-  return true;
+  return groups_.is_whole;
 }
 
 void Loading::restore_random_numbers() {

@@ -90,6 +90,12 @@ class Shared {
   std::map<std::vector<std::string>, Group> groups_;  // by the axes that they differ along
 };
 
+List tensors_in_group(const ParameterStore& store, size_t group) {
+  List names;
+  for (const TrainedParameter* parameter : store.parameters_of(group)) names.emplace_back(parameter->name);
+  return names;
+}
+
 // One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
@@ -128,10 +134,14 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
              {"last_overflow_iteration", scaler.state().last_overflow_iteration},
              {"hysteresis_left", scaler.state().hysteresis_left}};
   List group_list;
-  for (const auto& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
     Dict hyper;
     for (size_t h = 0; h < group.hyper.size(); ++h) hyper[group.hyper_names[h]] = group.hyper[h];
-    group_list.push_back(Dict{{"name", group.name}, {"hyper", std::move(hyper)}});
+    group_list.push_back(Dict{{"name", group.name},
+                              {"hyper", std::move(hyper)},
+                              {"tensors", tensors_in_group(store, g)},
+                              {"missed_updates", group.lag}});
   }
   Dict lags;  // of parameters that joined late or were frozen for a while
   for (const auto& range : store.ranges())
@@ -152,6 +162,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"loss_scaler", std::move(scale)},
       {"schedule_position", schedule.position},
       {"groups", std::move(group_list)},
+      {"optimizer", optimizer_name()},
       {"frozen_excluded", options.exclude_frozen_parameters},
       {"plugins", control::list_of(registry->opened())},
       {"config", std::move(config)},
@@ -193,8 +204,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
       for (const auto& part : range.parts) {
         const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
         if (gives_part(entry, ranks.mesh, ranks.rank))
-          content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin,
-                                    range.grad_of(part), nullptr, false, entry.split});
+          content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin, range.grad_of(part),
+                                    nullptr, false, entry.split});
       }
   }
   for (const auto& range : store.ranges())
@@ -220,6 +231,11 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   content.rank_document = Dict{{"states", std::move(states)}};
   if (!splits.empty()) content.rank_document["splits"] = splits;
+  if (mesh->shape().size(kPipeAxis) > 1) {  // each stage's; the document has the first's
+    List of_stage;
+    for (size_t g = 0; g < groups.size(); ++g) of_stage.emplace_back(tensors_in_group(store, g));
+    content.rank_document["group_tensors"] = std::move(of_stage);
+  }
   return content;
 }
 

@@ -54,6 +54,9 @@ class MetricsFile : public Writer {
       config.push_back(Dict{{"key", dotted(entry.path)}, {"value", entry.value}, {"origin", entry.origin}});
     for (const auto& plugin : run.plugins)
       plugins.push_back(Dict{{"kind", plugin.kind}, {"name", plugin.name}, {"version", plugin.version}, {"file", plugin.file}});
+    List groups;
+    for (const auto& group : run.groups)
+      groups.push_back(Dict{{"name", group.name}, {"parameters", group.parameters}, {"hyper", by_name(group.hyper)}});
     add(Dict{{"kind", "run"},
              {"schema", 1},
              {"gannet", GANNET_VERSION},
@@ -68,6 +71,7 @@ class MetricsFile : public Writer {
              {"dtype", run.dtype},
              {"config", std::move(config)},
              {"plugins", std::move(plugins)},
+             {"groups", std::move(groups)},
              {"machine", machine()}});
   }
 

@@ -24,11 +24,17 @@ struct Run {
   struct Plugin {
     std::string kind, name, version, file;
   };
+  struct Group {
+    std::string name;
+    int64_t parameters = 0;  // elements, of this rank's part of the model
+    std::vector<std::pair<std::string, double>> hyper;
+  };
   int64_t world_size = 1, global_step = 0, parameters = 0;
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation_steps = 1, zero_stage = 0;
   std::string dtype;
   std::vector<config::Effective> config;
   std::vector<Plugin> plugins;
+  std::vector<Group> groups;
 };
 
 // One step, of all ranks where it says so, else of rank 0.

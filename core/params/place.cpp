@@ -233,18 +233,22 @@ void ParameterStore::place_untrained(const at::Tensor& tensor) const {
   parameter.set_data(parameter.to(context_.device, is_cast ? *dtype : parameter.scalar_type()));
 }
 
-void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
+void ParameterStore::require_support(const Range& range, const Optimizer& optimizer) {
   optimizer.require_support(to_dtype(range.master_dtype), to_dtype(range.grad_dtype),
                             range.has_master_copy() ? to_dtype(range.dtype) : GANNET_DTYPE_NONE);
-  for (const auto& state : optimizer.states()) {
-    Array array;
-    if (state.extent == GANNET_STATE_PER_ELEMENT) {
-      const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-      array = make_array(context_.state_tier, range.own_numel, dtype, state.name);
-      if (state.initial_value != 0) array.fill(state.initial_value);
-    }
-    range.states.push_back(std::move(array));
-  }
+}
+
+void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
+  require_support(range, optimizer);
+  for (const auto& state : optimizer.states()) range.states.push_back(make_state(range, state));
+}
+
+Array ParameterStore::make_state(const Range& range, const Optimizer::State& state) const {
+  if (state.extent != GANNET_STATE_PER_ELEMENT) return {};
+  const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
+  Array array = make_array(context_.state_tier, range.own_numel, dtype, state.name);
+  if (state.initial_value != 0) array.fill(state.initial_value);
+  return array;
 }
 
 }  // namespace gannet

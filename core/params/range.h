@@ -197,6 +197,7 @@ struct Group {
   std::vector<at::Tensor> parameters;  // all of the group, for the program to read
   // The optimizer's states that are no element's, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR; others undefined.
   std::vector<at::Tensor> own_states;
+  int64_t lag = 0;  // updates that were applied before the optimizer at hand began to count
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)

@@ -90,6 +90,10 @@ class ParameterStore {
   bool is_placed(const Range& range) const { return range.param.defined(); }
   /// Arrays for the states that the optimizer asks for, with their initial values.
   void add_states(Range& range, const Optimizer& optimizer);
+  /// One of them, not in use yet; undefined for a state that is no element's.
+  Array make_state(const Range& range, const Optimizer::State& state) const;
+  /// Error(kUnsupported): the optimizer does not take the range's dtypes.
+  static void require_support(const Range& range, const Optimizer& optimizer);
   /// What no range has: to the device, in the training dtype.
   void place_untrained(const at::Tensor& parameter) const;
 

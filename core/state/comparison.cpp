@@ -112,8 +112,12 @@ void Comparison::require_fit() {
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(differences_.size(), 5); ++i) text += formatted("\n  {}", differences_[i]);
   if (differences_.size() > 5) text += formatted("\n  and {} more", differences_.size() - 5);
+  if (only_states && !rules_.other_optimizer.empty()) text.insert(0, formatted("\n  {}", rules_.other_optimizer));
   throw Error(ErrorCode::kMismatch, formatted("checkpoint {} does not fit this engine:{}", found_.path(), text),
-              only_states
+              only_states && !rules_.other_optimizer.empty()
+                  ? "name that optimizer in the config, engine->swap_optimizer() to it before the load, or "
+                    "load_optimizer_states = false"
+              : only_states
                   ? "use the config that it was saved with, or load_optimizer_states = false"
                   : "build the model that was saved, or load with load_module_strict = false where only names are missing");
 }

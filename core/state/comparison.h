@@ -26,7 +26,8 @@ class Comparison {
     const LoadOptions& options;
     bool wants_states = true;  // of the optimizer
     bool has_user_optimizer = false;
-    const MeshShape& mesh;  // of the ranks that load
+    const MeshShape& mesh;             // of the ranks that load
+    std::string other_optimizer = "";  // a sentence: the states are another one's
   };
   Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
 

@@ -29,13 +29,13 @@ void Schedule::step() {
 
 void Schedule::apply() { apply(at(position)); }
 
-Schedule::Values Schedule::at(int64_t position) const {
+Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups) const {
   Values values;
   if (!exists()) return values;
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t g = 0; g < groups.size(); ++g) {
     auto& value = values.emplace_back();
     if (!function_) {
-      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups_[g].base);
+      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base);
       continue;
     }
     const double lr = function_(position);
@@ -54,11 +54,11 @@ void Schedule::apply(const Values& values) {
         *current = *values[g][role];
 }
 
-void Schedule::check(const std::string& scheduler, const std::string& optimizer) const {
+void Schedule::check(const std::vector<Group>& groups, const std::string& scheduler, const std::string& optimizer) const {
   const uint64_t required = plugin_ ? plugin_->roles() : uint64_t{1} << GANNET_ROLE_LEARNING_RATE;
   const uint64_t optional = plugin_ ? plugin_->optional_roles() : 0;
   bool has_optional = optional == 0;
-  for (const Group& group : groups_)
+  for (const Group& group : groups)
     for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {
       const bool is_there = group.find(static_cast<gannet_param_role>(role)) != nullptr;
       has_optional = has_optional || (is_there && (optional >> role & 1));

@@ -28,8 +28,8 @@ class Schedule {
   void use(Function function, bool by_hand);
   void use(std::unique_ptr<Scheduler> plugin) { plugin_ = std::move(plugin); }
 
-  /// Error(kConfig): the groups' optimizer has no parameter in a role that the schedule sets. Warns of optional ones.
-  void check(const std::string& scheduler, const std::string& optimizer) const;
+  /// Error(kConfig): these groups' optimizer has no parameter in a role that the schedule sets. Warns of optional ones.
+  void check(const std::vector<Group>& groups, const std::string& scheduler, const std::string& optimizer) const;
 
   bool has_function() const { return static_cast<bool>(function_); }
   const Scheduler* plugin() const { return plugin_.get(); }
@@ -39,13 +39,17 @@ class Schedule {
   Values next() const { return by_hand_ ? Values() : at(position + 1); }
   /// After an update. Does nothing where the program advances the schedule itself.
   void advance(const Values& values);
+  /// The rates of the position, for groups with other values of their own; set() puts them into the engine's groups.
+  Values now(const std::vector<Group>& groups) const { return at(position, groups); }
+  void set(const Values& values) { apply(values); }
   void step();   // by hand: advances by one
   void apply();  // the rates of the position, into the groups
 
   int64_t position = 0;  // updates that it has seen; a load, or the program, sets it
 
  private:
-  Values at(int64_t position) const;
+  Values at(int64_t position) const { return at(position, groups_); }
+  Values at(int64_t position, const std::vector<Group>& groups) const;
   void apply(const Values& values);
 
   std::vector<Group>& groups_;

@@ -104,7 +104,7 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     for (const at::Tensor& state : group.own_states) states.push_back(state.defined() ? state.data_ptr() : nullptr);
     gannet_step_args args{};
     args.group = static_cast<uint32_t>(g);
-    args.step = static_cast<uint64_t>(applied_steps) + 1;
+    args.step = static_cast<uint64_t>(applied_steps - group.lag) + 1;
     args.grad_scale = grad_scale;
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();

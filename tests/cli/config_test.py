@@ -61,6 +61,31 @@ class Config(Case):
         text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR"}, "aio": {"queue_depth": 4}', code=0)
         self.assertRegex(text, r"^c\.json: ok\n  no effect: /aio/queue_depth")
 
+    def test_parameter_groups_are_checked_shown_and_scheduled(self):
+        config = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, %s}, "param_groups": [
+   {"match": "*.bias", %s},
+   {"match": "*embed*", "lr": 1e-4}]},
+ "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": [%s], "warmup_num_steps": 2, "warmup_type": "linear"}}}"""
+        text = self.check(config % ('"epz": 1', '"wieght_decay": 0, "betas": [3, 1]', "0.1, 0.2"), code=2)
+        for mistake in (r"c\.json:1:\d+: optimizer plugin AdamW has no parameter 'epz'",
+                        r"c\.json:2:24: optimizer plugin AdamW has no parameter 'wieght_decay'; did you mean 'weight_decay'\?",
+                        r"c\.json:2:43: parameter 'betas' of optimizer plugin AdamW: expected",
+                        r"c\.json:4:36: scheduler plugin WarmupLR .*: expected 3 values for 'warmup_max_lr', got 2"):
+            self.assertRegex(text, "gannet: " + mistake)
+        self.assertIn("c.json has 4 mistakes\n", text, "what all groups share is told once")
+        good = self.write("c.json", config % ('"eps": 1e-8', '"weight_decay": 0', "0.1, 0.2, 0.3"))
+        self.assertEqual(self.gannet("config", "check", good, code=0), "c.json: ok\n")
+        resolved = self.gannet("config", "resolve", good, code=0)
+        self.assertRegex(resolved, r'/optimizer/param_groups/1 = \{"match": "\*embed\*", "lr": 1e-04\} +# c\.json:3:5\n')
+        self.assertEqual(self.gannet("schedule", good, "--steps", "3", code=0), "step,lr,lr_1,lr_2\n0,0.0,0.0,0.0\n1,0.0,0.0,0.0\n2,0.05,0.1,0.15\n")
+        self.assertIn("8 bytes of optimizer states", self.gannet("estimate", "--parameters", "1M", "--config", good, code=0))
+        self.assertIn("optimizer/param_groups\n    objects, default [] [active]", self.gannet("config", "keys", "optimizer", code=0))
+
+    def test_untested_optimizers_are_a_list_of_deepspeeds(self):
+        text = self.check(PLAIN % '"zero_allow_untested_optimizer": true, "optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 2}', code=0)
+        self.assertIn("no effect: /zero_allow_untested_optimizer (DeepSpeed refuses optimizers under ZeRO that are not on its list", text)
+        self.assertIn("it reads each plugin's capabilities", text)
+
     def test_text_that_is_no_json_stops_at_the_first_mistake(self):
         text = self.check('{"a": 1,, "b": }', code=2)
         self.assertRegex(text, r"^gannet: c\.json:1:\d+: ")

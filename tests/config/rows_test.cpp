@@ -59,6 +59,8 @@ Value with_member(const Key& key, Settings& settings, Use use) {
       return use(*static_cast<std::string*>(at));
     case Kind::kStrings:
       return use(*static_cast<std::vector<std::string>*>(at));
+    case Kind::kList:
+      return use(*static_cast<List*>(at));
     case Kind::kDict:
     case Kind::kEntry:
       return use(*static_cast<Dict*>(at));
@@ -121,6 +123,8 @@ Value another(const Key& key) {
       return "bf16";
     case Type::kStrings:
       return List{"one", "two"};
+    case Type::kObjects:
+      return List{Dict{{"one", 1}}};
     case Type::kFree:
       return Dict{{"one", 1}};
     default:

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "optimizers/group_case.h"
+#include "optimizers/lamb_reference.h"
 
 namespace gannet::test {
 namespace {
@@ -22,48 +22,6 @@ const LoadedPlugin& lamb() {
 
 // More than one block of a tensor's sum, lengths that no SIMD width divides, one element.
 std::vector<GroupCase::Tensor> shapes() { return {{"weight", {173, 211}}, {"bias", {173}}, {"scale", {1}}, {"head", {64}}}; }
-
-// FusedLamb's formulas, one number after the other, in T. In fp32 with the plugin's order of roundings, so that what differs is
-// the order of the sums alone.
-template <class T>
-struct Reference {
-  double lr = 1e-3, decay = 0, eps = 1e-8, beta1 = 0.9, beta2 = 0.999, max_coeff = 10, min_coeff = 0.01;
-  bool eps_inside_sqrt = false, bias_correction = true;
-  std::vector<T> p, m, v, u;
-  std::vector<double> coeffs;
-
-  void begin(const GroupCase& group) {
-    for (const double value : group.values()) p.push_back(static_cast<T>(value));
-    m.resize(p.size()), v.resize(p.size()), u.resize(p.size());
-    coeffs.resize(group.tensors.size());
-  }
-  void step(const GroupCase& group) {
-    // The betas of an fp32 run are fp32 numbers, for the reference in double too.
-    const bool wide = group.types.param == GANNET_FLOAT64;
-    const T keep1 = static_cast<T>(wide ? beta1 : static_cast<float>(beta1));
-    const T keep2 = static_cast<T>(wide ? beta2 : static_cast<float>(beta2));
-    const T inside = eps_inside_sqrt ? static_cast<T>(eps) : 0, outside = eps_inside_sqrt ? 0 : static_cast<T>(eps);
-    for (size_t t = 0; t < group.tensors.size(); ++t) {
-      const auto& tensor = group.tensors[t];
-      double weights = 0, updates = 0;
-      for (uint64_t i = tensor.offset; i < tensor.offset + tensor.numel; ++i) {
-        const T g = static_cast<T>(group.grad.get(i)) * static_cast<T>(group.grad_scale);
-        m[i] = std::fma(1 - keep1, g, keep1 * m[i]);
-        v[i] = std::fma(1 - keep2, g * g, keep2 * v[i]);
-        u[i] = std::fma(static_cast<T>(decay), p[i], m[i] / (std::sqrt(v[i] + inside) + outside));
-        weights += double{p[i]} * double{p[i]};
-        updates += double{u[i]} * double{u[i]};
-      }
-      coeffs[t] =
-          weights == 0 || updates == 0 ? 1 : std::min(std::max(std::sqrt(weights) / std::sqrt(updates), min_coeff), max_coeff);
-      double rate = lr * coeffs[t];
-      if (bias_correction)
-        rate *= std::sqrt(1 - std::pow(double{keep2}, double(group.steps))) / (1 - std::pow(double{keep1}, double(group.steps)));
-      for (uint64_t i = tensor.offset; i < tensor.offset + tensor.numel; ++i) p[i] = std::fma(static_cast<T>(-rate), u[i], p[i]);
-    }
-  }
-  std::vector<double> values() const { return {p.begin(), p.end()}; }
-};
 
 TEST(Lamb, GivesTheNumbersOfDeepSpeedsFormulas) {
   for (const auto& expected : kExpectedLamb) {
@@ -95,8 +53,8 @@ TEST(Lamb, Follows200StepsOfAReferenceInFp32) {
   GroupCase group(lamb(), Dict{{"lr", lr}, {"weight_decay", decay}}, host, kAllTypes[0], shapes());
   ASSERT_THAT(group.state_names, ElementsAre("exp_avg", "exp_avg_sq", "lamb_coeff"));
   EXPECT_EQ(group.capabilities, uint64_t{GANNET_OPTIMIZER_ELEMENTWISE});
-  Reference<float> same{.lr = lr, .decay = decay};
-  Reference<double> exact{.lr = lr, .decay = decay};
+  LambReference<float> same{.lr = lr, .decay = decay};
+  LambReference<double> exact{.lr = lr, .decay = decay};
   same.begin(group);
   exact.begin(group);
   for (uint32_t step = 1; step <= 200; ++step) {
@@ -129,8 +87,8 @@ TEST(Lamb, FollowsTheReferenceInEveryModeAndType) {
                            {"max_coeff", max_coeff}},
                       host, types, {{"weight", {9, 11}}, {"bias", {1}}, {"head", {33}}});
       group.grad_scale = 0.25;
-      Reference<double> exact{.lr = 0.01, .decay = decay, .eps = 1e-3, .max_coeff = max_coeff};
-      Reference<float> same{.lr = 0.01, .decay = decay, .eps = 1e-3, .max_coeff = max_coeff};
+      LambReference<double> exact{.lr = 0.01, .decay = decay, .eps = 1e-3, .max_coeff = max_coeff};
+      LambReference<float> same{.lr = 0.01, .decay = decay, .eps = 1e-3, .max_coeff = max_coeff};
       exact.eps_inside_sqrt = same.eps_inside_sqrt = inside;
       exact.bias_correction = same.bias_correction = correct;
       exact.begin(group);
@@ -221,7 +179,7 @@ TEST(Lamb, EveryLengthIsSummedWhole) {
   for (int64_t length = 1; length <= 70; ++length) {
     GroupCase group(lamb(), Dict{{"weight_decay", 0.5}}, host, kAllTypes[0],
                     {{"before", {3}}, {"weight", {length}}, {"after", {2}}});
-    Reference<float> reference{.decay = 0.5};
+    LambReference<float> reference{.decay = 0.5};
     reference.begin(group);
     const auto before = group.values();
     group.random_gradients(3);

@@ -10,6 +10,8 @@
 #include "base/format.h"
 #include "cli/commands.h"
 #include "config/document.h"
+#include "config/effective.h"
+#include "config/param_groups.h"
 #include "config/resolve.h"
 #include "interfaces/scheduler.h"
 
@@ -36,15 +38,22 @@ plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginCho
   });
 }
 
-// The lr that the config gives the optimizer, where it names one that has an lr.
-std::optional<double> optimizer_lr(plugin::Registry& registry, const config::Settings& settings,
-                                   const config::Document& document) {
-  if (settings.optimizer.type.empty()) return std::nullopt;
+// The lr that the config gives each parameter group, where it names an optimizer that has an lr.
+std::vector<std::optional<double>> group_lrs(plugin::Registry& registry, const config::Settings& settings,
+                                             const config::Document& document) {
+  const auto groups = config::param_groups_of(settings.optimizer.param_groups,
+                                              [&](const std::string& path) { return config::where(document, path); });
+  std::vector<std::optional<double>> lrs(groups.size() + 1);
+  if (settings.optimizer.type.empty()) return lrs;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, settings.optimizer.type, "cpu");
-  const plugin::ParamSet params = params_of(plugin, settings.optimizer, "optimizer", document);
-  for (size_t i = 0; i < params.dynamic_roles().size(); ++i)
-    if (params.dynamic_roles()[i] == GANNET_ROLE_LEARNING_RATE) return params.dynamic_values()[i];
-  return std::nullopt;
+  for (size_t g = 0; g < lrs.size(); ++g) {
+    const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
+    const plugin::ParamSet params = plugin::parse_params(plugin, config::with_overrides(settings.optimizer.params, overrides),
+                                                         config::position_in_param_group(document, g > 0 ? g - 1 : 0, overrides));
+    for (size_t i = 0; i < params.dynamic_roles().size(); ++i)
+      if (params.dynamic_roles()[i] == GANNET_ROLE_LEARNING_RATE) lrs[g] = params.dynamic_values()[i];
+  }
+  return lrs;
 }
 
 void print_schedule(const Arguments& arguments) {
@@ -55,20 +64,22 @@ void print_schedule(const Arguments& arguments) {
       arguments.world_size > 0 ? arguments.world_size : config::implied_world_size(config::given_batch(document));
   const config::Settings settings = config::resolve(document, world_size).settings;
   plugin::Registry registry({.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed});
-  const std::optional<double> base_lr = optimizer_lr(registry, settings, document);
+  const std::vector<std::optional<double>> base_lrs = group_lrs(registry, settings, document);
 
   const Host host;
   std::unique_ptr<Scheduler> scheduler;
   if (!settings.scheduler.type.empty()) {
     const plugin::Plugin& plugin = registry.require(GANNET_KIND_SCHEDULER, settings.scheduler.type);
-    scheduler = std::make_unique<Scheduler>(plugin, params_of(plugin, settings.scheduler, "scheduler", document), host, 1);
+    scheduler = std::make_unique<Scheduler>(plugin, params_of(plugin, settings.scheduler, "scheduler", document), host,
+                                            static_cast<uint32_t>(base_lrs.size()));
   }
   // Without an optimizer's lr, a schedule is still known where it does not depend on it: where any two give the same.
-  auto at = [&](uint64_t step) {
+  auto at = [&](uint64_t step, uint32_t group) {
+    const std::optional<double>& base_lr = base_lrs[group];
     const auto with_base = [&](double base) {
       Scheduler::Values own;
       own[GANNET_ROLE_LEARNING_RATE] = base;
-      return scheduler ? scheduler->at(step, 0, own) : Scheduler::Values{};
+      return scheduler ? scheduler->at(step, group, own) : Scheduler::Values{};
     };
     Scheduler::Values value = with_base(base_lr.value_or(1));
     auto& lr = value[GANNET_ROLE_LEARNING_RATE];
@@ -81,14 +92,17 @@ void print_schedule(const Arguments& arguments) {
     return value;
   };
   const bool has_momentum =
-      arguments.steps > 0 && at(1)[GANNET_ROLE_BETA1].has_value();  // a continued schedule sets nothing at step 0
-  std::ostringstream rows;                                          // printed whole or, after an error, not at all
-  rows << (has_momentum ? "step,lr,momentum\n" : "step,lr\n");
+      arguments.steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a continued schedule sets nothing at step 0
+  std::ostringstream rows;                                             // printed whole or, after an error, not at all
+  rows << (has_momentum ? "step,lr,momentum" : "step,lr");
+  for (size_t g = 1; g < base_lrs.size(); ++g) rows << ",lr_" << g;  // of the config's parameter groups
+  rows << '\n';
   for (uint64_t step = 0; step < arguments.steps; ++step) {
-    const Scheduler::Values value = at(step);
+    const Scheduler::Values value = at(step, 0);
     const auto& momentum = value[GANNET_ROLE_BETA1];
     rows << step << ',' << Value(*value[GANNET_ROLE_LEARNING_RATE]).to_json();
     if (has_momentum) rows << ',' << (momentum ? Value(*momentum).to_json() : "");
+    for (uint32_t g = 1; g < base_lrs.size(); ++g) rows << ',' << Value(*at(step, g)[GANNET_ROLE_LEARNING_RATE]).to_json();
     rows << '\n';
   }
   std::cout << rows.str();
@@ -98,8 +112,10 @@ void print_schedule(const Arguments& arguments) {
 
 void add_schedule(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand(
-      "schedule", "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first update uses.");
+  CLI::App* command = app.add_subcommand("schedule",
+                                         "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first "
+                                         "update uses, lr_1 the rate of the first group of "
+                                         "optimizer.param_groups.");
   command->add_option("config", arguments->config, "ds_config.json")->required();
   command->add_option("--steps", arguments->steps, "number of rows")->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks (default: what the batch sizes imply)")

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/document.h"
 #include "config/mistakes.h"
+#include "config/param_groups.h"
 #include "config/resolve.h"
 #include "config/status.h"
 #include "device/accelerator.h"
@@ -134,7 +135,36 @@ class PluginCheck {
     const std::string device = on_host ? "cpu" : device_;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OPTIMIZER, type, device, document_, "optimizer");
     auto set = params(plugin, "optimizer", given_.optimizer.params);
-    if (set && lower(plugin.device()) == "cpu") make("optimizer", [&] { Optimizer(plugin, std::move(*set), host_); });
+    const bool is_made = lower(plugin.device()) == "cpu";
+    if (set && is_made) make("optimizer", [&] { Optimizer(plugin, std::move(*set), host_); });
+    const auto groups = groups_of_names();
+    for (size_t g = 0; g < groups.size(); ++g) param_group(plugin, g, groups[g], is_made);
+  }
+
+  // What of the config's parameter groups is wrong in itself is reported elsewhere. Which parameters the patterns match is known
+  // to the program alone.
+  std::vector<config::ParamGroup> groups_of_names() const {
+    try {
+      return config::param_groups_of(given_.optimizer.param_groups, [](const std::string&) { return std::string(); });
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
+  void param_group(const plugin::Plugin& plugin, size_t number, const config::ParamGroup& group, bool is_made) {
+    const Dict all = config::with_overrides(given_.optimizer.params, group.overrides);
+    if (has_auto(all)) return;
+    const auto where = config::position_in_param_group(document_, number, group.overrides);
+    const auto of_all = plugin::mistakes_in(plugin, given_.optimizer.params, position_in(document_, "optimizer"));
+    const auto is_known = [&](const Error& mistake) {
+      return std::any_of(of_all.begin(), of_all.end(),
+                         [&](const Error& one) { return std::string(one.what()) == mistake.what(); });
+    };
+    const auto mistakes = plugin::mistakes_in(plugin, all, where);
+    for (const Error& mistake : mistakes)
+      if (!is_known(mistake)) check_.mistakes.push_back(mistake);
+    if (!mistakes.empty() || !is_made) return;
+    make("optimizer", [&] { Optimizer(plugin, plugin::parse_params(plugin, all, where), host_); });
   }
 
   void scheduler() {
@@ -142,7 +172,11 @@ class PluginCheck {
     if (type.empty()) return;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_SCHEDULER, type, device_, document_, "scheduler");
     auto set = params(plugin, "scheduler", given_.scheduler.params);
-    if (set) make("scheduler", [&] { Scheduler(plugin, std::move(*set), host_, 1); });
+    if (set)
+      make("scheduler", [&] {
+        const size_t of_names = groups_of_names().size();
+        Scheduler(plugin, std::move(*set), host_, static_cast<uint32_t>(1 + of_names));
+      });
   }
 
   const Document& document_;

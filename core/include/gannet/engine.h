@@ -54,11 +54,16 @@ struct BackwardOptions {
   bool scale_wrt_gas = true;        ///< false: the loss is not divided by gradient_accumulation_steps
 };
 
-/// Parameters that share hyperparameters. `overrides` replaces members of the config's optimizer.params for them.
+/// Parameters that share hyperparameters: `parameters` lists them, or patterns on their names choose them, for all groups alike.
+/// `overrides` replaces members of the config's optimizer.params for them.
+///   {.model_parameters = {{.overrides = {{"weight_decay", 0.0}}, .match = {"*.bias"}}}}
+/// By patterns, the first group that matches has a parameter, and those that none matches train in a group 0 called "default",
+/// with the config's params; the given groups are 1, 2, ... A pattern without a parameter is Error(kArgument).
 struct ParameterGroup {
-  std::vector<at::Tensor> parameters;
-  Dict overrides;  ///< e.g. {{"weight_decay", 0.0}}
-  std::string name;
+  std::vector<at::Tensor> parameters = {};
+  Dict overrides = {};                  ///< e.g. {{"weight_decay", 0.0}}
+  std::string name = {};                ///< default: the patterns, else "group 0" ...
+  std::vector<std::string> match = {};  ///< `*` any characters, `?` one, against the whole name: "*.bias", "h.?.ln*"
 };
 
 /// A learning rate per update: lr(step) for update number step + 1.

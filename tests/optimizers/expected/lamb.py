@@ -2,6 +2,7 @@
 table that lamb_test.cpp compares with. No package is needed:
 
     python3 tests/optimizers/expected/lamb.py > tests/optimizers/expected/lamb.h
+    clang-format -i tests/optimizers/expected/lamb.h
 """
 import math
 

@@ -2,6 +2,7 @@
 compares with: the iteration on the matrix itself, which "gram" equals but for rounding. No package is needed:
 
     python3 tests/optimizers/expected/muon.py > tests/optimizers/expected/muon.h
+    clang-format -i tests/optimizers/expected/muon.h
 """
 import math
 
@@ -87,6 +88,6 @@ print("};\ninline constexpr ExpectedMuon kExpectedMuon[] = {")
 for case in CASES:
     full = dict(lr=0.1, momentum=0.95, weight_decay=0.0, ns_steps=5, nesterov=True) | case
     shape = list(full["shape"]) + [0] * (4 - len(full["shape"]))
-    print(f"    {{{len(full['shape'])}, {{{', '.join(map(str, shape))}}}, {full['lr']}, {full['momentum']}, {full['weight_decay']}, "
-          f"{full['ns_steps']}, {str(full['nesterov']).lower()},\n     {{{', '.join(map(repr, muon(**full)))}}}}},")
+    print(f"    {{{len(full['shape'])}, {{{', '.join(map(str, shape))}}}, "
+          f"{full['lr']}, {full['momentum']}, {full['weight_decay']}, {full['ns_steps']}, {str(full['nesterov']).lower()},\n     {{{', '.join(map(repr, muon(**full)))}}}}},")
 print("};")

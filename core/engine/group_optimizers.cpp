@@ -1,0 +1,92 @@
+#include "engine/group_optimizers.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "update/group_states.h"
+
+namespace gannet {
+namespace {
+
+void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
+  const std::string name = optimizer.plugin().name();
+  if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("optimizer '{}' averages gradients itself, which this engine does not support yet", name),
+                "choose another optimizer");
+  const auto& sums = optimizer.sums();
+  if (impl.mesh->shape().size(kPipeAxis) > 1 &&
+      std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("optimizer '{}' wants sums of the whole model, of which each stage of the pipeline has a part", name),
+                "choose an optimizer that works tensor by tensor, or train without pipeline stages");
+  if (!optimizer.needs_whole_tensors()) return;
+  for (const auto& range : impl.store.ranges())
+    if (range.group == group && range.is_split())
+      throw Error(
+          ErrorCode::kUnsupported,
+          formatted("optimizer '{}' needs whole tensors, and each rank has a part of '{}'", name, range.parameters[0].name),
+          "choose an optimizer that works element by element, or leave the parameter whole");
+}
+
+// Sums of the model run over all groups.
+void check_sums(const std::vector<Group>& groups) {
+  for (const Group& group : groups) {
+    const auto& sums = group.optimizer->sums();
+    const bool has_model =
+        std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope == GANNET_SUM_OF_MODEL; });
+    for (const Group& other : groups)
+      if (has_model && other.optimizer->sums() != sums)
+        throw plugin::fault(
+            group.optimizer->plugin(),
+            formatted("optimizer '{}' wants sums of the model, and other ones for the parameter group {} than for {}",
+                      group.optimizer->plugin().name(), other.name, group.name));
+  }
+}
+
+}  // namespace
+
+std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
+                                   const std::function<GroupParams(size_t group)>& params_of) {
+  std::vector<Group> made(impl.groups.size());
+  for (size_t g = 0; g < made.size(); ++g) {
+    Group& group = made[g];
+    group.name = impl.groups[g].name;
+    const GroupParams given = params_of(g);
+    group.optimizer = std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), impl.host);
+    group.hyper_names = group.optimizer->hyper_names();
+    group.hyper_roles = group.optimizer->hyper_roles();
+    group.hyper = group.optimizer->hyper_values();
+    for (size_t i = 0; i < group.hyper.size(); ++i)
+      if (group.hyper_roles[i] != GANNET_ROLE_NONE) group.base[group.hyper_roles[i]] = group.hyper[i];
+    describe_group(made, g, impl, impl.store);
+    refuse_unfit(impl, *group.optimizer, g);
+  }
+  check_sums(made);
+  return made;
+}
+
+void take_optimizer(Group& group, Group& made) noexcept {
+  std::swap(group.optimizer, made.optimizer);
+  std::swap(group.hyper_names, made.hyper_names);
+  std::swap(group.hyper_roles, made.hyper_roles);
+  std::swap(group.hyper, made.hyper);
+  std::swap(group.base, made.base);
+  std::swap(group.own_states, made.own_states);
+}
+
+std::string group_table(const std::vector<Group>& groups) {
+  std::string table;
+  for (const Group& group : groups) {
+    int64_t numel = 0;
+    for (const at::Tensor& parameter : group.parameters) numel += parameter.numel();
+    table += formatted("\n  {}: {}{}, {} elements", group.name, group.parameters.size(),
+                       group.parameters.size() == 1 ? " tensor" : " tensors", numel);
+    for (size_t h = 0; h < group.hyper.size(); ++h)
+      table += formatted(", {} {}", group.hyper_names[h], short_number(group.hyper[h]));
+  }
+  return table;
+}
+
+}  // namespace gannet

@@ -1,0 +1,30 @@
+// The plugin's object of each parameter group: made and checked before any of them is in use, at construction and when
+// swap_optimizer() replaces them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/impl.h"
+
+namespace gannet {
+
+/// What a group's plugin is given, and where each of it stands.
+struct GroupParams {
+  Dict params;
+  std::function<std::string(const std::string& member)> where;
+};
+
+/// An optimizer for each group of `impl`, described, with its hyperparameters: [groups] of which nothing else is filled in.
+/// Throws what makes the plugin unfit for these groups, ranges and ranks; `impl` stays as it is.
+std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
+                                   const std::function<GroupParams(size_t group)>& params_of);
+
+/// `made` gives its optimizer and hyperparameters to the group.
+void take_optimizer(Group& group, Group& made) noexcept;
+
+/// "default: 12 tensors, 3100000 elements, lr 0.001, weight_decay 0.1" for each group, a line each.
+std::string group_table(const std::vector<Group>& groups);
+
+}  // namespace gannet

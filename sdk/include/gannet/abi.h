@@ -236,7 +236,7 @@ typedef struct gannet_host {
   uint32_t (*world_size)(void* context, uint32_t group);
   /* Returns when this rank's part is done: recv is complete for work that the stream is given from now on, for the host where the
    * stream is null. Legal in an optimizer's begin_step and end_step, which every rank of the group calls, in the same order on
-   * all of them; GANNET_INVALID_ARGUMENT elsewhere. */
+   * all of them, and in an update that averages gradients itself; GANNET_INVALID_ARGUMENT elsewhere. */
   int32_t (*collective)(void* context, const gannet_host_collective* args, gannet_error* error);
 } gannet_host;
 
@@ -250,8 +250,14 @@ typedef struct gannet_host {
  *     end_step                  once
  *
  * How the group is cut into pieces depends on the number of ranks, the ZeRO stage and the tier that its arrays lie on; what a
- * plugin computes must not, but for the order of sums. So states that are no element's (PER_TENSOR, SCALAR) are written in
- * begin_step and end_step alone, where each rank has all of them and writes the same; update reads them. */
+ * plugin computes must not, but for the order of sums. So states that every rank has whole (PER_TENSOR, SCALAR, PER_ROW,
+ * PER_COLUMN) are written in begin_step and end_step alone, where each rank writes the same; update reads them.
+ *
+ * Rows and columns. A tensor is seen as a stack of matrices: its last dimension is a matrix's columns, the one before it a
+ * matrix's rows, all others count matrices. A vector is one row, a scalar one element. Row r of a tensor has the elements
+ * [r * columns, (r + 1) * columns); element e is in its row e / columns, and in its column
+ * e / (matrix_rows * columns) * columns + e % columns. The rows of a group's tensors are numbered through, in the order of the
+ * tensors, and so are the columns: gannet_tensor::first_row and first_column. */
 
 enum gannet_optimizer_capability {
   /* The new value of an element depends on that element's parameter, gradient and states, on sums and on states that are no
@@ -259,31 +265,52 @@ enum gannet_optimizer_capability {
   GANNET_OPTIMIZER_ELEMENTWISE = 1u << 0,
   /* Each tensor must be whole in one range (Muon). Not with ELEMENTWISE. */
   GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR = 1u << 1,
-  /* Averages gradients over ranks itself, with the host's collectives (the 1-bit family). Refused by this host. */
+  /* In the steps that gannet_optimizer_api::reduces_gradients names, update() gets each rank's own gradient and averages over the
+   * ranks itself, with the host's collectives, which are open in it (the 1-bit family). Every rank has the whole parameters and
+   * states then: ZeRO stage 0. All ranks get the same pieces, each of which divides into world_size parts of whole bytes of bits
+   * (numel is a multiple of 8 * world_size). */
   GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 2
 };
 
 enum gannet_state_extent {
   GANNET_STATE_PER_ELEMENT = 1,
   GANNET_STATE_PER_TENSOR = 2, /* one per tensor of the group, at gannet_tensor::index */
-  GANNET_STATE_SCALAR = 3      /* one per parameter group */
+  GANNET_STATE_SCALAR = 3,     /* one per parameter group */
+  GANNET_STATE_PER_ROW = 4,    /* one per row of the group's tensors, at gannet_tensor::first_row + its row */
+  GANNET_STATE_PER_COLUMN = 5, /* likewise per column */
+  GANNET_STATE_PER_BLOCK = 6   /* one per gannet_state_spec::block elements of a tensor: scales of 8-bit states. The last block of
+                                * a tensor may have fewer elements. */
 };
 
-/* A state that the plugin wants kept per element, per tensor or per group. The host owns the memory: it allocates, shards,
- * offloads and checkpoints it, and hands over raw pointers. PER_TENSOR and SCALAR states lie in host memory. */
+enum gannet_state_flag {
+  /* PER_ELEMENT: where there is no value yet (the first update, a checkpoint without the state), it is the master parameter's. */
+  GANNET_STATE_FROM_PARAMETER = 1u << 0,
+  /* With OWNS_GRAD_REDUCTION, PER_ELEMENT. OF_RANK: every rank has values of its own (the error of its compression); resumed on
+   * another number of ranks, each gets their mean. SERVED: a rank has those elements that it averages for all, the rank-th of
+   * world_size equal parts of each piece, [numel / world_size]. */
+  GANNET_STATE_OF_RANK = 1u << 1,
+  GANNET_STATE_SERVED = 1u << 2
+};
+
+/* A state that the plugin wants kept. The host owns the memory: it allocates, shards, offloads and checkpoints it, and hands over
+ * raw pointers. States that every rank has whole lie in host memory, those PER_ELEMENT and PER_BLOCK where the update runs. */
 typedef struct gannet_state_spec {
   uint32_t struct_size;
-  uint32_t dtype;  /* gannet_dtype; GANNET_DTYPE_NONE: as the master parameter, for PER_TENSOR and SCALAR fp32 */
-  uint32_t extent; /* gannet_state_extent */
-  uint32_t reserved;
+  uint32_t dtype;   /* gannet_dtype; GANNET_DTYPE_NONE: PER_ELEMENT as the master parameter, otherwise fp32 */
+  uint32_t extent;  /* gannet_state_extent */
+  uint32_t flags;   /* gannet_state_flag */
   const char* name; /* as it is called in checkpoints: "exp_avg" */
   double initial_value;
+  uint64_t block; /* PER_BLOCK: elements, a power of two that divides the description's range_alignment; else 0 */
 } gannet_state_spec;
 
 enum gannet_sum_scope {
   GANNET_SUM_OF_TENSOR = 1, /* of each tensor */
   GANNET_SUM_OF_GROUP = 2,  /* of the parameter group */
-  GANNET_SUM_OF_MODEL = 3   /* of all groups; all of them ask for the same ones */
+  GANNET_SUM_OF_MODEL = 3,  /* of all groups; all of them ask for the same ones */
+  /* Of each row or column. They are no numbers of a tensor, but of the group's lines: see gannet_update_args::lines. */
+  GANNET_SUM_OF_ROW = 4,
+  GANNET_SUM_OF_COLUMN = 5
 };
 
 /* A number that the plugin wants to know of whole tensors, of which it sees parts: LAMB's norms. */
@@ -303,6 +330,10 @@ typedef struct gannet_tensor {
   const char* name;     /* the model's: "h.0.attn.weight" */
   uint64_t numel;       /* of the whole tensor, on however many ranks its parts are */
   const int64_t* shape; /* [dimensions] */
+  uint64_t columns;     /* of each of its matrices: it has numel / columns rows */
+  uint64_t matrix_rows; /* and numel / matrix_rows columns */
+  uint64_t first_row;   /* in its group */
+  uint64_t first_column;
 } gannet_tensor;
 
 typedef struct gannet_optimizer_context {
@@ -344,11 +375,14 @@ typedef struct gannet_step_args {
   const gannet_tensor* tensors;
   uint64_t tensor_count;
   uint64_t tensor_stride;
-  void* const* states; /* [state_count]: PER_TENSOR [tensor_count], SCALAR [1], null for PER_ELEMENT */
+  /* [state_count]: PER_TENSOR [tensor_count], SCALAR [1], PER_ROW [rows of the group], PER_COLUMN [columns of the group]; null
+   * for PER_ELEMENT and PER_BLOCK */
+  void* const* states;
   uint64_t state_count;
   const double* sums; /* [tensor_count][sum_count] in end_step, null in begin_step. Those of group and model: in every row. */
   uint64_t sum_count;
   void* stream;
+  const double* const* lines; /* [sum_count] in end_step, null in begin_step: those of rows and columns, see gannet_update_args */
 } gannet_step_args;
 
 /* Where a tensor, or a part of one, lies in a range. */
@@ -363,10 +397,12 @@ typedef struct gannet_segment {
   uint64_t tensor_numel;
   const int64_t* shape; /* [dimensions] of the whole tensor */
   const char* name;
+  uint64_t columns, matrix_rows, first_row, first_column; /* gannet_tensor's */
 } gannet_segment;
 
 /* One piece of a parameter group. param, grad, out and PER_ELEMENT states have numel elements, are contiguous and, on the CPU,
- * aligned to 64 bytes. */
+ * aligned to 64 bytes. In a piece every tensor begins at a multiple of the description's range_alignment, so that the blocks of a
+ * segment are [offset / block, (offset + numel + block - 1) / block) of a PER_BLOCK state. */
 typedef struct gannet_update_args {
   uint32_t struct_size;
   uint32_t param_dtype; /* of `param`, the master */
@@ -376,8 +412,8 @@ typedef struct gannet_update_args {
   void* param;         /* updated in place by update(), never written by sums() */
   const void* grad;    /* never written */
   void* out;           /* receives the new parameter, rounded to out_dtype */
-  void* const* states; /* [state_count], in the order of the description: PER_ELEMENT [numel], PER_TENSOR [tensors of the group],
-                        * SCALAR [1]. update() writes those PER_ELEMENT, sums() none. */
+  void* const* states; /* [state_count], in the order of the description: PER_ELEMENT [numel], PER_BLOCK [blocks], others as in
+                        * gannet_step_args. update() writes those PER_ELEMENT and PER_BLOCK, sums() none. */
   uint64_t state_count;
   double grad_scale; /* the gradient is grad * grad_scale: average, unscaling and clipping in one factor */
   uint64_t step; /* updates of these tensors, this one counted: 1 at the first. One that joined later has fewer than others. */
@@ -391,6 +427,10 @@ typedef struct gannet_update_args {
   uint64_t sum_count;
   uint32_t group;
   uint32_t device; /* index of the device that the arrays are on */
+  /* [sum_count], host memory: of each sum of scope ROW or COLUMN one number for every row or column of the group; null for the
+   * others, whose numbers are in `sums`. sums() combines this piece's share into those of its round, in place; those of earlier
+   * rounds are whole. Null where the description has no such sum. */
+  double* const* lines;
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
@@ -410,6 +450,13 @@ typedef struct gannet_optimizer_api {
   /* Null where there is nothing to do. */
   int32_t (*begin_step)(void* self, const gannet_step_args* args, gannet_error* error);
   int32_t (*end_step)(void* self, const gannet_step_args* args, gannet_error* error);
+  /* Null where the weights that are trained are those to use. Else writes the weights to evaluate with into `out`, in the
+   * master's type (Schedule-Free, averages of weights): a function of the piece's param, states and hyperparameters, which it
+   * leaves as they are. grad and sums are null, step is the number of updates so far. */
+  int32_t (*evaluate)(void* self, const gannet_update_args* args, gannet_error* error);
+  /* Where OWNS_GRAD_REDUCTION is claimed, else null: whether update() averages the gradients of this step
+   * (gannet_step_args::step) itself: 1, or 0 where they are to arrive averaged. A pure function of the params and the step. */
+  int32_t (*reduces_gradients)(void* self, uint64_t step, uint32_t* reduces, gannet_error* error);
 } gannet_optimizer_api;
 
 /* ---- Scheduler -------------------------------------------------------------------------------------------------------*/
@@ -774,8 +821,8 @@ enum gannet_size_2_0 {
   GANNET_DESCRIPTOR_SIZE_2_0 = 112,
   GANNET_EXTENSION_SIZE_2_0 = 24,
   GANNET_PARAM_SPEC_SIZE_2_0 = 72,
-  GANNET_STATE_SPEC_SIZE_2_0 = 32,
-  GANNET_OPTIMIZER_API_SIZE_2_0 = 72,
+  GANNET_STATE_SPEC_SIZE_2_0 = 40,
+  GANNET_OPTIMIZER_API_SIZE_2_0 = 88,
   GANNET_SUM_SPEC_SIZE_2_0 = 16,
   GANNET_SCHEDULER_API_SIZE_2_0 = 40,
   /* Of version 2, 3 and 2. */

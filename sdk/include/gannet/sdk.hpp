@@ -98,6 +98,21 @@ constexpr gannet_state_spec state(const char* name, gannet_state_extent extent =
   return spec;
 }
 
+/// A state whose first value is the parameter's: `state_from_parameter("z")`.
+constexpr gannet_state_spec state_from_parameter(const char* name, gannet_dtype dtype = GANNET_DTYPE_NONE) {
+  gannet_state_spec spec = state(name, GANNET_STATE_PER_ELEMENT, dtype);
+  spec.flags = GANNET_STATE_FROM_PARAMETER;
+  return spec;
+}
+
+/// One value per `block` elements: `state_per_block("exp_avg_scale", 256)`. range_alignment() is a multiple of the block then.
+constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, gannet_dtype dtype = GANNET_FLOAT32,
+                                            double initial_value = 0) {
+  gannet_state_spec spec = state(name, GANNET_STATE_PER_BLOCK, dtype, initial_value);
+  spec.block = block;
+  return spec;
+}
+
 /// A number of whole tensors, of the group or of the model: `sum(GANNET_SUM_OF_TENSOR)`.
 constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
   gannet_sum_spec spec{};
@@ -133,6 +148,8 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 ///   uint64_t range_alignment() const;                           default: any
 ///   void sums(const gannet_update_args&, uint32_t round, double* sums);
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
+///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, where they are not those trained
+///   bool reduces_gradients(uint64_t step) const;                with OWNS_GRAD_REDUCTION
 class OptimizerBase : public HostServices {
  public:
   OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -147,6 +164,8 @@ class OptimizerBase : public HostServices {
   void sums(const gannet_update_args&, uint32_t, double*) {}
   void begin_step(const gannet_step_args&) {}
   void end_step(const gannet_step_args&) {}
+  void evaluate(const gannet_update_args&) {}
+  bool reduces_gradients(uint64_t) const { return false; }
 };
 
 namespace detail {
@@ -209,6 +228,14 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
   if constexpr (kIsOwn<decltype(&Derived::end_step), decltype(&OptimizerBase::end_step)>)
     api.end_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {
       return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.end_step(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::evaluate), decltype(&OptimizerBase::evaluate)>)
+    api.evaluate = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.evaluate(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::reduces_gradients), decltype(&OptimizerBase::reduces_gradients)>)
+    api.reduces_gradients = [](void* self, uint64_t step, uint32_t* reduces, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { *reduces = static_cast<Holder*>(self)->optimizer.reduces_gradients(step); });
     };
   return api;
 }();

@@ -101,6 +101,32 @@ RANK_BODY(contract_resume) {
   }
 }
 
+// States of a group belong to its tensors, whatever its number is; a group of other tensors has none.
+RANK_BODY(contract_groups) {
+  auto world = gannet::test::world();
+  const auto engine_of = [&](const gannet::List& groups) {
+    Dict config = config_of("Contract", 2);
+    config["optimizer"].as_dict()["param_groups"] = groups;
+    return gannet::initialize(make_uneven(), {.config = config}).engine;
+  };
+  const Dict first{{"match", "first.*"}}, biases{{"match", "*.bias"}};
+  auto before = engine_of({first, biases});
+  train(*before, 3);
+  for (size_t g = 0; g < 3; ++g) before->impl().groups[g].own_states[3].fill_(static_cast<int64_t>(10 * g));
+  before->save_checkpoint(variable("FOLDER"), {.tag = "groups"});
+  const Dict rest_of_biases{{"match", gannet::List{"middle.bias", "last.bias"}}};
+  auto after = engine_of({rest_of_biases, first});
+  const auto receipt = after->load_checkpoint(variable("FOLDER"), {.tag = "groups"});
+  for (const auto& [group, count] : {std::pair<size_t, int64_t>{0, 0}, {1, 20}, {2, 10}})
+    expect(after->impl().groups[group].own_states[3].item<int64_t>() == count,
+           "group " + std::to_string(group) + " has its count");
+  contains(receipt.to_string(), "parameter group '*.bias' of the checkpoint is 'middle.bias, last.bias' here");
+  auto other = engine_of({biases});
+  const auto error = error_of([&] { other->load_checkpoint(variable("FOLDER"), {.tag = "groups"}); });
+  contains(error.what(),
+           "the optimizer keeps its state 'count' once for a parameter group, and group 'default' has other tensors");
+}
+
 // Parameters that join later come behind the others; what is known of those stays.
 RANK_BODY(contract_join) {
   auto world = gannet::test::world();
@@ -178,6 +204,7 @@ TEST_F(PluginContract, OneRankTrainsAsFourDo) {
   EXPECT_LT(difference(of[1], of[0]), 1e-6) << "but for the order of sums";
 }
 TEST_F(PluginContract, NumbersOfTensorsAndGroupsAreResumed) { run("contract_resume", 2); }
+TEST_F(PluginContract, StatesOfAGroupFollowItsTensors) { run("contract_groups", 2); }
 TEST_F(PluginContract, ParametersThatJoinComeBehindTheOthers) { run("contract_join", 2); }
 TEST_F(PluginContract, ACollectiveOfHostMemoryBesideADevicesOwnIsRefused) { run("contract_collective_on_the_host", 2); }
 TEST_F(PluginContract, AnOptimizerWithoutCapabilitiesGetsWholeTensors) { run("silent_optimizer", 2); }

@@ -46,6 +46,16 @@ struct StepResult {
   explicit operator bool() const { return applied; }
 };
 
+/// What became of the optimizer's states in swap_optimizer(): names, with their groups where these differ.
+struct SwapReceipt {
+  std::string from, to;              ///< the plugins' names
+  std::vector<std::string> kept;     ///< both have it in the same dtype and extent: its values continue
+  std::vector<std::string> filled;   ///< new, at its initial value
+  std::vector<std::string> dropped;  ///< the new optimizer does not have it
+  std::vector<std::string> notes;
+  std::string to_string() const;
+};
+
 struct BackwardOptions {
   bool retain_graph = false;
   bool create_graph =
@@ -269,6 +279,15 @@ class EngineBase {
                         bool exclude_frozen_parameters = false);
   void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors",
                        bool exclude_frozen_parameters = false);
+
+  /// Replaces the optimizer plugin of all parameter groups, between two steps; every rank calls it with the same arguments.
+  /// `params` as in the config, a dictionary or JSON text; the groups' overrides apply where the plugin has such a parameter,
+  /// unless `overrides` [groups] gives others. States that both have (name, dtype, extent) keep their values. Where all states of
+  /// a group are kept its updates count on, else they count from 1 (Adam's bias correction). A schedule continues at its place.
+  ///   engine->swap_optimizer("SGD", R"({"lr": 0.01, "momentum": 0.9})");
+  /// Throws on every rank, with the former optimizer in use as it was: Error(kOrder) within a step, Error(kMismatch) where ranks
+  /// ask for different ones, Error(kConfig) of the params, Error(kUnsupported) where the partition would have to be cut again.
+  SwapReceipt swap_optimizer(const std::string& type, const Value& params = Dict(), const std::vector<Dict>& overrides = {});
 
   /// Adds to a number of this step that the config's monitors write (docs/metrics.md, "counts"): summed over micro-batches and
   /// ranks, which need not count the same names. What is counted after a boundary belongs to the next step. Without a monitor it

@@ -1,0 +1,319 @@
+// swap_optimizer: another optimizer plugin for all parameter groups, between two steps. Everything that can fail is done beside
+// the old one; then the ranks agree, and what remains cannot fail.
+#include <ATen/core/grad_mode.h>
+#include <gannet/log.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "config/parse.h"
+#include "control/world.h"
+#include "engine/group_optimizers.h"
+#include "engine/impl.h"
+#include "plugin/schema.h"
+#include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
+#include "update/group_states.h"
+
+namespace gannet {
+namespace {
+
+constexpr const char* kCall = "swap_optimizer";
+
+// What takes the place of what the engine has.
+struct Prepared {
+  std::vector<Group> groups;               // optimizer, hyperparameters, own_states
+  std::vector<std::vector<Array>> states;  // [ranges][states]
+  std::vector<bool> starts_over;           // [groups] some state is new: updates are counted from 1
+  std::vector<bool> is_unmet;              // [groups] the ranges take its wishes on cuts without being cut again
+  Schedule::Values rates;
+  SwapReceipt receipt;
+};
+
+void check_moment(EngineBase::Impl& impl) {
+  impl.require_usable(kCall);
+  if (impl.user_optimizer)
+    throw Error(
+        ErrorCode::kUnsupported,
+        "swap_optimizer() was called, and the program's own torch::optim::Optimizer steps the parameters: its states are its own",
+        "name an optimizer in the config instead of passing one to initialize");
+  if (impl.groups.empty() || !impl.groups[0].optimizer)
+    throw Error(ErrorCode::kOrder, "swap_optimizer() was called, but there is no optimizer",
+                "add an \"optimizer\" block to the config");
+  if (impl.progress.micro_in_step > 0 || impl.progress.holds_micro_batch() || impl.reducer->holds_sums())
+    throw Error(ErrorCode::kOrder,
+                formatted("swap_optimizer() was called in the middle of step {}: {} of its {} micro-batches have ended{}",
+                          impl.progress.global_steps + 1, impl.progress.micro_in_step, impl.settings().accumulation_steps,
+                          impl.progress.holds_micro_batch() ? ", and one is between forward() and step()" : ""),
+                "call it after the step() of a boundary, or drop the gradients with zero_grad()");
+}
+
+// The params as the program gave them: a dictionary, or JSON text with the places of its members.
+config::Tree read_params(const Value& params) {
+  if (params.is_dict()) return {params.as_dict(), {}, {}};
+  if (params.is_string()) return config::parse_text(params.as_string(), "swap_optimizer's params");
+  throw Error(ErrorCode::kArgument, formatted("swap_optimizer was given {} as params", params.type_name()),
+              "give a dictionary, or JSON text: R\"({\"lr\": 1e-4})\"");
+}
+
+// Of a group's overrides, what the plugin has a parameter for. Those of the config or initialize were meant for another plugin;
+// those given with the swap are for this one, and are checked by its schema.
+Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, size_t group, const std::vector<Dict>& given,
+                  SwapReceipt& receipt) {
+  if (!given.empty()) return given[group];
+  Dict known;
+  const Dict* old = impl.group_rules.overrides(group);
+  if (!old) return known;
+  const auto specs = plugin::specs_of(*plugin.descriptor);
+  for (const auto& [key, value] : old->entries()) {
+    if (std::any_of(specs.begin(), specs.end(), [&, &name = key](const auto* spec) { return name == spec->name; }))
+      known[key] = value;
+    else
+      receipt.notes.push_back(
+          formatted("{} of group '{}' has no effect: {} has no such parameter", key, impl.groups[group].name, plugin.name()));
+  }
+  return known;
+}
+
+// The partition was cut for the optimizer that the engine began with. True: the ranges of the group serve this one as they are.
+bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
+  for (const Range& range : impl.store.ranges())
+    if (range.group == group && ((optimizer.needs_whole_tensors() && !range.keeps_whole_tensors) ||
+                                 static_cast<int64_t>(optimizer.range_alignment()) > range.alignment))
+      return false;
+  return true;
+}
+
+void check_cuts(const EngineBase::Impl& impl, Prepared& made) {
+  const bool is_cut = impl.store.is_sharded() || impl.store.gathers() || impl.state_tier || impl.param_tier;
+  for (size_t g = 0; g < made.groups.size(); ++g) {
+    const Optimizer& optimizer = *made.groups[g].optimizer;
+    made.is_unmet.push_back(!is_served(impl, optimizer, g));
+    if (!made.is_unmet[g] || !is_cut) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("optimizer '{}' needs {}, and the partition of group '{}' was cut for '{}', which does not",
+                  optimizer.plugin().name(),
+                  optimizer.needs_whole_tensors() ? std::string("whole tensors")
+                                                  : formatted("ranges at multiples of {} elements", optimizer.range_alignment()),
+                  impl.groups[g].name, impl.groups[g].optimizer->plugin().name()),
+        "save a checkpoint, and resume from it with the new optimizer in the config and load_optimizer_states = false; or "
+        "begin the run with the optimizer that asks for more, and swap from it");
+  }
+}
+
+at::ScalarType dtype_of(const Optimizer::State& state) {
+  return state.dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(state.dtype);
+}
+
+const Optimizer::State* find(const std::vector<Optimizer::State>& states, const std::string& name) {
+  const auto found = std::find_if(states.begin(), states.end(), [&](const auto& state) { return state.name == name; });
+  return found == states.end() ? nullptr : &*found;
+}
+
+// A state's fate in each group, as names: "exp_avg", or "exp_avg of '*.bias'" where groups differ.
+class Fates {
+ public:
+  enum Fate { kKept, kFilled, kDropped, kCount };
+  void add(const std::string& state, Fate fate, const std::string& group) { fates_[state][fate].push_back(group); }
+  void give(SwapReceipt& receipt) const {
+    std::vector<std::string>* const lists[kCount] = {&receipt.kept, &receipt.filled, &receipt.dropped};
+    for (const auto& [state, by_fate] : fates_)
+      for (const auto& [fate, groups] : by_fate)
+        lists[fate]->push_back(by_fate.size() == 1 ? state : formatted("{} of '{}'", state, join(groups, "', '")));
+  }
+
+ private:
+  std::map<std::string, std::map<Fate, std::vector<std::string>>> fates_;
+};
+
+void prepare_states(EngineBase::Impl& impl, Prepared& made) {
+  Fates fates;
+  std::vector<std::vector<bool>> is_kept;  // [groups][states]
+  for (size_t g = 0; g < made.groups.size(); ++g) {
+    const auto& before = impl.groups[g].optimizer->states();
+    const auto& after = made.groups[g].optimizer->states();
+    auto& kept = is_kept.emplace_back(after.size());
+    made.groups[g].own_states.resize(after.size());
+    for (size_t s = 0; s < after.size(); ++s) {
+      const Optimizer::State* same = find(before, after[s].name);
+      kept[s] =
+          same && same->extent == after[s].extent &&
+          (same->dtype == after[s].dtype || (same->extent != GANNET_STATE_PER_ELEMENT && dtype_of(*same) == dtype_of(after[s])));
+      if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && !kept[s]) {
+        // One may name the dtype that the other leaves to the masters.
+        kept[s] = true;
+        for (const Range& range : impl.store.ranges()) {
+          const auto in_full = [&](gannet_dtype dtype) {
+            return dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(dtype);
+          };
+          if (range.group == g && in_full(same->dtype) != in_full(after[s].dtype)) kept[s] = false;
+        }
+      }
+      if (kept[s] && after[s].extent != GANNET_STATE_PER_ELEMENT)
+        made.groups[g].own_states[s] = impl.groups[g].own_states[static_cast<size_t>(same - before.data())];
+      fates.add(after[s].name, kept[s] ? Fates::kKept : Fates::kFilled, impl.groups[g].name);
+    }
+    for (const auto& state : before)
+      if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
+        fates.add(state.name, Fates::kDropped, impl.groups[g].name);
+    made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
+    grow_own_states(made.groups[g]);
+  }
+  for (const Range& range : impl.store.ranges()) {
+    const Optimizer& optimizer = *made.groups[range.group].optimizer;
+    const auto& before = impl.groups[range.group].optimizer->states();
+    ParameterStore::require_support(range, optimizer);
+    auto& states = made.states.emplace_back();
+    for (size_t s = 0; s < optimizer.states().size(); ++s)
+      states.push_back(is_kept[range.group][s]
+                           ? range.states[static_cast<size_t>(find(before, optimizer.states()[s].name) - before.data())]
+                           : impl.store.make_state(range, optimizer.states()[s]));
+  }
+  fates.give(made.receipt);
+}
+
+Prepared prepare(EngineBase::Impl& impl, const std::string& type, const Value& params, const std::vector<Dict>& overrides) {
+  check_moment(impl);
+  if (!overrides.empty() && overrides.size() != impl.groups.size())
+    throw Error(ErrorCode::kArgument,
+                formatted("swap_optimizer was given overrides for {} parameter groups, and there are {}", overrides.size(),
+                          impl.groups.size()),
+                "give one dictionary for each group, empty where it has the params as they are");
+  Prepared made;
+  made.receipt.from = impl.groups[0].optimizer->plugin().name();
+  const plugin::Plugin& plugin =
+      impl.registry->require(GANNET_KIND_OPTIMIZER, type, impl.updates_on_host() ? "cpu" : impl.accelerator->plugin_device());
+  made.receipt.to = plugin.name();
+  const config::Tree tree = read_params(params);
+  const auto where = [&](const std::string& member) {
+    const std::string place = tree.origin_of(config::pointer("", member)).to_string();
+    return place.empty() ? std::string("swap_optimizer's params") : place;
+  };
+  made.groups = make_optimizers(impl, plugin, [&](size_t g) {
+    const Dict own = overrides_of(impl, plugin, g, overrides, made.receipt);
+    GroupParams given{tree.root, where};
+    for (const auto& [key, value] : own.entries()) given.params[key] = value;
+    if (!own.empty())
+      given.where = [own, where, name = impl.groups[g].name](const std::string& member) {
+        return own.find(member) ? formatted("the override of group '{}'", name) : where(member);
+      };
+    return given;
+  });
+  check_cuts(impl, made);
+  if (impl.schedule.exists())
+    impl.schedule.check(made.groups,
+                        impl.schedule.has_function() ? std::string("the program's schedule")
+                                                     : formatted("scheduler '{}'", impl.schedule.plugin()->plugin().name()),
+                        formatted("optimizer '{}'", plugin.name()));
+  made.rates = impl.schedule.now(made.groups);
+  prepare_states(impl, made);
+  return made;
+}
+
+// For the other ranks, whatever it is: they wait for this rank's text.
+std::string as_text_of_current_exception() {
+  const auto text_of = [](const Error& error) {
+    return "error " +
+           Value(
+               Dict{{"code", static_cast<int64_t>(error.code())}, {"message", error.message()}, {"next_step", error.next_step()}})
+               .to_json();
+  };
+  try {
+    rethrow_as_ours(kCall);
+  } catch (const Error& error) {
+    return text_of(error);
+  } catch (const std::exception& error) {
+    return text_of(Error(ErrorCode::kInternal, error.what()));
+  }
+}
+
+// What every rank must have asked for, or the error that one has met; on all of them.
+void agree(EngineBase::Impl& impl, const std::string& mine) {
+  const std::vector<std::string> texts = impl.world_group->gather_texts(mine);
+  for (uint32_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].starts_with("error ")) continue;
+    const Value error = config::parse_value(texts[rank].substr(6));
+    const std::string who = texts.size() > 1 ? formatted("rank {}: ", rank) : "";
+    throw Error(static_cast<ErrorCode>(error.at("code").as_int()), who + error.at("message").as_string(),
+                error.at("next_step").as_string());
+  }
+  if (const std::string differs = control::disagreement("the optimizer and the params given to swap_optimizer", texts);
+      !differs.empty())
+    throw Error(ErrorCode::kMismatch, differs, "give the same on every rank; the former optimizer is still in use");
+}
+
+std::string asked_for(const EngineBase::Impl& impl, const std::vector<Group>& groups) {
+  const plugin::Plugin& plugin = groups[0].optimizer->plugin();
+  std::string text = formatted("{} {} {}\n", plugin.name(), plugin.version(), plugin.hash);
+  for (const Group& group : groups) {
+    text += formatted("group '{}':", group.name);
+    for (size_t h = 0; h < group.hyper.size(); ++h)
+      text += formatted(" {} = {}", group.hyper_names[h], Value(group.hyper[h]).to_json());
+    text += '\n';
+  }
+  return text + formatted("update {}, position {}\n", impl.progress.applied_steps, impl.schedule.position);
+}
+
+void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& agreement) noexcept {
+  impl.updater.abandon();  // pages may be cut elsewhere
+  for (size_t r = 0; r < made.states.size(); ++r) std::swap(impl.store.ranges()[r].states, made.states[r]);
+  for (size_t g = 0; g < made.groups.size(); ++g) {
+    take_optimizer(impl.groups[g], made.groups[g]);
+    if (!made.starts_over[g]) continue;
+    impl.groups[g].lag = impl.progress.applied_steps;
+    for (Range& range : impl.store.ranges())
+      if (range.group == g)
+        for (auto& parameter : range.parameters) parameter.lag = impl.progress.applied_steps;
+  }
+  impl.schedule.set(made.rates);
+  std::swap(impl.agreement, agreement);
+}
+
+}  // namespace
+
+SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& params, const std::vector<Dict>& overrides) try {
+  Impl& impl = *impl_;
+  wait_for_checkpoint();  // it reads the states
+  auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
+  const at::NoGradGuard no_grad;
+  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that have joined are in their groups
+  Prepared made;
+  std::unique_ptr<Agreement> agreement;
+  std::string text;
+  try {
+    made = prepare(impl, type, params, overrides);
+    agreement = std::make_unique<Agreement>(impl.number_in_group, made.groups);
+    text = asked_for(impl, made.groups) + formatted("params {}\n", Value(read_params(params).root).to_json());
+    for (const Dict& one : overrides) text += formatted("override {}\n", Value(one).to_json());
+  } catch (...) {
+    text = as_text_of_current_exception();
+  }
+  agree(impl, text);
+  for (size_t g = 0; g < made.groups.size(); ++g)
+    if (made.is_unmet[g]) {
+      impl.store.align_ranges(g, static_cast<int64_t>(made.groups[g].optimizer->range_alignment()));
+      if (made.groups[g].optimizer->needs_whole_tensors()) impl.store.keep_whole_tensors(g);
+    }
+  commit(impl, made, agreement);
+  const std::string sentence = made.receipt.to_string();
+  if (impl.is_first()) log_info(sentence);
+  if (impl.reporter) impl.reporter->event("swap", impl.progress.global_steps, sentence);
+  return made.receipt;
+} catch (...) {
+  rethrow_as_ours(kCall);
+}
+
+std::string SwapReceipt::to_string() const {
+  std::string text = formatted("optimizer {} in place of {}", to, from);
+  const std::pair<const char*, const std::vector<std::string>*> lists[] = {
+      {"kept", &kept}, {"filled with the initial value", &filled}, {"dropped", &dropped}};
+  for (const auto& [what, names] : lists)
+    if (!names->empty()) text += formatted("; {}: {}", what, join(*names, ", "));
+  for (const auto& line : notes) text += formatted("\n  {}", line);
+  return text;
+}
+
+}  // namespace gannet

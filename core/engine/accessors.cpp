@@ -6,7 +6,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
-#include "engine/impl.h"
+#include "engine/evaluation.h"
 #include "params/broadcast.h"
 
 namespace gannet {
@@ -93,6 +93,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
+  require_training_weights(*impl_, "set_full_fp32_parameter");
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "control/world.h"
-#include "engine/impl.h"
+#include "engine/evaluation.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -22,6 +22,7 @@ namespace gannet {
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call) {
   const std::string name = formatted("{}()", call);
   impl.require_usable(call);
+  require_training_weights(impl, call);
   if (!impl.reducer)
     throw Error(ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
                 "add an \"optimizer\" block to the config, or pass one to initialize");

@@ -14,6 +14,7 @@
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/construction.h"
+#include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/report.h"
 #include "tensor/dtype.h"
@@ -122,11 +123,6 @@ void EngineBase::zero_grad() {
   impl.start_next_step();
 }
 
-void EngineBase::train(bool on) {
-  impl_->module->train(on);
-  impl_->passes.training = on;
-}
-
 std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 
 void EngineBase::set_lr(double lr) {
@@ -221,6 +217,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
 
 void EngineBase::refresh_masters() {
   impl_->require_usable("refresh_masters");
+  require_training_weights(*impl_, "refresh_masters");
   if (impl_->reducer) impl_->audit();
 }
 

@@ -21,12 +21,14 @@ void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size
     throw Error(ErrorCode::kUnsupported,
                 formatted("optimizer '{}' wants sums of the whole model, of which each stage of the pipeline has a part", name),
                 "choose an optimizer that works tensor by tensor, or train without pipeline stages");
-  if (!optimizer.needs_whole_tensors()) return;
+  if (!optimizer.needs_whole_tensors() && !optimizer.needs_lines()) return;
   for (const auto& range : impl.store.ranges())
     if (range.group == group && range.is_split())
       throw Error(
           ErrorCode::kUnsupported,
-          formatted("optimizer '{}' needs whole tensors, and each rank has a part of '{}'", name, range.parameters[0].name),
+          formatted("optimizer '{}' {}, and each rank has a part of '{}'", name,
+                    optimizer.needs_whole_tensors() ? "needs whole tensors" : "works by rows, columns or blocks of tensors",
+                    range.parameters[0].name),
           "choose an optimizer that works element by element, or leave the parameter whole");
 }
 

@@ -146,12 +146,7 @@ void ModuleAudit::record_module() {
   });
 }
 
-void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {
-  struct Change {
-    Range* range;
-    size_t parameter;
-    bool is_replaced;
-  };
+std::vector<ModuleAudit::Change> ModuleAudit::changes() const {
   std::vector<Change> changes;
   for (auto& range : store_.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p) {
@@ -161,6 +156,16 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
           (range.reads_a_copy(parameter) && sample_of(parameter.tensor) != parameter.left.sample))
         changes.push_back({&range, p, is_replaced});
     }
+  return changes;
+}
+
+std::string ModuleAudit::written() const {
+  const auto all = changes();
+  return all.empty() ? "" : all[0].range->parameters[all[0].parameter].name;
+}
+
+void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {
+  const std::vector<Change> changes = this->changes();
   if (const std::string name = reducer.restore_hooks(); !name.empty())
     throw Error(
         ErrorCode::kOrder,

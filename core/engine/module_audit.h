@@ -47,6 +47,8 @@ class ModuleAudit {
   /// Every rank calls it. `join`: takes up parameters that require a gradient and that this engine does not train.
   void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
   void record();
+  /// A parameter that the program has written since; "": none.
+  std::string written() const;
   /// Before a load: what the program put in place of the store's memory goes, and its values with it.
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                // its memory
@@ -65,6 +67,12 @@ class ModuleAudit {
     size_t bytes;  // of its storage: torch::load puts another one under it
   };
   void record_module();
+  struct Change {
+    Range* range;
+    size_t parameter;
+    bool is_replaced;
+  };
+  std::vector<Change> changes() const;
   Named new_parameters();
 
   RankContext& context_;

@@ -29,7 +29,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       int64_t state_bytes = 0;
       if (const auto& optimizer = impl.groups[range.group].optimizer; is_trained && optimizer)
         for (size_t s = 0; s < range.states.size(); ++s)
-          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)
+          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)  // blocks' weigh next to nothing
             state_bytes += static_cast<int64_t>(c10::elementSize(range.states[s].dtype()));
       const auto size = [](at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); };
       for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "control/network.h"
 #include "control/world.h"
-#include "engine/impl.h"
+#include "engine/evaluation.h"
 #include "engine/report.h"
 #include "engine/state_entries.h"
 #include "tensor/torch_errors.h"
@@ -265,6 +265,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (folder.empty())
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
   impl.require_usable("save_checkpoint");
+  require_training_weights(impl, "save_checkpoint");
   if (impl.progress.has_backwarded())
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();

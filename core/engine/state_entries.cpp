@@ -41,6 +41,20 @@ StateEntry part_of(StateEntry::Kind kind, const std::string& name, const Trained
   return kept;
 }
 
+// Values of blocks, of which a rank has those that its part of the parameter consists of.
+StateEntry blocks_of(const std::string& name, const Optimizer::State& state, const Range& range,
+                     const TrainedParameter& parameter, const Array& array, const zero::Part& part) {
+  const zero::Part values = Range::values_in(part, state);
+  if (range.has_all_of(array)) return whole_of(StateEntry::Kind::kState, name, array.get(values.own, values.numel));
+  return {StateEntry::Kind::kState,
+          name,
+          {static_cast<int64_t>(state.values_of(static_cast<uint64_t>(parameter.numel)))},
+          array.dtype(),
+          {},
+          values.numel > 0 ? array.get(values.own, values.numel) : at::Tensor(),
+          values.begin};
+}
+
 // Of each parameter the part that lies on this rank, and an empty one where none does.
 std::vector<zero::Part> part_of_each(const Range& range) {
   std::vector<zero::Part> parts(range.parameters.size());
@@ -90,6 +104,9 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
     for (size_t s = 0; s < specs.size(); ++s) {
       const std::string state = formatted("{}/", specs[s].name);
       const Array& values = range.states[s];
+      const auto of_group = [&](uint64_t begin, uint64_t count) {
+        return group.own_states[s].narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(count));
+      };
       if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: the first of its ranges gives it
         const std::string name = formatted("{}@{}", state, range.group);
         if (given.insert(name).second) all.push_back(whole_of(StateEntry::Kind::kState, name, group.own_states[s].view({})));
@@ -98,8 +115,15 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
         if (specs[s].extent == GANNET_STATE_PER_TENSOR)
+          all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name, of_group(parameter.index, 1).view({})));
+        else if (specs[s].extent == GANNET_STATE_PER_ROW)
           all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name,
-                                 group.own_states[s].select(0, static_cast<int64_t>(parameter.index))));
+                                 of_group(parameter.lines.first_row, parameter.lines.row_count)));
+        else if (specs[s].extent == GANNET_STATE_PER_COLUMN)
+          all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name,
+                                 of_group(parameter.lines.first_column, parameter.lines.column_count)));
+        else if (specs[s].extent == GANNET_STATE_PER_BLOCK)
+          all.push_back(blocks_of(state + parameter.name, specs[s], range, parameter, values, parts[p]));
         else if (range.has_all_of(values))
           all.push_back(
               with_split(whole_of(StateEntry::Kind::kState, state + parameter.name, range.slice(values.here(), parameter)),

@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/backward.h"
+#include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/report.h"
 #include "engine/step_scope.h"
@@ -17,6 +18,7 @@ namespace {
 // What the program can call in the wrong order, before anything is touched.
 void check_step(EngineBase::Impl& impl) {
   impl.require_usable("step");
+  require_training_weights(impl, "step");
   if (impl.passes.no_sync)
     throw Error(ErrorCode::kOrder, "step() was called inside no_sync()", "end the NoSync scope before step()");
   if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/parse.h"
 #include "control/world.h"
+#include "engine/evaluation.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
 #include "plugin/schema.h"
@@ -34,6 +35,7 @@ struct Prepared {
 
 void check_moment(EngineBase::Impl& impl) {
   impl.require_usable(kCall);
+  require_training_weights(impl, kCall);
   if (impl.user_optimizer)
     throw Error(
         ErrorCode::kUnsupported,

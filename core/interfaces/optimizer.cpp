@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "interfaces/call.h"
+#include "interfaces/tensor_lines.h"
 
 namespace gannet {
 namespace {
@@ -58,22 +59,40 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 
 [[noreturn]] void bad(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
+constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | GANNET_STATE_OF_RANK | GANNET_STATE_SERVED;
+
+// What is wrong with a state's flags and block; "": nothing.
+std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
+  const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
+  if (spec.flags & ~kKnownStateFlags)
+    return formatted("has flags that this Gannet does not know (bits {:#x})", spec.flags & ~kKnownStateFlags);
+  if (spec.flags != 0 && spec.extent != GANNET_STATE_PER_ELEMENT) return "has flags that are of states PER_ELEMENT alone";
+  if (spec.flags & (spec.flags - 1)) return "has several flags, which exclude one another";
+  if ((spec.flags & (GANNET_STATE_OF_RANK | GANNET_STATE_SERVED)) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+    return "is each rank's own, which takes the capability OWNS_GRAD_REDUCTION";
+  if (spec.extent != GANNET_STATE_PER_BLOCK) return spec.block == 0 ? "" : "has a block, and is not PER_BLOCK";
+  if (spec.block == 0 || (spec.block & (spec.block - 1)) != 0 || alignment % spec.block != 0)
+    return formatted("has blocks of {} elements, which must be a power of two that divides range_alignment, {}", spec.block,
+                     alignment);
+  return "";
+}
+
 std::vector<Optimizer::State> read_states(const gannet_optimizer_description& found) {
   std::vector<Optimizer::State> states;
   for (const gannet_state_spec* each :
        elements(found.states, found.state_count, found.state_stride, GANNET_STATE_SPEC_SIZE_2_0, "states")) {
     const gannet_state_spec& spec = *each;
     if (!spec.name || !*spec.name) bad(formatted("its state number {} has no name", states.size()));
-    if (spec.reserved != 0) bad(formatted("its state '{}' has a reserved field that is not zero", printable(spec.name)));
     if (printable(spec.name) != spec.name)
       bad(formatted("its state '{}' has a control character in its name", printable(spec.name)));
     if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
-    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_SCALAR)
+    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_PER_BLOCK)
       bad(formatted("its state '{}' has an unknown extent, {}", spec.name, spec.extent));
+    if (const std::string flaw = flaw_of(spec, found); !flaw.empty()) bad(formatted("its state '{}' {}", spec.name, flaw));
     for (const auto& other : states)
       if (other.name == spec.name) bad(formatted("it declares the state '{}' twice", other.name));
-    states.push_back(
-        {spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent), spec.initial_value});
+    states.push_back({spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent),
+                      spec.initial_value, spec.flags, std::max<uint64_t>(spec.block, 1)});
   }
   return states;
 }
@@ -81,7 +100,7 @@ std::vector<Optimizer::State> read_states(const gannet_optimizer_description& fo
 std::vector<Optimizer::Sum> read_sums(const gannet_optimizer_description& found) {
   std::vector<Optimizer::Sum> sums;
   for (const gannet_sum_spec* spec : elements(found.sums, found.sum_count, found.sum_stride, GANNET_SUM_SPEC_SIZE_2_0, "sums")) {
-    if (spec->scope < GANNET_SUM_OF_TENSOR || spec->scope > GANNET_SUM_OF_MODEL)
+    if (spec->scope < GANNET_SUM_OF_TENSOR || spec->scope > GANNET_SUM_OF_COLUMN)
       bad(formatted("one of its sums has an unknown scope, {}", spec->scope));
     if (spec->reduce_op < GANNET_SUM || spec->reduce_op > GANNET_MIN)
       bad(formatted("one of its sums has an unknown operation, {}", spec->reduce_op));
@@ -118,6 +137,7 @@ Optimizer::~Optimizer() { api_->destroy(self_); }
 void Optimizer::describe(const Context& context) {
   for (size_t t = tensors_.size(); t < context.tensors.size(); ++t) tensors_.push_back(context.tensors[t]);
   tensor_views_.clear();
+  TensorLines lines;
   for (const Tensor& tensor : tensors_) {
     gannet_tensor view{};
     view.struct_size = sizeof(view);
@@ -127,8 +147,12 @@ void Optimizer::describe(const Context& context) {
     view.name = tensor.name.c_str();
     view.numel = tensor.numel;
     view.shape = tensor.shape.data();
+    lines = TensorLines::of(tensor.shape, tensor.numel, lines);
+    lines.write_to(view);
     tensor_views_.push_back(view);
   }
+  rows_ = lines.first_row + lines.row_count;
+  columns_ = lines.first_column + lines.column_count;
   gannet_optimizer_context given{};
   given.struct_size = sizeof(given);
   given.group = context.group;
@@ -181,6 +205,27 @@ void Optimizer::step(int32_t (*function)(void*, const gannet_step_args*, gannet_
   interfaces::call(plugin_, function, self_, static_cast<const gannet_step_args*>(&args));
 }
 
+uint64_t Optimizer::group_numel(const State& state) const {
+  switch (state.extent) {
+    case GANNET_STATE_PER_TENSOR:
+      return tensors_.size();
+    case GANNET_STATE_PER_ROW:
+      return rows_;
+    case GANNET_STATE_PER_COLUMN:
+      return columns_;
+    default:
+      return 1;
+  }
+}
+
+bool Optimizer::needs_lines() const {
+  return std::any_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_of_lines(); }) ||
+         std::any_of(states_.begin(), states_.end(), [](const State& state) {
+           return state.extent == GANNET_STATE_PER_ROW || state.extent == GANNET_STATE_PER_COLUMN ||
+                  state.extent == GANNET_STATE_PER_BLOCK;
+         });
+}
+
 void Optimizer::begin_step(gannet_step_args args) { step(api_->begin_step, args); }
 
 void Optimizer::end_step(gannet_step_args args) { step(api_->end_step, args); }
@@ -190,5 +235,7 @@ void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sum
 }
 
 void Optimizer::update(const gannet_update_args& args) { interfaces::call(plugin_, api_->update, self_, &args); }
+
+void Optimizer::evaluate(const gannet_update_args& args) { interfaces::call(plugin_, api_->evaluate, self_, &args); }
 
 }  // namespace gannet

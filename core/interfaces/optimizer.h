@@ -19,16 +19,25 @@ class Optimizer {
  public:
   struct State {
     std::string name;
-    gannet_dtype dtype;  // GANNET_DTYPE_NONE: as the master, fp32 for those that are no element's
+    gannet_dtype dtype;  // GANNET_DTYPE_NONE: as the master where it is PER_ELEMENT, otherwise fp32
     gannet_state_extent extent;
     double initial_value;
+    uint32_t flags = 0;  // gannet_state_flag
+    uint64_t block = 1;  // PER_BLOCK: elements that share one
     bool operator==(const State&) const = default;
+
+    bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
+    // Lies in the ranges, cut as the parameters are; else every rank has all of it, for its group.
+    bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
+    // Of one that is cut: how many values so many elements have.
+    uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
   struct Sum {
     gannet_sum_scope scope;
     gannet_reduce_op op;
     uint32_t round;
     bool operator==(const Sum&) const = default;
+    bool is_of_lines() const { return scope == GANNET_SUM_OF_ROW || scope == GANNET_SUM_OF_COLUMN; }
   };
   struct Tensor {  // gannet_tensor
     std::string name;
@@ -54,6 +63,11 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
+  // Values of a state that is not cut, and of a sum over lines, for all tensors described so far.
+  uint64_t group_numel(const State& state) const;
+  uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
+  // It has states or sums by which a tensor has a shape, which a part of one does not have.
+  bool needs_lines() const;
   // The dynamic parameters: their names and the config's values, "lr", "betas[0]" ..., and their roles.
   const std::vector<std::string>& hyper_names() const { return params_.dynamic_names(); }
   const std::vector<double>& hyper_values() const { return params_.dynamic_values(); }
@@ -65,6 +79,9 @@ class Optimizer {
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
   void update(const gannet_update_args& args);
+  // The weights to evaluate with are others than those that are trained.
+  bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
+  void evaluate(const gannet_update_args& args);
 
  private:
   void step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
@@ -75,6 +92,7 @@ class Optimizer {
   void* self_ = nullptr;
   std::deque<Tensor> tensors_;               // keep their addresses, which the plugin has
   std::vector<gannet_tensor> tensor_views_;  // [tensors_]
+  uint64_t rows_ = 0, columns_ = 0;          // of all of them
   // Copied from the plugin's description, and checked.
   uint64_t capabilities_ = 0, range_alignment_ = 0;
   std::vector<State> states_;

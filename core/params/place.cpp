@@ -141,6 +141,7 @@ std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel)
     segment.tensor_offset = static_cast<uint64_t>(part->begin + first - part->own);
     segment.tensor_numel = static_cast<uint64_t>(parameter.split ? numel_of(parameter.split->shape) : parameter.numel);
     segment.shape = parameter.shape.data();
+    parameter.lines.write_to(segment);
     segments.push_back(segment);
   }
   return segments;
@@ -243,10 +244,28 @@ void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
   for (const auto& state : optimizer.states()) range.states.push_back(make_state(range, state));
 }
 
+Array ParameterStore::make_like_masters(const Range& range, const std::string& name) const {
+  return make_array(context_.state_tier, range.own_numel, range.master_dtype, name);
+}
+
+void ParameterStore::copy_master_to_state(Range& range, size_t parameter, size_t state) const {
+  for (const zero::Part& part : range.parts) {
+    if (part.tensor != parameter) continue;
+    for (const zero::Shard& stretch : in_parts({part.offset, part.own, part.numel}))
+      range.states[state].set(stretch.own, range.master_of(stretch));
+  }
+}
+
 Array ParameterStore::make_state(const Range& range, const Optimizer::State& state) const {
-  if (state.extent != GANNET_STATE_PER_ELEMENT) return {};
-  const auto dtype = state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype);
-  Array array = make_array(context_.state_tier, range.own_numel, dtype, state.name);
+  if (!state.is_cut()) return {};
+  const bool is_per_block = state.extent == GANNET_STATE_PER_BLOCK;
+  const auto dtype = state.dtype != GANNET_DTYPE_NONE ? to_scalar_type(state.dtype)
+                     : is_per_block                   ? at::kFloat
+                                                      : range.master_dtype;
+  // The few values of blocks stay in memory: a page of them would be less than what a drive reads at once.
+  const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(range.own_numel)));
+  Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))
+                             : make_array(context_.state_tier, numel, dtype, state.name);
   if (state.initial_value != 0) array.fill(state.initial_value);
   return array;
 }

@@ -14,6 +14,7 @@
 
 #include "interfaces/optimizer.h"
 #include "interfaces/scheduler.h"
+#include "interfaces/tensor_lines.h"
 #include "params/array.h"
 #include "params/layout.h"
 #include "tensor/flat_buffer.h"
@@ -27,6 +28,7 @@ struct TrainedParameter {
   std::string name;
   uint64_t index = 0;  // in its group, in the order of the model
   uint64_t id = 0;     // unique in the process, the same on every rank
+  TensorLines lines;   // of the whole tensor, in its group
   at::Tensor tensor;   // the module's own; its data is a view of Range::param, or gathered on demand
   std::vector<int64_t> shape;
   int64_t numel = 0;
@@ -97,7 +99,7 @@ struct Range {
   Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
-  std::vector<Array> states;                   // as the optimizer says; those PER_ELEMENT [own_numel], others undefined
+  std::vector<Array> states;  // as the optimizer says: PER_ELEMENT [own_numel], PER_BLOCK [own_numel / block]; others undefined
   std::vector<std::vector<Segment>> segments;  // [stretches]: the tensors in each
   std::vector<Segment> own_segments;           // of each tensor alone and whole: offset 0
 
@@ -154,6 +156,12 @@ struct Range {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
     return slice(grad, parameter);
   }
+  // Where a parameter's values of a state that is cut begin in it, and how many there are; those of a part of it likewise.
+  static zero::Part values_in(const zero::Part& part, const Optimizer::State& state) {
+    const auto block = static_cast<int64_t>(state.block);
+    return {part.tensor, part.begin / block, part.offset / block, part.own / block,
+            static_cast<int64_t>(state.values_of(static_cast<uint64_t>(part.numel)))};
+  }
   // Without sharding: the master of a whole parameter.
   at::Tensor whole_master(const TrainedParameter& parameter) const {
     return masters().get(parameter.offset, parameter.numel).view(parameter.shape);
@@ -195,7 +203,8 @@ struct Group {
   std::vector<double> hyper;           // [hyper_names] current values
   Scheduler::Values base;              // as the optimizer's params gave them
   std::vector<at::Tensor> parameters;  // all of the group, for the program to read
-  // The optimizer's states that are no element's, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR; others undefined.
+  // The optimizer's states that are not cut, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns]
+  // PER_COLUMN; others undefined.
   std::vector<at::Tensor> own_states;
   int64_t lag = 0;  // updates that were applied before the optimizer at hand began to count
 

@@ -56,6 +56,7 @@ struct RankContext {
 
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
+  at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
   /// The native handle of the calling thread's current stream, for plugins; null on a device without streams. Work goes behind
   /// what the program has queued there: its gradients came from there.
   void* current_stream() const;

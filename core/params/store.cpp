@@ -65,9 +65,15 @@ TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor
 }
 
 void ParameterStore::add(size_t group, const TrainedParameter& parameter) {
-  if (group >= group_sizes_.size()) group_sizes_.resize(group + 1);
+  if (group >= group_sizes_.size()) {
+    group_sizes_.resize(group + 1);
+    group_lines_.resize(group + 1);
+  }
   TrainedParameter& added = range_for(group, parameter).parameters.emplace_back(parameter);
   added.index = group_sizes_[group]++;
+  const auto& shape = parameter.split ? parameter.split->shape : parameter.shape;
+  added.lines = TensorLines::of(shape, static_cast<uint64_t>(numel_of(shape)), group_lines_[group]);
+  group_lines_[group] = added.lines;
   added.id = (uint64_t{context_.engine_id} << 32) + added_++;
 }
 

@@ -92,6 +92,10 @@ class ParameterStore {
   void add_states(Range& range, const Optimizer& optimizer);
   /// One of them, not in use yet; undefined for a state that is no element's.
   Array make_state(const Range& range, const Optimizer::State& state) const;
+  /// As long as the range's masters, where they lie.
+  Array make_like_masters(const Range& range, const std::string& name) const;
+  /// A state FROM_PARAMETER has the values of this rank's part of the master.
+  void copy_master_to_state(Range& range, size_t parameter, size_t state) const;
   /// Error(kUnsupported): the optimizer does not take the range's dtypes.
   static void require_support(const Range& range, const Optimizer& optimizer);
   /// What no range has: to the device, in the training dtype.
@@ -180,6 +184,7 @@ class ParameterStore {
   std::set<size_t> whole_groups_;         // that keep whole tensors
   std::map<size_t, int64_t> alignments_;  // of groups
   std::vector<size_t> group_sizes_;       // [groups] parameters
+  std::vector<TensorLines> group_lines_;  // [groups] of the last one
   uint64_t added_ = 0;                    // parameters
   size_t placed_ = 0;                     // ranges_[0, placed_) have memory
   bool is_placed_ = false;                // place() has been called

@@ -24,11 +24,10 @@ void describe_group(std::vector<Group>& groups, size_t number, const RankContext
 void grow_own_states(Group& group) {
   if (!group.optimizer) return;
   const auto& specs = group.optimizer->states();
-  const auto tensors = static_cast<int64_t>(group.optimizer->tensor_count());
   group.own_states.resize(specs.size());
   for (size_t s = 0; s < specs.size(); ++s) {
-    if (specs[s].extent == GANNET_STATE_PER_ELEMENT) continue;
-    const int64_t numel = specs[s].extent == GANNET_STATE_PER_TENSOR ? tensors : 1;
+    if (specs[s].is_cut()) continue;
+    const auto numel = static_cast<int64_t>(group.optimizer->group_numel(specs[s]));
     at::Tensor& values = group.own_states[s];
     if (values.defined() && values.numel() == numel) continue;
     const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);

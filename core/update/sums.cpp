@@ -51,6 +51,13 @@ void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
 
 Sums::Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(optimizer.tensor_count()) {
   values_ = of_nothing(tensors_);
+  lines_.resize(wanted_.size());
+  for (size_t s = 0; s < wanted_.size(); ++s) {
+    if (!wanted_[s].is_of_lines()) continue;
+    lines_[s].assign(optimizer.line_count(wanted_[s]), nothing(wanted_[s].op));
+    line_places_.resize(wanted_.size());
+    line_places_[s] = lines_[s].data();
+  }
 }
 
 bool Sums::has_round(uint32_t round) const {
@@ -70,7 +77,13 @@ void Sums::add(size_t tensor, uint32_t round, const double* part) {
 }
 
 void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context, const ParameterStore& store) {
-  if (store.is_sharded()) reduce(*context.host_group, sums, round, [](size_t, size_t) { return true; });
+  if (store.is_sharded()) {
+    reduce(*context.host_group, sums, round, [](size_t, size_t) { return true; });
+    for (Sums& group : sums)
+      for (size_t s = 0; s < group.width(); ++s)
+        if (auto& lines = group.lines_of(s); !lines.empty() && group.wanted()[s].round == round)
+          context.host_group->all_reduce(lines.data(), lines.size(), group.wanted()[s].op);
+  }
   if (context.tensor_group) {
     std::vector<std::vector<bool>> is_split;
     for (const Sums& group : sums) is_split.emplace_back(group.tensors());

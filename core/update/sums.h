@@ -15,7 +15,8 @@
 
 namespace gannet {
 
-// Of one group: [tensors of the group][sums]. Those of the group and of the model stand in every row once they are complete.
+// Of one group: [tensors of the group][sums]. Those of the group and of the model stand in every row once they are complete,
+// those of rows and columns in arrays of their own.
 class Sums {
  public:
   explicit Sums(const Optimizer& optimizer);  // which outlives it
@@ -29,11 +30,16 @@ class Sums {
   std::vector<double> of_nothing(size_t rows) const;
   /// A part of a tensor, [width].
   void add(size_t tensor, uint32_t round, const double* part);
+  /// gannet_update_args::lines, which the optimizer adds its parts to; null where it wants none.
+  double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
+  std::vector<double>& lines_of(size_t sum) { return lines_[sum]; }  // empty: it is no sum of lines
 
  private:
   const std::vector<Optimizer::Sum>& wanted_;
   size_t tensors_;
   std::vector<double> values_;
+  std::vector<std::vector<double>> lines_;  // [width] [rows or columns of the group]
+  std::vector<double*> line_places_;        // [width], empty where no sum is of lines
 };
 
 /// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model. `sums`: [groups]. All ranks

@@ -1,6 +1,7 @@
 #include "update/updater.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <functional>
@@ -20,7 +21,7 @@ void* at_element(const at::Tensor& flat, int64_t element) {
 // The arrays that an update reads and writes, wherever they lie.
 class Arrays {
  public:
-  explicit Arrays(const Range& range) : range_(range) {
+  Arrays(const Range& range, const Optimizer& optimizer) : range_(range), specs_(optimizer.states()) {
     const Array& master = range.masters();
     master_ = add(master, true);
     out_ = range.has_master_copy() ? add(range.param, false) : kHere;
@@ -43,8 +44,9 @@ class Arrays {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s)
       into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
-                : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
-                                              : at_element(range_.states[s].here(), piece.place.own);
+                : states_[s] != kHere
+                    ? pages.at(states_[s], piece.place.own)
+                    : at_element(range_.states[s].here(), piece.place.own / static_cast<int64_t>(specs_[s].block));
   }
 
  private:
@@ -56,10 +58,25 @@ class Arrays {
   }
 
   const Range& range_;
+  const std::vector<Optimizer::State>& specs_;
   std::vector<Pages::Use> uses_;
   size_t master_, out_;
   std::vector<size_t> states_;
 };
+
+// States FROM_PARAMETER, before the first update of their tensors.
+void copy_first_values(const Optimizer& optimizer, const gannet_update_args& args, at::Device device) {
+  for (size_t s = 0; s < optimizer.states().size(); ++s) {
+    const Optimizer::State& state = optimizer.states()[s];
+    if (!state.has(GANNET_STATE_FROM_PARAMETER)) continue;
+    const auto view = [&](void* data, gannet_dtype dtype) {
+      return at::from_blob(data, {static_cast<int64_t>(args.numel)},
+                           at::TensorOptions().dtype(to_scalar_type(dtype)).device(device));
+    };
+    const auto master = static_cast<gannet_dtype>(args.param_dtype);
+    view(args.states[s], state.dtype == GANNET_DTYPE_NONE ? master : state.dtype).copy_(view(args.param, master));
+  }
+}
 
 // [parameters] how many updates each has missed, kSkipped where it misses this one; empty when none ever did.
 std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
@@ -110,7 +127,10 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     args.hyper_count = group.hyper.size();
     args.states = states.data();
     args.state_count = states.size();
-    args.sums = function == &Optimizer::end_step ? sums[g].data() : nullptr;
+    if (function == &Optimizer::end_step) {
+      args.sums = sums[g].data();
+      args.lines = sums[g].lines();
+    }
     args.sum_count = sums[g].width();
     args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
     (group.optimizer.get()->*function)(args);
@@ -150,7 +170,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   Optimizer& optimizer = *group.optimizer;
   const size_t width = sums.width();
   if (round && !sums.has_round(*round)) return;
-  const Arrays arrays(range);
+  const Arrays arrays(range, optimizer);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
   if (const auto lags = lags_of(range, reducer); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
   HostUpdate* const host = context_.updates_on_host() ? &host_update(range) : nullptr;
@@ -195,9 +215,11 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     }
     args.sums = width > 0 ? rows.data() : nullptr;
     args.sum_count = width;
+    args.lines = sums.lines();
     args.group = static_cast<uint32_t>(range.group);
     args.device = host ? 0 : context_.device_index();
     args.stream = host ? nullptr : context_.current_stream();
+    if (args.step == 1) copy_first_values(optimizer, args, context_.update_device());
     return args;
   };
   bool host_is_done = false;

@@ -18,6 +18,7 @@
 #include "params/range.h"
 #include "params/rank_context.h"
 #include "params/store.h"
+#include "update/evaluation.h"
 #include "update/host_update.h"
 #include "update/sums.h"
 
@@ -32,12 +33,14 @@ class Updater {
  public:
   /// `groups` belong to the engine.
   Updater(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
-      : context_(context), store_(store), groups_(groups) {}
+      : context_(context), store_(store), groups_(groups), evaluation_(context, store, groups) {}
 
   /// Gradients are in host memory already (HostGradients), and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
   void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  EvaluationWeights& evaluation() { return evaluation_; }
+  const EvaluationWeights& evaluation() const { return evaluation_; }
   /// After an exception: nothing is in flight.
   void abandon() noexcept { host_updates_.clear(); }
 
@@ -52,6 +55,7 @@ class Updater {
   RankContext& context_;
   ParameterStore& store_;
   std::vector<Group>& groups_;
+  EvaluationWeights evaluation_;
   bool gradients_on_host_ = false;
   std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next

@@ -4,9 +4,11 @@
 #include "cli/app.h"
 #include "cli/help.h"
 #include "cli/kit_commands.h"
+#include "kit/growth.h"
 #include "kit/run.h"
 
 int main(int argc, char** argv) {
+  gannet::kit::count_every_block(argv);
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   auto* plugins = app.add_subcommand("plugins", "List, describe and check plugins");
   plugins->require_subcommand(1);

@@ -85,7 +85,7 @@ void host_failures(Subject& subject) {
     const Object object(*subject.plugin, params.view(), host.table(), outcome);
     if (!look("create", outcome)) continue;
     const int64_t shape[] = {static_cast<int64_t>(kNumel)};
-    gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape};
+    gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape, kNumel, 1, 0, 0};
     gannet_optimizer_context context{};
     context.struct_size = sizeof(context);
     context.group_count = context.world_size = 1;
@@ -103,9 +103,12 @@ void host_failures(Subject& subject) {
     std::vector<void*> states, own_states;
     for (size_t s = 0; s < described.states.size(); ++s) {
       states.push_back(aligned(s + 3));
-      own_states.push_back(described.states[s].extent == GANNET_STATE_PER_ELEMENT ? nullptr : states.back());
+      own_states.push_back(described.states[s].is_cut() ? nullptr : states.back());
     }
     std::vector<double> sum_values(description.sum_count, 1.0);
+    std::vector<std::vector<double>> lines(description.sum_count, std::vector<double>(kNumel, 1.0));
+    std::vector<double*> line_places;
+    for (auto& each : lines) line_places.push_back(each.data());
     gannet_step_args step{};
     step.struct_size = sizeof(step);
     step.step = 1;
@@ -127,6 +130,8 @@ void host_failures(Subject& subject) {
     segment.numel = segment.tensor_numel = kNumel;
     segment.shape = shape;
     segment.name = tensor.name;
+    segment.columns = kNumel;
+    segment.matrix_rows = 1;
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = types.param;
@@ -147,6 +152,7 @@ void host_failures(Subject& subject) {
     args.segment_stride = sizeof(segment);
     args.sums = sum_values.empty() ? nullptr : sum_values.data();
     args.sum_count = sum_values.size();
+    args.lines = line_places.data();
     if (api->sums && description.sum_count > 0) {
       std::vector<double> parts(description.sum_count);
       if (!look("sums", call("sums", *subject.plugin, api->sums, object.self(), &args, uint32_t{0}, parts.data()))) continue;
@@ -157,7 +163,7 @@ void host_failures(Subject& subject) {
 
 void leave_nothing_in_steps(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
-  const Cut cut = uncut(problem);
+  const Cut cut = uncut(problem, rules_of(subject, problem));
   const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
   require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
   require_no_growth([&] { run(300); }, 10, "10 runs of 300 steps");
@@ -216,6 +222,8 @@ std::vector<Check> optimizer_checks() {
        "free in destroy what "
        "update made, and make it once",
        120, leave_nothing_in_steps},
+      {"evaluation-weights", "evaluate writes finite weights, the same in every cut, and nothing but `out`",
+       "compute `out` from param, states and hyper alone", 60, evaluation},
       {"reference", "200 steps are those of the reference, within the tolerance", "compare the rules where they differ", 60,
        against_reference}};
 }

@@ -17,7 +17,7 @@ std::vector<size_t> tensors_of(const Problem& problem, uint32_t group) {
   return found;
 }
 
-uint64_t padded(uint64_t numel) { return (numel + zero::kAlignment - 1) / zero::kAlignment * zero::kAlignment; }
+uint64_t padded(uint64_t numel, uint64_t alignment = zero::kAlignment) { return (numel + alignment - 1) / alignment * alignment; }
 
 // Pieces of tensors with different numbers of updates behind them are cut apart, and what lies between them is left out: as
 // cut_by_lag() of core/params/pieces.h does.
@@ -58,13 +58,14 @@ std::vector<int64_t> page_ends(const std::vector<zero::Part>& parts, int64_t num
 
 }  // namespace
 
-Cut uncut(const Problem& problem) {
+Cut uncut(const Problem& problem, const CutRules& rules) {
+  const uint64_t alignment = std::max<uint64_t>(zero::kAlignment, rules.alignment);
   Cut cut{"one piece for each group", {{}}};
   for (uint32_t group = 0; group < problem.groups(); ++group) {
     CutPiece& piece = cut.ranks[0].emplace_back(CutPiece{group, 0, {}});
     for (const size_t t : tensors_of(problem, group)) {
       piece.parts.push_back({t, 0, problem.tensors[t].numel, piece.numel});
-      piece.numel += padded(problem.tensors[t].numel);
+      piece.numel += padded(problem.tensors[t].numel, alignment);
     }
   }
   return cut_by_lag(problem, std::move(cut));

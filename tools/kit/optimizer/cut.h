@@ -30,8 +30,8 @@ struct CutRules {  // of the plugin's description
   uint64_t alignment = 1;
 };
 
-Cut uncut(const Problem& problem);      // one rank, one piece for each group
-Cut by_tensor(const Problem& problem);  // one rank, one piece for each tensor
+Cut uncut(const Problem& problem, const CutRules& rules);  // one rank, one piece for each group
+Cut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
 // As ZeRO does: buckets of `bucket_numel`, a shard of each for every rank, in pages.
 Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
 // One rank, every tensor cut where the contract allows it: at odd places unless the rules say otherwise.

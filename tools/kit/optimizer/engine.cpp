@@ -12,29 +12,11 @@
 #include "kit/numbers.h"
 #include "kit/object.h"
 #include "kit/optimizer/extents.h"
+#include "kit/optimizer/piece_memory.h"
 #include "kit/ranks.h"
 
 namespace gannet::kit {
 namespace {
-
-std::string names_in(const Problem& problem, const CutPiece& piece) {
-  std::string text;
-  for (const Part& part : piece.parts)
-    if (text.size() < 100)
-      text += formatted("{}'{}' [{}, {})", text.empty() ? "tensor " : ", ", problem.tensors[part.tensor].name, part.begin,
-                        part.begin + part.numel);
-  return text.empty() ? "a piece without tensors" : text;
-}
-
-// A piece's memory, as the plugin gets it.
-struct PieceMemory {
-  const CutPiece* cut;
-  Buffer param, grad, out;
-  std::vector<Buffer> states;  // those per element
-  std::vector<gannet_segment> segments;
-  int64_t lag = 0;
-  std::string names;
-};
 
 // One rank of a run.
 class Rank {
@@ -58,11 +40,12 @@ class Rank {
       group.tensors = context.tensors.size();
       group.optimizer->require_support(problem.types.param, problem.types.grad, problem.types.out);
       for (const auto& state : group.optimizer->states())
-        group.own_states.push_back(is_per_element(state) ? Buffer()
-                                                         : new_state(state, type_of(state, problem.types.param),
-                                                                     numel_of(state, group.tensors), options.is_tight));
+        group.own_states.push_back(state.is_cut() ? Buffer()
+                                                  : new_state(state, type_of(state, problem.types.param),
+                                                              group.optimizer->group_numel(state), options.is_tight));
     }
-    for (const CutPiece& piece : cut.ranks[rank]) pieces_.push_back(memory_of(piece));
+    for (const CutPiece& piece : cut.ranks[rank])
+      pieces_.emplace_back(problem, piece, *groups_[piece.group].optimizer, options.is_tight);
     if (options.from) restore(*options.from);
   }
 
@@ -90,20 +73,51 @@ class Rank {
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
+  // The weights to evaluate with, of this rank's pieces.
+  void evaluate(int64_t applied, Trained& trained) {
+    for (PieceMemory& piece : pieces_) {
+      Group& group = groups_[piece.cut->group];
+      const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
+      std::vector<void*> states;
+      gannet_update_args args = arguments(piece, applied - 1, states, {});
+      args.grad_dtype = GANNET_DTYPE_NONE;
+      args.grad = nullptr;
+      args.out_dtype = problem_.types.param;
+      args.out = out.data();
+      args.sums = nullptr;
+      args.lines = nullptr;
+      args.sum_count = 0;
+      {
+        std::vector<std::unique_ptr<ReadOnly>> held;
+        for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnly>(*each));
+        for (const auto* states_of : {&piece.states, &group.own_states})
+          for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnly>(state));
+        const Calling calling("evaluate", args.step, piece.names);
+        group.optimizer->evaluate(args);
+      }
+      look_at(out, "the weights to evaluate with");
+      const size_t size = bytes_of(problem_.types.param);
+      for (const Part& part : piece.cut->parts)
+        std::memcpy(trained.evaluated[part.tensor].data() + part.begin * size, out.as<char>() + part.offset * size,
+                    part.numel * size);
+    }
+  }
+
   // This rank's part of what is left.
   void give(Trained& trained) const {
     const gannet_dtype master = problem_.types.param;
     for (const PieceMemory& piece : pieces_)
       for (const Part& part : piece.cut->parts) {
-        const auto copy = [&](const Buffer& from, gannet_dtype dtype, Bytes& to) {
+        const auto copy = [](const Part& values, const Buffer& from, gannet_dtype dtype, Bytes& to) {
           const size_t size = bytes_of(dtype);
-          std::memcpy(to.data() + part.begin * size, from.as<char>() + part.offset * size, part.numel * size);
+          std::memcpy(to.data() + values.begin * size, from.as<char>() + values.offset * size, values.numel * size);
         };
-        copy(piece.param, master, trained.params[part.tensor]);
-        if (problem_.types.out != GANNET_DTYPE_NONE) copy(piece.out, problem_.types.out, trained.outs[part.tensor]);
+        copy(part, piece.param, master, trained.params[part.tensor]);
+        if (problem_.types.out != GANNET_DTYPE_NONE) copy(part, piece.out, problem_.types.out, trained.outs[part.tensor]);
         const auto& states = groups_[piece.cut->group].optimizer->states();
         for (size_t s = 0; s < states.size(); ++s)
-          if (is_per_element(states[s])) copy(piece.states[s], type_of(states[s], master), trained.states[part.tensor][s]);
+          if (states[s].is_cut())
+            copy(values_in(part, states[s]), piece.states[s], type_of(states[s], master), trained.states[part.tensor][s]);
       }
     for (const Group& group : groups_) {
       auto& own = trained.own_states[rank_].emplace_back();
@@ -120,51 +134,19 @@ class Rank {
     Buffer hyper;
   };
 
-  PieceMemory memory_of(const CutPiece& cut) {
-    PieceMemory piece{&cut, {}, {}, {}, {}, {}, 0, names_in(problem_, cut)};
-    const Types& types = problem_.types;
-    const auto buffer = [&](gannet_dtype dtype, const char* name) {
-      return Buffer(cut.numel * bytes_of(dtype), name, options_.is_tight);
-    };
-    piece.param = buffer(types.param, "the parameter");
-    piece.grad = buffer(types.grad, "the gradient");
-    if (types.out != GANNET_DTYPE_NONE) piece.out = buffer(types.out, "the copy `out`");
-    for (const auto& state : groups_[cut.group].optimizer->states())
-      piece.states.push_back(is_per_element(state) ? new_state(state, type_of(state, types.param), cut.numel, options_.is_tight)
-                                                   : Buffer());
-    for (const Part& part : cut.parts) {
-      const TensorSpec& tensor = problem_.tensors[part.tensor];
-      piece.lag = tensor.joins;
-      gannet_segment segment{};
-      segment.struct_size = sizeof(segment);
-      segment.dimensions = static_cast<uint32_t>(tensor.shape.size());
-      for (size_t t = 0; t < part.tensor; ++t) segment.tensor_index += problem_.tensors[t].group == tensor.group;
-      segment.tensor_id = part.tensor + 100;
-      segment.offset = part.offset;
-      segment.numel = part.numel;
-      segment.tensor_offset = part.begin;
-      segment.tensor_numel = tensor.numel;
-      segment.shape = tensor.shape.data();
-      segment.name = tensor.name.c_str();
-      piece.segments.push_back(segment);
-      for (uint64_t i = 0; i < part.numel; ++i)
-        put(piece.param.data(), part.offset + i, types.param, problem_.initial(part.tensor, part.begin + i));
-    }
-    return piece;
-  }
-
   void restore(const Trained& from) {
     for (PieceMemory& piece : pieces_)
       for (const Part& part : piece.cut->parts) {
-        const auto copy = [&](const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
+        const auto copy = [](const Part& values, const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
           const size_t size = bytes_of(dtype);
-          std::memcpy(to.as<char>() + part.offset * size, bytes.data() + part.begin * size, part.numel * size);
+          std::memcpy(to.as<char>() + values.offset * size, bytes.data() + values.begin * size, values.numel * size);
         };
-        copy(piece.param, problem_.types.param, from.params[part.tensor]);
+        copy(part, piece.param, problem_.types.param, from.params[part.tensor]);
         const auto& states = groups_[piece.cut->group].optimizer->states();
         for (size_t s = 0; s < states.size(); ++s)
-          if (is_per_element(states[s]))
-            copy(piece.states[s], type_of(states[s], problem_.types.param), from.states[part.tensor][s]);
+          if (states[s].is_cut())
+            copy(values_in(part, states[s]), piece.states[s], type_of(states[s], problem_.types.param),
+                 from.states[part.tensor][s]);
       }
     for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
       for (size_t s = 0; s < groups_[g].own_states.size(); ++s) {
@@ -195,7 +177,10 @@ class Rank {
       args.hyper_count = group.hyper.bytes() / sizeof(double);
       args.states = states.data();
       args.state_count = states.size();
-      args.sums = has_sums ? sums_[g].values().data() : nullptr;
+      if (has_sums) {
+        args.sums = sums_[g].values().data();
+        args.lines = sums_[g].lines();
+      }
       args.sum_count = sums_[g].width();
       const ReadOnly held(group.hyper, options_.guards_inputs);
       const Calling calling(name, static_cast<uint64_t>(step), formatted("group {}", g));
@@ -208,7 +193,7 @@ class Rank {
     Group& group = groups_[piece.cut->group];
     states.clear();
     for (size_t s = 0; s < piece.states.size(); ++s)
-      states.push_back(is_per_element(group.optimizer->states()[s]) ? piece.states[s].data() : group.own_states[s].data());
+      states.push_back(group.optimizer->states()[s].is_cut() ? piece.states[s].data() : group.own_states[s].data());
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = problem_.types.param;
@@ -229,7 +214,9 @@ class Rank {
     args.segment_stride = sizeof(gannet_segment);
     args.sum_count = sums_[piece.cut->group].width();
     args.sums = args.sum_count > 0 ? rows.as<double>() : nullptr;
+    args.lines = sums_[piece.cut->group].lines();
     args.group = piece.cut->group;
+    if (args.step == 1) piece.copy_first_values(*group.optimizer, problem_.types.param);
     return args;
   }
 
@@ -359,15 +346,18 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
           return Bytes(dtype == GANNET_DTYPE_NONE ? 0 : tensor.numel * bytes_of(dtype));
         };
         trained.params.push_back(bytes(problem.types.param));
+        trained.evaluated.push_back(bytes(problem.types.param));
         trained.outs.push_back(bytes(problem.types.out));
         auto& states = trained.states.emplace_back();
         for (const auto& state : trained.described)
-          states.push_back(is_per_element(state) ? bytes(type_of(state, problem.types.param)) : Bytes());
+          states.push_back(
+              Bytes(state.is_cut() ? state.values_of(tensor.numel) * bytes_of(type_of(state, problem.types.param)) : 0));
       }
     }
     double ready = 0;
     ranks.all_reduce(number, &ready, 1, GANNET_SUM);  // rank 0 has made room
     rank.give(trained);
+    if (options.evaluates) rank.evaluate(applied, trained);
   });
   return trained;
 }
@@ -380,8 +370,9 @@ Described describe(const Subject& subject, const Problem& problem) {
   described.rules = {optimizer.needs_whole_tensors(), optimizer.range_alignment()};
   described.is_elementwise = optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE);
   described.has_sums = !optimizer.sums().empty();
+  described.has_evaluation_weights = optimizer.has_evaluation_weights();
   described.states = optimizer.states();
-  for (const auto& state : described.states) described.has_own_states = described.has_own_states || !is_per_element(state);
+  for (const auto& state : described.states) described.has_own_states = described.has_own_states || !state.is_cut();
   described.hyper_names = optimizer.hyper_names();
   described.hyper_roles = optimizer.hyper_roles();
   described.hyper = optimizer.hyper_values();

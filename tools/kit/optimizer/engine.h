@@ -1,6 +1,6 @@
 // A simulated engine for an optimizer: what core/update does in a step, on plain memory, with N ranks in this process.
 //
-//   const Trained whole = train(subject, problem, uncut(problem), {.steps = 200});
+//   const Trained whole = train(subject, problem, uncut(problem, rules), {.steps = 200});
 //   const Trained cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
 //   require_same(cut, whole, problem);
 #pragma once
@@ -21,6 +21,7 @@ using Bytes = std::vector<char>;
 // What a run leaves, by tensor, whatever its cut.
 struct Trained {
   std::vector<Bytes> params, outs;         // [tensors]
+  std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, where the run asks for them
   std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element
   // [ranks][groups][states], those that are no element's; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> own_states;
@@ -40,6 +41,7 @@ struct RunOptions {
   bool moves_buffers = false;   // they are at other addresses in every call, and gone after it
   bool may_fail = false;        // a failed update ends the run, if it comes with a sentence
   bool uses_reference = false;  // subject.reference in place of the plugin
+  bool evaluates = false;       // in the end it asks for the weights to evaluate with; what they come from may not be written
 };
 
 Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
@@ -47,13 +49,14 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
 // What the plugin says of itself, for such a problem.
 struct Described {
   CutRules rules;
-  bool is_elementwise = false, has_sums = false, has_own_states = false;
+  bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false;
   std::vector<Optimizer::State> states;
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;
   std::vector<double> hyper;
 };
 Described describe(const Subject& subject, const Problem& problem);
+inline CutRules rules_of(const Subject& subject, const Problem& problem) { return describe(subject, problem).rules; }
 
 // The tensors of a group as the host tells them.
 Optimizer::Context context_of(const Problem& problem, uint32_t group, uint32_t rank, uint32_t ranks);

@@ -20,14 +20,14 @@ double combined(gannet_reduce_op op, double a, double b) {
 
 }  // namespace
 
-bool is_per_element(const Optimizer::State& state) { return state.extent == GANNET_STATE_PER_ELEMENT; }
-
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master) {
   if (state.dtype != GANNET_DTYPE_NONE) return state.dtype;
-  return is_per_element(state) ? master : GANNET_FLOAT32;
+  return state.extent == GANNET_STATE_PER_ELEMENT ? master : GANNET_FLOAT32;
 }
 
-size_t numel_of(const Optimizer::State& state, size_t tensors) { return state.extent == GANNET_STATE_PER_TENSOR ? tensors : 1; }
+Part values_in(const Part& part, const Optimizer::State& state) {
+  return {part.tensor, part.begin / state.block, state.values_of(part.numel), part.offset / state.block};
+}
 
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight) {
   Buffer buffer(numel * bytes_of(dtype), formatted("the state '{}'", state.name), tight);
@@ -36,7 +36,14 @@ Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel
 }
 
 GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors)
-    : wanted_(&optimizer.sums()), tensors_(tensors), values_(of_nothing(tensors)) {}
+    : wanted_(&optimizer.sums()), tensors_(tensors), values_(of_nothing(tensors)), lines_(wanted_->size()) {
+  for (size_t s = 0; s < width(); ++s) {
+    if (!(*wanted_)[s].is_of_lines()) continue;
+    lines_[s].assign(optimizer.line_count((*wanted_)[s]), nothing((*wanted_)[s].op));
+    line_places_.resize(width());
+    line_places_[s] = lines_[s].data();
+  }
+}
 
 bool GroupSums::has_round(uint32_t round) const {
   return std::any_of(wanted_->begin(), wanted_->end(), [round](const auto& sum) { return sum.round == round; });
@@ -67,6 +74,10 @@ void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint
     ranks.all_reduce(rank, values.data(), values.size(), op);
     for (size_t i = 0; i < places.size(); ++i) *places[i] = values[i];
   }
+  for (GroupSums& group : groups)
+    for (size_t s = 0; s < group.width(); ++s)
+      if (auto& lines = group.lines_[s]; !lines.empty() && (*group.wanted_)[s].round == round)
+        ranks.all_reduce(rank, lines.data(), lines.size(), (*group.wanted_)[s].op);
   const auto merge = [&](size_t first, size_t last, size_t sum, gannet_reduce_op op) {
     double total = nothing(op);
     for (size_t g = first; g < last; ++g)

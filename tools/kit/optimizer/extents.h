@@ -7,15 +7,15 @@
 
 #include "interfaces/optimizer.h"
 #include "kit/memory.h"
+#include "kit/optimizer/cut.h"
 #include "kit/ranks.h"
 
 namespace gannet::kit {
 
-bool is_per_element(const Optimizer::State& state);
 // As the host makes it: the master's type where the plugin leaves it open, fp32 for states that are no element's.
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
-// Of one that is no element's, in a group of so many tensors.
-size_t numel_of(const Optimizer::State& state, size_t tensors);
+// Of a part of a tensor, the values of a state that is cut.
+Part values_in(const Part& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
 // Of one group on one rank: [tensors][sums].
@@ -28,12 +28,15 @@ class GroupSums {
   const std::vector<double>& values() const { return values_; }
   std::vector<double> of_nothing(size_t rows) const;
   void add(size_t tensor, uint32_t round, const double* part);
+  double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
 
  private:
   friend void complete(std::vector<GroupSums>&, uint32_t, Ranks&, uint32_t);
   const std::vector<Optimizer::Sum>* wanted_;
   size_t tensors_;
   std::vector<double> values_;
+  std::vector<std::vector<double>> lines_;  // [sums] of rows or columns
+  std::vector<double*> line_places_;
 };
 
 // A round's sums of this rank's pieces become those of whole tensors, of groups and of the model. Every rank calls it.

@@ -21,9 +21,10 @@ Problem usual(const Subject& subject) { return many_shapes(usual_types(subject))
 
 void repeat(Subject& subject) {
   const Problem problem = usual(subject);
-  const Trained first = train(subject, problem, uncut(problem), {});
+  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {});
   require_finite(first, problem);
-  require_same(train(subject, problem, uncut(problem), {}), first, problem, "a second run with a new object");
+  require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)), {}), first, problem,
+               "a second run with a new object");
 }
 
 // At every place that the description allows, also inside of a lane of SIMD.
@@ -53,7 +54,7 @@ void any_cut(Subject& subject) {
       require_same(found, expected, of, name);
   };
   const RunOptions options{.steps = 20};
-  const Trained whole = train(subject, problem, uncut(problem), options);
+  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<Cut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
@@ -61,7 +62,7 @@ void any_cut(Subject& subject) {
   }
   for (const Cut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
   const Problem large = with_a_large_one(problem.types);  // on the host's threads
-  const Trained whole_large = train(subject, large, uncut(large), {.steps = 3});
+  const Trained whole_large = train(subject, large, uncut(large, rules_of(subject, large)), {.steps = 3});
   const Cut cut = sharded(large, described.rules, 2, 1 << 20, 8192);
   compare(large, train(subject, large, cut, {.steps = 3}), whole_large, cut.name);
 }
@@ -76,9 +77,10 @@ void agree(Subject& subject) {
 
 void resume(Subject& subject) {
   const Problem problem = usual(subject);
-  const Trained whole = train(subject, problem, uncut(problem), {.steps = 60});
-  const Trained first = train(subject, problem, uncut(problem), {.steps = 23});
-  const Trained rest = train(subject, problem, uncut(problem), {.steps = 37, .applied = 23, .from = &first});
+  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 60});
+  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 23});
+  const Trained rest =
+      train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 37, .applied = 23, .from = &first});
   require_same(rest, whole, problem, "states saved after update 23 and restored into a new object");
 }
 
@@ -87,7 +89,7 @@ void lag(Subject& subject) {
   const Described described = describe(subject, problem);
   constexpr int64_t kMissed = 7;
   for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
-  const Trained lagging = train(subject, problem, uncut(problem), {.steps = 40});
+  const Trained lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
   if (described.has_sums || described.has_own_states) {
     // Other tensors, or the group's number of steps, may have a share in it: it must be the same in every cut.
@@ -100,7 +102,7 @@ void lag(Subject& subject) {
     alone.tensors[t].joins = 0;
     alone.delay[t] = -kMissed;
   }
-  Trained own = train(subject, alone, uncut(alone), {.steps = 40 - kMissed});
+  Trained own = train(subject, alone, uncut(alone, rules_of(subject, alone)), {.steps = 40 - kMissed});
   for (size_t t = 0; t < problem.tensors.size(); ++t)
     if (problem.tensors[t].joins == 0) {
       own.params[t] = lagging.params[t];
@@ -120,15 +122,16 @@ void schedule(Subject& subject) {
   const auto changing = [rate](int64_t step, std::vector<double>& hyper) {
     if (step > 10) hyper[rate] *= 0.5 + static_cast<double>(step % 5) / 5;
   };
-  const Trained constant = train(subject, problem, uncut(problem), {.steps = 30});
-  const Trained whole = train(subject, problem, uncut(problem), {.steps = 30, .schedule = changing});
+  const Trained constant = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30});
+  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30, .schedule = changing});
   require_finite(whole, problem);
   if (whole.params == constant.params)
     throw Failed("the parameters are those of a constant learning rate", "30 steps, of which the last 20 have other rates",
                  "each update uses the hyper that it is given", "read args->hyper in update, not the param in create");
-  const Trained first = train(subject, problem, uncut(problem), {.steps = 17, .schedule = changing});
-  require_same(train(subject, problem, uncut(problem), {.steps = 13, .applied = 17, .from = &first, .schedule = changing}), whole,
-               problem, "a new object from update 17 on, with the same rates");
+  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 17, .schedule = changing});
+  require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)),
+                     {.steps = 13, .applied = 17, .from = &first, .schedule = changing}),
+               whole, problem, "a new object from update 17 on, with the same rates");
 }
 
 void copy_out(Subject& subject) {
@@ -138,7 +141,7 @@ void copy_out(Subject& subject) {
     if (types.out == GANNET_DTYPE_NONE) continue;
     is_any = true;
     const Problem problem = many_shapes(types);
-    const Trained trained = train(subject, problem, uncut(problem), {.steps = 5});
+    const Trained trained = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5});
     for (size_t t = 0; t < problem.tensors.size(); ++t)
       for (uint64_t i = 0; i < problem.tensors[t].numel; ++i) {
         char rounded[8];
@@ -158,14 +161,14 @@ void support(Subject& subject) {
   const auto all = supported_types(subject, /*is_strict=*/true);
   for (const Types& types : all) {
     const Problem problem = many_shapes(types);
-    require_finite(train(subject, problem, uncut(problem), {.steps = 3}), problem);
+    require_finite(train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 3}), problem);
   }
 }
 
 void nonfinite(Subject& subject) {
   Problem problem = usual(subject);
   problem.has_nonfinite = true;
-  train(subject, problem, uncut(problem), {.steps = 5, .may_fail = true});
+  train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5, .may_fail = true});
 }
 
 // Objects of the same plugin know nothing of one another.
@@ -173,7 +176,7 @@ void two_at_once(Subject& subject) {
   const Problem problem = usual(subject);
   Problem other = problem;
   other.seed = 77;
-  const Cut cut = uncut(problem);
+  const Cut cut = uncut(problem, rules_of(subject, problem));
   const Trained alone[2] = {train(subject, problem, cut, {.steps = 60}), train(subject, other, cut, {.steps = 60})};
   for (int round = 0; round < 4; ++round) {
     Trained beside[2];
@@ -196,11 +199,29 @@ void two_at_once(Subject& subject) {
   }
 }
 
+void evaluation(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  if (!described.has_evaluation_weights) throw Skipped("the weights that it trains are those to use");
+  const RunOptions options{.steps = 20, .is_tight = true, .evaluates = true};
+  Trained whole = train(subject, problem, uncut(problem, described.rules), options);
+  const Trained again = train(subject, problem, sharded(problem, described.rules, 3, 256, 64), options);
+  const auto as_params = [](Trained trained) {
+    trained.params = trained.evaluated;
+    return trained;
+  };
+  require_finite(as_params(whole), problem);
+  if (described.has_sums)
+    require_close(as_params(again), as_params(whole), problem, kTolerance, "the weights to evaluate with, on 3 ranks");
+  else
+    require_same(as_params(again), as_params(whole), problem, "the weights to evaluate with, on 3 ranks");
+}
+
 void against_reference(Subject& subject) {
   if (!subject.reference) throw Skipped("no --reference is given");
   const Problem problem = usual(subject);
-  const Trained expected = train(subject, problem, uncut(problem), {.uses_reference = true});
-  require_close(train(subject, problem, uncut(problem), {}), expected, problem, subject.tolerance,
+  const Trained expected = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.uses_reference = true});
+  require_close(train(subject, problem, uncut(problem, rules_of(subject, problem)), {}), expected, problem, subject.tolerance,
                 formatted("200 steps against {}", subject.reference->file));
 }
 

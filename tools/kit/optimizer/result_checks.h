@@ -16,6 +16,7 @@ void copy_out(Subject& subject);
 void support(Subject& subject);
 void nonfinite(Subject& subject);
 void two_at_once(Subject& subject);
+void evaluation(Subject& subject);
 void against_reference(Subject& subject);
 
 }  // namespace gannet::kit

@@ -1,0 +1,61 @@
+#include "engine/evaluation.h"
+
+#include <torch/nn/module.h>
+
+#include "base/format.h"
+#include "control/world.h"
+#include "tensor/torch_errors.h"
+
+namespace gannet {
+namespace {
+
+// Every rank is here: the new values are sent to each other.
+void exchange(EngineBase::Impl& impl, bool trains) {
+  const char* const call = trains ? "train" : "eval";
+  impl.require_usable(call);
+  if (impl.progress.holds_micro_batch())
+    throw Error(ErrorCode::kOrder,
+                formatted("{}() was called between forward() and step(), and optimizer '{}' evaluates with other weights than it "
+                          "trains: the gradients would be those of neither",
+                          call, impl.groups[0].optimizer->plugin().name()),
+                "call it after step()");
+  const auto watched = impl.process_group->world()->enter(*impl.world_group, call, impl.progress.global_steps);
+  EvaluationWeights& weights = impl.updater.evaluation();
+  if (!trains) {
+    impl.audit();
+    weights.enter(impl.progress.applied_steps);
+  } else {
+    if (const std::string name = impl.module_audit->written(); !name.empty())
+      impl.module_audit->say_once(
+          formatted("parameter '{}' was written while the engine evaluated: train() has put back what was "
+                    "trained, without it (write after train())",
+                    name));
+    impl.module_audit->reclaim();
+    weights.leave();
+  }
+  impl.module_audit->record();
+}
+
+}  // namespace
+
+void require_training_weights(const EngineBase::Impl& impl, const char* call) {
+  if (!impl.updater.evaluation().are_in_use()) return;
+  throw Error(
+      ErrorCode::kOrder,
+      formatted("{}() was called after eval(): the model has the weights that optimizer '{}' evaluates with, and not those "
+                "that it trains",
+                call, impl.groups[0].optimizer->plugin().name()),
+      "call engine->train() first");
+}
+
+void EngineBase::train(bool on) try {
+  Impl& impl = *impl_;
+  if (impl.reducer && !impl.user_optimizer && impl.updater.evaluation().exist() && impl.updater.evaluation().are_in_use() == on)
+    exchange(impl, on);
+  impl.module->train(on);
+  impl.passes.training = on;
+} catch (...) {
+  rethrow_as_ours(on ? "train" : "eval");
+}
+
+}  // namespace gannet

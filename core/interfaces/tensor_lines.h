@@ -1,0 +1,41 @@
+// The rows and columns of a tensor as optimizers count them: a stack of matrices, behind the lines of the tensors before it in
+// its group (gannet/abi.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace gannet {
+
+struct TensorLines {
+  uint64_t columns = 1, matrix_rows = 1;     // of each matrix
+  uint64_t first_row = 0, first_column = 0;  // in the group
+  uint64_t row_count = 0, column_count = 0;  // of the tensor
+
+  // Of the tensor behind `before`.
+  static TensorLines of(const std::vector<int64_t>& shape, uint64_t numel, const TensorLines& before) {
+    const auto from_the_end = [&](size_t place) {
+      return shape.size() < place ? uint64_t{1} : static_cast<uint64_t>(std::max<int64_t>(shape[shape.size() - place], 1));
+    };
+    TensorLines lines;
+    lines.columns = from_the_end(1);
+    lines.matrix_rows = from_the_end(2);
+    lines.first_row = before.first_row + before.row_count;
+    lines.first_column = before.first_column + before.column_count;
+    lines.row_count = numel / lines.columns;
+    lines.column_count = numel / lines.matrix_rows;
+    return lines;
+  }
+
+  // Into a gannet_tensor or a gannet_segment.
+  template <class T>
+  void write_to(T& view) const {
+    view.columns = columns;
+    view.matrix_rows = matrix_rows;
+    view.first_row = first_row;
+    view.first_column = first_column;
+  }
+};
+
+}  // namespace gannet

@@ -1,11 +1,13 @@
 // The optimizer step: norm, overflow check, unscale, clip, AdamW on fp32 masters, bf16 gradient in and bf16 parameter out.
 //
-//   optimizer_bench [bound | torch | partition | lamb | muon]... [--numel N] [--rounds N]        all of them unless named
+//   optimizer_bench [bound | torch | partition | lamb | muon | family]... [--numel N] [--rounds N]        all unless named
 //
 //   bound      against 30 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
 //   torch      against torch::optim::AdamW with separate passes, and against at::_fused_adamw_ with casts
 //   partition  2^26 elements against 2^26 + 1000, per element
 //   lamb       LAMB in fp32 against 40 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
+//   family     the other optimizers in fp32, each against its bytes at that bandwidth: parameters and states read and written,
+//              gradients read
 //   muon       Muon's step of one matrix against the same iteration on LibTorch's products, and in GFLOP/s beside those of
 //              multiply-adds in registers
 #include <cstring>
@@ -39,20 +41,42 @@ void bench_bound(uint64_t numel, int count) {
                {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}}, factor);
 }
 
-void bench_lamb(uint64_t numel, int count) {
-  constexpr int64_t kTensors = 100;
-  GroupStep lamb("Lamb", Dict{{"weight_decay", 0.01}},
-                 std::vector<std::vector<int64_t>>(kTensors, {static_cast<int64_t>(numel) / kTensors}));
-  const uint64_t swept = 3 * lamb.numel();
+// One optimizer's step against so many bytes per parameter, 0: those that it has to move.
+void bench_bytes(const std::string& figure, GroupStep& step, double bytes, double bar, int count) {
+  const uint64_t swept = 3 * step.numel();
   const at::Tensor buffer = allocate_flat(static_cast<int64_t>(swept), at::kFloat, at::kCPU);
   auto* x = static_cast<float*>(buffer.data_ptr());
   auto sweep = [&] {
     parallel_for(0, swept, OurStep::kGrain, [&](uint64_t begin, uint64_t end) noexcept { read_modify_write(x, begin, end); });
   };
-  const Rounds rounds = alternate({{"ours", [&] { lamb.run(); }}, {"rmw", sweep}}, count);
-  const double factor = 40.0 * static_cast<double>(lamb.numel()) / (8.0 * static_cast<double>(swept));
-  print_figure("lamb_vs_40_bytes", rounds, "ours", "rmw",
-               {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.15}}, factor);
+  const Rounds rounds = alternate({{"ours", [&] { step.run(); }}, {"rmw", sweep}}, count);
+  const double factor = bytes * static_cast<double>(step.numel()) / (8.0 * static_cast<double>(swept));
+  print_figure(figure, rounds, "ours", "rmw",
+               {{"bytes", bytes}, {"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", bar}},
+               factor);
+}
+
+// Matrices of 1024 columns, of so many elements in all.
+std::vector<std::vector<int64_t>> matrices(uint64_t numel) {
+  constexpr int64_t kTensors = 100, kColumns = 1024;
+  return std::vector<std::vector<int64_t>>(kTensors, {static_cast<int64_t>(numel) / kTensors / kColumns, kColumns});
+}
+
+void bench_lamb(uint64_t numel, int count) {
+  GroupStep lamb("Lamb", Dict{{"weight_decay", 0.01}}, matrices(numel));
+  bench_bytes("lamb_vs_40_bytes", lamb, 40, 1.15, count);
+}
+
+void bench_family(uint64_t numel, int count) {
+  const std::vector<std::pair<const char*, Dict>> all = {
+      {"SGD", Dict{{"momentum", 0.9}}}, {"Adagrad", Dict{}},   {"RMSprop", Dict{}},  {"NAdam", Dict{}}, {"Lion", Dict{}},
+      {"AdamWScheduleFree", Dict{}},    {"AdamW8bit", Dict{}}, {"Adafactor", Dict{}}};
+  for (const auto& [name, params] : all) {
+    GroupStep step(name, params, matrices(numel));
+    // Adafactor reads gradients twice for its sums, and parameters once.
+    const bool has_sums = std::string(name) == "Adafactor";
+    bench_bytes(std::string(name) + "_vs_its_bytes", step, step.bytes() + (has_sums ? 16 : 0), 1.12, count);
+  }
 }
 
 void bench_muon(int count) {
@@ -113,6 +137,7 @@ int main(int argc, char** argv) {
   if (want("bound")) gannet::bench::bench_bound(numel, rounds);
   if (want("torch")) gannet::bench::bench_torch(numel, rounds);
   if (want("lamb")) gannet::bench::bench_lamb(numel, rounds);
+  if (want("family")) gannet::bench::bench_family(numel, rounds);
   if (want("muon")) gannet::bench::bench_muon(rounds);
   if (want("partition")) gannet::bench::bench_partition(rounds);
 }

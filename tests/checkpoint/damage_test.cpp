@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/manifest_text.h"
 #include "checkpoint/support.h"
 
 namespace gannet::checkpoint {
@@ -115,17 +116,6 @@ TEST_F(Damage, a_file_that_shrinks_or_vanishes_after_it_was_opened_is_named_too)
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { read_whole(opened, "w"); }), HasSubstr("rank-00001"));
   EXPECT_THAT(opened.verify(), testing::Contains(HasSubstr("rank-00001")));
   EXPECT_NO_THROW(opened.read({{"w", 0, at::empty({3})}})) << "rank 0's half is whole";
-}
-
-// A manifest with a right checksum whose content was changed by `edit`.
-std::string lying(const std::string& manifest, const std::string& from, const std::string& to) {
-  const size_t line = manifest.find('\n') + 1;
-  std::string rest = manifest.substr(line);
-  const size_t at = rest.find(from);
-  EXPECT_NE(at, std::string::npos) << from << " is not in\n" << rest;
-  if (at != std::string::npos) rest.replace(at, from.size(), to);
-  const XXH128_hash_t hash = XXH3_128bits(rest.data(), rest.size());
-  return "{\"checksum\": \"xxh3-128:" + hex(hash.high64) + hex(hash.low64) + "\",\n" + rest;
 }
 
 TEST_F(Damage, a_manifest_that_lies_is_refused_before_anything_is_allocated) {

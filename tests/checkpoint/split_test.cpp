@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "checkpoint/export.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/manifest_text.h"
 #include "checkpoint/support.h"
 
 namespace gannet::checkpoint {
@@ -233,14 +234,6 @@ TEST_F(SplitCheckpoint, ranks_must_save_with_one_mesh_of_their_number) {
   EXPECT_THAT(errors, Each(HasSubstr("ranks save with different meshes: rank 0 has data 2, rank 1 tensor 2")));
   EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { Saver(folder(), {.mesh = MeshShape({{"data", 2}})}); }),
               HasSubstr("a mesh of data 2 was given to save from 1 ranks"));
-}
-
-std::string lying(const std::string& manifest, const std::string& from, const std::string& to) {
-  std::string rest = manifest.substr(manifest.find('\n') + 1);
-  const size_t at = rest.find(from);
-  EXPECT_NE(at, std::string::npos) << from << " is not in\n" << rest;
-  if (at != std::string::npos) rest.replace(at, from.size(), to);
-  return checksum_line(rest) + rest;
 }
 
 TEST_F(SplitCheckpoint, a_manifest_whose_boxes_or_mesh_lie_is_refused) {

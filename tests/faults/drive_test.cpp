@@ -16,7 +16,7 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 
-struct Scenario {
+struct DriveScenario {
   std::string call, code;  // which of faulty_io.cpp, on rank 1 from here on
   std::string where;
   std::string stage, tier;
@@ -24,7 +24,7 @@ struct Scenario {
   bool asynchronous = false;
 };
 
-struct Played {
+struct PlayedOnDrive {
   std::vector<ranks::Outcome> broken, resumed, straight;
   std::string newest, left;
 };
@@ -40,7 +40,7 @@ class Drive : public testing::Test {
   Drive() : root_(std::filesystem::current_path() / ("drive-faults-" + std::to_string(::getpid()))) {}
   ~Drive() override { std::filesystem::remove_all(root_); }
 
-  Played play(const Scenario& scenario, size_t number) const {
+  PlayedOnDrive play(const DriveScenario& scenario, size_t number) const {
     const std::filesystem::path folder = root_ / std::to_string(number), drive = folder / "drive";
     std::filesystem::create_directories(drive);
     const auto run = [&](const std::string& name, std::map<std::string, std::string> variables) {
@@ -54,7 +54,7 @@ class Drive : public testing::Test {
       if (scenario.asynchronous) variables["ASYNC"] = "1";
       return ranks::run_ranks("trains", 2, {.environment = variables});
     };
-    Played played;
+    PlayedOnDrive played;
     const bool is_of_drive = scenario.call.starts_with("aio");
     played.broken = run("run", {{"FAULT", "io"},
                                 {"WHERE", scenario.where},
@@ -70,18 +70,18 @@ class Drive : public testing::Test {
     played.straight = run("straight", {});
     return played;
   }
-  void expect_survives(const std::vector<Scenario>& scenarios);
+  void expect_survives(const std::vector<DriveScenario>& scenarios);
 
   std::filesystem::path root_;
 };
 
-void Drive::expect_survives(const std::vector<Scenario>& scenarios) {
-  std::vector<std::future<Played>> futures;
+void Drive::expect_survives(const std::vector<DriveScenario>& scenarios) {
+  std::vector<std::future<PlayedOnDrive>> futures;
   for (size_t i = 0; i < scenarios.size(); ++i)
     futures.push_back(std::async(std::launch::async, [&, i] { return play(scenarios[i], i); }));
   for (size_t i = 0; i < scenarios.size(); ++i) {
-    const Scenario& scenario = scenarios[i];
-    const Played played = futures[i].get();
+    const DriveScenario& scenario = scenarios[i];
+    const PlayedOnDrive played = futures[i].get();
     const std::string &rank0 = played.broken[0].output, &rank1 = played.broken[1].output;
     SCOPED_TRACE(scenario.call + " " + scenario.code + " in " + scenario.where + " at stage " + scenario.stage + " " +
                  scenario.tier + "\nrank 0: " + rank0 + "\nrank 1: " + rank1);

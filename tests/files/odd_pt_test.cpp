@@ -25,11 +25,6 @@ const std::string kValues = le(1.0f) + le(2.0f) + le(3.0f) + le(4.0f);
 std::string with(const Text& root) { return file(root, {{"0", kValues}}); }
 std::string one(const TensorText& t) { return with(dict({{"w", tensor(t)}})); }
 std::string named(const std::string& name) { return with(dict({{name, tensor()}})); }
-std::string repeated(const std::string& text, size_t times) {
-  std::string all;
-  for (size_t i = 0; i < times; ++i) all += text;
-  return all;
-}
 std::string archive(const std::vector<HandEntry>& entries) { return HandZip{entries}.bytes(); }
 std::string legacy(const Text& root) {
   return "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}(X\x0d\0\0\0little_endian\x88u."s + "\x80\x02" +

@@ -21,11 +21,6 @@ std::string refused(const std::string& text) {
 std::string corrupted(const std::string& text) {
   return error_of(ErrorCode::kCorrupt, [&] { read(text); });
 }
-std::string repeated(const std::string& text, size_t times) {
-  std::string all;
-  for (size_t i = 0; i < times; ++i) all += text;
-  return all;
-}
 // A tensor of storage '0' that has four floats.
 std::string tensor(const std::string& offset, const std::string& sizes, const std::string& strides) {
   return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x04tQ"s +

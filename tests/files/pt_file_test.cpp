@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-using Kind = Object::Kind;
+using ObjectKind = Object::Kind;
 
 const json& expected() {
   static const auto* all = new json(json::parse(read_text(data("expected.json"))));
@@ -32,35 +32,35 @@ std::string bits(const at::Tensor& tensor) {
 }
 
 // A key as Python's str() has it.
-std::string key_text(const Object& key) { return key.kind == Kind::kInt ? std::to_string(key.integer) : key.text; }
+std::string key_text(const Object& key) { return key.kind == ObjectKind::kInt ? std::to_string(key.integer) : key.text; }
 
 void expect_same(const PtFile& file, const Object& found, const json& wanted, const std::string& where) {
   SCOPED_TRACE(where);
   if (wanted.contains("bits")) {
-    ASSERT_EQ(found.kind, Kind::kTensor);
+    ASSERT_EQ(found.kind, ObjectKind::kTensor);
     EXPECT_EQ(found.tensor.sizes, wanted["shape"].get<std::vector<int64_t>>());
     const at::Tensor values = file.read(found.tensor);
     EXPECT_TRUE(values.is_contiguous());
     EXPECT_EQ(bits(values), wanted["bits"]) << c10::toString(values.scalar_type());
   } else if (wanted.contains("dict")) {
-    ASSERT_EQ(found.kind, Kind::kDict);
+    ASSERT_EQ(found.kind, ObjectKind::kDict);
     ASSERT_EQ(found.entries.size(), wanted["dict"].size());
     for (size_t i = 0; i < found.entries.size(); ++i) {
       EXPECT_EQ(key_text(*found.entries[i].first), wanted["dict"][i][0]);
       expect_same(file, *found.entries[i].second, wanted["dict"][i][1], where + "/" + key_text(*found.entries[i].first));
     }
-  } else if (wanted.contains("sequence") && found.kind != Kind::kRecord) {
-    ASSERT_TRUE(found.kind == Kind::kList || found.kind == Kind::kTuple);
+  } else if (wanted.contains("sequence") && found.kind != ObjectKind::kRecord) {
+    ASSERT_TRUE(found.kind == ObjectKind::kList || found.kind == ObjectKind::kTuple);
     ASSERT_EQ(found.items.size(), wanted["sequence"].size());
     for (size_t i = 0; i < found.items.size(); ++i)
       expect_same(file, *found.items[i], wanted["sequence"][i], where + "/" + std::to_string(i));
-  } else if (wanted.contains("value") && found.kind != Kind::kRecord) {
+  } else if (wanted.contains("value") && found.kind != ObjectKind::kRecord) {
     const json& value = wanted["value"];
-    if (value.is_null()) EXPECT_EQ(found.kind, Kind::kNone);
-    if (value.is_boolean()) EXPECT_TRUE(found.kind == Kind::kBool && found.boolean == value);
-    if (value.is_number_integer()) EXPECT_TRUE(found.kind == Kind::kInt && found.integer == value.get<int64_t>()) << value;
-    if (value.is_number_float()) EXPECT_TRUE(found.kind == Kind::kNumber && found.number == value);
-    if (value.is_string()) EXPECT_TRUE(found.kind == Kind::kString && found.text == value);
+    if (value.is_null()) EXPECT_EQ(found.kind, ObjectKind::kNone);
+    if (value.is_boolean()) EXPECT_TRUE(found.kind == ObjectKind::kBool && found.boolean == value);
+    if (value.is_number_integer()) EXPECT_TRUE(found.kind == ObjectKind::kInt && found.integer == value.get<int64_t>()) << value;
+    if (value.is_number_float()) EXPECT_TRUE(found.kind == ObjectKind::kNumber && found.number == value);
+    if (value.is_string()) EXPECT_TRUE(found.kind == ObjectKind::kString && found.text == value);
   }
 }
 
@@ -111,10 +111,10 @@ TEST(PtFile, what_no_kind_of_value_holds_becomes_a_record_or_bytes) {
   EXPECT_EQ(root.find("dtype")->text, "torch.bfloat16");
   EXPECT_EQ(root.find("device")->text, "torch.device");
   EXPECT_EQ(root.find("device")->items.at(1)->integer, 1);
-  EXPECT_EQ(root.find("set")->kind, Kind::kSet);
+  EXPECT_EQ(root.find("set")->kind, ObjectKind::kSet);
   for (const int protocol : {2, 3, 5}) {
     const PtFile other = PtFile::open(data("nested_protocol" + std::to_string(protocol) + ".pt"));
-    EXPECT_EQ(other.root().find("bytes")->kind, Kind::kBytes);
+    EXPECT_EQ(other.root().find("bytes")->kind, ObjectKind::kBytes);
     EXPECT_EQ(other.root().find("bytes")->text, std::string("\0\xff raw", 6)) << protocol;
   }
 }
@@ -123,7 +123,7 @@ TEST(PtFile, objects_of_deepspeed_are_records_with_their_attributes) {
   const PtFile file = PtFile::open(data("deepspeed.pt"));
   const Object& state = *file.root().find("optimizer_state_dict");
   const Object& scaler = *state.find("loss_scaler");
-  EXPECT_EQ(scaler.kind, Kind::kRecord);
+  EXPECT_EQ(scaler.kind, ObjectKind::kRecord);
   EXPECT_EQ(scaler.text, "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler");
   EXPECT_EQ(scaler.find("cur_scale")->number, 65536);
   EXPECT_EQ(scaler.find("dtype")->text, "torch.float16");

@@ -31,6 +31,12 @@ class FolderTest : public testing::Test {
   fs::path root_ = fs::temp_directory_path() / ("gannet-files-" + std::to_string(::getpid()));
 };
 
+inline std::string repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
 template <class Number>
 std::string le(Number number) {
   return std::string(reinterpret_cast<const char*>(&number), sizeof(number));

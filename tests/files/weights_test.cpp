@@ -15,8 +15,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Net : torch::nn::Module {
-  Net() {
+struct TwoTensors : torch::nn::Module {
+  TwoTensors() {
     a = register_parameter("a", at::zeros({2, 3}));
     b = register_parameter("b", at::zeros({4}));
   }
@@ -35,7 +35,7 @@ class Weights : public FolderTest {
   }
 
   void expect_loaded(const std::string& path) {
-    Net net;
+    TwoTensors net;
     EXPECT_EQ(load_weights(net, path), 2) << path;
     EXPECT_TRUE(at::equal(net.a, a_) && at::equal(net.b, b_)) << path;
   }
@@ -76,7 +76,7 @@ TEST_F(Weights, a_dict_under_a_name_is_found_and_told) {
     expect_loaded(write("nested.pt", under));
     EXPECT_THAT(log_, HasSubstr("nested.pt, its entry '" + under + "'"));
   }
-  Net net;
+  TwoTensors net;
   EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { load_weights(net, data("deepspeed.pt")); }),
               HasSubstr("deepspeed.pt holds no weights"));
   EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, write("other.pt", "weights")); }),
@@ -84,7 +84,7 @@ TEST_F(Weights, a_dict_under_a_name_is_found_and_told) {
 }
 
 TEST_F(Weights, what_does_not_fit_is_named) {
-  Net net;
+  TwoTensors net;
   EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, data("nested_protocol2.pt")); }),
               AllOf(HasSubstr("missing in it: a"), HasSubstr("unexpected in it: lm_head.weight")));
   EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { load_weights(net, data("refused_system.pt")); }),
@@ -211,14 +211,14 @@ TEST_F(Weights, an_export_in_shards_is_what_load_weights_reads) {
   EXPECT_THAT(names, AllOf(HasSubstr("pytorch_model-00001-of-00002.bin"), HasSubstr("pytorch_model.bin.index.json")));
   expect_loaded(file("many"));
   fs::remove(file("many/pytorch_model-00002-of-00002.bin"));
-  Net net;
+  TwoTensors net;
   error_of(ErrorCode::kNotFound, [&] { load_weights(net, file("many")); });
   EXPECT_EQ(gannet("export --format pt " + file("run") + " " + file("one")).first, 2);  // it holds a model already
 }
 
 TEST_F(Weights, a_shard_is_a_file_of_the_same_folder) {
   write("pytorch_model-00001-of-00001.bin", "");
-  Net net;
+  TwoTensors net;
   write_text(file("pytorch_model.bin.index.json"), R"({"weight_map": {"a": "../other.bin"}})");
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }),
               HasSubstr("not a name of a file in the same folder"));

@@ -5,7 +5,6 @@ namespace {
 
 using namespace guest;
 
-bool at_least_fp32(const Setting& setting) { return setting.dtype == "fp32" || setting.dtype == "fp64"; }
 bool is_fp32(const Setting& setting) { return setting.dtype == "fp32"; }
 
 struct ComplexNet : Net {

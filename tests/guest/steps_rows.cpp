@@ -9,7 +9,6 @@ namespace {
 
 using namespace guest;
 
-bool at_least_fp32(const Setting& setting) { return setting.dtype == "fp32" || setting.dtype == "fp64"; }
 bool fp64(const Setting& setting) { return setting.dtype == "fp64" || setting.dtype == "fp32"; }
 
 ROW(gradual_batch_sizes, "") {

@@ -31,6 +31,7 @@ struct Setting {
   int64_t rank = 0, world = 1;
   std::string text() const;
 };
+inline bool at_least_fp32(const Setting& setting) { return setting.dtype == "fp32" || setting.dtype == "fp64"; }
 
 struct Model : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& y) = 0;

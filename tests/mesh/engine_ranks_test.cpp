@@ -24,7 +24,7 @@ using ranks::run_ranks;
 using ranks::same;
 
 // What rank 0 printed of its own.
-std::vector<std::string> figures(const std::vector<ranks::Outcome>& outcomes) {
+std::vector<std::string> printed_figures(const std::vector<ranks::Outcome>& outcomes) {
   std::vector<std::string> lines;
   std::istringstream output(outcomes.at(0).output);
   for (std::string line; std::getline(output, line);)
@@ -72,8 +72,8 @@ TEST(Mesh, TwoAxesOfWhichOneReplicatesTrainToTheBitsOfOne) {
   const auto one = run_ranks("trains_on_a_mesh", 2), two = run_ranks("trains_on_a_mesh", 4, {.environment = {{"TENSOR", "2"}}});
   expect_all_succeed(one);
   expect_all_succeed(two);
-  EXPECT_EQ(figures(one).size(), 4u * 4u);
-  EXPECT_EQ(figures(one), figures(two));
+  EXPECT_EQ(printed_figures(one).size(), 4u * 4u);
+  EXPECT_EQ(printed_figures(one), printed_figures(two));
 }
 
 RANK_BODY(saves_on_a_mesh) {
@@ -100,7 +100,7 @@ TEST(Mesh, ACheckpointOfTwoAxesLoadsAtOthersAndBack) {
           "saves_on_a_mesh", count,
           {.environment = {{"TENSOR", tensor}, {"STAGE", stage}, {"FOLDER", folder.string()}, {"LOAD", from}, {"SAVE", to}}});
       expect_all_succeed(outcomes);
-      auto seen = figures(outcomes);
+      auto seen = printed_figures(outcomes);
       ASSERT_FALSE(seen.empty());
       if (from.empty()) expected = {seen.back()};
       EXPECT_EQ(std::vector{seen.back()}, expected) << count << " ranks, tensor " << tensor;
@@ -156,7 +156,7 @@ TEST(Mesh, TheNormIsThatOfAllStages) {
   double squares = 0;
   const auto norm_of = [](const std::vector<ranks::Outcome>& outcomes) {
     expect_all_succeed(outcomes);
-    return std::stod(figures(outcomes).at(0).substr(8));
+    return std::stod(printed_figures(outcomes).at(0).substr(8));
   };
   for (const char* stage : {"0", "1"}) {
     const double norm = norm_of(run_ranks("stages_have_parameters_of_their_own", 2, {.environment = {{"ONLY", stage}}}));
@@ -300,7 +300,8 @@ RANK_BODY(wrong_meshes) {
   auto first = gannet::initialize(make_net(), {.config = config_with({}), .mpu = std::make_shared<Groups>(world->rank())}).engine;
   same(first->world_size(), 2u, "ranks with data of their own");
   same(first->rank(), world->rank() / 2, "this rank's place among them");
-  refused({}, MeshShape({{"data", 4}}), {}, {"4 ranks are to be laid out as data 4", "lays the same ranks out as data 2 x tensor 2"});
+  refused({}, MeshShape({{"data", 4}}), {},
+          {"4 ranks are to be laid out as data 4", "lays the same ranks out as data 2 x tensor 2"});
   first.reset();
   gannet::initialize(make_net(), {.config = config_with({})});
 }

@@ -12,8 +12,8 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-constexpr uint64_t kBlock = 64 << 10;
-constexpr uint64_t kBytes = 10 * kBlock;
+constexpr uint64_t kBlockBytes = 64 << 10;
+constexpr uint64_t kBytes = 10 * kBlockBytes;
 
 bool is_read(const io_event& event) { return event.obj->aio_lio_opcode == IO_CMD_PREAD; }
 unsigned long failed(int code) { return static_cast<unsigned long>(-static_cast<long>(code)); }
@@ -23,7 +23,7 @@ class NvmeFaults : public testing::Test {
   NvmeFaults() { reopen({}); }
   void reopen(Dict params) {
     params["nvme_path"] = folder_.string();
-    params["block_size"] = static_cast<int64_t>(kBlock);
+    params["block_size"] = static_cast<int64_t>(kBlockBytes);
     tier_ = test::open_tier("nvme", params);
     region_ = tier_->allocate(kBytes, "group_1/exp_avg");
   }
@@ -40,7 +40,7 @@ class NvmeFaults : public testing::Test {
 TEST_F(NvmeFaults, AByteThatTheDriveChangedIsToldWithRegionAndOffset) {
   write();
   faults_.on_event([](io_event& event) {
-    if (is_read(event) && event.obj->u.c.offset == 3 * kBlock) static_cast<char*>(event.obj->u.c.buf)[777] ^= 1;
+    if (is_read(event) && event.obj->u.c.offset == 3 * kBlockBytes) static_cast<char*>(event.obj->u.c.buf)[777] ^= 1;
   });
   const Error error = test::error_of([&] { read(); });
   EXPECT_EQ(error.code(), ErrorCode::kIo);
@@ -74,7 +74,7 @@ TEST_F(NvmeFaults, WithoutChecksumsAChangedByteIsNotSeen) {
 
 TEST_F(NvmeFaults, AnErrorOfTheDriveIsToldWithPathOffsetReasonAndFreeSpace) {
   faults_.on_event([](io_event& event) {
-    if (event.obj->u.c.offset == 2 * kBlock) event.res = failed(is_read(event) ? EIO : ENOSPC);
+    if (event.obj->u.c.offset == 2 * kBlockBytes) event.res = failed(is_read(event) ? EIO : ENOSPC);
   });
   const Error full = test::error_of([&] { write(); });
   EXPECT_EQ(full.code(), ErrorCode::kIo);
@@ -125,13 +125,13 @@ TEST_F(NvmeFaults, AShortTransferIsContinued) {
 TEST_F(NvmeFaults, ATransferThatBringsNothingIsAnError) {
   write();
   faults_.on_event([](io_event& event) {
-    if (event.obj->u.c.offset == kBlock) event.res = 0;
+    if (event.obj->u.c.offset == kBlockBytes) event.res = 0;
   });
   EXPECT_THAT(
       test::error_of([&] { read(); }).message(),
       AllOf(HasSubstr("read of 65536 bytes at offset 65536 of region 'group_1/exp_avg'"), HasSubstr("ended after 0 bytes")));
   faults_.on_event([](io_event& event) {
-    if (event.obj->u.c.offset == kBlock) event.res = 100;
+    if (event.obj->u.c.offset == kBlockBytes) event.res = 100;
   });
   EXPECT_THAT(test::error_of([&] { read(); }).message(), HasSubstr("ended after 100 bytes"));
 }

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 // A comm of one rank whose plugin writes what it saw to the log when it is destroyed.
 template <class Body>
-std::string run(const char* fate, Body&& body) {
+std::string with_fate(const char* fate, Body&& body) {
   plugin::Registry registry({.explicit_paths = {PROBE_PLUGIN}});
   const auto& probe = registry.require(GANNET_KIND_COMM, "probe");
   const Host host;
@@ -32,7 +32,7 @@ std::string run(const char* fate, Body&& body) {
 }
 
 TEST(WorkView, WaitingFreesTheWorkOnce) {
-  const auto log = run("done", [](test::RawGroup group) {
+  const auto log = with_fate("done", [](test::RawGroup group) {
     float value = 1;
     Work work = group.all_reduce(&value, 1, GANNET_FLOAT32);
     EXPECT_TRUE(work.pending());
@@ -46,7 +46,7 @@ TEST(WorkView, WaitingFreesTheWorkOnce) {
 }
 
 TEST(WorkView, AWorkThatIsGivenUpIsWaitedFor) {
-  const auto log = run("done", [](test::RawGroup group) {
+  const auto log = with_fate("done", [](test::RawGroup group) {
     Work kept = group.broadcast(nullptr, 0, GANNET_FLOAT32);
     kept = group.broadcast(nullptr, 0, GANNET_FLOAT32);
     Work moved = std::move(kept);
@@ -55,7 +55,7 @@ TEST(WorkView, AWorkThatIsGivenUpIsWaitedFor) {
 }
 
 TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
-  const auto log = run("lost", [](test::RawGroup group) {
+  const auto log = with_fate("lost", [](test::RawGroup group) {
     const auto error = error_of([&] { group.barrier(); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
     EXPECT_EQ(error.message(), "comm plugin probe (" PROBE_PLUGIN "): rank 1 closed its connection");
@@ -64,13 +64,13 @@ TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
 }
 
 TEST(WorkView, AFailureThatNobodyWaitedForIsWarnedOf) {
-  const auto log = run("lost", [](test::RawGroup group) { group.all_reduce(nullptr, 0, GANNET_FLOAT32); });
+  const auto log = with_fate("lost", [](test::RawGroup group) { group.all_reduce(nullptr, 0, GANNET_FLOAT32); });
   EXPECT_THAT(log, AllOf(HasSubstr("a collective that nobody waited for failed: comm plugin probe"),
                          HasSubstr("waits 1, aborts 0, freed 1\n")));
 }
 
 TEST(WorkView, AfterATimeOutTheCallerMayWaitAgainAndGivingUpAborts) {
-  const auto log = run("late", [](test::RawGroup group) {
+  const auto log = with_fate("late", [](test::RawGroup group) {
     Work work = group.all_reduce(nullptr, 0, GANNET_FLOAT32);
     EXPECT_EQ(error_of([&] { work.wait(); }).code(), ErrorCode::kTimeout);
     EXPECT_TRUE(work.pending());
@@ -80,7 +80,7 @@ TEST(WorkView, AfterATimeOutTheCallerMayWaitAgainAndGivingUpAborts) {
 }
 
 TEST(WorkView, ACollectiveThatDoesNotStartThrowsAtOnce) {
-  run("done", [](test::RawGroup group) {
+  with_fate("done", [](test::RawGroup group) {
     const auto error = error_of([&] { group.all_to_all(nullptr, nullptr, 0, GANNET_FLOAT32); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_THAT(error.message(), HasSubstr("it has no all_to_all"));

@@ -1,5 +1,5 @@
-// Every optimizer of ours trains at each stage and on each tier as at stage 0: bitwise, but for Lamb, whose sums of tensors are
-// added in another order.
+// Every optimizer of ours trains at each stage and on each tier as at stage 0: bitwise, but for Lamb and Adafactor, whose sums
+// are added in another order.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,10 @@ std::vector<Type> types() {
           {"RMSprop", Dict{{"lr", 1e-3}, {"momentum", 0.9}, {"centered", true}}},
           {"NAdam", Dict{{"lr", 1e-3}, {"weight_decay", 0.1}}},
           {"Lamb", Dict{{"lr", 0.01}, {"weight_decay", 0.1}}, 1e-6},
-          {"Muon", Dict{{"lr", 0.01}, {"adam_lr", 1e-3}}}};
+          {"Muon", Dict{{"lr", 0.01}, {"adam_lr", 1e-3}}},
+          {"Adafactor", Dict{{"lr", 0.01}, {"beta1", 0.9}}, 1e-6},
+          {"AdamW8bit", Dict{{"lr", 1e-3}}},
+          {"AdamWScheduleFree", Dict{{"lr", 1e-2}, {"warmup_steps", 3}}}};
 }
 
 Dict config_of(const Type& type, int64_t stage, const std::string& tier, bool bf16 = false) {
@@ -62,6 +65,42 @@ RANK_BODY(every_optimizer_everywhere) {
                                                                                   " at stage " + std::to_string(stage) + " on " +
                                                                                   tier + " is off by " + std::to_string(off));
       }
+    }
+  }
+}
+
+// eval() puts the averaged weights into the model wherever the masters lie, and train() the trained ones back, bit for bit.
+RANK_BODY(evaluation_everywhere) {
+  auto world = gannet::test::world();
+  const Type type{"AdamWScheduleFree", Dict{{"lr", 1e-2}}};
+  for (const bool bf16 : {false, true}) {
+    at::Tensor trained, evaluated, predicted;
+    for (const auto& [stage, tier] :
+         {std::pair<int64_t, std::string>{0, "none"}, {1, "none"}, {2, "cpu"}, {3, "none"}, {3, "nvme"}}) {
+      const std::string where = " at stage " + std::to_string(stage) + " on " + tier + (bf16 ? " in bf16" : "");
+      auto engine = gannet::initialize(make_uneven(), {.config = config_of(type, stage, tier, bf16)}).engine;
+      train(*engine, 3);
+      const at::Tensor before = parameters_of(*engine);
+      engine->eval();
+      const at::Tensor during = parameters_of(*engine);
+      auto [x, y] = make_batch(100, 4);
+      at::Tensor loss;
+      {
+        torch::NoGradGuard no_grad;
+        loss = engine->forward(x, y);
+      }
+      engine->train();
+      expect(torch::equal(parameters_of(*engine), before), "train() puts back what was trained" + where);
+      expect(!torch::equal(during, before), "the evaluated weights are other ones" + where);
+      train(*engine, 2, 3);
+      if (!trained.defined()) {
+        trained = parameters_of(*engine);
+        evaluated = during;
+        predicted = loss;
+      }
+      expect(torch::equal(during, evaluated), "the evaluated weights are those of stage 0" + where);
+      expect(torch::equal(loss, predicted), "forward reads them" + where);
+      expect(torch::equal(parameters_of(*engine), trained), "training goes on as without eval()" + where);
     }
   }
 }
@@ -114,8 +153,10 @@ class EveryOptimizer : public testing::Test {
 
 TEST_F(EveryOptimizer, TrainsTheSameAtEveryStageOnOneRank) { run("every_optimizer_everywhere", 1); }
 TEST_F(EveryOptimizer, TrainsTheSameAtEveryStageOnTwoRanks) { run("every_optimizer_everywhere", 2); }
+TEST_F(EveryOptimizer, EvaluatesWithItsOwnWeightsAtEveryStageOnOneRank) { run("evaluation_everywhere", 1); }
+TEST_F(EveryOptimizer, EvaluatesWithItsOwnWeightsAtEveryStageOnTwoRanks) { run("evaluation_everywhere", 2); }
 TEST_F(EveryOptimizer, ResumesAtAnotherStage) { run("every_optimizer_resumes", 2); }
-// Four equal gradients, averaged in twos, are each of them: only Lamb's sums are added in another order.
+// Four equal gradients, averaged in twos, are each of them: only sums over ranks are added in another order.
 TEST_F(EveryOptimizer, TrainsOnFourRanksAsOnOne) {
   run("every_optimizer_on_some_ranks", 1);
   run("every_optimizer_on_some_ranks", 4);

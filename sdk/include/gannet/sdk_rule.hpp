@@ -88,6 +88,11 @@ class Step {
   const RuleParams& params() const { return params_; }
   /// Updates of these elements, this one counted: 1 at the first.
   uint64_t count() const { return args_.step; }
+  /// A SCALAR state, by its place among the states: as the last step left it.
+  template <class T>
+  T kept(uint64_t state) const {
+    return *static_cast<const T*>(args_.states[state]);
+  }
   /// 1 - beta^count(): what a moving average that began at zero is divided by.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
 
@@ -153,6 +158,9 @@ class ElementwiseOptimizer : public OptimizerBase {
   std::vector<gannet_state_spec> states() const { return Family::states(params_); }
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return elementwise_supports(param, grad, out); }
   void update(const gannet_update_args& args) { Kernel::update(*this, Step(params_, args), args); }
+
+ protected:
+  const RuleParams& params() const { return params_; }
 
  private:
   RuleParams params_;

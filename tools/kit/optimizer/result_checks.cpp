@@ -119,6 +119,7 @@ void schedule(Subject& subject) {
   for (size_t h = 0; h < described.hyper_roles.size(); ++h)
     if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) rate = h;
   if (rate == described.hyper_roles.size()) throw Skipped("no dynamic param has the role of the learning rate");
+  if (described.hyper[rate] == 0) throw Skipped("the learning rate is 0 with these params: give --params with another");
   const auto changing = [rate](int64_t step, std::vector<double>& hyper) {
     if (step > 10) hyper[rate] *= 0.5 + static_cast<double>(step % 5) / 5;
   };

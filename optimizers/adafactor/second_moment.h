@@ -1,0 +1,59 @@
+// Adafactor's second moment: of a matrix, the averages of its rows and of its columns. A vector is one row, so that its columns'
+// averages are those of its elements: it is not factored, by the same formula.
+//
+//   R_i <- b R_i + (1-b) mean over columns of (g^2 + eps);  C_j likewise over rows;  v_ij = R_i C_j / mean(R)
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "rows.h"
+
+namespace gannet::rules {
+
+// From one step to the next, of a row or a column: `sum` over `count` elements.
+inline float new_average(float before, double sum, uint64_t count, double beta) {
+  return static_cast<float>(beta * before + (1 - beta) * (sum / static_cast<double>(count)));
+}
+
+// What a gradient is multiplied by to be divided by the root of its second moment: a factor of its row times one of its column.
+class InverseRoots {
+ public:
+  // `rows`, `columns`: the tensor's averages before this step; the sums are this step's.
+  InverseRoots(const gannet_segment& part, const float* rows, const float* columns, const double* row_sums,
+               const double* column_sums, double beta)
+      : part_(part), all_(part), first_column_(all_.first_matrix() * part.columns) {
+    of_rows_.resize(all_.count());
+    of_columns_.resize(all_.matrix_count() * part.columns);
+    for (uint64_t c = 0; c < of_columns_.size(); ++c) {
+      const uint64_t column = first_column_ + c;
+      of_columns_[c] = 1 / std::sqrt(new_average(columns[column], column_sums[column], part.matrix_rows, beta));
+    }
+    for (uint64_t m = 0; m < all_.matrix_count(); ++m) {
+      const uint64_t matrix = all_.first_matrix() + m, begin = matrix * part.matrix_rows;
+      double total = 0;
+      for (uint64_t r = begin; r < begin + part.matrix_rows; ++r) total += new_average(rows[r], row_sums[r], part.columns, beta);
+      const auto mean = static_cast<float>(total / static_cast<double>(part.matrix_rows));
+      for (uint64_t r = std::max(begin, all_.first()); r < std::min(begin + part.matrix_rows, all_.first() + all_.count()); ++r)
+        of_rows_[r - all_.first()] = 1 / std::sqrt(new_average(rows[r], row_sums[r], part.columns, beta) / mean);
+    }
+  }
+
+  const Rows& rows() const { return all_; }
+  float of_row(const Row& row) const { return of_rows_[row.number - all_.first()]; }
+  // [columns of the row's part]
+  const float* of_columns(const Row& row) const {
+    return of_columns_.data() + row.matrix * part_.columns - first_column_ + row.column;
+  }
+
+ private:
+  const gannet_segment& part_;
+  Rows all_;
+  uint64_t first_column_;
+  std::vector<float> of_rows_, of_columns_;
+};
+
+}  // namespace gannet::rules

@@ -1,0 +1,158 @@
+#include "optimizers/adam8bit/kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "optimizers/adam8bit/kernel.cpp"
+#include <hwy/foreach_target.h>
+// Highway's own order: after foreach_target.
+#include <gannet/elementwise/loop-inl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "optimizers/adam8bit/codes.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gannet::rules::HWY_NAMESPACE {
+
+using Floats = hn::CappedTag<float, 16>;
+using Numbers = hn::Vec<Floats>;
+constexpr size_t kLanes = hn::MaxLanes(Floats());
+using Ints = hn::RebindToSigned<Floats>;
+
+template <class Code>
+HWY_INLINE Numbers load_codes(const Code* from) {
+  return hn::ConvertTo(Floats(), hn::PromoteTo(Ints(), hn::LoadU(hn::Rebind<Code, Floats>(), from)));
+}
+template <class Code>
+HWY_INLINE void store_codes(Numbers values, Code* to) {
+  const hn::Rebind<Code, Floats> d;
+  hn::StoreU(hn::DemoteTo(d, hn::NearestInt(values)), d, to);
+}
+
+// What a block's elements are while they are not in bytes.
+struct Block {
+  alignas(64) float first[kBlock], second[kBlock];
+};
+
+// New moments into `block`, new parameters; returns the largest magnitudes of the moments in `largest`.
+template <class Grad, class Out>
+HWY_INLINE void update_lanes_of(const Adam8bitStep& n, Numbers scale, Numbers first_scale, Numbers second_scale, float* param,
+                                const Grad* grad, Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first,
+                                float* second, Numbers& largest_first, Numbers& largest_second) {
+  const Floats d;
+  const Numbers g = hn::Mul(load(d, grad), scale);
+  const Numbers c = load_codes(first_codes), s = load_codes(second_codes);
+  Numbers m = hn::Mul(hn::Mul(c, hn::Abs(c)), first_scale);
+  const Numbers s2 = hn::Mul(s, s);
+  Numbers v = hn::Mul(hn::Mul(s2, s2), second_scale);
+  m = hn::MulAdd(hn::Set(d, n.one_minus_beta1), g, hn::Mul(hn::Set(d, n.beta1), m));
+  v = hn::MulAdd(hn::Set(d, n.one_minus_beta2), hn::Mul(g, g), hn::Mul(hn::Set(d, n.beta2), v));
+  const Numbers denominator = hn::MulAdd(hn::Sqrt(v), hn::Set(d, n.inverse_root_bias2), hn::Set(d, n.eps));
+  Numbers p = load(d, param);
+  p = hn::MulAdd(hn::Set(d, n.decay), p, p);
+  p = hn::MulAdd(hn::Div(m, denominator), hn::Set(d, n.minus_step_size), p);
+  store(d, p, param);
+  if constexpr (!std::is_same_v<Out, NoCopy>) store(d, p, out);
+  hn::Store(m, d, first);
+  hn::Store(v, d, second);
+  largest_first = hn::Max(largest_first, hn::Abs(m));
+  largest_second = hn::Max(largest_second, v);
+}
+
+template <class Grad, class Out>
+void update_block(const Adam8bitStep& n, float grad_scale, float* param, const Grad* grad, Out* out, int8_t* first_codes,
+                  uint8_t* second_codes, float& first_scale, float& second_scale, size_t count) {
+  const Floats d;
+  Block block;
+  const Numbers scale = hn::Set(d, grad_scale);
+  const Numbers of_first = hn::Set(d, first_scale * (1 / (kFirstCodes * kFirstCodes)));
+  const Numbers of_second = hn::Set(d, second_scale * (1 / (kSecondCodes * kSecondCodes * kSecondCodes * kSecondCodes)));
+  Numbers largest_first = hn::Zero(d), largest_second = hn::Zero(d);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    prefetch(param + i, kLanes * sizeof(float));
+    prefetch(grad + i, kLanes * sizeof(Grad));
+    update_lanes_of(n, scale, of_first, of_second, param + i, grad + i, out + i, first_codes + i, second_codes + i,
+                    block.first + i, block.second + i, largest_first, largest_second);
+  }
+  if (i < count) {  // the tensor's last elements, with zeros behind them, which stay zeros
+    const size_t rest = count - i;
+    float p[kLanes] = {};
+    Grad g[kLanes] = {};
+    Out o[kLanes] = {};
+    int8_t c[kLanes] = {};
+    uint8_t s[kLanes] = {};
+    std::memcpy(p, param + i, rest * sizeof(float));
+    std::memcpy(static_cast<void*>(g), grad + i, rest * sizeof(Grad));
+    std::memcpy(c, first_codes + i, rest);
+    std::memcpy(s, second_codes + i, rest);
+    update_lanes_of(n, scale, of_first, of_second, p, g, o, c, s, block.first + i, block.second + i, largest_first,
+                    largest_second);
+    std::memcpy(param + i, p, rest * sizeof(float));
+    if constexpr (!std::is_same_v<Out, NoCopy>) std::memcpy(static_cast<void*>(out + i), o, rest * sizeof(Out));
+  }
+  first_scale = hn::GetLane(hn::MaxOfLanes(d, largest_first));
+  second_scale = hn::GetLane(hn::MaxOfLanes(d, largest_second));
+  const Numbers by_first = hn::Set(d, first_scale > 0 ? 1 / first_scale : 0);
+  const Numbers by_second = hn::Set(d, second_scale > 0 ? 1 / second_scale : 0);
+  const auto codes_of_first = [&](size_t at) HWY_ATTR {
+    const Numbers m = hn::Load(d, block.first + at);
+    return hn::CopySign(hn::Mul(hn::Sqrt(hn::Mul(hn::Abs(m), by_first)), hn::Set(d, kFirstCodes)), m);
+  };
+  const auto codes_of_second = [&](size_t at) HWY_ATTR {
+    const Numbers v = hn::Load(d, block.second + at);
+    const Numbers code = hn::Mul(hn::Sqrt(hn::Sqrt(hn::Mul(v, by_second))), hn::Set(d, kSecondCodes));
+    return hn::IfThenElse(hn::Gt(v, hn::Zero(d)), hn::Max(code, hn::Set(d, 1.0f)), code);
+  };
+  for (i = 0; i + kLanes <= count; i += kLanes) {
+    store_codes(codes_of_first(i), first_codes + i);
+    store_codes(codes_of_second(i), second_codes + i);
+  }
+  if (i < count) {
+    int8_t c[kLanes];
+    uint8_t s[kLanes];
+    store_codes(codes_of_first(i), c);
+    store_codes(codes_of_second(i), s);
+    std::memcpy(first_codes + i, c, count - i);
+    std::memcpy(second_codes + i, s, count - i);
+  }
+}
+
+template <class Grad, class Out>
+void update_typed(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  auto* const first_scales = static_cast<float*>(args.states[kFirstScale]);
+  auto* const second_scales = static_cast<float*>(args.states[kSecondScale]);
+  for (uint64_t i = begin; i < end; i += kBlock)
+    update_block(step, static_cast<float>(args.grad_scale), static_cast<float*>(args.param) + i,
+                 static_cast<const Grad*>(args.grad) + i, static_cast<Out*>(args.out) + i,
+                 static_cast<int8_t*>(args.states[kFirstCode]) + i, static_cast<uint8_t*>(args.states[kSecondCode]) + i,
+                 first_scales[i / kBlock], second_scales[i / kBlock], std::min(kBlock, end - i));
+}
+
+template <class Grad>
+void update_with(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  if (args.out_dtype == GANNET_BFLOAT16) return update_typed<Grad, hwy::bfloat16_t>(step, args, begin, end);
+  if (args.out_dtype == GANNET_FLOAT16) return update_typed<Grad, hwy::float16_t>(step, args, begin, end);
+  update_typed<Grad, NoCopy>(step, args, begin, end);
+}
+
+void adam8bit_update(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  if (args.grad_dtype == GANNET_BFLOAT16) return update_with<hwy::bfloat16_t>(step, args, begin, end);
+  if (args.grad_dtype == GANNET_FLOAT16) return update_with<hwy::float16_t>(step, args, begin, end);
+  update_with<float>(step, args, begin, end);
+}
+
+}  // namespace gannet::rules::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gannet::rules {
+
+HWY_EXPORT(adam8bit_update);
+
+void adam8bit_update_cpu(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  HWY_DYNAMIC_DISPATCH(adam8bit_update)(step, args, begin, end);
+}
+
+}  // namespace gannet::rules
+#endif

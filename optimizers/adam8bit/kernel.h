@@ -1,0 +1,15 @@
+// AdamW8bit's update of elements [begin, end) of the range that args describes: whole blocks of a tensor, or its last ones. On
+// the calling thread, with the widest SIMD of this CPU.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include "optimizers/adam8bit/step.h"
+
+namespace gannet::rules {
+
+enum Adam8bitState : uint64_t { kFirstCode = 0, kFirstScale = 1, kSecondCode = 2, kSecondScale = 3 };
+
+void adam8bit_update_cpu(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
+
+}  // namespace gannet::rules

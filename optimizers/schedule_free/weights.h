@@ -1,0 +1,31 @@
+// The weight of a step in Schedule-Free's average of iterates, and what of it is kept from step to step: in double, on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace gannet::rules {
+
+// States of the whole group, behind those of each element.
+enum ScheduleFreeState : uint64_t { kAverageBase = 0, kSecondMoment = 1, kStepCount = 2, kWeightSum = 3, kLargestRate = 4 };
+
+struct ScheduleFreeWeight {
+  double lr;            // with its warm-up
+  double weight_sum;    // of all steps, this one counted
+  double largest_rate;  // so far
+  double share;         // of this step's iterate in the average: weight / weight_sum
+
+  // `steps`, `weight_sum_before`, `largest_before`: of the steps before this one.
+  ScheduleFreeWeight(double rate, double warmup_steps, double power_of_step, double power_of_rate, int64_t steps,
+                     double weight_sum_before, double largest_before) {
+    const double step = static_cast<double>(steps) + 1;
+    lr = step < warmup_steps ? rate * step / warmup_steps : rate;
+    largest_rate = std::max(lr, largest_before);
+    const double weight = std::pow(step, power_of_step) * std::pow(largest_rate, power_of_rate);
+    weight_sum = weight_sum_before + weight;
+    share = weight_sum > 0 ? weight / weight_sum : 0;
+  }
+};
+
+}  // namespace gannet::rules

@@ -64,7 +64,8 @@ std::vector<std::string> EngineBase::parameter_names() const { return impl_->sto
 std::vector<std::string> EngineBase::optimizer_states() const {
   std::vector<std::string> names;
   if (!impl_->groups.empty() && impl_->groups[0].optimizer)
-    for (const auto& state : impl_->groups[0].optimizer->states()) names.push_back(state.name);
+    for (const auto& state : impl_->groups[0].optimizer->states())
+      if (state.extent == GANNET_STATE_PER_ELEMENT) names.push_back(state.name);
   return names;
 }
 

@@ -68,9 +68,7 @@ bool is_trained(const EngineBase::Impl& impl) {
 
 // An engine for inference takes over what it changes: not the parameters of one that trains.
 void refuse_trained_elsewhere(const EngineBase::Impl& impl) {
-  const auto dtype = impl.settings().fp16.enabled   ? std::optional(at::kHalf)
-                     : impl.settings().bf16.enabled ? std::optional(at::kBFloat16)
-                                                    : std::nullopt;
+  const auto dtype = training_dtype(impl.settings());
   for (const auto& entry : impl.module->named_parameters()) {
     const std::string owner = Ownership::owner_of(entry.value());
     if (owner.empty() || (impl.settings().zero.stage < 3 && (!dtype || *dtype == entry.value().scalar_type()))) continue;

@@ -187,21 +187,6 @@ void Loading::read() {
   found_.read(targets);
   for (auto& [from, into] : copies_) into.copy_(from);
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
-  if (wants_states()) fill_from_parameters();
-}
-
-// States that begin as the parameter, and are not in the checkpoint.
-void Loading::fill_from_parameters() {
-  std::set<std::string> saved;
-  for (const auto& [entry, info] : comparison_.wanted())
-    if (entry.kind == StateEntry::Kind::kState) saved.insert(entry.name);
-  for (auto& range : impl_.store.ranges()) {
-    const auto& optimizer = impl_.groups[range.group].optimizer;
-    for (size_t s = 0; optimizer && s < optimizer->states().size(); ++s)
-      for (size_t p = 0; optimizer->states()[s].has(GANNET_STATE_FROM_PARAMETER) && p < range.parameters.size(); ++p)
-        if (!saved.contains(formatted("{}/{}", optimizer->states()[s].name, range.parameters[p].name)))
-          impl_.store.copy_master_to_state(range, p, s);
-  }
 }
 
 void Loading::read_entries(std::vector<Target>& targets) {

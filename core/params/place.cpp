@@ -248,14 +248,6 @@ Array ParameterStore::make_like_masters(const Range& range, const std::string& n
   return make_array(context_.state_tier, range.own_numel, range.master_dtype, name);
 }
 
-void ParameterStore::copy_master_to_state(Range& range, size_t parameter, size_t state) const {
-  for (const zero::Part& part : range.parts) {
-    if (part.tensor != parameter) continue;
-    for (const zero::Shard& stretch : in_parts({part.offset, part.own, part.numel}))
-      range.states[state].set(stretch.own, range.master_of(stretch));
-  }
-}
-
 Array ParameterStore::make_state(const Range& range, const Optimizer::State& state) const {
   if (!state.is_cut()) return {};
   const bool is_per_block = state.extent == GANNET_STATE_PER_BLOCK;

@@ -94,8 +94,6 @@ class ParameterStore {
   Array make_state(const Range& range, const Optimizer::State& state) const;
   /// As long as the range's masters, where they lie.
   Array make_like_masters(const Range& range, const std::string& name) const;
-  /// A state FROM_PARAMETER has the values of this rank's part of the master.
-  void copy_master_to_state(Range& range, size_t parameter, size_t state) const;
   /// Error(kUnsupported): the optimizer does not take the range's dtypes.
   static void require_support(const Range& range, const Optimizer& optimizer);
   /// What no range has: to the device, in the training dtype.

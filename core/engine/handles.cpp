@@ -60,10 +60,10 @@ std::string EngineBase::Impl::optimizer_name() const {
 }
 
 void SchedulerHandle::step() { Locked(engine_)->schedule.step(); }
+void SchedulerHandle::step(double metric) { Locked(engine_)->schedule.step(metric); }
 void SchedulerHandle::step_to(int64_t step) {
   const Locked impl(engine_);
-  impl->schedule.position = step;
-  impl->schedule.apply();
+  impl->schedule.jump(step);
 }
 int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule.position; }
 std::vector<double> SchedulerHandle::get_last_lr() const { return rates(Locked(engine_)->groups); }

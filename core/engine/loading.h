@@ -53,6 +53,7 @@ class Loading {
   void restore();
   void restore_loss_scale();
   void restore_accumulation();
+  void restore_schedule();
   void restore_optimizer();
   bool restore_hyperparameters();
   void restore_random_numbers();

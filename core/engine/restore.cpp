@@ -29,10 +29,24 @@ void Loading::restore() {
     for (auto& range : impl_.store.ranges())
       for (auto& parameter : range.parameters) parameter.lag = 0;
   }
-  if (options_.load_lr_scheduler_states) impl_.schedule.position = value("schedule_position").as_int();
+  if (options_.load_lr_scheduler_states) restore_schedule();
   if (!options_.load_lr_scheduler_states || !rates_are_restored_) impl_.schedule.apply();
   restore_random_numbers();
   restore_program_states();
+}
+
+void Loading::restore_schedule() {
+  impl_.schedule.position = value("schedule_position").as_int();
+  std::vector<double>& state = impl_.schedule.state;
+  const Value* const saved = found_.document().find("schedule_state");  // older checkpoints have none
+  const size_t count = saved ? saved->as_list().size() : 0;
+  if (count == state.size()) {
+    for (size_t i = 0; i < count; ++i) state[i] = saved->as_list()[i].as_number();
+    return;
+  }
+  std::fill(state.begin(), state.end(), 0);
+  note(formatted("the schedule begins anew: the checkpoint has {} numbers of its state, and this one keeps {}", count,
+                 state.size()));
 }
 
 void Loading::restore_optimizer() {

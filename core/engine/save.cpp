@@ -161,6 +161,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"accumulation_steps", settings().accumulation_steps},
       {"loss_scaler", std::move(scale)},
       {"schedule_position", schedule.position},
+      {"schedule_state", List(schedule.state.begin(), schedule.state.end())},
       {"groups", std::move(group_list)},
       {"optimizer", optimizer_name()},
       {"frozen_excluded", options.exclude_frozen_parameters},

@@ -148,12 +148,12 @@ StepResult EngineBase::step() {
     reduce(impl);
     StepResult result{true, true, ""};
     if (const GradientCheck found = check(impl); found.finite) {
-      const Schedule::Values next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
+      Schedule::Next next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
       begin_update(impl, found.norm);
       update(impl, clip(impl, found.norm));
       impl.store.publish();
       end_update(impl);
-      impl.schedule.advance(next_rates);
+      impl.schedule.advance(std::move(next_rates));
     } else {
       result = skip(impl);
     }

@@ -23,10 +23,25 @@ Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, cons
     interfaces::call(plugin_, api_->describe, self_, &description);
     roles_ = description.roles;
     optional_roles_ = description.optional_roles;
+    state_count_ = description.state_count;
+    needs_metric_ = description.flags & GANNET_SCHEDULE_NEEDS_METRIC;
     constexpr uint64_t kKnown = ((uint64_t{1} << GANNET_ROLE_COUNT) - 1) & ~uint64_t{1};
     if ((roles_ | optional_roles_) & ~kKnown)
       throw plugin::fault(plugin_, formatted("{} sets roles that this Gannet does not know (bits {:#x})",
                                              interfaces::who(plugin_), (roles_ | optional_roles_) & ~kKnown));
+    if (description.flags & ~uint32_t{GANNET_SCHEDULE_NEEDS_METRIC})
+      throw plugin::fault(plugin_, formatted("{} has flags that this Gannet does not know (bits {:#x})", interfaces::who(plugin_),
+                                             description.flags & ~uint32_t{GANNET_SCHEDULE_NEEDS_METRIC}));
+    constexpr uint64_t kMostState = 4096;
+    if (state_count_ > kMostState)
+      throw plugin::fault(plugin_, formatted("{} declares a state of {} numbers, at most {} are possible",
+                                             interfaces::who(plugin_), state_count_, kMostState));
+    if ((state_count_ > 0) != (api_->advance != nullptr))
+      throw plugin::fault(plugin_, formatted("{} has {}", interfaces::who(plugin_),
+                                             state_count_ > 0 ? "a state, and its function advance is null"
+                                                              : "a function advance, and no state that it could write"));
+    if (needs_metric_ && state_count_ == 0)
+      throw plugin::fault(plugin_, formatted("{} needs a metric, and has no state to keep it in", interfaces::who(plugin_)));
   } catch (...) {
     api_->destroy(self_);
     throw;
@@ -35,7 +50,20 @@ Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, cons
 
 Scheduler::~Scheduler() { api_->destroy(self_); }
 
-Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& base) const {
+std::vector<double> Scheduler::advanced(uint64_t step, double metric, std::vector<double> state) const {
+  if (state.empty()) return state;
+  gannet_schedule_advance args{};
+  args.struct_size = sizeof(args);
+  args.group_count = group_count_;
+  args.step = step;
+  args.metric = metric;
+  args.state = state.data();
+  args.state_count = state.size();
+  interfaces::call(plugin_, api_->advance, self_, static_cast<const gannet_schedule_advance*>(&args));
+  return state;
+}
+
+Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& base, const std::vector<double>& state) const {
   double own[GANNET_ROLE_COUNT], set[GANNET_ROLE_COUNT] = {};
   for (size_t role = 0; role < base.size(); ++role) own[role] = base[role].value_or(std::numeric_limits<double>::quiet_NaN());
   gannet_schedule_query query{};
@@ -45,6 +73,8 @@ Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& bas
   query.base_count = GANNET_ROLE_COUNT;
   query.step = step;
   query.base = own;
+  query.state = state.data();
+  query.state_count = state.size();
   gannet_schedule_value value{};
   value.struct_size = sizeof(value);
   value.value_count = GANNET_ROLE_COUNT;

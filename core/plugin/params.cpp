@@ -15,6 +15,7 @@ namespace gannet::plugin {
 struct ParamSet::Storage {
   std::vector<std::optional<Converted>> converted;  // nullopt: no value and no default, or null
   std::vector<gannet_param_value> values;
+  std::vector<std::vector<const char*>> strings;  // [specs] of lists of them
 };
 
 namespace {
@@ -81,9 +82,10 @@ std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const W
 ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& where) {
   ParamSet set;
   set.storage_ = std::make_shared<ParamSet::Storage>();
-  auto& [converted, values] = *set.storage_;
+  auto& [converted, values, strings] = *set.storage_;
   converted = convert_all(plugin, params, where, nullptr);
   const auto specs = specs_of(*plugin.descriptor);
+  strings.resize(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto& spec = *specs[i];
     const Value* given = params.find(spec.name);
@@ -99,7 +101,10 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
     value.number = known.number;
     value.string = value.is_set && spec.type == GANNET_PARAM_STRING ? known.text.c_str() : nullptr;
     value.list = known.list.data();
-    value.list_count = known.list.size();
+    value.list_count = std::max(known.list.size(), known.texts.size());
+    value.integers = known.integers.data();
+    for (const std::string& text : known.texts) strings[i].push_back(text.c_str());
+    value.strings = strings[i].data();
     values.push_back(value);
 
     if (!(spec.flags & GANNET_PARAM_DYNAMIC)) continue;

@@ -97,14 +97,15 @@ Value to_value(const nlohmann::json& json) {
 }
 
 void check_spec(const gannet_param_spec& spec) {
-  if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_FLOAT_LIST)
+  if (spec.type < GANNET_PARAM_BOOL || spec.type > GANNET_PARAM_STRING_LIST)
     bad(spec, formatted("has an unknown type, {}", spec.type));
   constexpr uint32_t kKnownFlags = 2 * GANNET_PARAM_DEPRECATED - 1;
   if (spec.flags & ~kKnownFlags)
     bad(spec, formatted("has flags that this Gannet does not know (bits {:#x})", spec.flags & ~kKnownFlags));
   const bool required = spec.flags & GANNET_PARAM_REQUIRED, nullable = spec.flags & GANNET_PARAM_NULLABLE;
   if (required && spec.default_json) bad(spec, "is required and has a default");
-  if (spec.choices && spec.type != GANNET_PARAM_STRING) bad(spec, "has choices and is not a string");
+  if (spec.choices && spec.type != GANNET_PARAM_STRING && spec.type != GANNET_PARAM_STRING_LIST)
+    bad(spec, "has choices and is neither a string nor a list of them");
   if (spec.flags & GANNET_PARAM_HAS_MIN && spec.flags & GANNET_PARAM_HAS_MAX && spec.min > spec.max)
     bad(spec, "has a minimum above its maximum");
   if (spec.flags & GANNET_PARAM_DYNAMIC) {
@@ -131,6 +132,27 @@ std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descript
   return specs;
 }
 
+namespace {
+
+// A list's elements; one value is a list of one.
+List elements_of(const gannet_param_spec& spec, const Value& value) {
+  List elements = value.is_list() ? value.as_list() : List{value};
+  if (spec.length != 0 && elements.size() != spec.length) mismatch(spec, value);
+  return elements;
+}
+
+// `whole`: what stands in the config.
+std::string chosen(const gannet_param_spec& spec, const Value& value, const Value& whole) {
+  if (!value.is_string()) mismatch(spec, whole);
+  const auto choices = split(spec.choices ? spec.choices : "", '|');
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), value.as_string()) == choices.end())
+    throw Error(ErrorCode::kConfig,
+                formatted("expected {}, found {}{}", type_text(spec), whole.to_json(), did_you_mean(value.as_string(), choices)));
+  return value.as_string();
+}
+
+}  // namespace
+
 Converted convert(const gannet_param_spec& spec, const Value& value) {
   Converted result;
   switch (spec.type) {
@@ -154,18 +176,24 @@ Converted convert(const gannet_param_spec& spec, const Value& value) {
       break;
     }
     case GANNET_PARAM_STRING: {
-      if (!value.is_string()) mismatch(spec, value);
-      result.text = value.as_string();
-      const auto choices = split(spec.choices ? spec.choices : "", '|');
-      if (!choices.empty() && std::find(choices.begin(), choices.end(), result.text) == choices.end())
-        throw Error(ErrorCode::kConfig,
-                    formatted("expected {}, found {}{}", type_text(spec), value.to_json(), did_you_mean(result.text, choices)));
+      result.text = chosen(spec, value, value);
+      break;
+    }
+    case GANNET_PARAM_STRING_LIST: {
+      for (const auto& element : elements_of(spec, value)) result.texts.push_back(chosen(spec, element, value));
+      break;
+    }
+    case GANNET_PARAM_INT_LIST: {
+      for (const auto& element : elements_of(spec, value)) {
+        const auto integer = integer_of(element);
+        if (!integer || !in_range(spec, static_cast<double>(*integer))) mismatch(spec, value);
+        result.integers.push_back(*integer);
+        result.list.push_back(static_cast<double>(*integer));
+      }
       break;
     }
     default: {
-      const List elements = value.is_list() ? value.as_list() : List{value};
-      if (spec.length != 0 && elements.size() != spec.length) mismatch(spec, value);
-      for (const auto& element : elements) {
+      for (const auto& element : elements_of(spec, value)) {
         const auto number = number_of(element);
         if (!number || !in_range(spec, *number)) mismatch(spec, value);
         result.list.push_back(*number);
@@ -228,6 +256,13 @@ std::string type_text(const gannet_param_spec& spec) {
       return "a number";
     case GANNET_PARAM_STRING:
       return spec.choices ? formatted("one of {}", printable(join(split(spec.choices, '|'), ", "))) : "a string";
+    case GANNET_PARAM_INT_LIST:
+      return spec.length ? formatted("a list of {} integers", spec.length) : "a list of integers";
+    case GANNET_PARAM_STRING_LIST: {
+      const std::string each =
+          spec.choices ? formatted("strings, each one of {}", printable(join(split(spec.choices, '|'), ", "))) : "strings";
+      return spec.length ? formatted("a list of {} {}", spec.length, each) : formatted("a list of {}", each);
+    }
     default:
       return spec.length ? formatted("a list of {} numbers", spec.length) : "a list of numbers";
   }

@@ -19,7 +19,9 @@ struct Converted {
   int64_t integer = 0;
   double number = 0;
   std::string text;
-  std::vector<double> list;
+  std::vector<double> list;  // FLOAT_LIST, INT_LIST
+  std::vector<int64_t> integers;
+  std::vector<std::string> texts;
 };
 
 // Converts as the config does ("2" for an integer, 5e8 for an integer, "false" for a boolean) and checks range, choices and

@@ -15,27 +15,60 @@ void Schedule::use(Function function, bool by_hand) {
   by_hand_ = by_hand;
 }
 
-void Schedule::advance(const Values& values) {
+void Schedule::use(std::unique_ptr<Scheduler> plugin) {
+  plugin_ = std::move(plugin);
+  state = plugin_->first_state();
+  by_hand_ = by_hand_ || plugin_->needs_metric();
+}
+
+Schedule::Next Schedule::after(double metric) const {
+  Next next;
+  if (plugin_) next.state = plugin_->advanced(static_cast<uint64_t>(position) + 1, metric, state);
+  next.values = at(position + 1, groups_, next.state);
+  return next;
+}
+
+void Schedule::advance(Next next) {
   if (by_hand_) return;
   ++position;
-  apply(values);
+  state = std::move(next.state);
+  apply(next.values);
 }
 
-void Schedule::step() {
-  const Values values = at(position + 1);
+void Schedule::step(std::optional<double> metric) {
+  const bool needs_metric = plugin_ && plugin_->needs_metric();
+  if (needs_metric && (!metric || !std::isfinite(*metric)))
+    throw Error(ErrorCode::kArgument,
+                formatted("scheduler '{}' follows a metric, and step() was called {}", plugin_->plugin().name(),
+                          metric ? formatted("with {}", *metric) : "without one"),
+                "call scheduler->step(metric) with the same finite number on every rank: engine->mean(loss)");
+  if (!needs_metric && metric)
+    throw Error(ErrorCode::kArgument, "step(metric) was called on a schedule that follows no metric", "call step() without it");
+  Next next = after(metric.value_or(kNoMetric));
   ++position;
-  apply(values);
+  state = std::move(next.state);
+  apply(next.values);
 }
 
-void Schedule::apply() { apply(at(position)); }
+void Schedule::jump(int64_t to) {
+  if (!state.empty())
+    throw Error(ErrorCode::kUnsupported,
+                formatted("step_to({}) was called, and scheduler '{}' depends on what came before, not on its position alone", to,
+                          plugin_->plugin().name()),
+                "advance it with step(), or resume from a checkpoint");
+  position = to;
+  apply();
+}
 
-Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups) const {
+void Schedule::apply() { apply(at(position, groups_, state)); }
+
+Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups, const std::vector<double>& state) const {
   Values values;
   if (!exists()) return values;
   for (size_t g = 0; g < groups.size(); ++g) {
     auto& value = values.emplace_back();
     if (!function_) {
-      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base);
+      value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base, state);
       continue;
     }
     const double lr = function_(position);

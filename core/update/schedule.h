@@ -1,14 +1,16 @@
 // The phase lr of a step: what each group's learning rate (and momentum) is, as a function of the number of updates, from a
 // Scheduler plugin or from a function of the program's own.
 //
-//   const Schedule::Values next = schedule.next();   // before anything of the step has changed: a schedule may throw
+//   Schedule::Next next = schedule.next();           // before anything of the step has changed: a schedule may throw
 //   ... the update ...
-//   schedule.advance(next);                          // the groups have the rates of the next update
+//   schedule.advance(std::move(next));               // the groups have the rates of the next update
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,7 @@ class Schedule {
   explicit Schedule(std::vector<Group>& groups) : groups_(groups) {}
   /// The program's own function, in place of a plugin. `by_hand`: the program advances the schedule, not the step.
   void use(Function function, bool by_hand);
-  void use(std::unique_ptr<Scheduler> plugin) { plugin_ = std::move(plugin); }
+  void use(std::unique_ptr<Scheduler> plugin);
 
   /// Error(kConfig): these groups' optimizer has no parameter in a role that the schedule sets. Warns of optional ones.
   void check(const std::vector<Group>& groups, const std::string& scheduler, const std::string& optimizer) const;
@@ -35,21 +37,28 @@ class Schedule {
   const Scheduler* plugin() const { return plugin_.get(); }
   bool exists() const { return function_ || plugin_; }
 
-  /// Of the update after the next one; empty where the program advances the schedule itself.
-  Values next() const { return by_hand_ ? Values() : at(position + 1); }
+  /// What the update after the next one has; empty where the program advances the schedule itself.
+  struct Next {
+    Values values;
+    std::vector<double> state;
+  };
+  Next next() const { return by_hand_ ? Next() : after(kNoMetric); }
   /// After an update. Does nothing where the program advances the schedule itself.
-  void advance(const Values& values);
+  void advance(Next next);
   /// The rates of the position, for groups with other values of their own; set() puts them into the engine's groups.
-  Values now(const std::vector<Group>& groups) const { return at(position, groups); }
+  Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
   void set(const Values& values) { apply(values); }
-  void step();   // by hand: advances by one
-  void apply();  // the rates of the position, into the groups
+  void step(std::optional<double> metric = {});  // by hand: advances by one
+  void jump(int64_t to);                         // Error(kUnsupported) for one with a state
+  void apply();                                  // the rates of the position, into the groups
 
-  int64_t position = 0;  // updates that it has seen; a load, or the program, sets it
+  int64_t position = 0;       // updates that it has seen; a load, or the program, sets it
+  std::vector<double> state;  // of the plugin, at the position
 
  private:
-  Values at(int64_t position) const { return at(position, groups_); }
-  Values at(int64_t position, const std::vector<Group>& groups) const;
+  static constexpr double kNoMetric = std::numeric_limits<double>::quiet_NaN();
+  Next after(double metric) const;
+  Values at(int64_t position, const std::vector<Group>& groups, const std::vector<double>& state) const;
   void apply(const Values& values);
 
   std::vector<Group>& groups_;

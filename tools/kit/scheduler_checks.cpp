@@ -38,7 +38,7 @@ struct Made {
       : scheduler(*subject.plugin, subject.parsed(), host, groups), groups(groups) {}
   Values at(uint64_t step, uint32_t group, const Values& base) const {
     const Calling calling("value", step, formatted("group {} of {}", group, groups));
-    return scheduler.at(step, group, base);
+    return scheduler.at(step, group, base, scheduler.first_state());
   }
   Host host;
   Scheduler scheduler;
@@ -117,6 +117,44 @@ void base(Subject& subject) {
   }
 }
 
+// What a program measures: better for a while, then no more, then worse, with an error in it.
+double metric_at(uint64_t step) {
+  return 1 / (1 + 0.1 * static_cast<double>(std::min<uint64_t>(step, 40))) + 1e-3 * static_cast<double>(step % 3) +
+         (step > 150 ? 1e-3 * static_cast<double>(step - 150) : 0);
+}
+
+// It depends on the state that the host keeps, and on nothing in the object: a new one continues from what was saved.
+void keeps_its_state(Subject& subject) {
+  const Made first(subject);
+  if (first.scheduler.first_state().empty()) throw Skipped("it is a function of the step alone");
+  const Values base = base_of(0.01);
+  const auto advance = [](const Made& made, uint64_t step, const std::vector<double>& state) {
+    const Calling calling("advance", step);
+    return made.scheduler.advanced(step, made.scheduler.needs_metric() ? metric_at(step) : NAN, state);
+  };
+  constexpr uint64_t kSteps = 300, kSaved = 77;
+  std::vector<std::vector<double>> states = {first.scheduler.first_state()};
+  std::vector<Values> values = {first.scheduler.at(0, 0, base, states[0])};
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    states.push_back(advance(first, step, states.back()));
+    values.push_back(first.scheduler.at(step, 0, base, states.back()));
+    for (const double number : states.back())
+      if (!std::isfinite(number))
+        throw Failed(formatted("a number of its state is {}, which no checkpoint keeps", number), formatted("step {}", step));
+  }
+  for (const uint64_t begin : {uint64_t{0}, kSaved}) {
+    const Made other(subject);
+    std::vector<double> state = states[begin];
+    for (uint64_t step = begin + 1; step <= kSteps; ++step) {
+      state = advance(other, step, state);
+      if (state != states[step])
+        throw Failed("another object with the same state and metric has another state afterwards",
+                     formatted("step {}, begun at {}", step, begin));
+      require_equal(other.scheduler.at(step, 0, base, state), values[step], step, "another object that resumed");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Check> scheduler_checks() {
@@ -130,7 +168,9 @@ std::vector<Check> scheduler_checks() {
           {"base", "the group's own values are honoured, also where it has none (NaN)",
            "take the base from the query "
            "(gannet::sdk::base_value)",
-           60, base}};
+           60, base},
+          {"keeps-its-state", "what is no function of the step is in the state: a new object continues from a saved one",
+           "write args->state in advance, and read query->state in value", 60, keeps_its_state}};
 }
 
 }  // namespace gannet::kit

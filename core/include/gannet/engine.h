@@ -124,8 +124,12 @@ class OptimizerHandle {
 /// The schedule as the program sees it. With LrSchedule::by_hand the program calls step().
 class SchedulerHandle {
  public:
-  void step();                 ///< advances by one and sets the groups' learning rates
-  void step_to(int64_t step);  ///< sets the position
+  void step();  ///< advances by one and sets the groups' learning rates
+  /// Of a schedule that follows what the program measures (ReduceLROnPlateau), which does not advance by itself. Every rank gives
+  /// the same number; Error(kArgument) where it is not finite, and from a schedule that follows none.
+  ///   scheduler->step(engine->mean(validation_loss));
+  void step(double metric);
+  void step_to(int64_t step);  ///< sets the position; Error(kUnsupported) of a schedule that depends on what came before
   int64_t position() const;
   std::vector<double> get_last_lr() const;
   std::string type() const;  ///< the plugin's name, "user", or "none"

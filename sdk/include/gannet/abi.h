@@ -121,7 +121,10 @@ enum gannet_param_type {
   GANNET_PARAM_INT = 2,
   GANNET_PARAM_FLOAT = 3,
   GANNET_PARAM_STRING = 4,
-  GANNET_PARAM_FLOAT_LIST = 5 /* a JSON list of numbers; a single number is a list of one unless length says otherwise */
+  /* A JSON list; a single value is a list of one unless length says otherwise. */
+  GANNET_PARAM_FLOAT_LIST = 5,
+  GANNET_PARAM_INT_LIST = 6,
+  GANNET_PARAM_STRING_LIST = 7
 };
 
 enum gannet_param_flag {
@@ -154,11 +157,11 @@ typedef struct gannet_param_spec {
   uint32_t struct_size;
   uint32_t type;   /* gannet_param_type */
   uint32_t flags;  /* gannet_param_flag */
-  uint32_t length; /* FLOAT_LIST: exact number of elements, 0 for any */
+  uint32_t length; /* lists: exact number of elements, 0 for any */
   const char* name;
   const char* doc;          /* one line */
   const char* default_json; /* the default as JSON text ("[0.9, 0.999]"), or null: no default, not set unless given */
-  const char* choices;      /* STRING: the legal values, separated by '|'; null for any */
+  const char* choices;      /* STRING, STRING_LIST: the legal values, separated by '|'; null for any */
   double min;
   double max;
   const uint32_t* roles; /* DYNAMIC: the gannet_param_role of the number, or of each in the list; null: none has one */
@@ -174,8 +177,10 @@ typedef struct gannet_param_value {
   int64_t integer;    /* BOOL (0 or 1), INT */
   double number;      /* FLOAT, INT */
   const char* string; /* STRING */
-  const double* list; /* FLOAT_LIST */
+  const double* list; /* FLOAT_LIST, INT_LIST */
   uint64_t list_count;
+  const int64_t* integers;    /* INT_LIST [list_count] */
+  const char* const* strings; /* STRING_LIST [list_count] */
 } gannet_param_value;
 
 typedef struct gannet_params {
@@ -468,7 +473,19 @@ typedef struct gannet_schedule_query {
   uint32_t base_count; /* GANNET_ROLE_COUNT of the host */
   uint64_t step;       /* number of updates applied before: 0 asks for what the first update uses */
   const double* base;  /* [base_count] by role: the group's own values, as the optimizer's params gave them; NaN: it has none */
+  const double* state; /* [state_count] as advance() left it */
+  uint64_t state_count;
 } gannet_schedule_query;
+
+/* One step of a schedule that has a state. */
+typedef struct gannet_schedule_advance {
+  uint32_t struct_size;
+  uint32_t group_count;
+  uint64_t step; /* that is reached: 1 at the first call */
+  double metric; /* what the program measured, with NEEDS_METRIC; else NaN */
+  double* state; /* [state_count] zeros at the first call; saved in checkpoints */
+  uint64_t state_count;
+} gannet_schedule_advance;
 
 typedef struct gannet_schedule_value {
   uint32_t struct_size;
@@ -477,11 +494,18 @@ typedef struct gannet_schedule_value {
   double* values;       /* [value_count] by role */
 } gannet_schedule_value;
 
+enum gannet_schedule_flag {
+  /* It follows a number that the program measures (a validation loss): it advances when the program calls
+   * scheduler->step(metric), not with the updates. */
+  GANNET_SCHEDULE_NEEDS_METRIC = 1u << 0
+};
+
 typedef struct gannet_schedule_description {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags;          /* gannet_schedule_flag */
   uint64_t roles;          /* bits: the optimizer must have these, or the run ends before it begins */
   uint64_t optional_roles; /* set where the optimizer has them; where it has none of them, the user is warned */
+  uint64_t state_count;    /* numbers that it keeps from step to step, at most 4096: whatever is no function of the step alone */
 } gannet_schedule_description;
 
 typedef struct gannet_scheduler_api {
@@ -492,6 +516,8 @@ typedef struct gannet_scheduler_api {
   int32_t (*describe)(void* self, gannet_schedule_description* description, gannet_error* error);
   /* A pure function of the query. */
   int32_t (*value)(void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error);
+  /* Where it has a state, else null: called once for each step, with the same on every rank. A pure function of its argument. */
+  int32_t (*advance)(void* self, const gannet_schedule_advance* args, gannet_error* error);
 } gannet_scheduler_api;
 
 /* ---- Accelerator (version 2) -----------------------------------------------------------------------------------------*/
@@ -824,7 +850,7 @@ enum gannet_size_2_0 {
   GANNET_STATE_SPEC_SIZE_2_0 = 40,
   GANNET_OPTIMIZER_API_SIZE_2_0 = 88,
   GANNET_SUM_SPEC_SIZE_2_0 = 16,
-  GANNET_SCHEDULER_API_SIZE_2_0 = 40,
+  GANNET_SCHEDULER_API_SIZE_2_0 = 48,
   /* Of version 2, 3 and 2. */
   GANNET_ACCELERATOR_API_SIZE_2_0 = 184,
   GANNET_COMM_API_SIZE_2_0 = 144,

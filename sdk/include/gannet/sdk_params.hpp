@@ -50,6 +50,19 @@ constexpr gannet_param_spec numbers(const char* name, uint32_t length, const cha
   spec.length = length;
   return spec;
 }
+constexpr gannet_param_spec integers(const char* name, uint32_t length, const char* default_json, const char* doc,
+                                     uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_INT_LIST, name, default_json, doc, flags);
+  spec.length = length;
+  return spec;
+}
+constexpr gannet_param_spec texts(const char* name, uint32_t length, const char* default_json, const char* choices,
+                                  const char* doc, uint32_t flags = 0) {
+  auto spec = param(GANNET_PARAM_STRING_LIST, name, default_json, doc, flags);
+  spec.length = length;
+  spec.choices = choices;
+  return spec;
+}
 constexpr gannet_param_spec dynamic_number(const char* name, const char* default_json, const char* doc) {
   return number(name, default_json, doc, GANNET_PARAM_DYNAMIC);
 }
@@ -109,6 +122,14 @@ class Params {
   std::vector<double> numbers(std::string_view name) const {
     const auto& value = find(name);
     return std::vector<double>(value.list, value.list + value.list_count);
+  }
+  std::vector<int64_t> integers(std::string_view name) const {
+    const auto& value = find(name);
+    return std::vector<int64_t>(value.integers, value.integers + value.list_count);
+  }
+  std::vector<std::string> texts(std::string_view name) const {
+    const auto& value = find(name);
+    return std::vector<std::string>(value.strings, value.strings + value.list_count);
   }
 
  private:

@@ -1,0 +1,169 @@
+/// The base of an optimizer in C++, and its table of functions. Part of gannet/sdk.hpp.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <gannet/sdk_host.hpp>
+#include <gannet/sdk_params.hpp>
+#include <type_traits>
+#include <vector>
+
+namespace gannet::sdk {
+
+/// A state the optimizer wants: `state("exp_avg")` is one per element, in the master's dtype, from zero.
+constexpr gannet_state_spec state(const char* name, gannet_state_extent extent = GANNET_STATE_PER_ELEMENT,
+                                  gannet_dtype dtype = GANNET_DTYPE_NONE, double initial_value = 0) {
+  gannet_state_spec spec{};
+  spec.struct_size = sizeof(gannet_state_spec);
+  spec.dtype = dtype;
+  spec.extent = extent;
+  spec.name = name;
+  spec.initial_value = initial_value;
+  return spec;
+}
+
+/// A state whose first value is the parameter's: `state_from_parameter("z")`.
+constexpr gannet_state_spec state_from_parameter(const char* name, gannet_dtype dtype = GANNET_DTYPE_NONE) {
+  gannet_state_spec spec = state(name, GANNET_STATE_PER_ELEMENT, dtype);
+  spec.flags = GANNET_STATE_FROM_PARAMETER;
+  return spec;
+}
+
+/// One value per `block` elements: `state_per_block("exp_avg_scale", 256)`. range_alignment() is a multiple of the block then.
+constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, gannet_dtype dtype = GANNET_FLOAT32,
+                                            double initial_value = 0) {
+  gannet_state_spec spec = state(name, GANNET_STATE_PER_BLOCK, dtype, initial_value);
+  spec.block = block;
+  return spec;
+}
+
+/// A number of whole tensors, of the group or of the model: `sum(GANNET_SUM_OF_TENSOR)`.
+constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
+  gannet_sum_spec spec{};
+  spec.struct_size = sizeof(gannet_sum_spec);
+  spec.scope = scope;
+  spec.reduce_op = reduce_op;
+  spec.round = round;
+  return spec;
+}
+
+/// The i-th of an array of structs that comes with its stride.
+template <class T>
+const T& element(const T* first, uint64_t stride, uint64_t i) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * stride);
+}
+inline const gannet_segment& segment(const gannet_update_args& args, uint64_t i) {
+  return element(args.segments, args.segment_stride, i);
+}
+inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
+  return element(args.tensors, args.tensor_stride, i);
+}
+
+/// Base of an optimizer in C++: an object for each parameter group. A derived class has
+///   static constexpr gannet_param_spec kParams[];              what the config may say
+///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
+///   void update(const gannet_update_args&);
+/// and may have
+///   bool supports(param_dtype, grad_dtype, out_dtype) const;    default: fp32 master and gradient, no copy
+///   void prepare(const gannet_optimizer_context&);              which tensors it is for: before the next four are asked
+///   uint64_t capabilities() const;                              default: ELEMENTWISE
+///   std::vector<gannet_state_spec> states() const;              default: none
+///   std::vector<gannet_sum_spec> wanted_sums() const;           default: none
+///   uint64_t range_alignment() const;                           default: any
+///   void sums(const gannet_update_args&, uint32_t round, double* sums);
+///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
+///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, where they are not those trained
+///   bool reduces_gradients(uint64_t step) const;                with OWNS_GRAD_REDUCTION
+class OptimizerBase : public HostServices {
+ public:
+  OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
+  bool supports(uint32_t param_dtype, uint32_t grad_dtype, uint32_t out_dtype) const {
+    return param_dtype == GANNET_FLOAT32 && grad_dtype == GANNET_FLOAT32 && out_dtype == GANNET_DTYPE_NONE;
+  }
+  void prepare(const gannet_optimizer_context&) {}
+  uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE; }
+  std::vector<gannet_state_spec> states() const { return {}; }
+  std::vector<gannet_sum_spec> wanted_sums() const { return {}; }
+  uint64_t range_alignment() const { return 0; }
+  void sums(const gannet_update_args&, uint32_t, double*) {}
+  void begin_step(const gannet_step_args&) {}
+  void end_step(const gannet_step_args&) {}
+  void evaluate(const gannet_update_args&) {}
+  bool reduces_gradients(uint64_t) const { return false; }
+};
+
+namespace detail {
+
+template <class Derived>
+struct OptimizerHolder {
+  OptimizerHolder(const gannet_host& host, const Params& params) : optimizer(host, params) {}
+  Derived optimizer;
+  std::vector<gannet_state_spec> states;
+  std::vector<gannet_sum_spec> sums;
+};
+
+// Whether a class has a function of its own in place of OptimizerBase's.
+template <class OfDerived, class OfBase>
+inline constexpr bool kIsOwn = !std::is_same_v<OfDerived, OfBase>;
+
+template <class Derived>
+inline constexpr gannet_optimizer_api kOptimizerApi = [] {
+  using Holder = OptimizerHolder<Derived>;
+  gannet_optimizer_api api{};
+  api.struct_size = sizeof(api);
+  api.create = [](const gannet_host* host, const gannet_params* params, void** self, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { *self = new Holder(*host, Params(*params)); });
+  };
+  api.destroy = [](void* self) { delete static_cast<Holder*>(self); };
+  api.describe = [](void* self, const gannet_optimizer_context* context, gannet_optimizer_description* description,
+                    gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      auto& held = *static_cast<Holder*>(self);
+      held.optimizer.prepare(*context);
+      held.states = held.optimizer.states();
+      held.sums = held.optimizer.wanted_sums();
+      description->capabilities = held.optimizer.capabilities();
+      description->states = held.states.data();
+      description->state_count = held.states.size();
+      description->state_stride = sizeof(gannet_state_spec);
+      description->sums = held.sums.data();
+      description->sum_count = held.sums.size();
+      description->sum_stride = sizeof(gannet_sum_spec);
+      description->range_alignment = held.optimizer.range_alignment();
+    });
+  };
+  api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      if (!static_cast<Holder*>(self)->optimizer.supports(param, grad, out))
+        throw Failure(GANNET_UNSUPPORTED, "it does not take these types");
+    });
+  };
+  api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*args); });
+  };
+  if constexpr (kIsOwn<decltype(&Derived::sums), decltype(&OptimizerBase::sums)>)
+    api.sums = [](void* self, const gannet_update_args* args, uint32_t round, double* sums, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.sums(*args, round, sums); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::begin_step), decltype(&OptimizerBase::begin_step)>)
+    api.begin_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.begin_step(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::end_step), decltype(&OptimizerBase::end_step)>)
+    api.end_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.end_step(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::evaluate), decltype(&OptimizerBase::evaluate)>)
+    api.evaluate = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.evaluate(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::reduces_gradients), decltype(&OptimizerBase::reduces_gradients)>)
+    api.reduces_gradients = [](void* self, uint64_t step, uint32_t* reduces, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { *reduces = static_cast<Holder*>(self)->optimizer.reduces_gradients(step); });
+    };
+  return api;
+}();
+
+}  // namespace detail
+
+}  // namespace gannet::sdk

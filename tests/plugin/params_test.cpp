@@ -37,7 +37,7 @@ std::string message(const Dict& params) {
 
 TEST(Params, DefaultsFillWhatIsNotGiven) {
   const auto set = parse({});
-  EXPECT_EQ(set.view().count, 8u);
+  EXPECT_EQ(set.view().count, 10u);
   EXPECT_EQ(value(set, "lr").number, 1e-3);
   EXPECT_EQ(value(set, "lr").is_given, 0u);
   EXPECT_EQ(value(set, "window").integer, 10);
@@ -46,6 +46,23 @@ TEST(Params, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(value(set, "dampening").is_set, 0u);
   EXPECT_EQ(value(set, "free").is_set, 1u);
   EXPECT_EQ(value(set, "free").list_count, 0u);
+}
+
+TEST(Params, ListsOfIntegersAndStringsArriveAsSuch) {
+  const auto set = parse({{"sizes", List{3, "40"}}, {"layers", List{"first", "last"}}});
+  ASSERT_EQ(value(set, "sizes").list_count, 2u);
+  EXPECT_EQ(value(set, "sizes").integers[1], 40);
+  EXPECT_EQ(value(set, "sizes").list[0], 3.0);
+  ASSERT_EQ(value(set, "layers").list_count, 2u);
+  EXPECT_STREQ(value(set, "layers").strings[1], "last");
+  EXPECT_EQ(value(parse({}), "sizes").integers[1], 2);
+  EXPECT_EQ(value(parse({}), "layers").list_count, 0u);
+  EXPECT_STREQ(value(parse({{"layers", "all"}}), "layers").strings[0], "all");  // one is a list of one
+  EXPECT_THAT(message({{"sizes", List{1}}}), HasSubstr("expected a list of 2 integers >= 1, found [1]"));
+  EXPECT_THAT(message({{"sizes", List{1, 2.5}}}), HasSubstr("expected a list of 2 integers"));
+  EXPECT_THAT(message({{"sizes", List{0, 2}}}), HasSubstr(">= 1"));
+  EXPECT_THAT(message({{"layers", List{"first", "lsat"}}}), HasSubstr("did you mean 'last'"));
+  EXPECT_THAT(message({{"layers", List{1}}}), HasSubstr("strings, each one of first, last, all"));
 }
 
 TEST(Params, DynamicOnesAreFlattenedInTheOrderOfDeclaration) {

@@ -23,6 +23,8 @@ struct Probe : OptimizerBase {
       text("mode", "\"plain\"", "plain|throw|fail|late_fail|host", "what update does"),
       number("dampening", nullptr, "optional", GANNET_PARAM_NULLABLE),
       numbers("free", 0, "[]", "any number of numbers"),
+      at_least(integers("sizes", 2, "[1, 2]", "two sizes"), 1),
+      texts("layers", 0, "[]", "first|last|all", "which layers"),
   };
   Probe(const gannet_host& host, const Params& params) : OptimizerBase(host, params), mode(params.text("mode")) {
     if (params.boolean("nesterov") && !params.has("dampening"))

@@ -3,6 +3,7 @@
 #include <gannet/error.h>
 
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -73,13 +74,25 @@ void print_schedule(const Arguments& arguments) {
     scheduler = std::make_unique<Scheduler>(plugin, params_of(plugin, settings.scheduler, "scheduler", document), host,
                                             static_cast<uint32_t>(base_lrs.size()));
   }
+  if (scheduler && scheduler->needs_metric())
+    throw Error(ErrorCode::kConfig,
+                formatted("{}: scheduler '{}' follows a number that the program measures, which no config knows",
+                          arguments.config, settings.scheduler.type),
+                "engine->get_lr() tells its rates while it trains");
+  std::vector<std::vector<double>> states;  // of a schedule that has one, by step
+  auto state_at = [&](uint64_t step) -> const std::vector<double>& {
+    if (states.empty()) states.push_back(scheduler->first_state());
+    while (states.size() <= step)
+      states.push_back(scheduler->advanced(states.size(), std::numeric_limits<double>::quiet_NaN(), states.back()));
+    return states[step];
+  };
   // Without an optimizer's lr, a schedule is still known where it does not depend on it: where any two give the same.
   auto at = [&](uint64_t step, uint32_t group) {
     const std::optional<double>& base_lr = base_lrs[group];
     const auto with_base = [&](double base) {
       Scheduler::Values own;
       own[GANNET_ROLE_LEARNING_RATE] = base;
-      return scheduler ? scheduler->at(step, group, own) : Scheduler::Values{};
+      return scheduler ? scheduler->at(step, group, own, state_at(step)) : Scheduler::Values{};
     };
     Scheduler::Values value = with_base(base_lr.value_or(1));
     auto& lr = value[GANNET_ROLE_LEARNING_RATE];

@@ -50,8 +50,8 @@ struct Limit {
 std::vector<Limit> limits_of(const gannet_descriptor& descriptor) {
   std::vector<Limit> limits;
   for (const gannet_param_spec* spec : plugin::specs_of(descriptor)) {
-    if (spec->type != GANNET_PARAM_INT && spec->type != GANNET_PARAM_FLOAT && spec->type != GANNET_PARAM_FLOAT_LIST) continue;
-    const bool is_integer = spec->type == GANNET_PARAM_INT;
+    const bool is_integer = spec->type == GANNET_PARAM_INT || spec->type == GANNET_PARAM_INT_LIST;
+    if (!is_integer && spec->type != GANNET_PARAM_FLOAT && spec->type != GANNET_PARAM_FLOAT_LIST) continue;
     const auto beside = [&](double limit, double direction) {
       return is_integer ? limit + direction : std::nextafter(limit, direction * INFINITY);
     };
@@ -72,6 +72,7 @@ std::vector<Limit> limits_of(const gannet_descriptor& descriptor) {
 Value value_of(const gannet_param_spec& spec, double number) {
   if (spec.type == GANNET_PARAM_INT) return static_cast<int64_t>(number);
   if (spec.type == GANNET_PARAM_FLOAT) return number;
+  if (spec.type == GANNET_PARAM_INT_LIST) return List(std::max<size_t>(spec.length, 1), Value(static_cast<int64_t>(number)));
   return List(std::max<size_t>(spec.length, 1), Value(number));
 }
 
@@ -108,15 +109,15 @@ void take_params(Subject& subject) {
   for (const gannet_param_spec* spec : plugin::specs_of(*subject.plugin->descriptor)) {
     const std::string name = formatted("'{}'", spec->name);
     require_refused(subject, with(spec->name, Dict{{"a", 1}}), formatted("a dictionary as {}", name));
-    if (spec->type != GANNET_PARAM_STRING)
+    if (spec->type != GANNET_PARAM_STRING && (spec->type != GANNET_PARAM_STRING_LIST || spec->choices))
       require_refused(subject, with(spec->name, "gannet-kit-text"), formatted("a text as {}", name));
     if (spec->type == GANNET_PARAM_BOOL)
       for (const bool value : {false, true}) require_answer(subject, with(spec->name, value), formatted("{} = {}", name, value));
-    if (spec->type == GANNET_PARAM_STRING && spec->choices)
+    if ((spec->type == GANNET_PARAM_STRING || (spec->type == GANNET_PARAM_STRING_LIST && spec->length <= 1)) && spec->choices)
       for (const auto& choice : split(spec->choices, '|'))
         require_answer(subject, with(spec->name, choice), formatted("{} = \"{}\"", name, choice));
     if (spec->flags & GANNET_PARAM_NULLABLE) require_answer(subject, with(spec->name, nullptr), formatted("{} = null", name));
-    if (spec->type == GANNET_PARAM_FLOAT_LIST && spec->length == 0)
+    if (spec->type >= GANNET_PARAM_FLOAT_LIST && spec->length == 0)
       require_answer(subject, with(spec->name, List()), formatted("{} = []", name));
   }
   for (const Limit& limit : limits_of(*subject.plugin->descriptor)) {

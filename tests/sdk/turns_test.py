@@ -99,7 +99,7 @@ class Turns(unittest.TestCase):
         include = cls.header_of(names, name)
         host = cls.folder / name / "host"
         run([BUILD["cxx"], f"-I{include}", *cls.options, f"-I{SOURCE}/sdk/include", "-include", cls.libraries, HERE / "turn_host.cpp",
-             *cls.shared, "-o", host, "-pthread", "-ldl", *BUILD["link"]])
+             *cls.shared, "-o", host, "-pthread", "-ldl"])
         return host
 
     def test_the_shared_sources_name_no_struct(self):

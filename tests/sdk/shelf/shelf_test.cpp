@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -223,6 +225,26 @@ TEST(Shelf, AFileThatExportsItsCppLibraryIsRefused) {
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), HasSubstr("exports more than gannet_plugins_v2"));
   }
+}
+
+// Files that were built with earlier minors of the ABI, and what they did then (kept/README.md).
+TEST(Kept, BinariesOfEachMinorDoWhatTheyDidWhenTheyWereMade) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "the files are for x86-64";
+#endif
+  int count = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(SHELF_KEPT)) {
+    if (!folder.is_directory()) continue;
+    ++count;
+    std::string found;
+    for (const char* name : {"ramp.so", "steady.so"})
+      for (const plugin::Plugin* plugin : open_file((folder.path() / name).string()))
+        found += std::string(name) + ' ' + probe(*plugin) + '\n';
+    std::ifstream file(folder.path() / "expected.txt");
+    const std::string expected((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_EQ(found, expected) << folder.path();
+  }
+  EXPECT_EQ(count, GANNET_ABI_MINOR + 1) << "a folder for each minor: run tests/sdk/kept/make.sh";
 }
 
 }  // namespace

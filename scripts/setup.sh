@@ -2,7 +2,7 @@
 # Installs what Gannet is built from: Debian packages, and the smallest LibTorch that works, into a cache that clones share.
 #
 #   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
-#   scripts/setup.sh --tests    and what only tests and benchmarks need: a second compiler, which has libFuzzer, a browser, and fio
+#   scripts/setup.sh --tests    and what only tests and benchmarks need: other compilers and C++ libraries, a browser, and fio
 #   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
 #
 # LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
@@ -17,7 +17,7 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libboost-dev libspdlog-dev libfmt-dev libcli11-dev libhwy-dev libxxhash-dev libaio-dev libgloo-dev zlib1g-dev
           libgtest-dev libgmock-dev libbenchmark-dev libjs-dygraphs)
 
-[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev fio chromium-headless-shell)
+[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

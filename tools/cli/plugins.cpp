@@ -150,7 +150,9 @@ void add_plugins(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   information->add_option("plugin", *name, "a name (AdamW, optimizer/adamw@cpu), or a file's path with a slash in it (./lion.so)")
       ->required();
-  information->callback([name] { doctor::print_plugin_info(*name); });
+  auto as_json = std::make_shared<bool>(false);
+  information->add_flag("--json", *as_json, "print a JSON list");
+  information->callback([name, as_json] { doctor::print_plugin_info(*name, *as_json); });
 
   add_kit_commands(*plugins, {});  // described here, run by gannet-kit
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <iostream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "config/parse.h"
 #include "doctor/child.h"
+#include "doctor/plugin_json.h"
 #include "interfaces/host.h"
 #include "interfaces/optimizer.h"
 #include "plugin/plugin.h"
@@ -126,11 +128,17 @@ std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) 
 }
 
 // In a child too: a file whose code ends the process must not end this one in silence.
-std::string info(const std::string& text) {
+std::string info(const std::string& text, bool as_json) {
   Registry registry({});
   std::string all;
+  List list;
   try {
-    for (const Plugin* found : look_up(registry, text)) all += (all.empty() ? "" : "\n") + info_of(*found);
+    for (const Plugin* found : look_up(registry, text))
+      if (as_json)
+        list.push_back(plugin_json(*found));
+      else
+        all += (all.empty() ? "" : "\n") + info_of(*found);
+    if (as_json) all = Value(std::move(list)).to_json() + '\n';
   } catch (const Error& error) {
     return Value(Dict{{"code", static_cast<int64_t>(error.code())}, {"error", error.message()}, {"next_step", error.next_step()}})
         .to_json();
@@ -140,8 +148,8 @@ std::string info(const std::string& text) {
 
 }  // namespace
 
-void print_plugin_info(const std::string& text) {
-  const Answer answer = ask_child([&] { return info(text); }, kPatience);
+void print_plugin_info(const std::string& text, bool as_json) {
+  const Answer answer = ask_child([&] { return info(text, as_json); }, kPatience);
   if (!answer.failure.empty())
     throw Error(ErrorCode::kPluginFault, formatted("opening the plugin '{}': {}", printable(text), answer.failure),
                 "`gannet plugins list -v` tries each file; ask its author");

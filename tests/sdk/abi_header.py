@@ -1,0 +1,37 @@
+"""What gannet/abi.h declares, read from its text: the structs and their fields.
+
+    for struct in structs(text): struct.name, struct.fields, struct.is_sized
+"""
+
+import dataclasses
+import re
+
+STRUCT = re.compile(r"(typedef struct \w+ \{\n(?:.*\n)*?)\} (gannet_\w+);")
+
+
+@dataclasses.dataclass
+class Struct:
+    name: str
+    fields: list  # in their order
+
+    @property
+    def is_sized(self):  # begins with its size: it may grow
+        return self.fields[0] == "struct_size"
+
+
+def field_of(declaration):
+    """'int32_t (*create)(const gannet_host* host, ...)' -> 'create', 'char name[128]' -> 'name'."""
+    function = re.search(r"\(\*(\w+)\)\s*\(", declaration)
+    return function.group(1) if function else re.search(r"(\w+)\s*(?:\[\w+\])?$", declaration.strip()).group(1)
+
+
+def structs(text):
+    plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    found = []
+    for match in STRUCT.finditer(plain):
+        body = match.group(1).split("{", 1)[1]
+        found.append(Struct(match.group(2), [field_of(each) for each in body.split(";") if each.strip()]))
+    # One that has another form would be passed over in silence.
+    if len(found) != plain.count("typedef struct "):
+        raise SystemExit(f"read {len(found)} of {plain.count('typedef struct ')} structs: the header has another form than this script knows")
+    return found

@@ -1,0 +1,83 @@
+#include "probe.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <gannet/sdk.hpp>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "interfaces/scheduler.h"
+#include "kit/optimizer/engine.h"
+#include "plugin/note.h"
+#include "plugin/open.h"
+
+namespace gannet::sdk_tests {
+namespace {
+
+constexpr int kSteps = 12;
+
+std::string decimals(double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.9f", value);
+  return text;
+}
+
+// Numbers for params that have no default, each one larger than those before it: bounds come in that order.
+Dict with_required(const plugin::Plugin& plugin) {
+  Dict params;
+  const gannet_descriptor& descriptor = *plugin.descriptor;
+  for (uint64_t i = 0; i < descriptor.param_count; ++i) {
+    const auto& spec = sdk::element(descriptor.params, descriptor.param_stride, i);
+    if (!(spec.flags & GANNET_PARAM_REQUIRED)) continue;
+    const auto number = static_cast<int64_t>(i + 1);
+    params[spec.name] = spec.type == GANNET_PARAM_INT ? Value(1000 * number) : Value(1e-3 * static_cast<double>(number));
+  }
+  return params;
+}
+
+std::string trained(const plugin::Plugin& plugin, const Dict& params) {
+  kit::Subject subject;
+  subject.plugin = &plugin;
+  subject.params = params;
+  const kit::Problem problem = kit::many_shapes({});
+  const kit::Cut cut = kit::sharded(problem, kit::describe(subject, problem).rules, 2, 256, 64);
+  double sum = 0, size = 0;
+  for (const auto& tensor : kit::train(subject, problem, cut, {.steps = kSteps}).params)
+    for (size_t i = 0; i < tensor.size(); i += sizeof(float)) {
+      float value;
+      std::memcpy(&value, tensor.data() + i, sizeof(value));
+      sum += value;
+      size += std::abs(value);
+    }
+  return formatted("parameters {} of size {}", decimals(sum), decimals(size));
+}
+
+std::string scheduled(const plugin::Plugin& plugin, const Dict& params) {
+  const Host host;
+  const Scheduler scheduler(plugin, plugin::parse_params(plugin, params, {}), host, 1);
+  Scheduler::Values base;
+  base[GANNET_ROLE_LEARNING_RATE] = 0.125;
+  std::string text = "rates";
+  for (int step = 0; step < kSteps; ++step)
+    text += ' ' + decimals(scheduler.at(step, 0, base)[GANNET_ROLE_LEARNING_RATE].value_or(-1));
+  return text;
+}
+
+}  // namespace
+
+const std::vector<const plugin::Plugin*>& open_file(const std::string& file) {
+  const plugin::Candidate candidate = plugin::read_candidate(file);
+  if (!candidate.rejected.empty()) throw Error(ErrorCode::kPlugin, formatted("{} {}", file, candidate.rejected));
+  return plugin::open(candidate);
+}
+
+std::string probe(const plugin::Plugin& plugin) {
+  const Dict params = with_required(plugin);
+  std::string what = "opened";
+  if (plugin.kind() == GANNET_KIND_OPTIMIZER && plugin.device() == "cpu") what = trained(plugin, params);
+  if (plugin.kind() == GANNET_KIND_SCHEDULER) what = scheduled(plugin, params);
+  return formatted("{}: {}", plugin::provided_name(*plugin.descriptor), what);
+}
+
+}  // namespace gannet::sdk_tests

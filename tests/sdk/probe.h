@@ -1,0 +1,20 @@
+// What a host sees of a plugin in use, as a text: two hosts, or two builds of one rule, are the same where the texts are.
+//
+//   probe(plugin)   ->   "steady@cpu: parameters 12.345678901 of size 67.890123456"
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plugin/plugin.h"
+
+namespace gannet::sdk_tests {
+
+// Opened without a registry: a file is refused for what it is, not for where it lies. Throws Error(kPlugin).
+const std::vector<const plugin::Plugin*>& open_file(const std::string& file);
+
+// An optimizer trains for 12 steps on 2 ranks in the kit's engine: the sum of its parameters and of their absolute values. A
+// schedule is asked for 12 values. Of the other kinds, and of other devices, nothing is called.
+std::string probe(const plugin::Plugin& plugin);
+
+}  // namespace gannet::sdk_tests

@@ -91,7 +91,10 @@ def difference_lines(name, names):
 
 
 def bytes_per_parameter(states, master):
-    return sum(BYTES[master if state["dtype"] == "master" else state["dtype"]] for state in states if state["per"] == "element")
+    """Of states of elements and of blocks; the others are few."""
+    size = sum(BYTES[master if state["dtype"] == "master" else state["dtype"]] / (state["block"] if state["per"] == "block" else 1)
+               for state in states if state["per"] in ("element", "block"))
+    return f"{size:.4g}"
 
 
 def needs(description):
@@ -99,12 +102,14 @@ def needs(description):
     if description["range_alignment"] > 1:
         what.append(f"ranges that begin at multiples of {description['range_alignment']}")
     rounds = len({each["round"] for each in description["sums"]})
-    for scope in ("tensor", "group", "model"):
+    for scope in ("row", "column", "tensor", "group", "model"):
         count = sum(each["of"] == scope for each in description["sums"])
         if count:
             what.append(f"{count} sum{'s' * (count > 1)} of each {scope}")
     if rounds > 1:
         what.append(f"{rounds} rounds of sums")
+    if description["evaluation_weights"]:
+        what.append("evaluates with other weights than it trains (`engine->eval()`)")
     if description["reduces_gradients"]:
         what.append("reduces gradients itself")
     return ", ".join(what)
@@ -115,11 +120,12 @@ def optimizer_section(plugin, names):
     lines = [f"## {plugin['name']}", "", wrapped(f"{plugin['doc'][0].upper()}{plugin['doc'][1:]}."), "", plugin["about"], ""]
     lines += ["| | |", "|---|---|", f"| devices | {', '.join(plugin['devices'])} |"]
     if description:
-        of = {per: [state for state in description["states"] if state["per"] == per] for per in ("element", "tensor", "group")}
-        for per, states in of.items():
+        for per in ("element", "block", "row", "column", "tensor", "group"):
+            states = [state for state in description["states"] if state["per"] == per]
             if states:
-                names = ", ".join(f"`{state['name']}` ({state['dtype']})" for state in states)
-                lines.append(f"| states per {'parameter' if per == 'element' else per} | {names} |")
+                names_of_states = ", ".join(f"`{state['name']}` ({state['dtype']})" for state in states)
+                title = {"element": "parameter", "block": f"block of {states[0]['block']}"}.get(per, per)
+                lines.append(f"| states per {title} | {names_of_states} |")
         sizes = [f"{bytes_per_parameter(description['states'], master)} with {master} masters" for master in description["masters"]]
         lines += [f"| bytes of states per parameter | {', '.join(sizes)} |", f"| takes | {needs(description)} |"]
     roles = [f"`{param['name']}`: {' and '.join(param['roles'])}" for param in plugin["params"] if param["roles"]]

@@ -59,8 +59,11 @@ std::string scheduled(const plugin::Plugin& plugin, const Dict& params) {
   Scheduler::Values base;
   base[GANNET_ROLE_LEARNING_RATE] = 0.125;
   std::string text = "rates";
-  for (int step = 0; step < kSteps; ++step)
-    text += ' ' + decimals(scheduler.at(step, 0, base)[GANNET_ROLE_LEARNING_RATE].value_or(-1));
+  std::vector<double> state = scheduler.first_state();
+  for (int step = 0; step < kSteps; ++step) {
+    if (step > 0) state = scheduler.advanced(step, scheduler.needs_metric() ? 1.0 + step % 3 : NAN, state);
+    text += ' ' + decimals(scheduler.at(step, 0, base, state)[GANNET_ROLE_LEARNING_RATE].value_or(-1));
+  }
   return text;
 }
 

@@ -19,6 +19,7 @@
 #include "interfaces/scheduler.cpp"
 #include "kit/optimizer/engine.cpp"
 #include "kit/optimizer/extents.cpp"
+#include "kit/optimizer/piece_memory.cpp"
 #include "kit/ranks.cpp"
 #include "plugin/status.cpp"
 #include "probe.cpp"

@@ -51,8 +51,8 @@ List masters_of(const Optimizer& optimizer) {
 }
 
 Value description_of(const Plugin& plugin) {
-  constexpr const char* kExtents[] = {"", "element", "tensor", "group"};
-  constexpr const char* kScopes[] = {"", "tensor", "group", "model"};
+  constexpr const char* kExtents[] = {"", "element", "tensor", "group", "row", "column", "block"};
+  constexpr const char* kScopes[] = {"", "tensor", "group", "model", "row", "column"};
   try {
     const Host host;
     Optimizer optimizer(plugin, plugin::parse_params(plugin, {}, {}), host);
@@ -63,10 +63,13 @@ Value description_of(const Plugin& plugin) {
           Dict{{"name", printable(state.name)},
                {"dtype", state.dtype == GANNET_DTYPE_NONE && state.extent != GANNET_STATE_PER_ELEMENT ? dtype_name(GANNET_FLOAT32)
                                                                                                       : dtype_name(state.dtype)},
-               {"per", kExtents[state.extent]}});
+               {"per", kExtents[state.extent]},
+               {"block", static_cast<int64_t>(state.block)},
+               {"from_parameter", state.has(GANNET_STATE_FROM_PARAMETER)}});
     for (const auto& sum : optimizer.sums())
       sums.push_back(Dict{{"of", kScopes[sum.scope]}, {"round", static_cast<int64_t>(sum.round)}});
     return Dict{{"whole_tensors", optimizer.needs_whole_tensors()},
+                {"evaluation_weights", optimizer.has_evaluation_weights()},
                 {"reduces_gradients", optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)},
                 {"range_alignment", static_cast<int64_t>(optimizer.range_alignment())},
                 {"states", std::move(states)},

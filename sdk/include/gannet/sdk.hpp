@@ -21,6 +21,7 @@
 
 #include <gannet/abi.h>
 
+#include <array>
 #include <gannet/sdk_errors.hpp>
 #include <gannet/sdk_host.hpp>
 #include <gannet/sdk_optimizer.hpp>

@@ -65,6 +65,8 @@ pub struct gannet_param_value {
     pub string: *const c_char,
     pub list: *const f64,
     pub list_count: u64,
+    pub integers: *const i64,
+    pub strings: *const *const c_char,
 }
 
 #[repr(C)]
@@ -99,9 +101,10 @@ pub struct gannet_state_spec {
     pub struct_size: u32,
     pub dtype: u32,
     pub extent: u32,
-    pub reserved: u32,
+    pub flags: u32,
     pub name: *const c_char,
     pub initial_value: f64,
+    pub block: u64,
 }
 
 #[repr(C)]
@@ -121,6 +124,10 @@ pub struct gannet_tensor {
     pub name: *const c_char,
     pub numel: u64,
     pub shape: *const i64,
+    pub columns: u64,
+    pub matrix_rows: u64,
+    pub first_row: u64,
+    pub first_column: u64,
 }
 
 #[repr(C)]
@@ -166,6 +173,7 @@ pub struct gannet_step_args {
     pub sums: *const f64,
     pub sum_count: u64,
     pub stream: *mut c_void,
+    pub lines: *const *const f64,
 }
 
 #[repr(C)]
@@ -180,6 +188,10 @@ pub struct gannet_segment {
     pub tensor_numel: u64,
     pub shape: *const i64,
     pub name: *const c_char,
+    pub columns: u64,
+    pub matrix_rows: u64,
+    pub first_row: u64,
+    pub first_column: u64,
 }
 
 #[repr(C)]
@@ -206,6 +218,7 @@ pub struct gannet_update_args {
     pub sum_count: u64,
     pub group: u32,
     pub device: u32,
+    pub lines: *const *mut f64,
 }
 
 #[repr(C)]
@@ -225,6 +238,8 @@ pub struct gannet_optimizer_api {
     pub sums: Option<unsafe extern "C" fn(*mut c_void, *const gannet_update_args, u32, *mut f64, *mut gannet_error) -> i32>,
     pub begin_step: Option<unsafe extern "C" fn(*mut c_void, *const gannet_step_args, *mut gannet_error) -> i32>,
     pub end_step: Option<unsafe extern "C" fn(*mut c_void, *const gannet_step_args, *mut gannet_error) -> i32>,
+    pub evaluate: Option<unsafe extern "C" fn(*mut c_void, *const gannet_update_args, *mut gannet_error) -> i32>,
+    pub reduces_gradients: Option<unsafe extern "C" fn(*mut c_void, u64, *mut u32, *mut gannet_error) -> i32>,
 }
 
 #[repr(C)]

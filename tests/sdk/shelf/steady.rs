@@ -92,17 +92,19 @@ static STATES: Shared<[gannet_state_spec; 2]> = Shared([
         struct_size: size_of::<gannet_state_spec>() as u32,
         dtype: GANNET_FLOAT32,
         extent: GANNET_STATE_PER_ELEMENT,
-        reserved: 0,
+        flags: 0,
         name: text!("momentum_buffer"),
         initial_value: 0.0,
+        block: 0,
     },
     gannet_state_spec {
         struct_size: size_of::<gannet_state_spec>() as u32,
         dtype: GANNET_FLOAT64,
         extent: GANNET_STATE_SCALAR,
-        reserved: 0,
+        flags: 0,
         name: text!("mean_norm"),
         initial_value: 0.0,
+        block: 0,
     },
 ]);
 static WANTED: [gannet_sum_spec; 1] = [gannet_sum_spec {
@@ -225,6 +227,8 @@ static API: gannet_optimizer_api = gannet_optimizer_api {
     sums: Some(sums),
     begin_step: None,
     end_step: Some(end_step),
+    evaluate: None,
+    reduces_gradients: None,
 };
 static DESCRIPTOR: Shared<gannet_descriptor> = Shared(gannet_descriptor {
     struct_size: size_of::<gannet_descriptor>() as u32,

@@ -1,4 +1,4 @@
-// What `gannet plugins check` is asked for.
+// What `gannet plugins check` and `gannet plugins new` are asked for.
 #pragma once
 
 #include <string>
@@ -15,6 +15,13 @@ struct CheckOptions {
   double tolerance = 1e-6;
   int limit_seconds = 0;  // of each check; 0: its own
   bool json = false;
+};
+
+struct NewOptions {
+  std::string kind;              // "optimizer"
+  std::string name;              // "mine"
+  std::string language = "c++";  // or "c99"
+  std::string folder;            // "": the name, in the current folder
 };
 
 }  // namespace gannet::kit

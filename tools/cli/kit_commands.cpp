@@ -48,11 +48,25 @@ void add_new(CLI::App& plugins, int (*run)(const kit::NewOptions&)) {
   });
 }
 
+void add_trust(CLI::App& plugins, int (*run)(const kit::TrustOptions&)) {
+  auto* command = plugins.add_subcommand("trust", "List plugin files that may be opened, by their SHA-256, or add to that list");
+  auto options = std::make_shared<kit::TrustOptions>();
+  command->add_option("files", options->files, "plugin files, or folders of them, to trust as they are now")->type_name("FILE");
+  command->add_option("--remove", options->remove, "take a file, or a hash, out of the list")->type_name("FILE");
+  command->add_flag("--list", options->list, "print the list, and which of its files have changed");
+  command->add_option("--trusted", options->trusted, "the list to use (~/.config/gannet/trusted_plugins)")->type_name("FILE");
+  command->callback([options, run] {
+    if (run)
+      if (const int code = run(*options); code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
 }  // namespace
 
 void add_kit_commands(CLI::App& plugins, const KitRunners& runners) {
   add_check(plugins, runners.check);
   add_new(plugins, runners.new_plugin);
+  add_trust(plugins, runners.trust);
 }
 
 }  // namespace gannet::cli

@@ -8,6 +8,7 @@
 #include "cli/kit_commands.h"
 #include "kit/new_plugin.h"
 #include "kit/run.h"
+#include "kit/trust.h"
 
 // `gannet-kit new ...` is `gannet-kit plugins new ...`: the word stands in the front's commands alone.
 int main(int argc, char** argv) {
@@ -18,7 +19,8 @@ int main(int argc, char** argv) {
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   auto* plugins = app.add_subcommand("plugins", "List, describe, write and check plugins");
   plugins->require_subcommand(1);
-  gannet::cli::add_kit_commands(*plugins, {.check = gannet::kit::check_file, .new_plugin = gannet::kit::new_plugin});
+  gannet::cli::add_kit_commands(
+      *plugins, {.check = gannet::kit::check_file, .new_plugin = gannet::kit::new_plugin, .trust = gannet::kit::trust_files});
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, static_cast<int>(words.size()), words.data());
 }

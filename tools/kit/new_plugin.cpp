@@ -53,6 +53,8 @@ void check_name(const std::string& name) {
     return std::isalpha(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 128;
   };
   const auto is_legal = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; };
+  const bool is_word = !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), is_legal);
+  if (is_word && name.size() <= kLongestName) return;
   std::string repaired;  // the nearest legal name
   for (const char c : name)
     if (is_legal(c) && (is_letter(c) || !repaired.empty()))
@@ -60,14 +62,12 @@ void check_name(const std::string& name) {
     else if (!repaired.empty() && repaired.back() != '_')
       repaired += '_';
   while (!repaired.empty() && repaired.back() == '_') repaired.pop_back();
-  if (name == repaired && !name.empty() && name.size() <= kLongestName) return;
-  if (name == repaired && name.size() > kLongestName) repaired.resize(kLongestName);
-  throw Error(
-      ErrorCode::kArgument,
-      formatted("'{}' cannot be a plugin's name: it begins with a letter and has letters, digits and underscores between, "
-                "{} at most",
-                printable(name), kLongestName),
-      repaired.empty() ? "choose another, as 'mine'" : formatted("'{}' would do", repaired));
+  if (repaired.size() > kLongestName) repaired.resize(kLongestName);
+  throw Error(ErrorCode::kArgument,
+              formatted("'{}' cannot be a plugin's name: it begins with a letter and has letters, digits and "
+                        "underscores, {} at most",
+                        printable(name), kLongestName),
+              repaired.empty() ? "choose another, as 'mine'" : formatted("'{}' would do", repaired));
 }
 
 // "my_lion" -> "MyLion": never a word of the language.

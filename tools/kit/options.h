@@ -1,7 +1,8 @@
-// What `gannet plugins check` and `gannet plugins new` are asked for.
+// What `gannet plugins check`, `new` and `trust` are asked for.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace gannet::kit {
 
@@ -22,6 +23,13 @@ struct NewOptions {
   std::string name;              // "mine"
   std::string language = "c++";  // or "c99"
   std::string folder;            // "": the name, in the current folder
+};
+
+struct TrustOptions {
+  std::vector<std::string> files;   // plugins, or folders of them
+  std::vector<std::string> remove;  // files or hashes to take out of the list
+  bool list = false;                // print the list
+  std::string trusted;              // "": the user's own
 };
 
 }  // namespace gannet::kit

@@ -21,7 +21,7 @@ PROJECTS = [("optimizer", "c++"), ("scheduler", "c++"), ("offload", "c++"), ("co
 # What a plugin of the stable tier may need.
 SYSTEM = ("linux-vdso", "libstdc++", "libm.", "libgcc_s", "libc.", "/lib64/ld-linux", "/lib/ld-linux")
 FULL = os.environ.get("GANNET_TEST_FULL") == "1"
-STEPS = 4
+STEPS = 8
 
 
 def fail(message):
@@ -117,7 +117,7 @@ class Training:
         self.work.mkdir()
         self.config = {"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0,
                        "plugins": {"path": [str(plugin) for plugin in plugins]},
-                       "optimizer": {"type": "mine", "params": {"lr": 0.05, "weight_decay": 0.01}}}
+                       "optimizer": {"type": "mine", "params": {"lr": 0.3, "weight_decay": 0.01}}}
         self.first = {}  # losses by (what, dtype) at stage 0
 
     def losses(self, name, changes, ranks=2):
@@ -125,7 +125,7 @@ class Training:
         metrics.unlink(missing_ok=True)
         file.write_text(json.dumps({**self.config, **changes}))
         said = must(self.prefix / "bin/gannet", "run", "--num_procs", ranks, self.gpt2, "--layers", 1, "--width", 32, "--heads", 2,
-                    "--seq-len", 16, "--steps", STEPS, "--generate", 0, "--metrics", metrics, "--deepspeed_config", file,
+                    "--seq-len", 32, "--steps", STEPS, "--generate", 0, "--metrics", metrics, "--deepspeed_config", file,
                     env={**os.environ, "LD_LIBRARY_PATH": str(self.prefix / "lib"), "OMP_NUM_THREADS": "1"})
         if not any(changes.get("optimizer", self.config["optimizer"])["type"] in line.split() for line in said.splitlines()):
             fail(f"{name}: another optimizer trained\n{said}")
@@ -134,7 +134,7 @@ class Training:
     def same(self, name, dtype, changes, reference):
         precision = {"bf16": {"enabled": True}} if dtype == "bf16" else {}
         losses = self.losses(f"{name}, {dtype}", {**precision, **changes})
-        if len(losses) != STEPS or losses[-1] >= losses[0]:
+        if len(losses) != STEPS or losses[-1] > losses[0] - 0.3:
             fail(f"{name}, {dtype}: it does not learn: {losses}")
         first = self.first.setdefault((reference, dtype), losses)
         if losses != first:
@@ -153,7 +153,6 @@ def zero(stage, optimizer=None, param=None, nvme=None):
 
 
 def train(work, build, prefix, plugins):
-    by_name = {plugin.stem.split("_", 2)[2]: plugin for plugin in plugins}
     training = Training(work, build, prefix, plugins)
     nvme = work / "nvme"
     nvme.mkdir()
@@ -166,11 +165,11 @@ def train(work, build, prefix, plugins):
             training.same(f"mine at stage {stage}, states {optimizer}, parameters {param}", dtype,
                           zero(stage, optimizer, param, nvme), "mine")
     # The other kinds, each named in the config of a run of its own.
-    schedule = {"scheduler": {"type": "mine_scheduler", "params": {"warmup_num_steps": 2}}}
+    schedule = {"scheduler": {"type": "mine_scheduler", "params": {"warmup_num_steps": 3}}}
     training.same("mine_scheduler", "fp32", schedule, "schedule")
     training.same("mine_offload", "fp32", zero(2, "mine_offload"), "mine")
     alone = training.losses("mine_comm, mine_accelerator", {"comm": {"type": "mine_comm"}, "accelerator": {"type": "mine_accelerator"}}, ranks=1)
-    if alone[-1] >= alone[0]:
+    if alone[-1] > alone[0] - 0.3:
         fail(f"mine_comm, mine_accelerator: it does not learn: {alone}")
     if not FULL:
         return
@@ -181,8 +180,7 @@ def train(work, build, prefix, plugins):
                           {**zero(stage, states, param, nvme), **optimizer}, "C99")
     training.same("mine_offload_c", "fp32", zero(2, "mine_offload_c"), "mine")
     training.same("mine_scheduler_c", "fp32",
-                  {"scheduler": {"type": "mine_scheduler_c", "params": {"warmup_num_steps": 2}}}, "schedule in C99")
-    assert set(by_name) >= {"mine", "mine_offload_c"}
+                  {"scheduler": {"type": "mine_scheduler_c", "params": {"warmup_num_steps": 3}}}, "schedule in C99")
 
 
 def main():

@@ -80,7 +80,7 @@ std::optional<Value> to_dtype(const Value& value) {
 
 std::optional<Value> to_file(const Value& value) {
   if (value.is_bool()) return Value(value.as_bool() ? "true" : "");
-  return value.is_string() ? std::optional(value) : std::nullopt;
+  return value.is_string() && !value.as_string().empty() ? std::optional(value) : std::nullopt;
 }
 
 std::optional<Value> to_strings(const Value& value) {

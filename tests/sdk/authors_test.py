@@ -120,13 +120,25 @@ class Training:
                        "optimizer": {"type": "mine", "params": {"lr": 0.3, "weight_decay": 0.01}}}
         self.first = {}  # losses by (what, dtype) at stage 0
 
-    def losses(self, name, changes, ranks=2):
+    def start(self, changes, ranks):
         file, metrics = self.work / "ds_config.json", self.work / "metrics.jsonl"
         metrics.unlink(missing_ok=True)
         file.write_text(json.dumps({**self.config, **changes}))
-        said = must(self.prefix / "bin/gannet", "run", "--num_procs", ranks, self.gpt2, "--layers", 1, "--width", 32, "--heads", 2,
-                    "--seq-len", 32, "--steps", STEPS, "--generate", 0, "--metrics", metrics, "--deepspeed_config", file,
-                    env={**os.environ, "LD_LIBRARY_PATH": str(self.prefix / "lib"), "OMP_NUM_THREADS": "1"})
+        return run(self.prefix / "bin/gannet", "run", "--num_procs", ranks, self.gpt2, "--layers", 1, "--width", 32, "--heads", 2,
+                   "--seq-len", 32, "--steps", STEPS, "--generate", 0, "--metrics", metrics, "--deepspeed_config", file,
+                   env={**os.environ, "LD_LIBRARY_PATH": str(self.prefix / "lib"), "OMP_NUM_THREADS": "1"})
+
+    def refused(self, changes):
+        code, said = self.start(changes, 2)
+        if code != 2:
+            fail(f"exit code {code} in place of a refusal\n{said}")
+        return said
+
+    def losses(self, name, changes, ranks=2):
+        metrics = self.work / "metrics.jsonl"
+        code, said = self.start(changes, ranks)
+        if code != 0:
+            fail(f"{name}: exit code {code}\n{said}")
         if not any(changes.get("optimizer", self.config["optimizer"])["type"] in line.split() for line in said.splitlines()):
             fail(f"{name}: another optimizer trained\n{said}")
         return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
@@ -140,6 +152,27 @@ class Training:
         if losses != first:
             fail(f"{name}, {dtype}: losses {losses}, at stage 0 {first}")
         print(f"{name}, {dtype}: {losses[0]:.4f} -> {losses[-1]:.4f}", flush=True)
+
+
+def trust(training, prefix, plugins, work):
+    """A config that wants its plugins trusted: none of mine trains before it is listed, nor after it has changed."""
+    listed = work / "trusted"
+    trusted = {"plugins": {**training.config["plugins"], "trusted": str(listed)}}
+    mine = next(plugin for plugin in plugins if plugin.name == "gannet_optimizer_mine.so")
+    command = (prefix / "bin/gannet", "plugins", "trust", "--trusted", listed)
+    must(*command, prefix / "lib/gannet")
+    said = training.refused(trusted)
+    if f"plugin {mine} is not trusted" not in said or f"gannet plugins trust --trusted {listed} {mine}" not in said:
+        fail(f"an optimizer that is not trusted is refused otherwise:\n{said}")
+    must(*command, mine)
+    training.same("mine, trusted", "fp32", trusted, "mine")
+    whole = mine.read_bytes()
+    mine.write_bytes(whole + b"\n")
+    said = training.refused(trusted)
+    if f"plugin {mine} has changed since it was trusted" not in said:
+        fail(f"an optimizer that has changed is refused otherwise:\n{said}")
+    mine.write_bytes(whole)
+    print("mine: refused, trusted, refused after a change", flush=True)
 
 
 def zero(stage, optimizer=None, param=None, nvme=None):
@@ -168,6 +201,7 @@ def train(work, build, prefix, plugins):
     schedule = {"scheduler": {"type": "mine_scheduler", "params": {"warmup_num_steps": 3}}}
     training.same("mine_scheduler", "fp32", schedule, "schedule")
     training.same("mine_offload", "fp32", zero(2, "mine_offload"), "mine")
+    trust(training, prefix, plugins, work)
     alone = training.losses("mine_comm, mine_accelerator", {"comm": {"type": "mine_comm"}, "accelerator": {"type": "mine_accelerator"}}, ranks=1)
     if alone[-1] > alone[0] - 0.3:
         fail(f"mine_comm, mine_accelerator: it does not learn: {alone}")

@@ -13,7 +13,7 @@
 #
 # Sources in C are compiled as C99; a project may have that language alone.
 #
-# gannet_add_plugin_test(NAME KIND kind [PARAMS json] [EXCLUSIONS file] [REFERENCE plugin-file])
+# gannet_add_plugin_test(NAME KIND kind [PARAMS json] [EXCLUSIONS file] [REFERENCE plugin-file [REFERENCE_PARAMS json]])
 #
 # A CTest test, gannet_<kind>_<name>_check: every check of the contract by `gannet plugins check`, whose options these are.
 set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
@@ -95,7 +95,7 @@ function(_gannet_add_cuda_plugin name)
 endfunction()
 
 function(gannet_add_plugin_test name)
-  cmake_parse_arguments(test "" "KIND;PARAMS;EXCLUSIONS;REFERENCE" "" ${ARGN})
+  cmake_parse_arguments(test "" "KIND;PARAMS;EXCLUSIONS;REFERENCE;REFERENCE_PARAMS" "" ${ARGN})
   set(target gannet_${test_KIND}_${name})
   if(NOT TARGET ${target})
     message(FATAL_ERROR "gannet_add_plugin_test(${name}): there is no target ${target}: call gannet_add_plugin(${name} KIND kind ...) first, with the same KIND")
@@ -104,9 +104,13 @@ function(gannet_add_plugin_test name)
     message(FATAL_ERROR "gannet_add_plugin_test(${name}): this installation has no libexec/gannet/gannet-kit: install the component sdk whole")
   endif()
   set(options "")
-  if(DEFINED test_PARAMS)
-    list(APPEND options --params ${test_PARAMS})
-  endif()
+  foreach(json PARAMS REFERENCE_PARAMS)
+    if(DEFINED test_${json})
+      string(TOLOWER ${json} option)
+      string(REPLACE _ - option ${option})
+      list(APPEND options --${option} ${test_${json}})
+    endif()
+  endforeach()
   foreach(file EXCLUSIONS REFERENCE)
     if(DEFINED test_${file})
       get_filename_component(path ${test_${file}} ABSOLUTE)

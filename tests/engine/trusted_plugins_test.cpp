@@ -27,9 +27,10 @@ struct Trusted {
   std::string list() const { return (folder / "list").string(); }
   void add(const std::string& plugin) const {
     const std::string file = kOurs + plugin + ".so";
-    std::ifstream bytes(file, std::ios::binary);
+    std::ifstream stream(file, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
     plugin::TrustList known = plugin::TrustList::read(list());
-    known.add(plugin::sha256({std::istreambuf_iterator<char>(bytes), {}}), file);
+    known.add(plugin::sha256(bytes), file);
     known.write();
   }
   // What initialize says.

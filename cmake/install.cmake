@@ -49,7 +49,9 @@ install(FILES cmake/FindHighway.cmake DESTINATION ${_package_dir} COMPONENT sdk)
 
 # The package's own two files serve both: whichever component is there brings them.
 include(CMakePackageConfigHelpers)
-configure_package_config_file(cmake/gannet-config.cmake.in ${CMAKE_BINARY_DIR}/package/gannet-config.cmake INSTALL_DESTINATION ${_package_dir})
+set(GANNET_KIT libexec/gannet/gannet-kit)
+configure_package_config_file(cmake/gannet-config.cmake.in ${CMAKE_BINARY_DIR}/package/gannet-config.cmake
+  INSTALL_DESTINATION ${_package_dir} PATH_VARS GANNET_KIT)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/gannet-config-version.cmake COMPATIBILITY SameMinorVersion)
 foreach(_component devel sdk)
   install(FILES ${CMAKE_BINARY_DIR}/package/gannet-config.cmake ${CMAKE_BINARY_DIR}/package/gannet-config-version.cmake

@@ -78,6 +78,11 @@ std::optional<Value> to_dtype(const Value& value) {
   return name == "int8" ? std::optional(Value("int8")) : std::nullopt;
 }
 
+std::optional<Value> to_file(const Value& value) {
+  if (value.is_bool()) return Value(value.as_bool() ? "true" : "");
+  return value.is_string() && !value.as_string().empty() ? std::optional(value) : std::nullopt;
+}
+
 std::optional<Value> to_strings(const Value& value) {
   if (value.is_string()) return Value(List{value});
   const auto is_string = [](const Value& element) { return element.is_string(); };
@@ -108,6 +113,8 @@ std::optional<Value> to_type(const Key& key, const Value& value) {
       return to_choice(key, value);
     case Type::kDType:
       return to_dtype(value);
+    case Type::kFile:
+      return to_file(value);
     case Type::kList:
       return value.is_list() ? std::optional(value) : std::nullopt;
     case Type::kStrings:
@@ -154,6 +161,8 @@ std::string wanted(const Key& key) {
       return formatted("one of {}", join(split(key.range, '|'), ", "));
     case Type::kDType:
       return "one of fp32, fp16, bf16, int8";
+    case Type::kFile:
+      return "true, false or the path of a file";
     case Type::kList:
       return "a list";
     case Type::kStrings:

@@ -82,6 +82,8 @@ const char* to_string(Type type) {
       return "dtype";
     case Type::kList:
       return "list";
+    case Type::kFile:
+      return "file";
     case Type::kStrings:
       return "strings";
     case Type::kObjects:

@@ -26,6 +26,7 @@ enum class Type {
   kChoice,   // one of `range`, in that spelling
   kWord,     // one of `range`, in upper or lower case
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
+  kFile,     // a path, or true for the file that Gannet has for it ("true") and false for none ("")
   kList,     // elements of any type
   kStrings,  // a list of strings, or a single one
   kObjects,  // a list of objects with members of any name

@@ -94,6 +94,8 @@ constexpr Key kRows[] = {
     row("plugins/allow", member<&Settings::plugins_allowed>, kStrings, "[]", "",
         "plugin files or folders to accept although every user of the machine may write them"),
     row("plugins/path", member<&Settings::plugin_paths>, kStrings, "[]", "", "files or folders to search before all others"),
+    row("plugins/trusted", member<&Settings::plugins_trusted>, kFile, "null", "",
+        "open only plugins that `gannet plugins trust` has listed: true for the user's list, or a list's path"),
     {"gannet", kSection, "{}", kActive, "", "Gannet: all other settings of its own"},
     {"gannet/mesh", kSection, "{}", kActive, "", "how the ranks are laid out over the axes of parallelism"},
     row("gannet/mesh/pipe", member<&Settings::mesh, &MeshDegrees::pipe>, kInt, "null", ">=1", "stages of a pipeline; null: 1"),

@@ -68,7 +68,7 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
     case Member::Kind::kOptionalNumber:
       return type == kNumber;
     case Member::Kind::kString:
-      return type == kString || is_choice;
+      return type == kString || type == kFile || is_choice;
     case Member::Kind::kStrings:
       return type == kStrings;
     case Member::Kind::kList:

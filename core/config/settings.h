@@ -114,6 +114,7 @@ struct SettingsMembers {
   MeshDegrees mesh;
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
   std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
+  std::string plugins_trusted;               // a list of hashes; "": none; "true": the user's own (plugin/trust.h)
 
   double gradient_clipping;  // 0: off
   bool prescale_gradients;

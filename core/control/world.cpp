@@ -101,7 +101,9 @@ std::string list_of(const std::vector<const plugin::Plugin*>& plugins) {
 }
 
 World::World(const DistributedOptions& options, uint32_t generation)
-    : registry_({.explicit_paths = options.plugin_paths, .allowed_paths = options.plugins_allowed}) {
+    : registry_({.explicit_paths = options.plugin_paths,
+                 .allowed_paths = options.plugins_allowed,
+                 .trusted = options.plugins_trusted}) {
   const Variables variables = variables_of_this_process();
   environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
   timeout_ = time_out(variables, options.timeout_seconds);

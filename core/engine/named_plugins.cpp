@@ -8,7 +8,8 @@
 namespace gannet {
 
 plugin::Registry::Options plugin_places(const config::Settings& settings) {
-  return {.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed};
+  return {
+      .explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed, .trusted = settings.plugins_trusted};
 }
 
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block) {

@@ -11,7 +11,7 @@
 
 namespace gannet {
 
-// Where plugins are looked for: "plugins": {"path": [...], "allow": [...]}.
+// Where plugins are looked for: "plugins": {"path": [...], "allow": [...], "trusted": ...}.
 plugin::Registry::Options plugin_places(const config::Settings& settings);
 
 // Where a param of a block stands, for plugin::parse_params.

@@ -59,11 +59,15 @@ void join_ranks(RankContext& context, const config::Document& document, const En
     options.host_comm = settings.comm_host;
     options.plugin_paths = settings.plugin_paths;
     options.plugins_allowed = settings.plugins_allowed;
+    options.plugins_trusted = settings.plugins_trusted;
     options.timeout_seconds = settings.timeout_seconds;
     options.deadline_seconds = settings.deadline_seconds;
     given = init_distributed(options);
   }
   context.process_group = std::move(given);
+  // A world that the program made has opened its Comm already, without this config.
+  for (const plugin::Plugin* opened : context.process_group->world()->registry().opened())
+    context.registry->require_trust(*opened);
   context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
   control::Links& data = context.mesh->data().links();
   context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });

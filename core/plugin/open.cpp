@@ -42,6 +42,12 @@ std::string demangled(const std::string& symbol) {
   return status == 0 ? std::string(name.get()) : symbol;
 }
 
+std::string replaced(std::string text, const std::string& word, const std::string& by) {
+  if (word != by)
+    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += by.size()) text.replace(at, word.size(), by);
+  return text;
+}
+
 // The loader's sentence, in the two cases that have a remedy: "libx.so.1: cannot open shared object file: ..." and
 // "FILE: undefined symbol: name".
 Error explain(const std::string& file, const ElfFile& elf, const std::string& loader) {
@@ -75,17 +81,18 @@ std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* c
   return {first, is_known ? symbol->st_size / sizeof(*first) : 0};
 }
 
-std::span<const gannet_descriptor* const> table_of(const std::string& file, const ElfFile& elf) {
+// `opened`: the path to open, of the file itself or of a copy.
+std::span<const gannet_descriptor* const> table_of(const std::string& file, const std::string& opened, const ElfFile& elf) {
   namespace dll = boost::dll;
   // NODELETE beside the leak below: a dlclose by anybody else cannot pull the code from under a live object either.
   // rtld_now: a missing symbol is an error here and not at its first call in the middle of training. rtld_local: the symbols
   // of one plugin are not offered to the next.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
-  auto* library = new dll::shared_library(file, mode, failed);  // leaked: plugins live as long as the process
+  auto* library = new dll::shared_library(opened, mode, failed);  // leaked: plugins live as long as the process
   if (failed) {
     const char* text = dlerror();
-    throw explain(file, elf, text ? text : failed.message());
+    throw explain(file, elf, replaced(text ? text : failed.message(), opened, file));
   }
   if (!library->has(GANNET_EXPORT_NAME))
     throw Error(ErrorCode::kPlugin,
@@ -94,29 +101,75 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   return whole_table(&library->get<const gannet_descriptor* const>(GANNET_EXPORT_NAME));
 }
 
+// A file that is open. Its SHA-256 is computed when a list of trusted files is asked about it.
+struct Opened {
+  std::vector<const Plugin*> plugins;
+  std::string sha256;
+};
+
+[[noreturn]] void fail(const Candidate& candidate, const std::string& reason, const std::string& remedy) {
+  throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), printable(reason)), remedy);
+}
+
+// It was opened when nobody asked for trust: the file is what was opened as long as its hash is.
+void require_trust(const TrustList& trust, const Candidate& candidate, Opened& opened) {
+  if (opened.sha256.empty()) {
+    const ElfFile now(candidate.file);
+    if (opened.plugins.empty() || hash_of(now.bytes()) != opened.plugins[0]->hash)
+      fail(candidate, "has changed since this process opened it, and whether that was a trusted one is not known",
+           "start the program again");
+    opened.sha256 = sha256(now.bytes());
+  }
+  trust.require_hash(candidate.file, opened.sha256);
+}
+
+// `path`: of the file itself, or of the copy that was judged.
+Opened open_file(const Candidate& candidate, const std::string& path) {
+  const ElfFile elf(path);
+  Opened opened;
+  const std::string hash = hash_of(elf.bytes());
+  const auto table = table_of(candidate.file, path, elf);
+  try {
+    for (const auto* descriptor : shake_hands(table, candidate))
+      opened.plugins.push_back(new Plugin{descriptor, candidate.file, hash});
+  } catch (const Error& error) {
+    fail(candidate, error.message(), kRebuild);
+  }
+  return opened;
+}
+
+Opened open_trusted(const Candidate& candidate, const TrustList& trust) {
+  std::unique_ptr<SealedCopy> copy;
+  try {
+    copy = std::make_unique<SealedCopy>(candidate.file);
+  } catch (const Error& error) {
+    fail(candidate, error.message(), "the system must have memfd_create and /proc where \"plugins\": {\"trusted\": ...} is set");
+  }
+  const std::string hash = sha256(ElfFile(copy->path()).bytes());
+  trust.require_hash(candidate.file, hash);
+  copy->keep();  // also where opening fails: the linker may have seen the path
+  Opened opened = open_file(candidate, copy->path());
+  opened.sha256 = hash;
+  return opened;
+}
+
 }  // namespace
 
-const std::vector<const Plugin*>& open(const Candidate& candidate) {
+const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustList* trust) {
   // Never destroyed: plugins may be used while the program's statics are torn down.
   static auto& mutex = *new std::mutex;
   // By canonical path: two links to a file are one plugin.
-  static auto& opened = *new std::map<std::string, std::vector<const Plugin*>>;
+  static auto& opened = *new std::map<std::string, Opened>;
   std::lock_guard lock(mutex);
-  if (const auto found = opened.find(candidate.file); found != opened.end()) return found->second;
+  if (const auto found = opened.find(candidate.file); found != opened.end()) {
+    if (trust) require_trust(*trust, candidate, found->second);
+    return found->second.plugins;
+  }
   if (!candidate.rejected.empty())
     throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), candidate.rejected),
                 candidate.remedy.empty() ? kRebuild : candidate.remedy);
-
-  const ElfFile elf(candidate.file);
-  const std::string hash = hash_of(elf.bytes());
-  const auto table = table_of(candidate.file, elf);
-  std::vector<const Plugin*> plugins;
-  try {
-    for (const auto* descriptor : shake_hands(table, candidate)) plugins.push_back(new Plugin{descriptor, candidate.file, hash});
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), printable(error.message())), kRebuild);
-  }
-  return opened.emplace(candidate.file, std::move(plugins)).first->second;
+  Opened fresh = trust ? open_trusted(candidate, *trust) : open_file(candidate, candidate.file);
+  return opened.emplace(candidate.file, std::move(fresh)).first->second.plugins;
 }
 
 }  // namespace gannet::plugin

@@ -16,6 +16,8 @@
 
 namespace gannet::plugin {
 
+class TrustList;
+
 // A plugin whose file was opened and passed the handshake. Lives as long as the process.
 struct Plugin {
   // In the plugin's own memory, which is never unmapped.
@@ -49,6 +51,9 @@ class Registry {
     std::vector<std::string> explicit_paths;  // from the config: files or folders
     // Files or folders that are opened although every user of the machine may change them, or a folder on their path.
     std::vector<std::string> allowed_paths = {};
+    // Of the config's "plugins": {"trusted": ...}: only files whose hash is in that list are opened. "": any; "true": the user's
+    // own list (trust.h).
+    std::string trusted = "";
   };
   explicit Registry(Options options);
 
@@ -63,6 +68,9 @@ class Registry {
   // One file, whatever it provides (`gannet plugins info PATH`); refused as one that was found is.
   std::vector<const Plugin*> open_file(const std::string& path);
 
+  // What was opened through another registry: throws as opening it through this one would.
+  void require_trust(const Plugin& plugin) const;
+
   const std::vector<Candidate>& candidates() const { return candidates_; }
   const std::vector<std::string>& searched() const { return searched_; }
   // Everything that was opened through this registry, in order.
@@ -75,7 +83,8 @@ class Registry {
   // In search order: the first usable one that provides a name is taken.
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
-  std::vector<std::string> allowed_;  // canonical
+  std::vector<std::string> allowed_;        // canonical
+  std::shared_ptr<const TrustList> trust_;  // null: files are opened whatever their hash
   // Owned by open() (open.h), which never frees them.
   std::vector<const Plugin*> opened_;
 };

@@ -13,6 +13,7 @@
 #include "plugin/open.h"
 #include "plugin/plugin.h"
 #include "plugin/search.h"
+#include "plugin/trust.h"
 
 namespace gannet::plugin {
 namespace {
@@ -113,6 +114,7 @@ Registry::Registry(Options options) {
   const auto found = search(options.explicit_paths);
   searched_ = found.places;
   allowed_ = canonical_of(options.allowed_paths);
+  if (!options.trusted.empty()) trust_ = std::make_shared<const TrustList>(TrustList::read(options.trusted));
   for (size_t i = 0; i < found.files.size(); ++i) {
     Candidate& candidate = candidates_.emplace_back(judge(found.files[i], found.ways[i]));
     const std::string folder = fs::path(candidate.file).parent_path();
@@ -139,10 +141,16 @@ std::vector<const Plugin*> Registry::open_file(const std::string& path) {
 }
 
 std::vector<const Plugin*> Registry::open_candidate(const Candidate& candidate) {
-  const auto& plugins = open(candidate);
+  const auto& plugins = open(candidate, trust_.get());
   for (const auto* plugin : plugins)
     if (std::find(opened_.begin(), opened_.end(), plugin) == opened_.end()) opened_.push_back(plugin);
   return plugins;
+}
+
+void Registry::require_trust(const Plugin& plugin) const {
+  Candidate candidate;
+  candidate.file = plugin.file;
+  if (trust_) open(candidate, trust_.get());  // which is open already
 }
 
 const Plugin* Registry::find(gannet_kind kind, const std::string& name, const std::string& device) {

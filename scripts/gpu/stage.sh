@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 carry=${1:-.carry}
 limit_mib=64
-packages=(libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev libhwy-dev libhwy1 libxxhash-dev libgtest-dev libgmock-dev libgloo-dev libjs-dygraphs)
+packages=(libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev libhwy-dev libhwy1 libxxhash-dev libgtest-dev libgmock-dev libgloo-dev libmd-dev libjs-dygraphs)
 
 fail() { printf 'stage: %s\n' "$*" >&2; exit 1; }
 

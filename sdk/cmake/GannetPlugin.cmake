@@ -10,6 +10,12 @@
 #
 #   find_package(gannet REQUIRED COMPONENTS sdk)
 #   gannet_add_plugin(sign KIND optimizer SOURCES sign.cpp)
+#
+# Sources in C are compiled as C99; a project may have that language alone.
+#
+# gannet_add_plugin_test(NAME KIND kind [PARAMS json] [EXCLUSIONS file] [REFERENCE plugin-file [REFERENCE_PARAMS json]])
+#
+# A CTest test, gannet_<kind>_<name>_check: every check of the contract by `gannet plugins check`, whose options these are.
 set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
 option(GANNET_RULE_HIGHWAY "Compile element-wise rules with Highway's SIMD, where it is found" ON)
 
@@ -28,7 +34,13 @@ function(gannet_add_plugin name)
   set_target_properties(${target} PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/gannet
     LINK_DEPENDS ${_gannet_plugin_module_dir}/plugin.map)
-  target_compile_features(${target} PRIVATE cxx_std_17)
+  get_property(_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if("CXX" IN_LIST _languages)
+    target_compile_features(${target} PRIVATE cxx_std_17)
+  endif()
+  if("C" IN_LIST _languages)
+    target_compile_features(${target} PRIVATE c_std_99)
+  endif()
   # A result is rounded where the source says, whatever the compiler and the processor.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
@@ -80,4 +92,31 @@ function(_gannet_add_cuda_plugin name)
   endforeach()
   find_package(CUDAToolkit REQUIRED)
   gannet_add_plugin(${name}_cuda KIND ${plugin_KIND} SOURCES ${units} LIBRARIES CUDA::cudart_static ${plugin_LIBRARIES})
+endfunction()
+
+function(gannet_add_plugin_test name)
+  cmake_parse_arguments(test "" "KIND;PARAMS;EXCLUSIONS;REFERENCE;REFERENCE_PARAMS" "" ${ARGN})
+  set(target gannet_${test_KIND}_${name})
+  if(NOT TARGET ${target})
+    message(FATAL_ERROR "gannet_add_plugin_test(${name}): there is no target ${target}: call gannet_add_plugin(${name} KIND kind ...) first, with the same KIND")
+  endif()
+  if(NOT TARGET gannet::kit)
+    message(FATAL_ERROR "gannet_add_plugin_test(${name}): this installation has no libexec/gannet/gannet-kit: install the component sdk whole")
+  endif()
+  set(options "")
+  foreach(json PARAMS REFERENCE_PARAMS)
+    if(DEFINED test_${json})
+      string(TOLOWER ${json} option)
+      string(REPLACE _ - option ${option})
+      list(APPEND options --${option} ${test_${json}})
+    endif()
+  endforeach()
+  foreach(file EXCLUSIONS REFERENCE)
+    if(DEFINED test_${file})
+      get_filename_component(path ${test_${file}} ABSOLUTE)
+      string(TOLOWER ${file} option)
+      list(APPEND options --${option} ${path})
+    endif()
+  endforeach()
+  add_test(NAME ${target}_check COMMAND gannet::kit plugins check $<TARGET_FILE:${target}> ${options})
 endfunction()

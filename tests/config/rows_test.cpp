@@ -118,6 +118,7 @@ Value another(const Key& key) {
       return given == Value(first) ? choices.substr(choices.rfind('|') + 1) : first;
     }
     case Type::kString:
+    case Type::kFile:
       return "another";
     case Type::kDType:
       return "bf16";

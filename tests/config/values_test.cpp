@@ -50,6 +50,14 @@ TEST(Conversion, NumbersAreFinite) {
     EXPECT_TRUE(refuses("gradient_clipping", wrong)) << wrong.to_json();
 }
 
+TEST(Conversion, AFileIsAPathOrASwitch) {
+  EXPECT_EQ(converted("plugins/trusted", true), Value("true"));
+  EXPECT_EQ(converted("plugins/trusted", false), Value(""));
+  EXPECT_EQ(converted("plugins/trusted", "team.trusted"), Value("team.trusted"));
+  for (const Value& wrong : {Value(1), Value(""), Value(List{"team.trusted"}), Value(Dict{})})
+    EXPECT_TRUE(refuses("plugins/trusted", wrong)) << wrong.to_json();
+}
+
 TEST(Conversion, RangesHoldTheirEnds) {
   EXPECT_EQ(converted("zero_optimization/stage", 3), Value(3));
   EXPECT_TRUE(refuses("zero_optimization/stage", 4));

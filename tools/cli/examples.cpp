@@ -62,6 +62,27 @@ Examples:
   gannet plugins check ./lion.so --exclusions lion.exclusions --json
 
 Exit code: 0 when every check passes, is skipped or is excluded; 1 when one fails; 2 when the file or an option is not right.)"},
+    {"gannet plugins new",
+     R"(Writes CMakeLists.txt, one source file and README.md. The project configures, builds and passes `gannet plugins check` as
+it is; replace its rule by yours. In C99: optimizer, scheduler, offload.
+
+Examples:
+  gannet plugins new optimizer mine
+  gannet plugins new scheduler mine --language c99 --folder plugins/mine
+
+Exit code: 0; 2 when an argument is not right or the folder is not empty, 3 when it cannot be written. Nothing is overwritten.)"},
+    {"gannet plugins trust",
+     R"(A config with "plugins": {"trusted": true} opens only plugins whose SHA-256 is in this list, Gannet's own among them. It is a file
+as sha256sum has them: `sha256sum --check` reads it. No code of a file is run.
+
+Examples:
+  gannet plugins trust build/lib/gannet/gannet_optimizer_mine.so
+  gannet plugins trust /usr/local/lib/gannet
+  gannet plugins trust --list
+  gannet plugins trust --remove build/lib/gannet/gannet_optimizer_mine.so
+  gannet plugins trust --trusted team.trusted ./mine.so
+
+Exit code: 0; 2 when a file is no plugin or the list is not right, 3 when the list cannot be written. Nothing is changed then.)"},
     {"gannet report",
      R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress.
 

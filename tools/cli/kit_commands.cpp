@@ -1,10 +1,15 @@
 #include "cli/kit_commands.h"
 
 #include <memory>
+#include <string>
+#include <vector>
+
+#include "kit/new_plugin.h"
 
 namespace gannet::cli {
+namespace {
 
-void add_kit_commands(CLI::App& plugins, const KitRunners& runners) {
+void add_check(CLI::App& plugins, int (*run)(const kit::CheckOptions&)) {
   auto* check = plugins.add_subcommand("check", "Check that a plugin's file does what the contract says");
   auto options = std::make_shared<kit::CheckOptions>();
   check->add_option("file", options->file, "the plugin's file")->required()->type_name("FILE");
@@ -21,10 +26,47 @@ void add_kit_commands(CLI::App& plugins, const KitRunners& runners) {
       ->type_name("SECONDS")
       ->check(CLI::Range(1, 3600));
   check->add_flag("--json", options->json, "print the report as JSON");
-  check->callback([options, run = runners.check] {
+  check->callback([options, run] {
     if (run)
       if (const int code = run(*options); code != 0) throw CLI::RuntimeError(code);
   });
+}
+
+void add_new(CLI::App& plugins, int (*run)(const kit::NewOptions&)) {
+  auto* command = plugins.add_subcommand("new", "Write the project of a plugin of your own");
+  auto options = std::make_shared<kit::NewOptions>();
+  command->add_option("kind", options->kind, "what the plugin is")
+      ->required()
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kit::kKinds), std::end(kit::kKinds))));
+  command->add_option("name", options->name, "its name, as the config will have it: letters, digits, underscores")->required();
+  command->add_option("--language", options->language, "language of the source (c++)")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kit::kLanguages), std::end(kit::kLanguages))));
+  command->add_option("--folder", options->folder, "where to write it; a new or an empty folder (NAME)")->type_name("FOLDER");
+  command->callback([options, run] {
+    if (run)
+      if (const int code = run(*options); code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
+void add_trust(CLI::App& plugins, int (*run)(const kit::TrustOptions&)) {
+  auto* command = plugins.add_subcommand("trust", "List plugin files that may be opened, by their SHA-256, or add to that list");
+  auto options = std::make_shared<kit::TrustOptions>();
+  command->add_option("files", options->files, "plugin files, or folders of them, to trust as they are now")->type_name("FILE");
+  command->add_option("--remove", options->remove, "take a file, or a hash, out of the list")->type_name("FILE");
+  command->add_flag("--list", options->list, "print the list, and which of its files have changed");
+  command->add_option("--trusted", options->trusted, "the list to use (~/.config/gannet/trusted_plugins)")->type_name("FILE");
+  command->callback([options, run] {
+    if (run)
+      if (const int code = run(*options); code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
+}  // namespace
+
+void add_kit_commands(CLI::App& plugins, const KitRunners& runners) {
+  add_check(plugins, runners.check);
+  add_new(plugins, runners.new_plugin);
+  add_trust(plugins, runners.trust);
 }
 
 }  // namespace gannet::cli

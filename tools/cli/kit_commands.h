@@ -12,11 +12,13 @@
 namespace gannet::cli {
 
 // A new one is a name here and its options in add_kit_commands().
-inline constexpr std::array<std::string_view, 1> kKitCommands = {"check"};
+inline constexpr std::array<std::string_view, 3> kKitCommands = {"check", "new", "trust"};
 
 // What runs them; those of a program that only describes them are null. Each returns the exit code.
 struct KitRunners {
   int (*check)(const kit::CheckOptions&) = nullptr;
+  int (*new_plugin)(const kit::NewOptions&) = nullptr;
+  int (*trust)(const kit::TrustOptions&) = nullptr;
 };
 void add_kit_commands(CLI::App& plugins, const KitRunners& runners);
 

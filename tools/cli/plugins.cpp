@@ -1,5 +1,5 @@
-// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp, `check` in
-// kit_commands.cpp.
+// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp, `check`
+// and `new` in kit_commands.cpp.
 #include <gannet/error.h>
 
 #include <chrono>
@@ -134,7 +134,7 @@ void list(bool verbose, std::chrono::seconds patience) {
 }  // namespace
 
 void add_plugins(CLI::App& app) {
-  auto* plugins = app.add_subcommand("plugins", "List, describe and check plugins");
+  auto* plugins = app.add_subcommand("plugins", "List, describe, write and check plugins");
   plugins->require_subcommand(1);
 
   auto* listing = plugins->add_subcommand("list", "List every plugin found, in search order");

@@ -14,6 +14,7 @@
 #include "config/effective.h"
 #include "config/param_groups.h"
 #include "config/resolve.h"
+#include "engine/named_plugins.h"
 #include "interfaces/scheduler.h"
 
 namespace gannet::cli {
@@ -64,7 +65,7 @@ void print_schedule(const Arguments& arguments) {
   const int64_t world_size =
       arguments.world_size > 0 ? arguments.world_size : config::implied_world_size(config::given_batch(document));
   const config::Settings settings = config::resolve(document, world_size).settings;
-  plugin::Registry registry({.explicit_paths = settings.plugin_paths, .allowed_paths = settings.plugins_allowed});
+  plugin::Registry registry(plugin_places(settings));
   const std::vector<std::optional<double>> base_lrs = group_lrs(registry, settings, document);
 
   const Host host;

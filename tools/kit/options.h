@@ -1,7 +1,8 @@
-// What `gannet plugins check` is asked for.
+// What `gannet plugins check`, `new` and `trust` are asked for.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace gannet::kit {
 
@@ -15,6 +16,20 @@ struct CheckOptions {
   double tolerance = 1e-6;
   int limit_seconds = 0;  // of each check; 0: its own
   bool json = false;
+};
+
+struct NewOptions {
+  std::string kind;              // "optimizer"
+  std::string name;              // "mine"
+  std::string language = "c++";  // or "c99"
+  std::string folder;            // "": the name, in the current folder
+};
+
+struct TrustOptions {
+  std::vector<std::string> files;   // plugins, or folders of them
+  std::vector<std::string> remove;  // files or hashes to take out of the list
+  bool list = false;                // print the list
+  std::string trusted;              // "": the user's own
 };
 
 }  // namespace gannet::kit

@@ -36,6 +36,7 @@ struct DistributedOptions {
   std::optional<int> rank, world_size;            ///< instead of the environment's
   std::vector<std::string> plugin_paths;          ///< as in the config's "plugins": {"path": [...]}
   std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
+  std::string plugins_trusted = "";  ///< as in the config's "plugins": {"trusted": ...}: "true", a path, or "" for any
 };
 
 class ProcessGroup {

@@ -1,0 +1,56 @@
+// A copy of a plugin's file in memory that nobody can change (trust.h).
+#include <fcntl.h>
+#include <gannet/error.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/format.h"
+#include "plugin/elf_file.h"
+#include "plugin/trust.h"
+
+namespace gannet::plugin {
+namespace {
+
+// Kernels from 6.3 on want to know whether such memory may be executed; older ones do not know the flag.
+int executable_memory() {
+  constexpr unsigned kExecutable = 0x10;  // MFD_EXEC
+  const int descriptor = ::memfd_create("gannet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING | kExecutable);
+  return descriptor >= 0 || errno != EINVAL ? descriptor : ::memfd_create("gannet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
+[[noreturn]] void refuse(const char* what) {
+  throw Error(ErrorCode::kPlugin,
+              formatted("is not opened: a copy of it that cannot change could not be {}: {}", what, std::strerror(errno)));
+}
+
+void write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(descriptor, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) refuse("written");
+    bytes.remove_prefix(static_cast<size_t>(done));
+  }
+}
+
+}  // namespace
+
+SealedCopy::SealedCopy(const std::string& file) : descriptor_(executable_memory()) {
+  if (descriptor_ < 0) refuse("made");
+  path_ = formatted("/proc/self/fd/{}", descriptor_);
+  try {
+    write_all(descriptor_, ElfFile(file).bytes());
+    if (::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) refuse("sealed");
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+SealedCopy::~SealedCopy() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace gannet::plugin

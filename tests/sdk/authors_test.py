@@ -77,7 +77,8 @@ def make(shop, cmake, compilers, kind, language):
     cc, cxx = compilers
     compiler = f"-DCMAKE_CXX_COMPILER={cxx}" if language == "c++" else f"-DCMAKE_C_COMPILER={cc}"
     flags = f"-DCMAKE_{'CXX' if language == 'c++' else 'C'}_FLAGS=-Wall -Wextra -Werror{'' if language == 'c++' else ' -pedantic'}"
-    shop.do(cmake, "-G", "Ninja", "-S", folder, "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={sdk}", compiler, flags)
+    plain = () if shop.is_alone else ("-DGANNET_RULE_HIGHWAY=OFF",)  # the root has no Highway
+    shop.do(cmake, "-G", "Ninja", "-S", folder, "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={sdk}", compiler, flags, *plain)
     shop.do(cmake, "--build", f"{folder}/build")
     tests = shop.do("ctest", "--test-dir", f"{folder}/build", "--verbose")
     if f"gannet_{kind}_{name}_check" not in tests or "0 failed" not in tests:

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/rank_states.h"
 #include "engine/state_entries.h"
 #include "state/saved_numbers.h"
 
@@ -185,23 +186,10 @@ void Loading::read() {
     if (saved.name.starts_with("client/"))
       receipt_.client_state.tensors.emplace_back(saved.name.substr(7), whole(saved.name, targets));
   found_.read(targets);
+  if (wants_states())
+    if (std::string text = read_rank_states(impl_, found_, ranks_); !text.empty()) note(std::move(text));
   for (auto& [from, into] : copies_) into.copy_(from);
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
-  if (wants_states()) fill_from_parameters();
-}
-
-// States that begin as the parameter, and are not in the checkpoint.
-void Loading::fill_from_parameters() {
-  std::set<std::string> saved;
-  for (const auto& [entry, info] : comparison_.wanted())
-    if (entry.kind == StateEntry::Kind::kState) saved.insert(entry.name);
-  for (auto& range : impl_.store.ranges()) {
-    const auto& optimizer = impl_.groups[range.group].optimizer;
-    for (size_t s = 0; optimizer && s < optimizer->states().size(); ++s)
-      for (size_t p = 0; optimizer->states()[s].has(GANNET_STATE_FROM_PARAMETER) && p < range.parameters.size(); ++p)
-        if (!saved.contains(formatted("{}/{}", optimizer->states()[s].name, range.parameters[p].name)))
-          impl_.store.copy_master_to_state(range, p, s);
-  }
 }
 
 void Loading::read_entries(std::vector<Target>& targets) {

@@ -45,7 +45,6 @@ class Loading {
   void compare_user_optimizer() const;
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
-  void fill_from_parameters();
   void read_accumulation(std::vector<checkpoint::Target>& targets);
   at::Tensor whole(const std::string& name, std::vector<checkpoint::Target>& targets) const;  // undefined: it is not there
   void hand_to_program();

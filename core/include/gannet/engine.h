@@ -232,7 +232,7 @@ class EngineBase {
   /// gradient that is not there, kArgument for a wrong shape.
   ///   at::Tensor m = engine->full_optimizer_state("h.0.weight", "exp_avg");
   std::vector<std::string> parameter_names() const;
-  std::vector<std::string> optimizer_states() const;  ///< "exp_avg", "exp_avg_sq"
+  std::vector<std::string> optimizer_states() const;  ///< those of each element: "exp_avg", "exp_avg_sq"
   at::Tensor full_fp32_parameter(const std::string& name);
   at::Tensor full_gradient(const std::string& name);
   at::Tensor full_optimizer_state(const std::string& name, const std::string& state);

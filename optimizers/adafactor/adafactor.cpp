@@ -187,7 +187,7 @@ class Adafactor : public sdk::OptimizerBase {
     const double rate = learning_rate_at(args, count_of(args, part), std::sqrt(sums[kWeights] / numel));
     const double clip = std::max(1.0, std::sqrt(sums[kUpdate] / numel) / params_.number("clip_threshold"));
     const auto factor = static_cast<float>(rate / clip);
-    const auto keep = static_cast<float>(1 - params_.number_in(args, "weight_decay", 0) * rate);
+    const auto decay = static_cast<float>(params_.number_in(args, "weight_decay", 0) * rate);
     auto* const param = static_cast<float*>(args.param);
     auto* const exp_avg = has_first_moment() ? static_cast<float*>(args.states[kFirstMoment]) : nullptr;
     parallel_for(roots.rows().count(), grain_of(part), [&](uint64_t begin, uint64_t end) {
@@ -198,7 +198,7 @@ class Adafactor : public sdk::OptimizerBase {
         for (uint64_t i = row.begin; i < row.end; ++i) {
           float u = gradient(i) * of_row * of_columns[i - row.begin] * factor;
           if (exp_avg) u = exp_avg[i] = beta1_ * exp_avg[i] + (1 - beta1_) * u;
-          param[i] = keep * param[i] - u;
+          param[i] = param[i] - decay * param[i] - u;
         }
         if (args.out_dtype != GANNET_DTYPE_NONE)
           sdk::narrow(static_cast<char*>(args.out) + 2 * row.begin, param + row.begin, row.end - row.begin, args.out_dtype);

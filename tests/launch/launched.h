@@ -21,6 +21,9 @@
 
 using Clock = std::chrono::steady_clock;
 
+// The program of stops_when_asked.cpp: steps until a stop is asked for.
+inline const std::string kStopsWhenAsked = GANNET_BINARY_DIR "/tests/stops_when_asked";
+
 class Launched {
  public:
   // `gannet run` with these arguments.

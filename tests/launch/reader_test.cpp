@@ -12,8 +12,6 @@ using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kProgram = GANNET_BINARY_DIR "/tests/stops_when_asked";
-
 // How long nobody reads before something happens: 2 s, or GANNET_TEST_STILL_SECONDS.
 std::chrono::duration<double> still() {
   const char* seconds = std::getenv("GANNET_TEST_STILL_SECONDS");
@@ -39,7 +37,7 @@ TEST_F(GannetRunReader, StandsStillAndASignalIsForwarded) {
 
 TEST_F(GannetRunReader, StandsStillAndTheSaveIsComplete) {
   // The ranks are held up in a write when the signal comes, and must get out of it to save.
-  Launched run(Launched::Unread(), {.procs = 2, .command = {kProgram, folder_.string(), "1", "20000"}});
+  Launched run(Launched::Unread(), {.procs = 2, .command = {kStopsWhenAsked, folder_.string(), "1", "20000"}});
   pids_in({at("ready0"), at("ready1")});
   std::this_thread::sleep_for(still());
   kill(run.pid(), SIGTERM);
@@ -114,7 +112,8 @@ TEST_F(GannetRunReader, IsSlowAndHearsEveryRank) {
 TEST_F(GannetRunReader, IsGoneAndTheRunStopsWithASave) {
   // `gannet run ... | head`, of one rank and of two.
   for (const uint32_t procs : {2u, 1u}) {
-    Launched run(Launched::Unread(), {.procs = procs, .max_restarts = 3, .command = {kProgram, folder_.string(), "0.3", "100"}});
+    Launched run(Launched::Unread(),
+                 {.procs = procs, .max_restarts = 3, .command = {kStopsWhenAsked, folder_.string(), "0.3", "100"}});
     pids_in({at("ready0")});
     EXPECT_THAT(run.read_some(10), HasSubstr("xxxx"));
     run.close_reader();
@@ -125,7 +124,7 @@ TEST_F(GannetRunReader, IsGoneAndTheRunStopsWithASave) {
 }
 
 TEST_F(GannetRunReader, IsGoneAndStderrSaysSo) {
-  const std::string pipe = "{ " GANNET_BINARY_DIR "/bin/gannet run --num_procs 2 " + kProgram + " " + folder_.string() +
+  const std::string pipe = "{ " GANNET_BINARY_DIR "/bin/gannet run --num_procs 2 " + kStopsWhenAsked + " " + folder_.string() +
                            " 0 100; echo code $? >&2; } | head -n 1";
   Launched run([&] {
     execl("/bin/sh", "sh", "-c", pipe.c_str(), nullptr);

@@ -13,8 +13,6 @@ using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kProgram = GANNET_BINARY_DIR "/tests/stops_when_asked";
-
 void (*handler_of(int number))(int) {
   struct sigaction action{};
   sigaction(number, nullptr, &action);
@@ -94,7 +92,7 @@ class GannetRunStop : public GannetRun {
 
 TEST_F(GannetRunStop, SavesOnEveryRankAtTheSameStepAndDoesNotStartAgain) {
   for (const int number : {SIGTERM, SIGUSR1}) {
-    Launched run({"--num_procs", "2", "--max-restarts", "3", kProgram, folder_.string()});
+    Launched run({"--num_procs", "2", "--max-restarts", "3", kStopsWhenAsked, folder_.string()});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), gannet::kStoppedExitCode) << run.error() << run.output();
@@ -110,7 +108,7 @@ TEST_F(GannetRunStop, SavesOnEveryRankAtTheSameStepAndDoesNotStartAgain) {
 
 TEST_F(GannetRunStop, ASignalToOneRankStopsAll) {
   // As a batch system may send it: the launcher hears nothing.
-  Launched run({"--num_procs", "2", kProgram, folder_.string()});
+  Launched run({"--num_procs", "2", kStopsWhenAsked, folder_.string()});
   const auto pids = pids_in({at("ready0"), at("ready1")});
   ASSERT_EQ(pids.size(), 2u);
   kill(pids[1], SIGUSR1);
@@ -124,7 +122,7 @@ TEST_F(GannetRunStop, ASignalToOneRankStopsAll) {
 TEST_F(GannetRunStop, AloneItAsksNobody) {
   Launched run([&] {
     for (const char* name : {"RANK", "WORLD_SIZE"}) unsetenv(name);
-    execl(kProgram.c_str(), kProgram.c_str(), folder_.c_str(), nullptr);
+    execl(kStopsWhenAsked.c_str(), kStopsWhenAsked.c_str(), folder_.c_str(), nullptr);
     return 99;
   });
   pids_in({at("ready0")});
@@ -134,7 +132,7 @@ TEST_F(GannetRunStop, AloneItAsksNobody) {
 
 TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
   {
-    Launched run({"--num_procs", "2", "--grace-seconds", "10", kProgram, folder_.string(), "1"});
+    Launched run({"--num_procs", "2", "--grace-seconds", "10", kStopsWhenAsked, folder_.string(), "1"});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), SIGTERM);
     EXPECT_EQ(run.finish(), gannet::kStoppedExitCode) << run.error();
@@ -167,7 +165,7 @@ TEST_F(GannetRunStop, AProgramBehindAShellScriptHasTheGracePeriodToo) {
 
 TEST_F(GannetRunStop, ASignalToTheWholeJobIsOneSignal) {
   // As `scancel` and systemd send it, to each process of a job: both of gannet run's own, and the ranks.
-  Launched run({"--num_procs", "2", kProgram, folder_.string(), "1"});
+  Launched run({"--num_procs", "2", kStopsWhenAsked, folder_.string(), "1"});
   const auto ranks = pids_in({at("ready0"), at("ready1")});
   ASSERT_EQ(ranks.size(), 2u);
   for (const pid_t pid : children_of(run.pid())) kill(pid, SIGTERM);

@@ -77,8 +77,8 @@ void follow(const Dict& params, AdafactorReference same) {
             << " from fp64\n";
   // The sums of rows and columns are added in double here and in fp32 there: one rounding of 2^-24 for each term's place in a
   // sum, in each of 200 steps of at most 1% of a parameter.
-  EXPECT_LT(off, 2e-6);
-  EXPECT_LT(distance(given.values(), exact.params), 2e-6);
+  EXPECT_LT(off, 1e-6);
+  EXPECT_LT(distance(given.values(), exact.params), 1e-6);
 }
 
 TEST(Adafactor, FollowsItsReferenceWithRelativeSteps) { follow(Dict{}, {}); }

@@ -20,13 +20,14 @@ Dict adamw8bit(const Dict& params) { return Dict{{"type", "AdamW8bit"}, {"params
 
 // One tensor, element by element, every operation rounded to fp32 as the rule rounds it.
 struct Adam8bitReference {
+  double rate;
   float lr, decay, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
   std::vector<float> p;
   std::vector<int> first, second;
   std::vector<float> first_scale, second_scale;
 
   Adam8bitReference(const at::Tensor& value, double rate, double weight_decay)
-      : lr(static_cast<float>(rate)), decay(static_cast<float>(weight_decay)) {
+      : rate(rate), lr(static_cast<float>(rate)), decay(static_cast<float>(weight_decay)) {
     const at::Tensor flat = value.flatten().contiguous();
     p.assign(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
     first.assign(p.size(), 0);
@@ -36,7 +37,7 @@ struct Adam8bitReference {
   }
   void step(const at::Tensor& gradient, int t) {
     const at::Tensor g = gradient.flatten().contiguous();
-    const float step_size = static_cast<float>(-double(lr) / (1 - std::pow(double(beta1), t)));
+    const float step_size = static_cast<float>(-rate / (1 - std::pow(double(beta1), t)));
     const float root_bias = static_cast<float>(1 / std::sqrt(1 - std::pow(double(beta2), t)));
     for (size_t b = 0; b < first_scale.size(); ++b) {
       const size_t begin = b * kBlock, end = std::min(begin + kBlock, p.size());

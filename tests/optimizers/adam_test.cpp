@@ -23,13 +23,13 @@ const LoadedPlugin& adamw() {
 
 // The formula as the paper writes it, in double, one number at a time. The betas of an fp32 run are fp32 numbers: 1 - 0.999
 // is not what it is in fp64. (torch rounds 1 - beta instead, which is as far from the paper in another way.)
-struct Reference {
+struct AdamReference {
   double lr = 1e-3, decay = 0;
   bool decoupled = true, bias_correction = true, torch = false;
   double eps = 1e-8, beta1 = 0.9, beta2 = 0.999, take1 = 1 - beta1, take2 = 1 - beta2, keep1 = beta1, keep2 = beta2;
 
-  Reference rounded_to_fp32() const {
-    Reference r = *this;
+  AdamReference rounded_to_fp32() const {
+    AdamReference r = *this;
     r.keep1 = static_cast<float>(beta1);
     r.keep2 = static_cast<float>(beta2);
     r.take1 = torch ? static_cast<float>(take1) : 1 - r.keep1;
@@ -52,7 +52,7 @@ struct Reference {
 struct Mode {
   const char* type;
   Dict params;
-  Reference reference;
+  AdamReference reference;
 };
 std::vector<Mode> modes() {
   const double lr = 0.02, decay = 0.3;
@@ -91,7 +91,7 @@ TEST(Adam, FollowsThePaperInEveryModeAndType) {
         for (uint64_t i = 0; i < run.numel; ++i) state.set(i, 0);
       std::vector<double> p, m(run.numel), v(run.numel);
       for (uint64_t i = 0; i < run.numel; ++i) p.push_back(run.param.get(i));
-      const Reference reference = types.param == GANNET_FLOAT64 ? mode.reference : mode.reference.rounded_to_fp32();
+      const AdamReference reference = types.param == GANNET_FLOAT64 ? mode.reference : mode.reference.rounded_to_fp32();
       std::mt19937 random(5);
       std::normal_distribution<double> normal;
       for (uint64_t step = 1; step <= 20; ++step) {

@@ -26,7 +26,7 @@ struct Element {
   T state[3] = {};
 };
 template <class T>
-using Reference = std::function<void(Element<T>&, T gradient, uint64_t step)>;
+using RuleReference = std::function<void(Element<T>&, T gradient, uint64_t step)>;
 
 template <class T>
 T square_root(T x) {
@@ -34,7 +34,7 @@ T square_root(T x) {
 }
 
 template <class T>
-Reference<T> lion(T lr, T beta1, T beta2, T decay) {
+RuleReference<T> lion(T lr, T beta1, T beta2, T decay) {
   return [=](Element<T>& e, T g, uint64_t) {
     const T c = std::fma(1 - beta1, g, beta1 * e.state[0]);
     e.p = std::fma(-lr, T((c > 0) - (c < 0)), (1 - lr * decay) * e.p);
@@ -42,7 +42,7 @@ Reference<T> lion(T lr, T beta1, T beta2, T decay) {
   };
 }
 template <class T>
-Reference<T> adagrad(T lr, T decay, T eps, T lr_decay) {
+RuleReference<T> adagrad(T lr, T decay, T eps, T lr_decay) {
   return [=](Element<T>& e, T gradient, uint64_t step) {
     const T g = std::fma(decay, e.p, gradient);
     e.state[0] = std::fma(g, g, e.state[0]);
@@ -50,7 +50,7 @@ Reference<T> adagrad(T lr, T decay, T eps, T lr_decay) {
   };
 }
 template <class T>
-Reference<T> rmsprop(double lr, double momentum, double decay, double alpha, double eps, bool centered) {
+RuleReference<T> rmsprop(double lr, double momentum, double decay, double alpha, double eps, bool centered) {
   return [=](Element<T>& e, T gradient, uint64_t) {
     const T g = std::fma(T(decay), e.p, gradient);
     e.state[0] = std::fma(T(1 - alpha) * g, g, T(alpha) * e.state[0]);
@@ -65,7 +65,7 @@ Reference<T> rmsprop(double lr, double momentum, double decay, double alpha, dou
   };
 }
 template <class T>
-Reference<T> nadam(double lr, double beta1, double beta2, double decay, double eps, double psi, bool decoupled) {
+RuleReference<T> nadam(double lr, double beta1, double beta2, double decay, double eps, double psi, bool decoupled) {
   return [=](Element<T>& e, T gradient, uint64_t step) {
     const auto mu = [&](uint64_t t) { return beta1 * (1 - 0.5 * std::pow(0.96, static_cast<double>(t) * psi)); };
     double product = 1;
@@ -89,8 +89,8 @@ struct Case {
   const char* file;
   const char* name;
   Dict params;
-  Reference<float> in_float;
-  Reference<double> in_double;
+  RuleReference<float> in_float;
+  RuleReference<double> in_double;
 };
 std::vector<Case> cases() {
   return {

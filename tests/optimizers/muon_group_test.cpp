@@ -5,17 +5,13 @@
 #include <cmath>
 
 #include "optimizers/group_case.h"
+#include "optimizers/muon_reference.h"
 
 namespace gannet::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const LoadedPlugin& muon() {
-  static const LoadedPlugin plugin("optimizer_muon", "Muon");
-  return plugin;
-}
 
 TEST(MuonGroup, APartOfATensorIsRefused) {
   TestHost host;

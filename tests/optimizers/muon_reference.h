@@ -75,4 +75,9 @@ struct MuonReference {
   std::vector<double> values() const { return {p.begin(), p.end()}; }
 };
 
+inline const LoadedPlugin& muon() {
+  static const LoadedPlugin plugin("optimizer_muon", "Muon");
+  return plugin;
+}
+
 }  // namespace gannet::test

@@ -13,11 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const LoadedPlugin& muon() {
-  static const LoadedPlugin plugin("optimizer_muon", "Muon");
-  return plugin;
-}
-
 std::vector<double> first(const GroupCase& group, uint64_t count) {
   auto values = group.values();
   values.resize(count);

@@ -18,7 +18,7 @@ const LoadedPlugin& sgd() {
 }
 
 // torch.optim.SGD's documented pseudo-code, in double.
-struct Reference {
+struct SgdReference {
   double lr, momentum, dampening, decay;
   bool nesterov, maximize;
 
@@ -34,10 +34,10 @@ struct Reference {
 };
 
 TEST(Sgd, FollowsTorchsPseudoCodeInEveryModeAndType) {
-  const std::vector<Reference> references = {{0.1, 0, 0, 0, false, false},       {0.1, 0, 0, 0.2, false, false},
-                                             {0.1, 0, 0, 0.2, false, true},      {0.1, 0.9, 0, 0, false, false},
-                                             {0.1, 0.9, 0.5, 0.1, false, false}, {0.1, 0.9, 0, 0.1, true, false},
-                                             {0.1, 0.9, 0, 0.1, true, true}};
+  const std::vector<SgdReference> references = {{0.1, 0, 0, 0, false, false},       {0.1, 0, 0, 0.2, false, false},
+                                                {0.1, 0, 0, 0.2, false, true},      {0.1, 0.9, 0, 0, false, false},
+                                                {0.1, 0.9, 0.5, 0.1, false, false}, {0.1, 0.9, 0, 0.1, true, false},
+                                                {0.1, 0.9, 0, 0.1, true, true}};
   for (const auto& reference : references) {
     for (const auto& types : kAllTypes) {
       TestHost host;

@@ -19,7 +19,7 @@ using ranks::run_ranks;
 using testing::AllOf;
 using testing::HasSubstr;
 
-Dict config_of(const std::string& optimizer, int64_t stage = 0, const std::string& states = "none", int64_t align = 0) {
+Dict contract_config(const std::string& optimizer, int64_t stage = 0, const std::string& states = "none", int64_t align = 0) {
   Dict zero{{"stage", stage}, {"reduce_bucket_size", 400}, {"sub_group_size", 4096}, {"stage3_param_persistence_threshold", 40}};
   if (states != "none") {
     Dict tier{{"device", states}};
@@ -42,7 +42,7 @@ RANK_BODY(the_whole_contract) {
     auto others = model->first->parameters();
     for (const auto& parameter : model->last->parameters()) others.push_back(parameter);
     auto engine =
-        gannet::initialize(model, {.config = config_of("Contract", stage, states, align),
+        gannet::initialize(model, {.config = contract_config("Contract", stage, states, align),
                                    .model_parameters = {{.parameters = model->middle->parameters()}, {.parameters = others}}})
             .engine;
     train(*engine, 4);
@@ -68,7 +68,7 @@ RANK_BODY(the_whole_contract) {
 // The same samples on every rank, so that the mean gradient does not depend on their number.
 RANK_BODY(contract_parameters) {
   auto world = gannet::test::world();
-  auto engine = gannet::initialize(make_uneven(), {.config = config_of("Contract", 2)}).engine;
+  auto engine = gannet::initialize(make_uneven(), {.config = contract_config("Contract", 2)}).engine;
   for (int64_t step = 0; step < 3; ++step) {
     auto [x, y] = make_batch(step, 4);
     engine->backward(engine->forward(x, y));
@@ -82,7 +82,7 @@ RANK_BODY(contract_parameters) {
 RANK_BODY(contract_resume) {
   auto world = gannet::test::world();
   const auto engine_of = [&](int64_t stage) {
-    return gannet::initialize(make_uneven(), {.config = config_of("Contract", stage)}).engine;
+    return gannet::initialize(make_uneven(), {.config = contract_config("Contract", stage)}).engine;
   };
   auto straight = engine_of(0);
   train(*straight, 6);
@@ -105,7 +105,7 @@ RANK_BODY(contract_resume) {
 RANK_BODY(contract_groups) {
   auto world = gannet::test::world();
   const auto engine_of = [&](const gannet::List& groups) {
-    Dict config = config_of("Contract", 2);
+    Dict config = contract_config("Contract", 2);
     config["optimizer"].as_dict()["param_groups"] = groups;
     return gannet::initialize(make_uneven(), {.config = config}).engine;
   };
@@ -133,7 +133,7 @@ RANK_BODY(contract_join) {
   for (const int64_t stage : {0, 2, 3}) {
     auto model = make_uneven();
     for (auto& parameter : model->first->parameters()) parameter.requires_grad_(false);
-    auto engine = gannet::initialize(model, {.config = config_of("Contract", stage)}).engine;
+    auto engine = gannet::initialize(model, {.config = contract_config("Contract", stage)}).engine;
     train(*engine, 2);
     for (auto& parameter : model->first->parameters()) parameter.requires_grad_(true);
     train(*engine, 3, 2);
@@ -147,7 +147,7 @@ RANK_BODY(contract_join) {
 // Of a device with its own memory, whose optimizer works in the host's.
 RANK_BODY(contract_collective_on_the_host) {
   auto world = gannet::test::world();
-  Dict config = config_of("Contract", 2, "cpu");
+  Dict config = contract_config("Contract", 2, "cpu");
   config["accelerator"] = Dict{{"type", "fake"}};
   auto engine = gannet::initialize(make_uneven(), {.config = config}).engine;
   const auto error = error_of([&] { train(*engine, 1); });
@@ -159,29 +159,30 @@ RANK_BODY(contract_collective_on_the_host) {
 RANK_BODY(silent_optimizer) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2, 3})
-    train(*gannet::initialize(make_uneven(), {.config = config_of("Silent", stage)}).engine, 2);
+    train(*gannet::initialize(make_uneven(), {.config = contract_config("Silent", stage)}).engine, 2);
 }
 
 RANK_BODY(schedules_by_role) {
   const Dict warmup{{"type", "WarmupLR"},
                     {"params", Dict{{"warmup_min_lr", 0.0}, {"warmup_max_lr", 0.5}, {"warmup_num_steps", 2}}}};
-  Dict config = config_of("Contract");
+  Dict config = contract_config("Contract");
   config["scheduler"] = warmup;
   auto engine = gannet::initialize(make_uneven(), {.config = config}).engine;
   train(*engine, 5);
   expect(engine->get_lr() == std::vector<double>{0.5}, "the schedule sets the parameter that is a learning rate, named eta");
-  config = config_of("Rateless");
+  config = contract_config("Rateless");
   config["scheduler"] = warmup;
   const auto error = error_of([&] { gannet::initialize(make_uneven(), {.config = config}); });
   expect(error.code() == gannet::ErrorCode::kConfig, "a schedule without a learning rate to set is a mistake in the config");
   expect(error.message().find("scheduler 'WarmupLR' sets the learning rate, and optimizer 'Rateless' has no parameter in that "
                               "role") != std::string::npos,
          "both are named: " + error.message());
-  auto rateless = gannet::initialize(make_uneven(), {.config = config_of("Rateless")}).engine;
+  auto rateless = gannet::initialize(make_uneven(), {.config = contract_config("Rateless")}).engine;
   const auto of_set_lr = error_of([&] { rateless->set_lr(0.1); });
   expect(of_set_lr.code() == gannet::ErrorCode::kUnsupported, "set_lr has nothing to set: " + of_set_lr.message());
-  const auto of_function = error_of(
-      [&] { gannet::initialize(make_uneven(), {.config = config_of("Rateless"), .lr_scheduler = [](int64_t) { return 0.1; }}); });
+  const auto of_function = error_of([&] {
+    gannet::initialize(make_uneven(), {.config = contract_config("Rateless"), .lr_scheduler = [](int64_t) { return 0.1; }});
+  });
   expect(of_function.message().find("the program's schedule sets the learning rate") != std::string::npos, of_function.message());
 }
 

@@ -32,7 +32,7 @@ std::vector<Type> types() {
           {"AdamWScheduleFree", Dict{{"lr", 1e-2}, {"warmup_steps", 3}}}};
 }
 
-Dict config_of(const Type& type, int64_t stage, const std::string& tier, bool bf16 = false) {
+Dict family_config(const Type& type, int64_t stage, const std::string& tier, bool bf16 = false) {
   Dict zero{{"stage", stage}, {"reduce_bucket_size", 400}, {"sub_group_size", 4096}, {"stage3_param_persistence_threshold", 40}};
   if (tier != "none") {
     Dict offload{{"device", tier}};
@@ -50,7 +50,7 @@ RANK_BODY(every_optimizer_everywhere) {
   for (const auto& type : types()) {
     for (const bool bf16 : {false, true}) {
       const auto run = [&](int64_t stage, const std::string& tier) {
-        auto engine = gannet::initialize(make_uneven(), {.config = config_of(type, stage, tier, bf16)}).engine;
+        auto engine = gannet::initialize(make_uneven(), {.config = family_config(type, stage, tier, bf16)}).engine;
         train(*engine, 4);
         return parameters_of(*engine);
       };
@@ -78,7 +78,7 @@ RANK_BODY(evaluation_everywhere) {
     for (const auto& [stage, tier] :
          {std::pair<int64_t, std::string>{0, "none"}, {1, "none"}, {2, "cpu"}, {3, "none"}, {3, "nvme"}}) {
       const std::string where = " at stage " + std::to_string(stage) + " on " + tier + (bf16 ? " in bf16" : "");
-      auto engine = gannet::initialize(make_uneven(), {.config = config_of(type, stage, tier, bf16)}).engine;
+      auto engine = gannet::initialize(make_uneven(), {.config = family_config(type, stage, tier, bf16)}).engine;
       train(*engine, 3);
       const at::Tensor before = parameters_of(*engine);
       engine->eval();
@@ -110,7 +110,7 @@ RANK_BODY(every_optimizer_resumes) {
   auto world = gannet::test::world();
   for (const auto& type : types()) {
     const auto engine_of = [&](int64_t stage) {
-      return gannet::initialize(make_uneven(), {.config = config_of(type, stage, "none")}).engine;
+      return gannet::initialize(make_uneven(), {.config = family_config(type, stage, "none")}).engine;
     };
     auto straight = engine_of(2);
     train(*straight, 4);
@@ -132,7 +132,7 @@ RANK_BODY(every_optimizer_resumes) {
 RANK_BODY(every_optimizer_on_some_ranks) {
   auto world = gannet::test::world();
   for (const auto& type : types()) {
-    auto engine = gannet::initialize(make_uneven(), {.config = config_of(type, 2, "none")}).engine;
+    auto engine = gannet::initialize(make_uneven(), {.config = family_config(type, 2, "none")}).engine;
     for (int64_t step = 0; step < 3; ++step) {
       auto [x, y] = make_batch(step, 4);
       engine->backward(engine->forward(x, y));

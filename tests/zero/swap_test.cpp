@@ -22,7 +22,7 @@ using ranks::same;
 const Dict kAdamw{{"lr", 1e-2}, {"weight_decay", 0.1}, {"eps", 1e-6}};
 const Dict kSgd{{"lr", 0.05}, {"momentum", 0.9}};
 
-Dict config_of(const std::string& type, const Dict& params, int64_t stage, const std::string& tier = "none") {
+Dict swap_config(const std::string& type, const Dict& params, int64_t stage, const std::string& tier = "none") {
   Dict zero{{"stage", stage}, {"stage3_param_persistence_threshold", 20}};
   if (tier != "none") {
     Dict to{{"device", tier}};
@@ -78,7 +78,7 @@ RANK_BODY(swap_and_back) {
   for (const int64_t stage : {0, 1, 2, 3})
     for (const std::string tier : {"none", "cpu", "nvme"}) {
       if (stage == 0 && tier != "none") continue;
-      auto engine = engine_of(config_of("AdamW", kAdamw, stage, tier));
+      auto engine = engine_of(swap_config("AdamW", kAdamw, stage, tier));
       train(*engine, 4);
       const auto there = engine->swap_optimizer("SGD", kSgd);
       same(there.from + " " + there.to, std::string("AdamW SGD"), "names");
@@ -99,7 +99,7 @@ RANK_BODY(swap_keeps) {
   auto world = gannet::test::world();
   for (const auto& [stage, dtype] :
        {std::pair<int64_t, std::string>{0, "fp32"}, {2, "fp32"}, {3, "fp32"}, {2, "bf16"}, {3, "bf16"}}) {
-    Dict config = config_of("AdamW", kAdamw, stage);
+    Dict config = swap_config("AdamW", kAdamw, stage);
     if (dtype != "fp32") config[dtype] = Dict{{"enabled", true}};
     auto straight = engine_of(config), swapped = engine_of(config);
     train(*straight, 6);
@@ -119,7 +119,7 @@ RANK_BODY(swap_refused) {
   auto world = gannet::test::world();
   const bool is_first = world->rank() == 0;
   for (const int64_t stage : {0, 2, 3}) {
-    auto straight = engine_of(config_of("AdamW", kAdamw, stage)), asked = engine_of(config_of("AdamW", kAdamw, stage));
+    auto straight = engine_of(swap_config("AdamW", kAdamw, stage)), asked = engine_of(swap_config("AdamW", kAdamw, stage));
     train(*straight, 6);
     train(*asked, 3);
     const auto refused = [&](const std::string& type, const Value& params, const std::vector<Dict>& overrides, ErrorCode code,
@@ -152,7 +152,7 @@ RANK_BODY(swap_refused) {
 RANK_BODY(swap_in_a_step) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2}) {
-    Dict config = config_of("AdamW", kAdamw, stage);
+    Dict config = swap_config("AdamW", kAdamw, stage);
     config["gradient_accumulation_steps"] = 2;
     auto engine = engine_of(config);
     auto [x, y] = make_batch(world->rank(), 4);
@@ -171,7 +171,7 @@ RANK_BODY(swap_in_a_step) {
 
 // A schedule sets roles: one that the new optimizer lacks is refused, and the position stays.
 RANK_BODY(swap_under_a_schedule) {
-  Dict config = config_of("AdamW", kAdamw, 0);
+  Dict config = swap_config("AdamW", kAdamw, 0);
   config["scheduler"] =
       Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}}}};
   auto engine = engine_of(config);
@@ -188,7 +188,7 @@ RANK_BODY(swap_under_a_schedule) {
 // Overrides of groups apply where the new plugin has such a parameter; those given with the swap take their place.
 RANK_BODY(swap_with_groups) {
   auto world = gannet::test::world();
-  Dict config = config_of("AdamW", kAdamw, 2);
+  Dict config = swap_config("AdamW", kAdamw, 2);
   config["optimizer"].as_dict()["param_groups"] = List{Dict{{"match", "*.bias"}, {"weight_decay", 0}, {"eps", 1e-7}}};
   auto engine = engine_of(config);
   train(*engine, 2);
@@ -210,7 +210,7 @@ RANK_BODY(swap_from_whole_tensors) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 1, 2, 3}) {
     const std::string where = "stage " + std::to_string(stage);
-    auto engine = engine_of(config_of("Whole", Dict(), stage));
+    auto engine = engine_of(swap_config("Whole", Dict(), stage));
     train(*engine, 3);
     engine->swap_optimizer("AdamW", kAdamw);
     train(*engine, 3, 3);
@@ -222,7 +222,7 @@ RANK_BODY(swap_from_whole_tensors) {
     train(*engine, 2, 8);
     same(engine->impl().groups[0].own_states[3].item<int64_t>(), int64_t{2}, where + ": counted");
   }
-  auto whole = engine_of(config_of("AdamW", kAdamw, 0));
+  auto whole = engine_of(swap_config("AdamW", kAdamw, 0));
   train(*whole, 2);
   same(whole->swap_optimizer("Whole").to, std::string("Whole"), "nothing is cut at stage 0");
   train(*whole, 2, 2);
@@ -232,7 +232,7 @@ RANK_BODY(swap_from_whole_tensors) {
 RANK_BODY(swap_saved) {
   auto world = gannet::test::world();
   const std::string folder = variable("FOLDER");
-  auto straight = engine_of(config_of("AdamW", kAdamw, 2));
+  auto straight = engine_of(swap_config("AdamW", kAdamw, 2));
   train(*straight, 3);
   straight->swap_optimizer("SGD", kSgd);
   train(*straight, 2, 3);
@@ -246,12 +246,12 @@ RANK_BODY(swap_saved) {
   const at::Tensor expected = in_model_order(*straight);
   straight.reset();
 
-  auto named = engine_of(config_of("SGD", kSgd, 1));
+  auto named = engine_of(swap_config("SGD", kSgd, 1));
   named->load_checkpoint(folder, {.tag = "sgd"});
   train(*named, 2, 9);
   expect(difference(in_model_order(*named), expected) < 1e-6, "resumed with the new optimizer in the config");
 
-  auto old = engine_of(config_of("AdamW", kAdamw, 2));
+  auto old = engine_of(swap_config("AdamW", kAdamw, 2));
   const auto error = error_of([&] { old->load_checkpoint(folder, {.tag = "sgd"}); });
   contains(error.what(), "the checkpoint was saved with optimizer 'SGD', and this engine has 'AdamW'");
   contains(error.what(), "engine->swap_optimizer() to it before the load");
@@ -261,7 +261,7 @@ RANK_BODY(swap_saved) {
   expect(difference(in_model_order(*old), expected) < 1e-6, "resumed by a swap before the load");
 
   // Updates of AdamW count from its swap on, after a resume too.
-  auto counted = engine_of(config_of("AdamW", kAdamw, 3));
+  auto counted = engine_of(swap_config("AdamW", kAdamw, 3));
   counted->load_checkpoint(folder, {.tag = "adamw"});
   same(counted->impl().groups[0].lag, int64_t{5}, "updates before the swap");
   counted->swap_optimizer("SGD", kSgd);
@@ -269,14 +269,14 @@ RANK_BODY(swap_saved) {
   expect(difference(in_model_order(*counted), expected) < 1e-6, "the same from there on");
   // One rule, two names: it loads, and it is told.
   Dict adam = kAdamw;
-  const auto receipt = engine_of(config_of("Adam", adam, 0))->load_checkpoint(folder, {.tag = "adamw"});
+  const auto receipt = engine_of(swap_config("Adam", adam, 0))->load_checkpoint(folder, {.tag = "adamw"});
   contains(receipt.to_string(), "the checkpoint was saved with optimizer 'AdamW', and this engine has 'Adam'");
 }
 
 RANK_BODY(swap_without_a_plugin) {
   auto net = make_net();
   auto own = std::make_shared<torch::optim::SGD>(net->parameters(), 0.1);
-  Dict config = config_of("SGD", kSgd, 0);
+  Dict config = swap_config("SGD", kSgd, 0);
   config.erase("optimizer");
   auto engine = gannet::initialize(net, {.config = config, .optimizer = own}).engine;
   contains(message_of([&] { engine->swap_optimizer("SGD", kSgd); }),

@@ -17,7 +17,7 @@ using ranks::expect;
 using ranks::run_ranks;
 
 // `states`, `params`: "none" or a tier.
-Dict config_of(int64_t stage, const std::string& states, const std::string& params, const std::string& optimizer = "Whole") {
+Dict whole_config(int64_t stage, const std::string& states, const std::string& params, const std::string& optimizer = "Whole") {
   const auto tier = [](const std::string& device) {
     Dict block{{"device", device}};
     if (device == "nvme") block["nvme_path"] = variable("FOLDER");
@@ -39,7 +39,7 @@ Dict config_of(int64_t stage, const std::string& states, const std::string& para
 RANK_BODY(whole_tensors) {
   auto world = gannet::test::world();
   const auto run = [&](int64_t stage, const std::string& states, const std::string& params) {
-    auto engine = gannet::initialize(make_uneven(), {.config = config_of(stage, states, params)}).engine;
+    auto engine = gannet::initialize(make_uneven(), {.config = whole_config(stage, states, params)}).engine;
     train(*engine, 4);
     return parameters_of(*engine);
   };
@@ -58,7 +58,7 @@ RANK_BODY(whole_tensors) {
 RANK_BODY(owners) {
   auto world = gannet::test::world();
   for (const int64_t stage : {1, 2, 3}) {
-    auto engine = gannet::initialize(make_uneven(), {.config = config_of(stage, "none", "none")}).engine;
+    auto engine = gannet::initialize(make_uneven(), {.config = whole_config(stage, "none", "none")}).engine;
     int own = 0;
     for (const auto& name : engine->parameter_names()) {
       const int64_t numel = engine->full_fp32_parameter(name).numel();  // every rank calls it
@@ -76,7 +76,7 @@ RANK_BODY(resume) {
   auto world = gannet::test::world();
   const std::string folder = variable("FOLDER") + "/checkpoints";
   const auto engine_of = [&](int64_t stage, const std::string& states) {
-    return gannet::initialize(make_uneven(), {.config = config_of(stage, states, "none")}).engine;
+    return gannet::initialize(make_uneven(), {.config = whole_config(stage, states, "none")}).engine;
   };
   auto straight = engine_of(0, "none");
   train(*straight, 6);

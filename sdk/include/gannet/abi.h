@@ -283,7 +283,7 @@ enum gannet_state_extent {
 };
 
 enum gannet_state_flag {
-  /* PER_ELEMENT: where there is no value yet (the first update, a checkpoint without the state), it is the master parameter's. */
+  /* PER_ELEMENT: before the first update of a tensor it is the master parameter's value. */
   GANNET_STATE_FROM_PARAMETER = 1u << 0,
   /* With OWNS_GRAD_REDUCTION, PER_ELEMENT. OF_RANK: every rank has values of its own (the error of its compression); resumed on
    * another number of ranks, each gets their mean. SERVED: a rank has those elements that it averages for all, the rank-th of

@@ -19,8 +19,13 @@ size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string
   std::vector<std::string> names;
   if (optimizer)
     for (size_t s = 0; s < optimizer->states().size(); ++s) {
-      if (optimizer->states()[s].name == state && optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) return s;
-      if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT) names.push_back(optimizer->states()[s].name);
+      const Optimizer::State& one = optimizer->states()[s];
+      if (one.name == state && (one.is_of_rank() || one.is_served()))
+        throw Error(ErrorCode::kUnsupported,
+                    formatted("state '{}' is other on every rank, or each has a part of it: it has no whole values", state),
+                    "a checkpoint has it: docs/checkpoint.md, What is saved");
+      if (one.name == state && one.extent == GANNET_STATE_PER_ELEMENT) return s;
+      if (one.extent == GANNET_STATE_PER_ELEMENT && !one.is_of_rank() && !one.is_served()) names.push_back(one.name);
     }
   throw Error(ErrorCode::kNotFound,
               formatted("the optimizer keeps no state '{}' of each element{}", state, did_you_mean(state, names)),
@@ -34,10 +39,16 @@ void require_gradient(EngineBase::Impl& impl, const Found& found) {
   impl.reducer->wait();
 }
 
-// Averaged and unscaled, in the masters' dtype.
+// What the buffer of a gradient is multiplied by.
+double gradient_factor(const EngineBase::Impl& impl, const Found& found) {
+  const Reducer& reducer = *impl.reducer;
+  return (found.range->has_own_gradients ? reducer.own_factor() : reducer.mean_factor()) / impl.scaler.scale();
+}
+
+// Averaged (but where the optimizer will do that) and unscaled, in the masters' dtype.
 at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found) {
   require_gradient(impl, found);
-  return impl.store.own_gradient(found).to(found.range->master_dtype).mul(impl.reducer->mean_factor() / impl.scaler.scale());
+  return impl.store.own_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
 }
 
 // Rank 0's on every rank, flat, on the host.
@@ -81,7 +92,12 @@ at::Tensor EngineBase::full_gradient(const std::string& name) {
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "full_gradient", name);
-  return impl_->store.gather(found, own_gradient(*impl_, found));
+  const at::Tensor gradient = own_gradient(*impl_, found);
+  if (found.range->has_own_gradients) {
+    impl_->comm->all_reduce(gradient.view({-1})).wait();
+    gradient.div_(static_cast<double>(impl_->comm->size()));
+  }
+  return impl_->store.gather(found, gradient);
 }
 
 at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) {
@@ -108,8 +124,7 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
-  const at::Tensor flat =
-      agreed_value(*impl_, found, value, found.range->master_dtype).mul(impl_->scaler.scale() / impl_->reducer->mean_factor());
+  const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
   impl_->store.set_gradient(found, flat);
 }
 
@@ -141,6 +156,11 @@ EngineBase::Local EngineBase::local_gradient(const std::string& name) const {
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const auto part = found.part();
+  if (found.range->has_own_gradients)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("no rank has a part of the average gradient of '{}' in this step: the optimizer averages what it sends", name),
+        "full_gradient() averages it, on every rank");
   const at::Tensor gradient = own_gradient(*impl_, found);
   return part.numel > 0 ? Local{part.begin, gradient} : Local{};
 }

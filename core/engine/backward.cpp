@@ -15,6 +15,8 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/evaluation.h"
+#include "engine/impl.h"
+#include "engine/own_reduction.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -75,6 +77,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
+  if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
   if (reduce || impl.store.gathers())
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce,
@@ -159,6 +162,7 @@ void EngineBase::allreduce_gradients() {
   auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
+  plan_reduction(impl);
   impl.reducer->begin_backward({true, false, false});
   impl.reducer->end_backward();
 }

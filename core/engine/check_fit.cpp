@@ -37,8 +37,10 @@ void check_fit(EngineBase::Impl& impl) {
     if (const auto& optimizer = impl.groups[range.group].optimizer)
       for (const auto& state : optimizer->states())
         if (state.extent == GANNET_STATE_PER_ELEMENT)
-          state_bytes += static_cast<uint32_t>(
-              c10::elementSize(state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype)));
+          state_bytes += (static_cast<uint32_t>(c10::elementSize(
+                              state.dtype == GANNET_DTYPE_NONE ? range.master_dtype : to_scalar_type(state.dtype))) +
+                          (range.is_served(state) ? impl.comm->size() - 1 : 0)) /
+                         (range.is_served(state) ? impl.comm->size() : 1);
     plan.model.state_bytes = std::max(plan.model.state_bytes, state_bytes);  // groups may have others
   }
   const auto variables = control::variables_of_this_process();

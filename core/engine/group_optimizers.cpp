@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/own_reduction.h"
 #include "update/group_states.h"
 
 namespace gannet {
@@ -11,10 +12,7 @@ namespace {
 
 void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   const std::string name = optimizer.plugin().name();
-  if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
-    throw Error(ErrorCode::kUnsupported,
-                formatted("optimizer '{}' averages gradients itself, which this engine does not support yet", name),
-                "choose another optimizer");
+  check_own_reduction(impl, optimizer);
   const auto& sums = optimizer.sums();
   if (impl.mesh->shape().size(kPipeAxis) > 1 &&
       std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))

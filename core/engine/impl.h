@@ -55,6 +55,7 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<StepReporter> reporter;         // null: no monitor
   std::unique_ptr<Profiling> profiling;           // of a step that is to come, or runs; null: none
   Timers::Times micro_batch_before, step_before;  // wall_clock_breakdown's
+  uint64_t sent_before = 0;                       // bytes that the Comm had sent when the last step ended
 
   std::vector<ProgramState> program_states;
   std::set<std::string> loaded_folders;                 // that this run resumed from

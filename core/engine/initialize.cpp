@@ -57,6 +57,7 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
       const Optimizer& optimizer = *impl.groups[g].optimizer;
       impl.store.align_ranges(g, static_cast<int64_t>(optimizer.range_alignment()));
       if (optimizer.needs_whole_tensors()) impl.store.keep_whole_tensors(g);
+      if (optimizer.owns_grad_reduction()) impl.store.let_average_itself(g);
     }
   }
 }
@@ -116,6 +117,7 @@ void create_states(EngineBase::Impl& impl) {
     reduction.pre_factor = 1.0 / impl.settings().gradient_predivide_factor;
     reduction.post_factor = impl.settings().gradient_predivide_factor / world;
   }
+  reduction.sums_gradients = impl.settings().gradient_sum;
   reduction.bucket_numel = impl.store.bucket_numel();
   reduction.host = impl.host_gradients.get();
   impl.reducer = std::make_unique<Reducer>(impl.store.ranges(), impl.comm.get(), impl.timers, reduction);

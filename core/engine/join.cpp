@@ -12,6 +12,7 @@
 #include "engine/agreement.h"
 #include "engine/construction.h"
 #include "engine/impl.h"
+#include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
 #include "update/group_states.h"
@@ -46,6 +47,12 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
   const size_t first = impl.store.ranges().size();
   std::vector<std::string> joined;
+  const auto group_of = [&](const at::Tensor& tensor) {
+    const auto given = impl.module_audit->group_of(tensor);
+    return given ? *given : impl.group_rules.are_by_name() ? impl.group_rules.group_of(names_of(*impl.module, tensor)) : 0;
+  };
+  for (const auto& [name, tensor] : added)
+    if (tensor.requires_grad() && !impl.module_audit->is_declined(tensor)) refuse_joining(impl, group_of(tensor), name);
   for (const auto& [name, tensor] : added) {
     if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
       impl.store.place_untrained(tensor);
@@ -54,10 +61,8 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     }
     TrainedParameter parameter = ParameterStore::admit(name, tensor);
     parameter.lag = impl.progress.applied_steps;
-    const auto given = impl.module_audit->group_of(tensor);
-    const size_t group = given                            ? *given
-                         : impl.group_rules.are_by_name() ? impl.group_rules.group_of(names_of(*impl.module, tensor))
-                                                          : 0;
+    const bool given = impl.module_audit->group_of(tensor).has_value();
+    const size_t group = group_of(tensor);
     impl.store.add(group, parameter);
     if (!given || !impl.user_optimizer) impl.groups[group].parameters.push_back(tensor);
     impl.store.mark_moved(tensor);

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/rank_states.h"
 #include "engine/state_entries.h"
 #include "state/saved_numbers.h"
 
@@ -185,6 +186,8 @@ void Loading::read() {
     if (saved.name.starts_with("client/"))
       receipt_.client_state.tensors.emplace_back(saved.name.substr(7), whole(saved.name, targets));
   found_.read(targets);
+  if (wants_states())
+    if (std::string text = read_rank_states(impl_, found_, ranks_); !text.empty()) note(std::move(text));
   for (auto& [from, into] : copies_) into.copy_(from);
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
 }

@@ -4,6 +4,8 @@
 
 #include <gannet/log.h>
 
+#include <algorithm>
+
 #include "base/format.h"
 #include "base/text.h"
 #include "engine/impl.h"
@@ -48,6 +50,7 @@ void start_reporting(EngineBase::Impl& impl) {
         observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, impl.comm->rank()});
     impl.timers.trace = impl.trace.get();
   }
+  impl.sent_before = impl.comm->comm().counters().bytes_sent;
   if (observe::is_wanted(impl.settings()))
     impl.reporter = std::make_unique<StepReporter>(
         *impl.host_group, impl.timers,
@@ -59,6 +62,15 @@ std::vector<double> rates(const std::vector<Group>& groups) {
   for (auto& group : groups)
     if (const double* lr = group.find(GANNET_ROLE_LEARNING_RATE)) rates.push_back(*lr);
   return rates;
+}
+
+// What this rank's Comm has sent since the last step, where an optimizer of ours compresses it.
+void count_sent(EngineBase::Impl& impl) {
+  const auto averages = [](const Group& group) { return group.optimizer && group.optimizer->owns_grad_reduction(); };
+  if (std::none_of(impl.groups.begin(), impl.groups.end(), averages)) return;
+  const uint64_t sent = impl.comm->comm().counters().bytes_sent;
+  impl.reporter->count("comm_bytes", static_cast<int64_t>(sent - impl.sent_before));
+  impl.sent_before = sent;
 }
 
 // DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
@@ -101,6 +113,7 @@ void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& 
   step.applied = result.applied;
   step.reason = result.reason;
   impl.reporter->end_micro_batch();
+  count_sent(impl);
   impl.reporter->step(std::move(step), boundary, impl.settings().wall_clock_breakdown, prints);
 }
 

@@ -19,6 +19,8 @@
 #include "control/network.h"
 #include "control/world.h"
 #include "engine/evaluation.h"
+#include "engine/impl.h"
+#include "engine/rank_states.h"
 #include "engine/report.h"
 #include "engine/state_entries.h"
 #include "tensor/torch_errors.h"
@@ -193,6 +195,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
           {stored_name(entry, mine), entry.shape, entry.begin, entry.part, entry.stored, false, entry.split});
   }
   shared.give(content.slices);
+  add_rank_states(*this, mine, content.slices);
 
   for (auto& [name, generator] : generators(*this)) {
     const std::lock_guard lock(generator.mutex());

@@ -56,10 +56,17 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
 }
 
 // Of each parameter the part that lies on this rank, and an empty one where none does.
-std::vector<zero::Part> part_of_each(const Range& range) {
+std::vector<zero::Part> part_of_each(const Range& range, const std::vector<zero::Part>& here) {
   std::vector<zero::Part> parts(range.parameters.size());
-  for (const auto& part : range.parts) parts[part.tensor] = part;
+  for (const auto& part : here) parts[part.tensor] = part;
   return parts;
+}
+std::vector<zero::Part> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
+
+// The same of states SERVED, which lie as ZeRO's shards do.
+std::vector<zero::Part> served_parts(const Range& range, const EngineBase::Impl& impl) {
+  if (!range.averages_itself) return {};
+  return part_of_each(range, zero::parts_of(range.layout, zero::shards_of(range.layout, impl.comm->rank(), impl.comm->size())));
 }
 
 }  // namespace
@@ -101,7 +108,9 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
     if (!group.optimizer) continue;
     const auto parts = part_of_each(range);
     const auto& specs = group.optimizer->states();
+    const auto served = served_parts(range, impl);
     for (size_t s = 0; s < specs.size(); ++s) {
+      if (specs[s].is_of_rank()) continue;  // rank_states.cpp
       const std::string state = formatted("{}/", specs[s].name);
       const Array& values = range.states[s];
       const auto of_group = [&](uint64_t begin, uint64_t count) {
@@ -124,6 +133,8 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
                                  of_group(parameter.lines.first_column, parameter.lines.column_count)));
         else if (specs[s].extent == GANNET_STATE_PER_BLOCK)
           all.push_back(blocks_of(state + parameter.name, specs[s], range, parameter, values, parts[p]));
+        else if (range.is_served(specs[s]))
+          all.push_back(part_of(StateEntry::Kind::kState, state + parameter.name, parameter, values, served[p].own, served[p]));
         else if (range.has_all_of(values))
           all.push_back(
               with_split(whole_of(StateEntry::Kind::kState, state + parameter.name, range.slice(values.here(), parameter)),

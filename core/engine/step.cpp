@@ -7,6 +7,7 @@
 #include "engine/backward.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
+#include "engine/own_reduction.h"
 #include "engine/report.h"
 #include "engine/step_scope.h"
 #include "grads/check.h"
@@ -54,6 +55,7 @@ void begin_boundary(EngineBase::Impl& impl, StepScope& scope) {
                           name),
                 "call engine->backward(loss) for every loss that trains it, or requires_grad_(false) on parameters that another "
                 "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
+  refuse_frozen(impl);
   scope.watch();
   if (const std::string held = impl.store.held(); !held.empty())
     throw Error(
@@ -76,7 +78,8 @@ GradientCheck check(EngineBase::Impl& impl) {
     Timers::Scope timed(impl.timers, Timed::kCheck);
     HostGroup* const model = impl.mesh->model() ? &impl.mesh->model()->links().host : nullptr;
     check = check_gradients(impl.store.ranges(),
-                            {impl.store.is_sharded() ? impl.host_group : nullptr, model, impl.mesh->is_first_replica()},
+                            {impl.store.is_sharded() ? impl.host_group : nullptr, model, impl.mesh->is_first_replica(),
+                             ranks_with_own_gradients(impl), impl.reducer->own_factor() / impl.reducer->mean_factor()},
                             impl.reducer->mean_factor() / impl.scaler.scale());
   }
   if (impl.reporter) impl.reporter->fetch_loss();
@@ -114,7 +117,9 @@ void end_update(EngineBase::Impl& impl) {
 
 StepResult skip(EngineBase::Impl& impl) {
   impl.progress.grad_norm.reset();
-  HostGroup* const ranks = impl.mesh->model() ? impl.world_group : impl.store.is_sharded() ? impl.host_group : nullptr;
+  HostGroup* const ranks = impl.mesh->model()        ? impl.world_group
+                           : impl.store.is_sharded() ? impl.host_group
+                                                     : ranks_with_own_gradients(impl);
   const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, [ranks](const std::string& text) {
     return ranks ? ranks->gather_texts(text) : std::vector<std::string>{text};
   });

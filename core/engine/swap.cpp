@@ -92,6 +92,14 @@ void check_cuts(const EngineBase::Impl& impl, Prepared& made) {
   const bool is_cut = impl.store.is_sharded() || impl.store.gathers() || impl.state_tier || impl.param_tier;
   for (size_t g = 0; g < made.groups.size(); ++g) {
     const Optimizer& optimizer = *made.groups[g].optimizer;
+    for (const Range& range : impl.store.ranges())
+      if (range.group == g && optimizer.owns_grad_reduction() && impl.comm->size() > 1 && !range.averages_itself)
+        throw Error(
+            ErrorCode::kUnsupported,
+            formatted("optimizer '{}' averages gradients itself, bucket by bucket, and the buckets of group '{}' were cut "
+                      "for '{}', which does not",
+                      optimizer.plugin().name(), impl.groups[g].name, impl.groups[g].optimizer->plugin().name()),
+            "begin the run with it in the config: it can be swapped for the other, and back");
     made.is_unmet.push_back(!is_served(impl, optimizer, g));
     if (!made.is_unmet[g] || !is_cut) continue;
     throw Error(
@@ -142,9 +150,10 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
     for (size_t s = 0; s < after.size(); ++s) {
       const Optimizer::State* same = find(before, after[s].name);
       kept[s] =
-          same && same->extent == after[s].extent &&
+          same && same->extent == after[s].extent && same->flags == after[s].flags &&
           (same->dtype == after[s].dtype || (same->extent != GANNET_STATE_PER_ELEMENT && dtype_of(*same) == dtype_of(after[s])));
-      if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && !kept[s]) {
+      if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && same->flags == after[s].flags &&
+          !kept[s]) {
         // One may name the dtype that the other leaves to the masters.
         kept[s] = true;
         for (const Range& range : impl.store.ranges()) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -31,15 +32,21 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
-// Those that other ranks along the axis tensor have too, and those that this one has alone.
-struct Squares {
-  double shared = 0, own = 0;
-  double& of(const Range& range) { return range.is_split() ? own : shared; }
-};
+// Those that other ranks along the axis tensor have too, those of boxes that this one has alone, and those of this rank's own
+// gradients of parameters that every rank has.
+enum Kind : size_t { kShared, kBoxes, kOwn, kKinds };
+Kind kind_of(const Range& range) { return range.has_own_gradients ? kOwn : range.is_split() ? kBoxes : kShared; }
+using Squares = std::array<double, kKinds>;
 
 // The same on every rank. `bad`: the number of those with an infinite or NaN element, summed likewise.
 double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
-  double totals[] = {squares.shared, bad ? *bad : 0, squares.own};
+  double totals[] = {squares[kShared], bad ? *bad : 0, squares[kBoxes]};
+  if (ranks.own) {
+    double own[] = {squares[kOwn], totals[1]};
+    ranks.own->all_reduce(own, 2);
+    totals[0] += own[0] / ranks.own->size() * ranks.own_ratio * ranks.own_ratio;
+    totals[1] = own[1];
+  }
   const bool is_split = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_split(); });
   if (ranks.data) ranks.data->all_reduce(totals, is_split ? 3 : 2);
   double total[] = {ranks.model && !ranks.counts ? totals[2] : totals[0] + totals[2], totals[1]};
@@ -54,41 +61,43 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   double largest = 0;
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
-  if (ranks.data) ranks.data->all_reduce(&largest, 1, GANNET_MAX);
+  if (HostGroup* others = ranks.own ? ranks.own : ranks.data) others->all_reduce(&largest, 1, GANNET_MAX);
   if (ranks.model) ranks.model->all_reduce(&largest, 1, GANNET_MAX);
-  Squares squares;
+  Squares squares{};
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages))
-      squares.of(range) += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
+      squares[kind_of(range)] += piece.grad.to(at::kDouble).div(largest).square().sum().item<double>();
   return largest * std::sqrt(total_of(squares, ranges, ranks));
 }
 
 }  // namespace
 
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale) {
-  Squares squares;
+  Squares squares{};
   bool finite = true;
-  at::Tensor shared_on_device, own_on_device;  // [] fp64: one wait for each, at the end
+  std::array<at::Tensor, kKinds> on_device;  // [] fp64: one wait for each, at the end
   for (auto& range : ranges) {
     for (const Piece& piece : pieces_of(range, kNoPages)) {
       if (piece.grad.is_cpu()) {
         const NormResult part =
             sum_of_squares(piece.grad.const_data_ptr(), to_dtype(range.grad_dtype), static_cast<uint64_t>(piece.grad.numel()), 0);
-        squares.of(range) += part.sum_of_squares;
+        squares[kind_of(range)] += part.sum_of_squares;
         finite = finite && part.finite;
       } else {
         const at::Tensor part = squares_on_device(piece.grad.flatten());
-        at::Tensor& sum = range.is_split() ? own_on_device : shared_on_device;
+        at::Tensor& sum = on_device[kind_of(range)];
         sum = sum.defined() ? sum.add_(part) : part;
       }
     }
   }
-  if (shared_on_device.defined()) squares.shared = shared_on_device.item<double>();
-  if (own_on_device.defined()) squares.own = own_on_device.item<double>();
-  if (shared_on_device.defined() || own_on_device.defined()) finite = std::isfinite(squares.shared + squares.own);
+  for (size_t kind = 0; kind < kKinds; ++kind)
+    if (on_device[kind].defined()) {
+      squares[kind] = on_device[kind].item<double>();
+      finite = finite && std::isfinite(squares[kind]);
+    }
   double bad = finite ? 0 : 1;
-  const double total = total_of(
-      ranks.data || ranks.model ? Squares{finite ? squares.shared : 0, finite ? squares.own : 0} : squares, ranges, ranks, &bad);
+  const bool travels = ranks.data || ranks.model || ranks.own;
+  const double total = total_of(travels && !finite ? Squares{} : squares, ranges, ranks, &bad);
   finite = bad == 0;
   if (finite && std::isinf(total)) return {norm_of_large(ranges, ranks) * scale, true};
   return {std::sqrt(total) * scale, finite};

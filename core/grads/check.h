@@ -27,10 +27,14 @@ struct GradientCheck {
 /// `model`: the ranks that hold the other parts of the model (other stages, other boxes), null where this one has all of it;
 /// `counts`: whether this rank adds what it shares with others there: of ranks with the same parameters one does. What it has
 /// alone, boxes of split parameters, every rank adds.
+/// `own`: the ranks whose gradients differ where Range::has_own_gradients, null where no range has; of those the mean over ranks
+/// of the squares counts. `own_ratio`: what they are multiplied by beside `scale`.
 struct NormRanks {
   HostGroup* data = nullptr;
   HostGroup* model = nullptr;
   bool counts = true;
+  HostGroup* own = nullptr;
+  double own_ratio = 1;
 };
 /// One pass over the gradients. `scale`: what turns them into this step's gradient.
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);

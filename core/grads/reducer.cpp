@@ -136,6 +136,7 @@ void Reducer::unreduce() {
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
     if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
+    if (range.has_own_gradients) continue;                         // which nothing was added to
     if (range.reduction() == Reduction::kAllReduce) {
       range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
       continue;
@@ -160,7 +161,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;
   ++place.arrivals;
-  const bool is_late = current_.reduce && place.bucket < next_bucket_;
+  const bool is_late = current_.reduce && place.bucket < next_bucket_ && !ranges_[place.range].has_own_gradients;
   if (!is_late && accumulates_shards(bucket) && !bucket.gathered.defined())
     bucket.gathered = take_buffer(bucket, ranges_[place.range].grad_dtype);
   {

@@ -4,7 +4,8 @@
 // the second time) into a flat buffer. A bucket whose parameters have all arrived is reduced at once; buckets are sent in one
 // fixed order on every rank, the reverse of the parameters' order, which is about the order that backward produces them in.
 //
-//   no sharding        flat buffer of all gradients; all-reduce at a boundary
+//   no sharding        flat buffer of all gradients; all-reduce at a boundary, but for ranges whose optimizer averages the
+//                      gradients of the step itself (Range::has_own_gradients): theirs stay as they are
 //   sharded states     the same; reduce-scatter in place at a boundary, after which only this rank's shards are whole
 //   sharded gradients  a buffer for the bucket at hand; reduce-scatter in every backward, added to this rank's shards
 //   and parameters     the same; each tensor is cut for all ranks, so that the buffer has the ranks' parts of its tensors by rank
@@ -48,6 +49,7 @@ class Reducer {
     int64_t bucket_numel = 0;  // elements sent at once, where parameters are sharded; elsewhere the layout says so
     std::optional<at::ScalarType> communication_dtype;  // cast for the collective, back after
     double pre_factor = 1.0;        // gradients are multiplied by it before the all-reduce (prescale, predivide)
+    bool sums_gradients = false;    // the step's gradient is the sum over the ranks, not their mean
     double post_factor = 1.0;       // and by this after it, which costs no pass: it is folded into the norm and the update
     HostGradients* host = nullptr;  // gradients are kept in its memory; null: in the device's
   };
@@ -84,6 +86,8 @@ class Reducer {
   void wait_for_sums();  // what is gathered so far is at rest, and as it can be kept
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
+  // What turns the gradients of a rank into its own ones, where Range::has_own_gradients: nothing was summed.
+  double own_factor() const { return options_.sums_gradients ? comm_->size() : 1.0; }
   // Sharded gradients between two boundaries: whether this rank's shards hold sums of earlier backwards, and that a load put some
   // there.
   bool holds_sums() const;

@@ -72,6 +72,7 @@ void Reducer::send(Bucket& bucket) {
     part = bucket.gathered.narrow(0, 0, bucket.numel);
   } else {
     zero_missing(range, bucket.first, bucket.last);
+    if (range.has_own_gradients) return;
     part = range.grad.narrow(0, bucket.offset, bucket.numel);
   }
   if (options_.pre_factor != 1.0) part.mul_(options_.pre_factor);

@@ -55,9 +55,10 @@ int32_t guarded(gannet_error* error, Body&& body) noexcept {
 void run_collective(void* context, const gannet_host_collective* args) {
   HostCollectives* const collectives = static_cast<Host*>(context)->collectives();
   if (!collectives)
-    throw Error(ErrorCode::kArgument,
-                "the host's collectives were called outside of an optimizer's begin_step and end_step, where no other rank takes "
-                "part");
+    throw Error(
+        ErrorCode::kArgument,
+        "the host's collectives were called outside of an optimizer's begin_step and end_step, or of an update that averages "
+        "gradients itself: no other rank takes part there");
   if (!args || !GANNET_HAS(args, gannet_host_collective, stream))
     throw Error(ErrorCode::kArgument, "a collective was asked for with too short a struct");
   if (args->group != GANNET_GROUP_DATA)

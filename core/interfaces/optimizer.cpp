@@ -171,6 +171,8 @@ void Optimizer::describe(const Context& context) {
     std::vector<State> states = read_states(found);
     std::vector<Sum> sums = read_sums(found);
     if (!sums.empty() && !api_->sums) bad("it wants sums, and its function sums is null");
+    if ((found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION) && !api_->reduces_gradients)
+      bad("it claims OWNS_GRAD_REDUCTION, and its function reduces_gradients is null");
     if (is_described_ && (states != states_ || sums != sums_ || found.capabilities != capabilities_ ||
                           std::max<uint64_t>(found.range_alignment, 1) != range_alignment_))
       bad("it describes itself differently now that parameters have joined");
@@ -194,6 +196,13 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
       status, error, plugin_,
       formatted("{} does not take a {} parameter with a {} gradient and {}", interfaces::who(plugin_), dtype_name(param),
                 dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
+}
+
+bool Optimizer::reduces_gradients(uint64_t step) const {
+  if (!owns_grad_reduction()) return false;
+  uint32_t reduces = 0;
+  interfaces::call(plugin_, api_->reduces_gradients, self_, step, &reduces);
+  return reduces != 0;
 }
 
 void Optimizer::step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args) {

@@ -77,8 +77,8 @@ void ParameterStore::cut_range(Range& range) {
   if (range.has_owners())
     range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
   else  // a parameter that is gathered alone is a cut of its own
-    range.layout = zero::lay_out(numels, range.is_gathered_on_demand_ ? 0 : bucket_numel(), range.is_sharded() ? comm->size() : 1,
-                                 alignment);
+    range.layout = zero::lay_out(numels, range.is_gathered_on_demand_ ? 0 : bucket_numel(),
+                                 range.is_sharded() || range.averages_itself ? comm->size() : 1, alignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
@@ -87,6 +87,10 @@ void ParameterStore::cut_range(Range& range) {
     for (const auto& shard : range.shards) range.own_numel += shard.numel;
   } else {
     range.shards = {{0, 0, range.numel}};
+    if (range.averages_itself) {  // a piece for each bucket, the same ones on every rank
+      range.shards.clear();
+      for (const auto& bucket : range.layout.buckets) range.shards.push_back({bucket.offset, bucket.offset, bucket.numel});
+    }
     for (size_t p = 0; p < numels.size(); ++p)
       range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
     range.own_numel = range.numel;
@@ -255,7 +259,8 @@ Array ParameterStore::make_state(const Range& range, const Optimizer::State& sta
                      : is_per_block                   ? at::kFloat
                                                       : range.master_dtype;
   // The few values of blocks stay in memory: a page of them would be less than what a drive reads at once.
-  const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(range.own_numel)));
+  const int64_t own = range.is_served(state) ? range.own_numel / context_.comm->size() : range.own_numel;
+  const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(own)));
   Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))
                              : make_array(context_.state_tier, numel, dtype, state.name);
   if (state.initial_value != 0) array.fill(state.initial_value);

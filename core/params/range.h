@@ -85,9 +85,13 @@ struct Range {
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
   bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
   int64_t alignment = 1;             // its optimizer's ranges begin at multiples of it in their tensor
+  // Its optimizer may average gradients itself, over several ranks: every bucket is a piece, and of one length on all ranks,
+  // which divides into equal parts for them.
+  bool averages_itself = false;
+  bool has_own_gradients = false;  // it does in this step: gradients are this rank's own, and not averaged
   zero::Layout layout;
   std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
-                                    // without sharding one that is the whole
+                                    // without sharding one that is the whole, or the buckets where the optimizer averages
   std::vector<zero::Part> parts;    // of the tensors in them
   // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a
   // run of them.
@@ -103,6 +107,8 @@ struct Range {
   std::vector<std::vector<Segment>> segments;  // [stretches]: the tensors in each
   std::vector<Segment> own_segments;           // of each tensor alone and whole: offset 0
 
+  // Of a state SERVED a rank has an equal part of every bucket, [numel / ranks], and not every element.
+  bool is_served(const Optimizer::State& state) const { return averages_itself && state.is_served(); }
   bool has_master_copy() const { return master_dtype != dtype; }
   const Array& masters() const { return has_master_copy() ? master : param; }
   Reduction reduction() const {
@@ -206,7 +212,8 @@ struct Group {
   // The optimizer's states that are not cut, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns]
   // PER_COLUMN; others undefined.
   std::vector<at::Tensor> own_states;
-  int64_t lag = 0;  // updates that were applied before the optimizer at hand began to count
+  int64_t lag = 0;                 // updates that were applied before the optimizer at hand began to count
+  bool has_own_gradients = false;  // of its ranges, see there
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)

@@ -91,6 +91,7 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   Range& range = ranges_.emplace_back();
   range.group = group;
   range.keeps_whole_tensors = whole_groups_.contains(group);
+  range.averages_itself = averaging_groups_.contains(group);
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
   range.placement = placement;
   range.dtype = dtype;
@@ -129,6 +130,13 @@ void ParameterStore::keep_whole_tensors(size_t group) {
   whole_groups_.insert(group);
   for (auto& range : ranges_)
     if (range.group == group) range.keeps_whole_tensors = true;
+}
+
+void ParameterStore::let_average_itself(size_t group) {
+  if (context_.comm->size() == 1) return;  // there is nothing to average, and gradients are taken over as they are
+  averaging_groups_.insert(group);
+  for (auto& range : ranges_)
+    if (range.group == group) range.averages_itself = true;
 }
 
 void ParameterStore::align_ranges(size_t group, int64_t alignment) {

@@ -66,6 +66,8 @@ class ParameterStore {
   void keep_whole_tensors(size_t group);
   /// And its ranges begin at multiples of `alignment` elements in their tensor. Before place().
   void align_ranges(size_t group, int64_t alignment);
+  /// The group's optimizer may average gradients itself: with several ranks every bucket divides among them. Before place().
+  void let_average_itself(size_t group);
   /// In the order of TrainedParameter::index. Pointers hold until the next add().
   std::vector<const TrainedParameter*> parameters_of(size_t group) const;
   /// A frozen parameter is trained now, in another range.
@@ -180,6 +182,7 @@ class ParameterStore {
   std::deque<Range> ranges_;
   std::deque<Range> frozen_;
   std::set<size_t> whole_groups_;         // that keep whole tensors
+  std::set<size_t> averaging_groups_;     // whose optimizers may average gradients themselves
   std::map<size_t, int64_t> alignments_;  // of groups
   std::vector<size_t> group_sizes_;       // [groups] parameters
   std::vector<TensorLines> group_lines_;  // [groups] of the last one

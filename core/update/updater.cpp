@@ -44,13 +44,17 @@ class Arrays {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s)
       into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
-                : states_[s] != kHere
-                    ? pages.at(states_[s], piece.place.own)
-                    : at_element(range_.states[s].here(), piece.place.own / static_cast<int64_t>(specs_[s].block));
+                : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
+                                              : at_element(range_.states[s].here(), place(specs_[s], s, piece));
   }
 
  private:
   static constexpr size_t kHere = static_cast<size_t>(-1);
+  // Of blocks one value each; of what is served a part of every bucket.
+  int64_t place(const Optimizer::State& state, size_t s, const Piece& piece) const {
+    if (range_.is_served(state)) return piece.place.own / (range_.own_numel / range_.states[s].numel());
+    return piece.place.own / static_cast<int64_t>(state.block);
+  }
   size_t add(const Array& array, bool reads) {
     if (array.is_here()) return kHere;
     uses_.push_back({&array, reads});
@@ -90,6 +94,11 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   return is_needed ? lags : std::vector<int64_t>();
 }
 
+// Of gradients that the group's optimizer averages itself: nothing has summed them.
+double scale_for(const Group& group, double grad_scale, const Reducer& reducer) {
+  return group.has_own_gradients ? grad_scale * (reducer.own_factor() / reducer.mean_factor()) : grad_scale;
+}
+
 }  // namespace
 
 void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& reducer) {
@@ -101,18 +110,18 @@ void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& re
     sums.emplace_back(*group.optimizer);
     if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
   }
-  step_groups(&Optimizer::begin_step, grad_scale, applied_steps, sums);
+  step_groups(&Optimizer::begin_step, grad_scale, applied_steps, reducer, sums);
   for (uint32_t round = 0; round < rounds; ++round) {
     for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], round);
     complete_sums(sums, round, context_, store_);
   }
   for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], std::nullopt);
-  step_groups(&Optimizer::end_step, grad_scale, applied_steps, sums);
+  step_groups(&Optimizer::end_step, grad_scale, applied_steps, reducer, sums);
 }
 
 // begin_step or end_step of every group, in which the host's collectives are open.
 void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
-                          std::vector<Sums>& sums) {
+                          const Reducer& reducer, std::vector<Sums>& sums) {
   GroupCollectives collectives(context_);
   const Host::Open open(context_.host, collectives);
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -122,7 +131,7 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     gannet_step_args args{};
     args.group = static_cast<uint32_t>(g);
     args.step = static_cast<uint64_t>(applied_steps - group.lag) + 1;
-    args.grad_scale = grad_scale;
+    args.grad_scale = scale_for(group, grad_scale, reducer);
     args.hyper = group.hyper.data();
     args.hyper_count = group.hyper.size();
     args.states = states.data();
@@ -172,7 +181,11 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   if (round && !sums.has_round(*round)) return;
   const Arrays arrays(range, optimizer);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
-  if (const auto lags = lags_of(range, reducer); !lags.empty()) pieces = cut_by_lag(std::move(pieces), range, lags);
+  if (optimizer.owns_grad_reduction())  // whole buckets, with one number of updates
+    for (Piece& piece : pieces) piece.lag = group.lag;
+  else if (const auto lags = lags_of(range, reducer); !lags.empty())
+    pieces = cut_by_lag(std::move(pieces), range, lags);
+  grad_scale = scale_for(group, grad_scale, reducer);
   HostUpdate* const host = context_.updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = range.placement == Placement::kDevice;
   const auto fetch = [&](size_t i) {
@@ -260,6 +273,10 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   };
 
   if (!round) {
+    GroupCollectives collectives(context_);
+    std::optional<Host::Open> open;
+    if (optimizer.reduces_gradients(static_cast<uint64_t>(applied_steps - group.lag) + 1))
+      open.emplace(context_.host, collectives);
     for_each(true, [&](size_t i, const gannet_update_args& args) {
       optimizer.update(args);
       send(i);

@@ -46,7 +46,7 @@ class Updater {
 
  private:
   void step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
-                   std::vector<Sums>& sums);
+                   const Reducer& reducer, std::vector<Sums>& sums);
   void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
                std::optional<uint32_t> round);
   HostUpdate& host_update(const Range& range);

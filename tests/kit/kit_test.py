@@ -29,6 +29,9 @@ DEFECTS = {
         "prints": "creates-quietly", "startsthread": "creates-quietly", "startsprocess": "creates-quietly",
         "limitcrashes": "params", "limitsilent": "params", "fickle": "description",
     },
+    "reductions": {
+        "averages": None, "keepslocal": "own-reduction", "forgetserror": "own-reduction-resumes", "fickleplan": "reduction-plan",
+    },
     "schedules": {
         "flat": None, "counts": "pure", "overflows": "finite", "negative": "finite", "undeclared": "roles",
         "neverwrites": "roles", "needsbase": "base",
@@ -39,6 +42,7 @@ EXACT = {"position", "groupcount", "fixedrate", "truncates", "rankstate", "nanab
          "underruns", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
          "startsprocess", "limitcrashes", "limitsilent", "fickle", "neverwrites", "needsbase"}
 PARAMS = {
+    "gannet_optimizer_onebit.so": {"freeze_step": 5},
     "gannet_scheduler_one_cycle.so": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3},
     "gannet_scheduler_warmup_cosine_lr.so": {"total_num_steps": 1000},
     "gannet_scheduler_warmup_decay_lr.so": {"total_num_steps": 1000},

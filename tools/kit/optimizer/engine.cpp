@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "base/format.h"
 #include "kit/host.h"
@@ -282,6 +283,8 @@ class Rank {
       for (const Buffer& state : group.own_states) held.push_back(std::make_unique<ReadOnly>(state, options_.guards_own_states));
       const std::vector<gannet_segment> segments = piece.segments;
       const Calling calling("update", args.step, piece.names);
+      std::optional<Host::Open> open;
+      if (group.optimizer->reduces_gradients(args.step)) open.emplace(host_, collectives_);
       group.optimizer->update(args);
       if (options_.guards_inputs &&
           std::memcmp(segments.data(), piece.segments.data(), segments.size() * sizeof(segments[0])) != 0)
@@ -371,6 +374,7 @@ Described describe(const Subject& subject, const Problem& problem) {
   described.is_elementwise = optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE);
   described.has_sums = !optimizer.sums().empty();
   described.has_evaluation_weights = optimizer.has_evaluation_weights();
+  described.owns_grad_reduction = optimizer.owns_grad_reduction();
   described.states = optimizer.states();
   for (const auto& state : described.states) described.has_own_states = described.has_own_states || !state.is_cut();
   described.hyper_names = optimizer.hyper_names();

@@ -49,7 +49,8 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
 // What the plugin says of itself, for such a problem.
 struct Described {
   CutRules rules;
-  bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false;
+  bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
+       owns_grad_reduction = false;
   std::vector<Optimizer::State> states;
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;

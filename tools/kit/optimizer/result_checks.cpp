@@ -57,13 +57,14 @@ void any_cut(Subject& subject) {
   const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<Cut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
+    if (described.owns_grad_reduction) break;  // at stage 0 alone: own_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }
   for (const Cut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
   const Problem large = with_a_large_one(problem.types);  // on the host's threads
   const Trained whole_large = train(subject, large, uncut(large, rules_of(subject, large)), {.steps = 3});
-  const Cut cut = sharded(large, described.rules, 2, 1 << 20, 8192);
+  const Cut cut = sharded(large, described.rules, described.owns_grad_reduction ? 1 : 2, 1 << 20, 8192);
   compare(large, train(subject, large, cut, {.steps = 3}), whole_large, cut.name);
 }
 
@@ -71,6 +72,7 @@ void agree(Subject& subject) {
   const Problem problem = usual(subject);
   const Described described = describe(subject, problem);
   if (!described.has_own_states) throw Skipped("it has no state per tensor or per group");
+  if (described.owns_grad_reduction) throw Skipped("it averages gradients itself: own-reduction compares its ranks");
   for (const uint32_t ranks : {2u, 3u})
     require_ranks_agree(train(subject, problem, sharded(problem, described.rules, ranks, 256, 64), {.steps = 20}));
 }

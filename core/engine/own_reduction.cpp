@@ -1,0 +1,70 @@
+#include "engine/own_reduction.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace gannet {
+namespace {
+
+[[noreturn]] void refuse(const Optimizer& optimizer, const std::string& why, const std::string& next_step) {
+  throw Error(ErrorCode::kUnsupported,
+              formatted("optimizer '{}' averages gradients itself, and {}", optimizer.plugin().name(), why), next_step);
+}
+
+const Optimizer* owner_of(const EngineBase::Impl& impl, size_t group) {
+  const auto& optimizer = impl.groups[group].optimizer;
+  return optimizer && optimizer->owns_grad_reduction() ? optimizer.get() : nullptr;
+}
+
+}  // namespace
+
+void check_own_reduction(const EngineBase::Impl& impl, const Optimizer& optimizer) {
+  if (!optimizer.owns_grad_reduction()) return;
+  if (const int64_t stage = impl.settings().zero.stage; stage > 0)
+    refuse(optimizer, formatted("ZeRO stage {} shards what each of its ranks needs whole", stage),
+           "set zero_optimization.stage to 0, or choose another optimizer");
+  if (impl.state_tier || impl.param_tier || impl.updates_on_host())
+    refuse(optimizer, "offloaded states are updated a page at a time, where it needs whole buckets",
+           "leave offload_optimizer and offload_param out of the config, or choose another optimizer");
+  if (impl.mesh->model())
+    refuse(optimizer, "the mesh has ranks along an axis pipe or tensor, whose parts of the norm it does not see",
+           "train along the axis data alone, or choose another optimizer");
+}
+
+void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::string& parameter) {
+  if (const Optimizer* optimizer = owner_of(impl, group))
+    refuse(*optimizer,
+           formatted("its states are those of whole buckets from the first update on: parameter '{}' cannot join now", parameter),
+           "let it require a gradient before initialize, or choose another optimizer");
+}
+
+void refuse_frozen(const EngineBase::Impl& impl) {
+  for (const Range& range : impl.store.ranges()) {
+    const Optimizer* const optimizer = owner_of(impl, range.group);
+    for (size_t p = 0; optimizer && p < range.parameters.size(); ++p)
+      if (is_skipped(range, p, *impl.reducer))
+        refuse(*optimizer,
+               formatted("it updates whole buckets: parameter '{}', which was frozen after initialize, cannot be left out",
+                         range.parameters[p].name),
+               "freeze it before initialize, give its group a learning rate of 0, or choose another optimizer");
+  }
+}
+
+void plan_reduction(EngineBase::Impl& impl) {
+  for (size_t g = 0; g < impl.groups.size(); ++g) {
+    Group& group = impl.groups[g];
+    const auto step = static_cast<uint64_t>(impl.progress.applied_steps - group.lag) + 1;
+    group.has_own_gradients = impl.comm->size() > 1 && owner_of(impl, g) && group.optimizer->reduces_gradients(step);
+    for (Range& range : impl.store.ranges())
+      if (range.group == g) range.has_own_gradients = group.has_own_gradients;
+  }
+}
+
+HostGroup* ranks_with_own_gradients(const EngineBase::Impl& impl) {
+  const bool has_some =
+      std::any_of(impl.groups.begin(), impl.groups.end(), [](const Group& group) { return group.has_own_gradients; });
+  return has_some ? impl.host_group : nullptr;
+}
+
+}  // namespace gannet

@@ -1,0 +1,36 @@
+// 1-bit Adam (Tang et al. 2021) as DeepSpeed's OnebitAdam has it: the update of one element. No include guard: include it between
+// GANNET_RULES_BEGIN and GANNET_RULES_END, once per target.
+//
+//   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr (m / (sqrt(v) + eps) + decay p)
+//
+// There is no bias correction. After freeze_step updates v stays as it is; m is then the ranks' compressed average, which is
+// there already (kAveraged), or on one rank its own.
+//
+// An element whose v is zero at the freeze had no gradient on any rank. Its share of a compressed average is noise, which 1/eps
+// would make an explosion of: it is left where it is, as DeepSpeed's users have it by an exp_avg_mask of their own.
+enum class OneBitPhase { kWarmUp, kFrozen, kAveraged };
+
+template <OneBitPhase kPhase>
+struct OneBitAdamRule {
+  using Number = float;
+  static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
+  float minus_lr, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, decay;
+
+  explicit OneBitAdamRule(const OneBitStep& s)
+      : minus_lr(static_cast<float>(-s.lr)),
+        beta1(static_cast<float>(s.beta1)),
+        one_minus_beta1(1 - beta1),
+        beta2(static_cast<float>(s.beta2)),
+        one_minus_beta2(1 - beta2),
+        eps(static_cast<float>(s.eps)),
+        decay(static_cast<float>(s.weight_decay)) {}
+
+  template <class V>
+  GANNET_DEVICE void operator()(V gradient, V& param, V& exp_avg, V& exp_avg_sq) const {
+    if (kPhase != OneBitPhase::kAveraged) exp_avg = fma(V(one_minus_beta1), gradient, beta1 * exp_avg);
+    if (kPhase == OneBitPhase::kWarmUp) exp_avg_sq = fma(V(one_minus_beta2), gradient * gradient, beta2 * exp_avg_sq);
+    if (kPhase != OneBitPhase::kWarmUp) exp_avg = select(exp_avg_sq > V(0.0f), exp_avg, V(0.0f));
+    const V direction = fma(V(decay), param, exp_avg / (sqrt(exp_avg_sq) + V(eps)));
+    param = fma(V(minus_lr), direction, param);
+  }
+};

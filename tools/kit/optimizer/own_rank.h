@@ -1,0 +1,263 @@
+// One rank of a simulated run at stage 0 with an optimizer that averages gradients itself: it has all buckets and, in the steps
+// that the plugin names, gradients of its own. What core/params/place.cpp and core/update/updater.cpp do with such a group.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "kit/numbers.h"
+#include "kit/object.h"
+#include "kit/optimizer/engine.h"
+#include "kit/optimizer/extents.h"
+#include "kit/optimizer/piece_memory.h"
+#include "kit/place.h"
+#include "kit/ranks.h"
+#include "params/layout.h"
+
+namespace gannet::kit {
+
+// What a rank has after a run, byte for byte.
+struct Left {
+  std::vector<std::vector<Bytes>> buckets;  // [buckets] parameters, copies, then states
+  std::vector<std::vector<Bytes>> groups;   // [groups][states] those that are no element's
+  bool operator==(const Left&) const = default;
+};
+
+inline Bytes bytes_in(const Buffer& buffer) { return Bytes(buffer.as<char>(), buffer.as<char>() + buffer.bytes()); }
+inline void put_back(const Bytes& bytes, const Buffer& buffer) {
+  if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
+}
+
+struct OwnRun {
+  uint32_t ranks = 2;
+  int64_t bucket_numel = 256, steps = 40, applied = 0;
+  const std::vector<Left>* from = nullptr;  // [ranks]
+  bool alters_last = false;                 // the last rank's gradients are others
+};
+
+class OwnRank {
+ public:
+  OwnRank(const Subject& subject, const Problem& problem, const OwnRun& run, Ranks& ranks, uint32_t rank)
+      : problem_(problem), run_(run), rank_(rank), collectives_(ranks, rank) {
+    host_.set_ranks(rank, run.ranks);
+    for (uint32_t r = 0; r < run.ranks; ++r) {
+      of_ranks_.push_back(problem);
+      of_ranks_.back().seed += 1000 * (r + (run.alters_last && r + 1 == run.ranks ? 50 : 0));
+    }
+    for (uint32_t g = 0; g < problem.groups(); ++g) {
+      auto& group = groups_.emplace_back();
+      group.optimizer = std::make_unique<Optimizer>(*subject.plugin, subject.parsed(), host_);
+      const auto context = context_of(problem, g, rank, run.ranks);
+      group.optimizer->describe(context);
+      group.optimizer->require_support(problem.types.param, problem.types.grad, problem.types.out);
+      group.tensors = context.tensors.size();
+      for (const auto& state : group.optimizer->states())
+        group.states.push_back(
+            state.is_cut() ? Buffer()
+                           : new_state(state, type_of(state, problem.types.param), group.optimizer->group_numel(state), true));
+      make_buckets(g);
+    }
+    if (run.from) restore((*run.from)[rank]);
+  }
+
+  void step(int64_t step) {
+    std::vector<GroupSums> sums;
+    uint32_t rounds = 0;
+    for (Group& group : groups_) {
+      sums.emplace_back(*group.optimizer, group.tensors);
+      if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
+      group.averages = group.optimizer->reduces_gradients(static_cast<uint64_t>(step));
+    }
+    for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
+    edges(&Optimizer::begin_step, step, sums, false);
+    Ranks alone(1);  // every rank has the whole of every sum
+    for (uint32_t round = 0; round < rounds; ++round) {
+      for (PieceMemory& bucket : buckets_)
+        if (sums[bucket.cut->group].has_round(round)) work(bucket, step, sums[bucket.cut->group], &round);
+      complete(sums, round, alone, 0);
+    }
+    for (PieceMemory& bucket : buckets_) work(bucket, step, sums[bucket.cut->group], nullptr);
+    edges(&Optimizer::end_step, step, sums, true);
+  }
+
+  Left left() const {
+    Left all;
+    for (const PieceMemory& bucket : buckets_) {
+      auto& of_bucket = all.buckets.emplace_back();
+      of_bucket.push_back(bytes_in(bucket.param));
+      of_bucket.push_back(bytes_in(bucket.out));
+      for (const Buffer& state : bucket.states) of_bucket.push_back(bytes_in(state));
+    }
+    for (const Group& group : groups_) {
+      auto& of_group = all.groups.emplace_back();
+      for (const Buffer& state : group.states) of_group.push_back(bytes_in(state));
+    }
+    return all;
+  }
+  // What two ranks, which must have the same but for their own states, have different: "the parameters"; "": nothing.
+  std::string difference(const Left& one, const Left& other) const {
+    for (size_t b = 0; b < buckets_.size(); ++b)
+      for (size_t part = 0; part < one.buckets[b].size(); ++part) {
+        if (one.buckets[b][part] == other.buckets[b][part]) continue;
+        if (part < 2) return part == 0 ? "the parameters" : "the copies `out`";
+        const auto& state = groups_[buckets_[b].cut->group].optimizer->states()[part - 2];
+        if (!state.is_of_rank() && !state.is_served()) return formatted("the state '{}'", state.name);
+      }
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (size_t s = 0; s < one.groups[g].size(); ++s)
+        if (one.groups[g][s] != other.groups[g][s]) return formatted("the state '{}'", groups_[g].optimizer->states()[s].name);
+    return "";
+  }
+  bool is_finite() const {
+    for (const PieceMemory& bucket : buckets_)
+      for (uint64_t i = 0; i < bucket.cut->numel; ++i)
+        if (!std::isfinite(get(bucket.param.data(), i, problem_.types.param))) return false;
+    return true;
+  }
+
+ private:
+  struct Group {
+    std::unique_ptr<Optimizer> optimizer;
+    size_t tensors = 0;
+    std::vector<Buffer> states;
+    bool averages = false;
+  };
+
+  // As core/params cuts ranges whose optimizer averages: buckets that divide among the ranks.
+  void make_buckets(uint32_t g) {
+    const Optimizer& optimizer = *groups_[g].optimizer;
+    std::vector<size_t> tensors;
+    std::vector<int64_t> numels;
+    for (size_t t = 0; t < problem_.tensors.size(); ++t)
+      if (problem_.tensors[t].group == g) {
+        tensors.push_back(t);
+        numels.push_back(static_cast<int64_t>(problem_.tensors[t].numel));
+      }
+    const auto alignment = std::max<int64_t>(zero::kAlignment, static_cast<int64_t>(optimizer.range_alignment()));
+    const zero::Layout layout = zero::lay_out(numels, run_.bucket_numel, run_.ranks, alignment);
+    for (const zero::Bucket& cut : layout.buckets) {
+      CutPiece& piece = cuts_.emplace_back(CutPiece{g, static_cast<uint64_t>(cut.numel), {}});
+      for (size_t k = cut.first; k < cut.last; ++k)
+        piece.parts.push_back(
+            {tensors[k], 0, problem_.tensors[tensors[k]].numel, static_cast<uint64_t>(layout.offsets[k] - cut.offset)});
+      PieceMemory& bucket = buckets_.emplace_back(problem_, piece, optimizer, true);
+      for (size_t s = 0; s < bucket.states.size(); ++s)
+        if (const auto& state = optimizer.states()[s]; state.is_served())
+          bucket.states[s] = new_state(state, type_of(state, problem_.types.param), piece.numel / run_.ranks, true);
+    }
+  }
+
+  void restore(const Left& from) {
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      put_back(from.buckets[b][0], buckets_[b].param);
+      put_back(from.buckets[b][1], buckets_[b].out);
+      for (size_t s = 0; s < buckets_[b].states.size(); ++s) put_back(from.buckets[b][2 + s], buckets_[b].states[s]);
+    }
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (size_t s = 0; s < groups_[g].states.size(); ++s) put_back(from.groups[g][s], groups_[g].states[s]);
+  }
+
+  void fill_gradient(PieceMemory& bucket, int64_t step) {
+    for (const Part& part : bucket.cut->parts)
+      for (uint64_t i = 0; i < part.numel; ++i) {
+        double value = 0;
+        if (groups_[bucket.cut->group].averages)
+          value = of_ranks_[rank_].gradient(part.tensor, i, step);
+        else
+          for (uint32_t r = 0; r < run_.ranks; ++r) value += of_ranks_[r].gradient(part.tensor, i, step) / run_.ranks;
+        put(bucket.grad.data(), part.offset + i, problem_.types.grad, value);
+      }
+  }
+
+  void edges(void (Optimizer::*function)(gannet_step_args), int64_t step, std::vector<GroupSums>& sums, bool has_sums) {
+    const Host::Open open(host_, collectives_);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      Group& group = groups_[g];
+      std::vector<void*> states;
+      for (const Buffer& state : group.states) states.push_back(state.data());
+      gannet_step_args args{};
+      args.group = static_cast<uint32_t>(g);
+      args.step = static_cast<uint64_t>(step);
+      args.grad_scale = 1;
+      args.hyper = group.optimizer->hyper_values().data();
+      args.hyper_count = group.optimizer->hyper_values().size();
+      args.states = states.data();
+      args.state_count = states.size();
+      args.sums = has_sums ? sums[g].values().data() : nullptr;
+      args.sum_count = sums[g].width();
+      args.lines = has_sums ? sums[g].lines() : nullptr;
+      const Calling calling(has_sums ? "end_step" : "begin_step", args.step, formatted("group {}", g));
+      (group.optimizer.get()->*function)(args);
+    }
+  }
+
+  // The sums of a round, or the update where there is none.
+  void work(PieceMemory& bucket, int64_t step, GroupSums& sums, const uint32_t* round) {
+    Group& group = groups_[bucket.cut->group];
+    std::vector<void*> states;
+    for (size_t s = 0; s < bucket.states.size(); ++s)
+      states.push_back(bucket.states[s].data() ? bucket.states[s].data() : group.states[s].data());
+    std::vector<double> rows;
+    for (const gannet_segment& segment : bucket.segments)
+      rows.insert(rows.end(), sums.row(segment.tensor_index), sums.row(segment.tensor_index) + sums.width());
+    gannet_update_args args{};
+    args.struct_size = sizeof(args);
+    args.param_dtype = problem_.types.param;
+    args.grad_dtype = problem_.types.grad;
+    args.out_dtype = problem_.types.out;
+    args.numel = bucket.cut->numel;
+    args.param = bucket.param.data();
+    args.grad = bucket.grad.data();
+    args.out = bucket.out.data();
+    args.states = states.data();
+    args.state_count = states.size();
+    args.grad_scale = 1;
+    args.step = static_cast<uint64_t>(step);
+    args.hyper = group.optimizer->hyper_values().data();
+    args.hyper_count = group.optimizer->hyper_values().size();
+    args.segments = bucket.segments.data();
+    args.segment_count = bucket.segments.size();
+    args.segment_stride = sizeof(gannet_segment);
+    args.sums = rows.empty() ? nullptr : rows.data();
+    args.sum_count = sums.width();
+    args.lines = sums.lines();
+    if (step == 1) bucket.copy_first_values(*group.optimizer, problem_.types.param);
+    args.group = bucket.cut->group;
+    if (round) {
+      std::vector<double> parts = sums.of_nothing(bucket.segments.size());
+      const Calling calling("sums", args.step, bucket.names);
+      group.optimizer->sums(args, *round, parts.data());
+      for (size_t k = 0; k < bucket.segments.size(); ++k)
+        sums.add(bucket.segments[k].tensor_index, *round, parts.data() + k * sums.width());
+      return;
+    }
+    const ReadOnly grad(bucket.grad, true);
+    std::unique_ptr<Host::Open> open;
+    if (group.averages) open = std::make_unique<Host::Open>(host_, collectives_);
+    const Calling calling("update", args.step, bucket.names);
+    group.optimizer->update(args);
+    std::string where;
+    for (const Buffer* buffer : {&bucket.param, &bucket.out})
+      if (!buffer->is_intact(&where)) throw Failed(formatted("it wrote outside of its memory, {}", where), text_of(place()));
+    for (const Buffer& state : bucket.states)
+      if (!state.is_intact(&where)) throw Failed(formatted("it wrote outside of a state, {}", where), text_of(place()));
+  }
+
+  const Problem& problem_;
+  const OwnRun& run_;
+  uint32_t rank_;
+  Host host_;
+  RankCollectives collectives_;
+  std::vector<Problem> of_ranks_;  // [ranks] each has gradients of its own
+  std::vector<Group> groups_;
+  std::deque<CutPiece> cuts_;  // keep their addresses
+  std::vector<PieceMemory> buckets_;
+};
+
+}  // namespace gannet::kit

@@ -1,0 +1,16 @@
+// Checks of optimizers that average gradients themselves (OWNS_GRAD_REDUCTION), on N ranks in this process: stage 0, where every
+// rank has all pieces and, in the steps that the plugin names, gradients of its own.
+#pragma once
+
+#include "kit/check.h"
+
+namespace gannet::kit {
+
+// The answer of reduces_gradients is a function of the params and the step.
+void reduction_plan(Subject& subject);
+// After such steps all ranks have the same parameters, which depend on every rank's gradients.
+void own_reduction(Subject& subject);
+// Saved states, each rank's own among them, continue bit for bit.
+void own_reduction_resumes(Subject& subject);
+
+}  // namespace gannet::kit

@@ -165,7 +165,7 @@ std::string provided_name(const gannet_descriptor& descriptor) {
   return name;
 }
 
-Candidate read_candidate(const std::string& file) {
+Candidate read_candidate(const std::string& file, Fingerprint wanted) {
   Candidate candidate;
   candidate.file = file;
   try {
@@ -182,11 +182,12 @@ Candidate read_candidate(const std::string& file) {
     check_text(candidate.provides, "what it provides");
     check_text({candidate.fingerprint, candidate.vendor}, "its fingerprint");
     check_interfaces(candidate.provides, note.head.interface_versions);
-    if (tier == GANNET_TIER_PINNED) {
+    const bool compares = wanted == Fingerprint::kOfThisHost;
+    if (tier == GANNET_TIER_PINNED && compares) {
       const std::string difference = fingerprint_difference(candidate.fingerprint, host_fingerprint(), "this Gannet's");
       if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));
     }
-    if (!candidate.vendor.empty()) {
+    if (!candidate.vendor.empty() && compares) {
       const std::string difference = fingerprint_difference(candidate.vendor, vendor_of_libtorch(), "this LibTorch's");
       if (!difference.empty()) refuse(formatted("is built for another LibTorch: {}", difference));
     }

@@ -8,8 +8,12 @@
 
 namespace gannet::plugin {
 
+// Whether a pinned file's fingerprint must be this process's. The conformance kit has none: it takes the LibTorch that the file
+// itself brings.
+enum class Fingerprint { kOfThisHost, kAny };
+
 // Reads the file and judges it by its note. Never throws: a file that cannot be used is a Candidate with the reason.
-Candidate read_candidate(const std::string& file);
+Candidate read_candidate(const std::string& file, Fingerprint wanted = Fingerprint::kOfThisHost);
 
 // It was rejected as a sound shared object that does not say it were a plugin: a library that lies in a folder of plugins.
 bool is_foreign(const Candidate& candidate);

@@ -1,13 +1,8 @@
 #include "optimizers/adam8bit/kernel.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "optimizers/adam8bit/kernel.cpp"
-#include <hwy/foreach_target.h>
-// Highway's own order: after foreach_target.
-#include <gannet/elementwise/loop-inl.h>
-
 #include <algorithm>
 #include <cstring>
+#include <gannet/sdk_elementwise.hpp>
 
 #include "optimizers/adam8bit/codes.h"
 

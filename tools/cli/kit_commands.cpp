@@ -14,6 +14,7 @@ void add_check(CLI::App& plugins, int (*run)(const kit::CheckOptions&)) {
   auto options = std::make_shared<kit::CheckOptions>();
   check->add_option("file", options->file, "the plugin's file")->required()->type_name("FILE");
   check->add_option("--plugin", options->plugin, "only this one of the file's plugins, by name")->type_name("NAME");
+  check->add_option("--check", options->checks, "only this check, by name; may be given several times")->type_name("NAME");
   check->add_option("--params", options->params, "params of its objects, as the config's, in JSON")->type_name("JSON");
   check->add_option("--exclusions", options->exclusions, "file of checks that it does not pass, a line each: NAME REASON")
       ->type_name("FILE");

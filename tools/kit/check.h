@@ -18,6 +18,7 @@ namespace gannet::kit {
 // What a check is given: the plugin, opened in this very process, and the params of its objects.
 struct Subject {
   const plugin::Plugin* plugin = nullptr;
+  std::vector<const plugin::Plugin*> of_file;  // it, and the others of its file
   Dict params;
   // Another plugin of the same kind whose results are right (--reference); null: none.
   const plugin::Plugin* reference = nullptr;

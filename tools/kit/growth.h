@@ -7,7 +7,8 @@
 namespace gannet::kit {
 
 // Runs it some times, then `times` more, and throws Failed where something has grown over the latter. `where`: "1000 objects".
-void require_no_growth(const std::function<void()>& body, int times, const std::string& where);
+// `blocks`: so often, and only where it has grown in each of them; for what keeps a record of its last calls.
+void require_no_growth(const std::function<void()>& body, int times, const std::string& where, int blocks = 1);
 
 // Starts the program anew, once, with an allocator that counts what is freed as free at once: glibc keeps small blocks for the
 // thread that freed them, and counts them as allocated. To be called first in main().

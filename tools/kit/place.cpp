@@ -40,6 +40,7 @@ Place& place() { return current->all[number]; }
 size_t place_number() { return number; }
 void use_place(size_t which) { number = std::min(which, kPlaces - 1); }
 void set_config(const std::string& text) { put(place().config, text); }
+void set_detail(const std::string& text) { put(place().detail, text); }
 
 Calling::Calling(const char* function, uint64_t step, const std::string& detail) {
   put(place().detail, detail);

@@ -24,6 +24,8 @@ Place& place();
 // The threads of a simulated run have places of their own: 0 is the check's, the others count from 1.
 void use_place(size_t number);
 void set_config(const std::string& text);
+// What the next calls are about.
+void set_detail(const std::string& text);
 
 class Calling {
  public:

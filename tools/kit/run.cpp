@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -39,15 +40,8 @@ plugin::Candidate candidate_of(const std::string& path) {
   std::error_code failed;
   const auto real = std::filesystem::canonical(path, failed);
   if (failed) throw Error(ErrorCode::kNotFound, formatted("there is no plugin file '{}': {}", printable(path), failed.message()));
-  plugin::Candidate candidate = plugin::read_candidate(real.string());
-  if (candidate.tier == GANNET_TIER_PINNED)
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted("plugin {} is of the pinned tier: it links LibTorch, and `gannet plugins check` has none",
-                  printable(candidate.file)),
-        "where Gannet is installed with LibTorch, `gannet plugins info FILE` opens it and `gannet doctor` judges it; or build "
-        "it for the stable tier, without PINNED");
-  return candidate;
+  // Of the pinned tier, too: the loader finds its LibTorch, or says what is missing.
+  return plugin::read_candidate(real.string(), plugin::Fingerprint::kAny);
 }
 
 Dict dict_of(const std::string& json, const char* option) {
@@ -84,6 +78,12 @@ Result shake_hands(const plugin::Candidate& candidate, std::vector<Known>& plugi
   result.seconds = answer.seconds;
   const Value told = answer.failure.empty() ? parse_json(answer.text) : Value(Dict{{"error", answer.failure}});
   if (const Value* error = told.as_dict().find("error")) {
+    if (candidate.tier == GANNET_TIER_PINNED && error->as_string().ends_with("which is not found"))
+      throw Error(
+          ErrorCode::kNotFound,
+          formatted("{}; it is of the pinned tier, and is checked with the LibTorch that it was built for ({})",
+                    error->as_string(), printable(candidate.fingerprint)),
+          "name the folder of that LibTorch's libraries: LD_LIBRARY_PATH=/path/to/libtorch/lib gannet plugins check FILE");
     result.verdict = Verdict::kFailed;
     result.expected = "the loader opens the file: note, one exported symbol, table, functions and params as the contract says";
     result.found = error->as_string();
@@ -124,6 +124,7 @@ std::string verdict_of(const Plan& plan, const Known& known, const Check& check)
     capture_log();
     Subject subject;
     subject.plugin = find(plan.file, known.provided, known.kind);
+    subject.of_file = plugin::open(plan.file);
     subject.params = plan.params;
     subject.tolerance = plan.options.tolerance;
     if (!plan.options.reference.empty()) {
@@ -208,6 +209,10 @@ int check_file(const CheckOptions& options) {
   for (const Known& known : plugins)
     for (const Check& check : checks_of(known.kind)) known_checks.push_back(check.name);
   const auto excluded = read_exclusions(options.exclusions, known_checks);
+  for (const std::string& wanted : options.checks)
+    if (std::find(known_checks.begin(), known_checks.end(), wanted) == known_checks.end() && !plugins.empty())
+      throw Error(ErrorCode::kArgument, formatted("--check '{}' is no check of these plugins{}", printable(wanted),
+                                                  did_you_mean(wanted, known_checks)));
   bool is_any = options.plugin.empty();
   for (const Known& known : plugins) {
     if (!options.plugin.empty() && lower(options.plugin) != lower(known.name) && lower(options.plugin) != known.provided)
@@ -217,6 +222,8 @@ int check_file(const CheckOptions& options) {
     print(formatted("\n{}\n", known.provided));
     reports.push_back({known.provided, {}});
     for (const Check& check : checks_of(known.kind)) {
+      const auto is_this = [&](const std::string& wanted) { return wanted == check.name; };
+      if (!options.checks.empty() && std::none_of(options.checks.begin(), options.checks.end(), is_this)) continue;
       const auto reason = excluded.find(check.name);
       Result result = reason == excluded.end()
                           ? run(plan, known, check)

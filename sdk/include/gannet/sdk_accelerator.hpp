@@ -123,10 +123,16 @@ inline constexpr gannet_accelerator_api kAcceleratorApi = [] {
     });
   };
   api.set_device = [](void* self, uint32_t device, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { static_cast<Derived*>(self)->set_device(device); });
+    return guarded(error, [&] {
+      require_device(*static_cast<Derived*>(self), device);
+      static_cast<Derived*>(self)->set_device(device);
+    });
   };
   api.synchronize = [](void* self, uint32_t device, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { static_cast<Derived*>(self)->synchronize(device); });
+    return guarded(error, [&] {
+      require_device(*static_cast<Derived*>(self), device);
+      static_cast<Derived*>(self)->synchronize(device);
+    });
   };
   api.native_stream = [](void* self, uint32_t device, int64_t stream_id) -> void* {
     return static_cast<Derived*>(self)->native_stream(device, stream_id);

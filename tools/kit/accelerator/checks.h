@@ -1,0 +1,40 @@
+// The checks of an accelerator, by what they are about; checks.cpp has their table.
+#pragma once
+
+#include <memory>
+
+#include "interfaces/host.h"
+#include "kit/check.h"
+#include "kit/object.h"
+
+namespace gannet::kit {
+
+// An accelerator's object; Skipped with its reason where there is no such device here.
+class Device {
+ public:
+  explicit Device(const Subject& subject);
+  Device(const Device&) = delete;
+  const gannet_accelerator_api& api() const { return api_; }
+  void* self() const { return object_->self(); }
+  const plugin::Plugin& plugin() const { return plugin_; }
+  uint32_t count() const;
+  bool has_queues() const;
+
+ private:
+  const plugin::Plugin& plugin_;
+  const gannet_accelerator_api& api_;
+  const gannet::Host host_;
+  plugin::ParamSet params_;
+  std::unique_ptr<Object> object_;
+};
+
+// queue_checks.cpp
+void copy_in_order(Subject& subject);
+void order_by_events(Subject& subject);
+void synchronize_all(Subject& subject);
+void outlive_queues(Subject& subject);
+void use_queues_in_threads(Subject& subject);
+void pin_memory(Subject& subject);
+void leave_nothing_of_queues(Subject& subject);
+
+}  // namespace gannet::kit

@@ -1,0 +1,32 @@
+// The checks of a Comm, by what they are about; checks.cpp has their table.
+#pragma once
+
+#include "kit/check.h"
+
+namespace gannet::kit {
+
+// data_checks.cpp: what is moved and computed.
+void serve_worlds(Subject& subject);
+void move_data(Subject& subject);
+void reduce_data(Subject& subject);
+void move_uneven_parts(Subject& subject);
+void sum_honestly(Subject& subject);
+
+// order_checks.cpp: many collectives, messages, groups.
+void keep_messages_in_order(Subject& subject);
+void progress_in_a_batch(Subject& subject);
+void keep_groups_apart(Subject& subject);
+
+// completion_checks.cpp: query, wait, block, time-outs, abort, a rank that dies.
+void complete(Subject& subject);
+void stay_pending(Subject& subject);
+void abort_from_outside(Subject& subject);
+void lose_a_peer(Subject& subject);
+
+// table_checks.cpp: the other functions of the table.
+void count_honestly(Subject& subject);
+void use_memory_of_the_plugin(Subject& subject);
+void refuse_wrong_arguments(Subject& subject);
+void leave_nothing_of_collectives(Subject& subject);
+
+}  // namespace gannet::kit

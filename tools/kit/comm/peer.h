@@ -1,0 +1,101 @@
+// A rank's object of a Comm plugin, its groups and works, through the C table alone.
+//
+//   Peer peer(subject, rank, 3, store, timeout);
+//   Group world = peer.world();
+//   Work work = world.start(args);            // Failed unless it starts
+//   require_ok("work_wait", work.wait(5000));
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "interfaces/host.h"
+#include "kit/object.h"
+
+namespace gannet::kit {
+
+class Group;
+
+class Peer {
+ public:
+  // `outcome` says whether there is an object.
+  Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
+       Outcome& outcome);
+  ~Peer();
+  Peer(const Peer&) = delete;
+
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return size_; }
+  uint64_t timeout_ms() const { return timeout_ms_; }
+  const gannet_comm_api& api() const { return api_; }
+  void* self() const { return self_; }
+  const plugin::Plugin& plugin() const { return plugin_; }
+
+  Group world();
+  // Of these ranks of the world, of which this one is a member.
+  Group group(const std::vector<uint32_t>& ranks, const std::string& name);
+  Outcome try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle);
+  gannet_comm_counters counters() const;
+  void abort();
+  // By the store, beside the plugin: this rank has come to a point; `of` ranks have.
+  void announce(const std::string& point);
+  void await(const std::string& point, uint32_t of);
+
+ private:
+  const plugin::Plugin& plugin_;
+  const gannet_comm_api& api_;
+  const gannet_store* store_;
+  const gannet::Host host_;
+  plugin::ParamSet params_;
+  const uint32_t rank_, size_;
+  const uint64_t timeout_ms_;
+  void* self_ = nullptr;
+};
+
+// A collective in flight. Behind an exception nothing of the plugin is called any more: it might wait for who never comes.
+class Work {
+ public:
+  Work() = default;
+  Work(Peer& peer, void* handle, std::string name) : peer_(&peer), handle_(handle), name_(std::move(name)) {}
+  Work(Work&& other) noexcept { *this = std::move(other); }
+  Work& operator=(Work&& other) noexcept;
+  ~Work();
+  Outcome wait(uint64_t timeout_ms);
+  void must_end();  // within the time-out of the rendezvous
+  bool is_over();
+  Outcome block(void* stream);
+  void free();
+
+ private:
+  Peer* peer_ = nullptr;
+  void* handle_ = nullptr;
+  std::string name_;
+};
+
+class Group {
+ public:
+  Group(Peer& peer, void* handle, uint32_t rank, uint32_t size) : peer_(&peer), handle_(handle), rank_(rank), size_(size) {}
+  Group(Group&& other) noexcept;
+  ~Group();
+  uint32_t rank() const { return rank_; }  // in the group
+  uint32_t size() const { return size_; }
+  Peer& peer() const { return *peer_; }
+  void* handle() const { return handle_; }
+
+  Outcome try_start(const gannet_collective_args& args, const std::string& name, Work& work);
+  Work start(const gannet_collective_args& args, const std::string& name);
+  Work start_many(const std::vector<gannet_collective_args>& batch, const std::string& name);
+  void barrier();
+
+ private:
+  Peer* peer_;
+  void* handle_;
+  uint32_t rank_, size_;
+};
+
+}  // namespace gannet::kit

@@ -1,0 +1,99 @@
+#include "kit/comm/ranks_of.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace gannet::kit {
+namespace {
+
+// A device of the same file whose memory is the host's: its Comm can be checked here.
+bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
+  for (const plugin::Plugin* other : subject.of_file) {
+    if (other->kind() != GANNET_KIND_ACCELERATOR || lower(other->name()) != lower(device)) continue;
+    const auto& api = *interfaces::api_of<gannet_accelerator_api>(*other);
+    const gannet::Host host;
+    const auto params = plugin::parse_params(*other, {}, {});
+    Outcome outcome;
+    const Object object(*other, params.view(), host.table(), outcome);
+    if (!outcome.ok()) continue;
+    gannet_device_info info{};
+    info.struct_size = sizeof(info);
+    return call("device_info", *other, api.device_info, object.self(), uint32_t{0}, &info).ok() && info.torch_device_type == 0;
+  }
+  return false;
+}
+
+// Whether a world of `size` ranks is made; all of them say the same.
+bool serves(const Subject& subject, uint32_t size) {
+  struct Counts {
+    int32_t made, refused;
+  };
+  void* memory = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
+  auto& counts = *new (memory) Counts{};
+  run_world(size, "create", [&](uint32_t rank, const gannet_store& store) {
+    Outcome outcome;
+    const Peer peer(subject, rank, size, &store, WorldOptions().timeout, outcome);
+    if (outcome.ok())
+      __atomic_fetch_add(&counts.made, 1, __ATOMIC_SEQ_CST);
+    else if (outcome.status == GANNET_UNSUPPORTED)
+      __atomic_fetch_add(&counts.refused, 1, __ATOMIC_SEQ_CST);
+    else
+      require_ok("create", outcome);
+  });
+  const Counts found = counts;
+  ::munmap(memory, sizeof(Counts));
+  if (found.made > 0 && found.refused > 0)
+    throw Failed(formatted("create succeeds on {} rank(s) and returns GANNET_UNSUPPORTED on {}", found.made, found.refused),
+                 formatted("{} ranks", size), "every rank of a world says the same",
+                 "judge by what all ranks know: world_size, not the rank");
+  return found.made > 0;
+}
+
+}  // namespace
+
+void require_host_memory(const Subject& subject) {
+  const std::string device = subject.plugin->device();
+  if (works_on_host(*subject.plugin) || is_made_of_host_memory(subject, device)) return;
+  throw Skipped(formatted("it moves the memory of {}, and the kit has the host's alone", printable(device)));
+}
+
+std::vector<uint32_t> sizes_of(const Subject& subject) {
+  require_host_memory(subject);
+  std::vector<uint32_t> sizes;
+  for (uint32_t size = 1; size <= kMostRanks; ++size)
+    if (serves(subject, size)) sizes.push_back(size);
+  if (sizes.empty()) throw Failed("create refuses worlds of 1, 2, 3 and 4 ranks", "create", "it serves a world of some size");
+  return sizes;
+}
+
+void on_every_world(const Subject& subject, uint32_t least, const std::string& what, const std::function<void(Peer&)>& body) {
+  bool is_any = false;
+  for (const uint32_t size : sizes_of(subject)) {
+    if (size < least) continue;
+    is_any = true;
+    on_ranks(subject, size, what, body);
+  }
+  if (!is_any) throw Skipped(formatted("it serves no world of {} ranks or more", least));
+}
+
+void on_ranks(const Subject& subject, uint32_t size, const std::string& what, const std::function<void(Peer&)>& body,
+              const WorldOptions& options) {
+  require_host_memory(subject);
+  if (!serves(subject, size)) throw Skipped(formatted("it serves no world of {} ranks", size));
+  run_world(
+      size, what,
+      [&](uint32_t rank, const gannet_store& store) {
+        Outcome outcome;
+        Peer peer(subject, rank, size, &store, options.timeout, outcome);
+        require_ok("create", outcome);
+        body(peer);
+      },
+      options);
+}
+
+}  // namespace gannet::kit

@@ -1,0 +1,68 @@
+// One collective on one rank: its buffers, what it is asked for, and what must come of it by a plain loop over ranks.
+//
+//   Trial trial(group.rank(), group.size(), {.op = GANNET_ALL_REDUCE, .dtype = GANNET_BFLOAT16, .count = 17});
+//   Work work = group.start(trial.args(), trial.name());
+//   work.must_end();
+//   trial.check();                         // Failed where an element, a byte beside the buffer, or the input is wrong
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kit/memory.h"
+
+namespace gannet::kit {
+
+class Group;
+
+struct Wanted {
+  gannet_collective op = GANNET_ALL_REDUCE;
+  gannet_dtype dtype = GANNET_FLOAT32;
+  gannet_reduce_op reduce_op = GANNET_SUM;
+  uint64_t count = 0;
+  uint32_t peer = 0;
+  bool in_place = false;
+  bool uneven = false;  // parts of other sizes, some of them empty, in place of `count`
+  uint64_t seed = 0;    // of the elements; the same on all ranks
+  gannet_dtype sum_dtype = GANNET_DTYPE_NONE;
+};
+
+class Trial {
+ public:
+  Trial(uint32_t rank, uint32_t size, const Wanted& wanted);
+  Trial(Trial&&) = default;
+
+  const gannet_collective_args& args() const { return args_; }
+  const std::string& name() const { return name_; }
+  const Wanted& wanted() const { return wanted_; }
+  void* received() const { return args_.recv; }
+  void* sent() const { return const_cast<void*>(args_.send); }
+  void check() const;
+  // Before it is over: who writes to it now is found by check().
+  bool is_untouched() const;
+
+ private:
+  void fill(void* buffer, uint32_t of_rank, uint64_t begin, uint64_t count) const;
+  double value(uint32_t of_rank, uint64_t element) const;
+  double reduced(uint64_t element) const;
+  void add_expected(uint32_t of_rank, uint64_t begin, uint64_t count);
+  void check_sent() const;
+
+  Wanted wanted_;
+  uint32_t rank_, size_;
+  std::string name_;
+  Buffer send_, recv_;
+  std::vector<uint64_t> send_counts_, recv_counts_;
+  uint64_t sent_ = 0;             // elements of send
+  std::vector<double> expected_;  // of recv, or of the part of it that is ours
+  void* result_ = nullptr;
+  gannet_collective_args args_{};
+};
+
+// Starts it, waits, checks. False where the plugin does not serve it: UNSUPPORTED with a sentence, on every rank alike.
+bool run(Group& group, const Wanted& wanted);
+
+}  // namespace gannet::kit

@@ -1,0 +1,167 @@
+#include "kit/comm/world.h"
+
+#include <gannet/error.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <new>
+
+#include "base/format.h"
+#include "kit/check.h"
+#include "kit/comm/store.h"
+#include "kit/place.h"
+
+namespace gannet::kit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kGrace{1500};  // for the others, once a rank has failed
+
+enum class State : int32_t { kRunning, kDone, kFailed, kSkipped };
+
+// What a rank says, in memory that it shares with the check.
+struct Said {
+  std::atomic<State> state;
+  std::atomic<int32_t> order;  // 1: the first that failed
+  char found[800], where[500], expected[300], to_do[300];
+};
+struct Shared {
+  std::atomic<int32_t> failures;
+  Said ranks[kMostRanks];
+};
+
+template <size_t size>
+void put(char (&into)[size], const std::string& text) {
+  const size_t length = std::min(size - 1, text.size());
+  std::memcpy(into, text.data(), length);
+  into[length] = 0;
+}
+
+void say(Shared& shared, Said& said, State state, const Failed& failure) {
+  put(said.found, failure.found);
+  put(said.where, failure.where.empty() ? text_of(place()) : failure.where);
+  put(said.expected, failure.expected);
+  put(said.to_do, failure.to_do);
+  said.order = ++shared.failures;
+  said.state = state;
+}
+
+[[noreturn]] void run_rank(Shared& shared, uint32_t rank, const std::function<void()>& body) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const Place given = place();
+  use_place(rank + 1);
+  place() = given;
+  Said& said = shared.ranks[rank];
+  try {
+    body();
+    said.state = State::kDone;
+  } catch (const Failed& failure) {
+    say(shared, said, State::kFailed, failure);
+  } catch (const Skipped& skipped) {
+    say(shared, said, State::kSkipped, {skipped.reason});
+  } catch (const Error& error) {
+    say(shared, said, State::kFailed, {error.message()});
+  } catch (const std::exception& error) {
+    say(shared, said, State::kFailed, {error.what()});
+  }
+  ::_exit(0);
+}
+
+struct Ranks {
+  explicit Ranks(uint32_t size) : processes(size, -1), ends(size, 0) {}
+  ~Ranks() { end_all(); }
+  bool is_any_running() const {
+    return std::any_of(processes.begin(), processes.end(), [](pid_t one) { return one > 0; });
+  }
+  // At once: whether a rank has died is seen by its process number, which it keeps until it is waited for.
+  void reap() {
+    for (size_t rank = 0; rank < processes.size(); ++rank)
+      if (processes[rank] > 0 && ::waitpid(processes[rank], &ends[rank], WNOHANG) == processes[rank]) processes[rank] = 0;
+  }
+  void end_all() {
+    for (size_t rank = 0; rank < processes.size(); ++rank) {
+      if (processes[rank] <= 0) continue;
+      ::kill(processes[rank], SIGKILL);
+      while (::waitpid(processes[rank], &ends[rank], 0) < 0 && errno == EINTR) {
+      }
+      processes[rank] = 0;
+      was_ended = true;
+    }
+  }
+  std::vector<pid_t> processes;  // 0: it is over
+  std::vector<int> ends;         // as waitpid says
+  bool was_ended = false;
+};
+
+std::string crash_of(uint32_t rank, uint32_t size, int end) {
+  const Place& at = places().all[rank + 1];
+  const std::string how = WIFSIGNALED(end) ? formatted("signal {} ({})", WTERMSIG(end), strsignal(WTERMSIG(end)))
+                                           : formatted("exit code {}", WEXITSTATUS(end));
+  const std::string fault =
+      *at.fault ? formatted("{} (it ended the process with {})", at.fault, how) : formatted("it ended the process with {}", how);
+  return formatted("rank {} of {}: {}", rank, size, fault);
+}
+
+}  // namespace
+
+void set_rank_config(uint32_t rank, uint32_t size, const std::string& what) {
+  set_config(formatted("rank {} of {}, {}", rank, size, what));
+}
+
+void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t, const gannet_store&)>& body,
+               const WorldOptions& options) {
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
+  Shared& shared = *new (memory) Shared{};
+  const SharedStore store(options.timeout);
+  Ranks ranks(size);
+  set_config(formatted("{} rank(s), {}", size, what));
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    ranks.processes[rank] = ::fork();
+    if (ranks.processes[rank] < 0)
+      throw Error(ErrorCode::kUnavailable, formatted("no process for a rank can be started: {}", std::strerror(errno)),
+                  "raise `ulimit -u`");
+    if (ranks.processes[rank] == 0)
+      run_rank(shared, rank, [&] {
+        set_rank_config(rank, size, what);
+        body(rank, *store.table());
+      });
+  }
+  const auto is_dying = [&](uint32_t rank) { return std::count(options.dying.begin(), options.dying.end(), rank) > 0; };
+  const auto is_crash = [&](uint32_t rank) {
+    return ranks.processes[rank] == 0 && shared.ranks[rank].state == State::kRunning && !is_dying(rank);
+  };
+  const auto has_failed = [&] {
+    for (uint32_t rank = 0; rank < size; ++rank)
+      if (shared.ranks[rank].state >= State::kFailed || is_crash(rank)) return true;
+    return false;
+  };
+  // A hang is for the check's own time limit to end, which names the call.
+  auto until = Clock::time_point::max();
+  for (;;) {
+    ranks.reap();
+    if (!ranks.is_any_running() || Clock::now() > until) break;
+    if (until == Clock::time_point::max() && has_failed()) until = Clock::now() + kGrace;
+    ::usleep(500);
+  }
+  for (uint32_t rank = 0; rank < size; ++rank)
+    if (is_crash(rank)) throw Failed(crash_of(rank, size, ranks.ends[rank]), text_of(places().all[rank + 1]));
+  const Said* first = nullptr;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    const Said& said = shared.ranks[rank];
+    if (said.state >= State::kFailed && (!first || said.order < first->order)) first = &said;
+  }
+  if (first && first->state == State::kSkipped) throw Skipped(first->found);
+  if (first) throw Failed(first->found, first->where, first->expected, first->to_do);
+  ranks.end_all();
+  ::munmap(memory, sizeof(Shared));
+}
+
+}  // namespace gannet::kit

@@ -1,0 +1,82 @@
+// An Offload plugin's object through its C table, buffers as a tier wants them, and what a region must hold.
+//
+//   Tier tier(subject, 0);
+//   void* region = tier.allocate(bytes, "moments");
+//   Bytes bytes(tier, 3 * tier.alignment(), 7);              // pseudo-random, aligned, between canaries
+//   tier.write(region, 0, bytes);
+//   require_same(tier.read(region, 0, bytes.size()), bytes, "what was written");
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <string>
+#include <vector>
+
+#include "interfaces/host.h"
+#include "kit/memory.h"
+#include "kit/object.h"
+
+namespace gannet::kit {
+
+// Memory between canaries, aligned as the tier wants it and, for an alignment of 1, at an odd address.
+class Bytes {
+ public:
+  Bytes(uint64_t alignment, uint64_t count, uint64_t seed);
+  Bytes(Bytes&& other) noexcept = default;
+  char* data() const { return data_; }
+  uint64_t size() const { return count_; }
+  void fill(uint64_t seed);
+  bool is_zero() const;
+  // Whether nothing was written beside it.
+  bool is_intact() const;
+
+ private:
+  Buffer buffer_;
+  char* data_ = nullptr;
+  uint64_t count_ = 0;
+};
+
+// Throws Failed with the first byte that differs.
+void require_same(const Bytes& found, const Bytes& expected, const std::string& what);
+
+class Tier {
+ public:
+  Tier(const Subject& subject, uint32_t rank, const gannet_host* host = nullptr);
+  ~Tier();
+  Tier(const Tier&) = delete;
+
+  uint64_t alignment() const { return alignment_; }
+  uint64_t rounded(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+  Bytes bytes(uint64_t count, uint64_t seed) const { return {alignment_, count, seed}; }
+  const gannet_offload_api& api() const { return api_; }
+  void* self() const { return self_; }
+
+  Outcome try_allocate(uint64_t bytes, const std::string& name, void** region);
+  void* allocate(uint64_t bytes, const std::string& name);
+  void release(void* region);
+  void* address(void* region);
+  // Asynchronous: a work.
+  Outcome try_read(void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work);
+  Outcome try_write(void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work);
+  void* start_read(void* region, uint64_t offset, const Bytes& into);
+  void* start_write(void* region, uint64_t offset, const Bytes& from);
+  Outcome try_wait(void* work);
+  void wait(void* work);
+  // And waited for.
+  Bytes read(void* region, uint64_t offset, uint64_t count);
+  void write(void* region, uint64_t offset, const Bytes& from);
+  void destroy();  // before its time
+
+ private:
+  const plugin::Plugin& plugin_;
+  const gannet_offload_api& api_;
+  const gannet::Host host_;
+  plugin::ParamSet params_;
+  void* self_ = nullptr;
+  uint64_t alignment_ = 1;
+};
+
+// What lies in the folders that the params name, with all that is below them.
+std::vector<std::string> files_of(const Subject& subject);
+
+}  // namespace gannet::kit

@@ -48,15 +48,12 @@ struct EngineBase::Impl : RankContext {
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
   Passes passes;
-
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   std::unique_ptr<Agreement> agreement;
-  std::unique_ptr<StepReporter> reporter;         // null: no monitor
-  std::unique_ptr<Profiling> profiling;           // of a step that is to come, or runs; null: none
-  Timers::Times micro_batch_before, step_before;  // wall_clock_breakdown's
-  uint64_t sent_before = 0;                       // bytes that the Comm had sent when the last step ended
-
+  std::unique_ptr<StepReporter> reporter;  // null: no monitor
+  std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
+  Reported reported;
   std::vector<ProgramState> program_states;
   std::set<std::string> loaded_folders;                 // that this run resumed from
   std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends

@@ -50,7 +50,7 @@ void start_reporting(EngineBase::Impl& impl) {
         observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, impl.comm->rank()});
     impl.timers.trace = impl.trace.get();
   }
-  impl.sent_before = impl.comm->comm().counters().bytes_sent;
+  impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
   if (observe::is_wanted(impl.settings()))
     impl.reporter = std::make_unique<StepReporter>(
         *impl.host_group, impl.timers,
@@ -69,18 +69,18 @@ void count_sent(EngineBase::Impl& impl) {
   const auto averages = [](const Group& group) { return group.optimizer && group.optimizer->owns_grad_reduction(); };
   if (std::none_of(impl.groups.begin(), impl.groups.end(), averages)) return;
   const uint64_t sent = impl.comm->comm().counters().bytes_sent;
-  impl.reporter->count("comm_bytes", static_cast<int64_t>(sent - impl.sent_before));
-  impl.sent_before = sent;
+  impl.reporter->count("comm_bytes", static_cast<int64_t>(sent - impl.reported.bytes_sent));
+  impl.reported.bytes_sent = sent;
 }
 
 // DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
 void report_times(EngineBase::Impl& impl, bool is_boundary) {
   const Timers::Times now = impl.timers.now();
-  if (impl.is_first()) log_info(Breakdown(now - impl.micro_batch_before).to_string("_microstep"));
-  impl.micro_batch_before = now;
+  if (impl.is_first()) log_info(Breakdown(now - impl.reported.micro_batch).to_string("_microstep"));
+  impl.reported.micro_batch = now;
   if (!is_boundary) return;
-  if (impl.is_first()) log_info(Breakdown(now - impl.step_before).to_string(""));
-  impl.step_before = now;
+  if (impl.is_first()) log_info(Breakdown(now - impl.reported.step).to_string(""));
+  impl.reported.step = now;
 }
 
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs) {

@@ -19,6 +19,12 @@
 
 namespace gannet {
 
+// What had been when the last lines of a step were written.
+struct Reported {
+  Timers::Times micro_batch, step;  // wall_clock_breakdown's
+  uint64_t bytes_sent = 0;          // by the Comm
+};
+
 class StepReporter {
  public:
   // `monitor`: rank 0's; null on the others.

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "interfaces/call.h"
+#include "interfaces/optimizer_watch.h"
 
 namespace gannet {
 namespace {
@@ -172,23 +173,36 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
                 dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
 }
 
-void Optimizer::step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args) {
+void Optimizer::watch() { watch_ = std::make_unique<OptimizerWatch>(plugin_); }
+
+void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*),
+                     gannet_step_args& args) {
   if (!function) return;
   args.struct_size = sizeof(args);
   args.tensors = tensor_views_.data();
   args.tensor_count = tensor_views_.size();
   args.tensor_stride = sizeof(gannet_tensor);
-  interfaces::call(plugin_, function, self_, static_cast<const gannet_step_args*>(&args));
+  const auto call = [&](const gannet_step_args& given) { interfaces::call(plugin_, function, self_, &given); };
+  if (watch_) return watch_->step(name, args, {states_, hyper_names(), tensor_views_}, call);
+  call(args);
 }
 
-void Optimizer::begin_step(gannet_step_args args) { step(api_->begin_step, args); }
+void Optimizer::begin_step(gannet_step_args args) { step("begin_step", api_->begin_step, args); }
 
-void Optimizer::end_step(gannet_step_args args) { step(api_->end_step, args); }
+void Optimizer::end_step(gannet_step_args args) { step("end_step", api_->end_step, args); }
 
 void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sums) {
-  interfaces::call(plugin_, api_->sums, self_, &args, round, sums);
+  const auto call = [&](const gannet_update_args& given, double* into) {
+    interfaces::call(plugin_, api_->sums, self_, &given, round, into);
+  };
+  if (watch_) return watch_->sums(args, {states_, hyper_names(), tensor_views_}, sums, call);
+  call(args, sums);
 }
 
-void Optimizer::update(const gannet_update_args& args) { interfaces::call(plugin_, api_->update, self_, &args); }
+void Optimizer::update(const gannet_update_args& args) {
+  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->update, self_, &given); };
+  if (watch_) return watch_->update(args, {states_, hyper_names(), tensor_views_}, call);
+  call(args);
+}
 
 }  // namespace gannet

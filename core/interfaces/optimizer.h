@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "plugin/plugin.h"
 
 namespace gannet {
+
+class OptimizerWatch;
 
 class Optimizer {
  public:
@@ -61,13 +64,16 @@ class Optimizer {
   // Throws Error(kUnsupported) naming the plugin and the three types where it does not take them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 
+  // From here on every call works on copies of its arrays, between canaries (optimizer_watch.h). Arrays in host memory alone.
+  void watch();
+
   void begin_step(gannet_step_args args);  // the tensors are filled in
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
   void update(const gannet_update_args& args);
 
  private:
-  void step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
+  void step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
 
   const plugin::Plugin& plugin_;
   plugin::ParamSet params_;
@@ -80,6 +86,7 @@ class Optimizer {
   std::vector<State> states_;
   std::vector<Sum> sums_;
   bool is_described_ = false;
+  std::unique_ptr<OptimizerWatch> watch_;  // null: nobody watches
 };
 
 }  // namespace gannet

@@ -112,6 +112,8 @@ constexpr Key kRows[] = {
         "threads that prepare batches; 0: the caller's thread"),
     row("gannet/check_memory", member<&Settings::check_memory>, kBool, "true", "",
         "refuse a run that needs more memory than the machine has, before it starts"),
+    row("gannet/debug_plugins", member<&Settings::debug_plugins>, kBool, "false", "",
+        "watch what optimizer plugins write: slower, and twice the memory of their arrays (docs/plugin_check.md)"),
     row("gannet/max_consecutive_skips", member<&Settings::max_consecutive_skips>, kInt, "25", ">=1",
         "abort after more than this many consecutive skipped steps"),
     {"gannet/checkpoint", kSection, "{}", kActive, "", "how save_checkpoint works"},

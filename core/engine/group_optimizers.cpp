@@ -1,5 +1,7 @@
 #include "engine/group_optimizers.h"
 
+#include <gannet/log.h>
+
 #include <algorithm>
 
 #include "base/format.h"
@@ -45,6 +47,16 @@ void check_sums(const std::vector<Group>& groups) {
   }
 }
 
+// "debug_plugins": of arrays in host memory. A device's own the host cannot copy at will.
+void watch(const EngineBase::Impl& impl, Optimizer& optimizer, bool is_first) {
+  if (impl.device.is_cpu() || impl.updates_on_host()) return optimizer.watch();
+  if (is_first)
+    log_warning(
+        formatted("gannet.debug_plugins watches arrays in host memory; those of optimizer '{}' are on {}, so that it is "
+                  "not watched; offload_optimizer to \"cpu\" brings them to the host",
+                  optimizer.plugin().name(), impl.device.str()));
+}
+
 }  // namespace
 
 std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
@@ -55,6 +67,7 @@ std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::P
     group.name = impl.groups[g].name;
     const GroupParams given = params_of(g);
     group.optimizer = std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), impl.host);
+    if (impl.settings().debug_plugins) watch(impl, *group.optimizer, g == 0);
     group.hyper_names = group.optimizer->hyper_names();
     group.hyper_roles = group.optimizer->hyper_roles();
     group.hyper = group.optimizer->hyper_values();

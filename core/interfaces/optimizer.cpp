@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "interfaces/call.h"
+#include "interfaces/optimizer_watch.h"
 #include "interfaces/tensor_lines.h"
 
 namespace gannet {
@@ -158,7 +159,7 @@ void Optimizer::describe(const Context& context) {
   given.group = context.group;
   given.group_count = context.group_count;
   given.rank = context.rank;
-  given.world_size = context.world_size;
+  given.world_size = world_size_ = context.world_size;
   given.device = context.device;
   given.tensors = tensor_views_.data();
   given.tensor_count = tensor_views_.size();
@@ -205,13 +206,20 @@ bool Optimizer::reduces_gradients(uint64_t step) const {
   return reduces != 0;
 }
 
-void Optimizer::step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args) {
+void Optimizer::watch() { watch_ = std::make_unique<OptimizerWatch>(plugin_); }
+
+WatchContext Optimizer::watched() const { return {*this, tensor_views_, world_size_}; }
+
+void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*),
+                     gannet_step_args& args) {
   if (!function) return;
   args.struct_size = sizeof(args);
   args.tensors = tensor_views_.data();
   args.tensor_count = tensor_views_.size();
   args.tensor_stride = sizeof(gannet_tensor);
-  interfaces::call(plugin_, function, self_, static_cast<const gannet_step_args*>(&args));
+  const auto call = [&](const gannet_step_args& given) { interfaces::call(plugin_, function, self_, &given); };
+  if (watch_) return watch_->step(name, args, watched(), call);
+  call(args);
 }
 
 uint64_t Optimizer::group_numel(const State& state) const {
@@ -235,16 +243,28 @@ bool Optimizer::needs_lines() const {
          });
 }
 
-void Optimizer::begin_step(gannet_step_args args) { step(api_->begin_step, args); }
+void Optimizer::begin_step(gannet_step_args args) { step("begin_step", api_->begin_step, args); }
 
-void Optimizer::end_step(gannet_step_args args) { step(api_->end_step, args); }
+void Optimizer::end_step(gannet_step_args args) { step("end_step", api_->end_step, args); }
 
 void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sums) {
-  interfaces::call(plugin_, api_->sums, self_, &args, round, sums);
+  const auto call = [&](const gannet_update_args& given, double* into) {
+    interfaces::call(plugin_, api_->sums, self_, &given, round, into);
+  };
+  if (watch_) return watch_->sums(args, watched(), sums, call);
+  call(args, sums);
 }
 
-void Optimizer::update(const gannet_update_args& args) { interfaces::call(plugin_, api_->update, self_, &args); }
+void Optimizer::update(const gannet_update_args& args) {
+  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->update, self_, &given); };
+  if (watch_) return watch_->update(args, watched(), call);
+  call(args);
+}
 
-void Optimizer::evaluate(const gannet_update_args& args) { interfaces::call(plugin_, api_->evaluate, self_, &args); }
+void Optimizer::evaluate(const gannet_update_args& args) {
+  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->evaluate, self_, &given); };
+  if (watch_) return watch_->evaluate(args, watched(), call);
+  call(args);
+}
 
 }  // namespace gannet

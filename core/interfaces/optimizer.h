@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "plugin/plugin.h"
 
 namespace gannet {
+
+class OptimizerWatch;
+struct WatchContext;
 
 class Optimizer {
  public:
@@ -80,6 +84,9 @@ class Optimizer {
   // Throws Error(kUnsupported) naming the plugin and the three types where it does not take them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 
+  // From here on every call works on copies of its arrays, between canaries (optimizer_watch.h). Arrays in host memory alone.
+  void watch();
+
   void begin_step(gannet_step_args args);  // the tensors are filled in
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
@@ -89,7 +96,8 @@ class Optimizer {
   void evaluate(const gannet_update_args& args);
 
  private:
-  void step(int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
+  void step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
+  WatchContext watched() const;
 
   const plugin::Plugin& plugin_;
   plugin::ParamSet params_;
@@ -98,11 +106,13 @@ class Optimizer {
   std::deque<Tensor> tensors_;               // keep their addresses, which the plugin has
   std::vector<gannet_tensor> tensor_views_;  // [tensors_]
   uint64_t rows_ = 0, columns_ = 0;          // of all of them
+  uint32_t world_size_ = 1;
   // Copied from the plugin's description, and checked.
   uint64_t capabilities_ = 0, range_alignment_ = 0;
   std::vector<State> states_;
   std::vector<Sum> sums_;
   bool is_described_ = false;
+  std::unique_ptr<OptimizerWatch> watch_;  // null: nobody watches
 };
 
 }  // namespace gannet

@@ -22,18 +22,25 @@ bool has_child() {
 // One rule for all kinds: a Comm or a tier may have threads, an update rule and a schedule have the host's.
 bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
 
+// A device or a driver that is not here is no finding.
+void require_made(const Outcome& outcome) {
+  require_explained("create", outcome);
+  if (outcome.status == GANNET_UNAVAILABLE) throw Skipped(formatted("it is not to be had here: {}", outcome.message));
+  require_ok("create", outcome);
+}
+
 void create_quietly(Subject& subject) {
   const size_t threads = entries_in("/proc/self/task");
   const Host host;
   const auto params = subject.parsed();
   Outcome outcome;
   const Object object(*subject.plugin, params.view(), host.table(), outcome);
-  require_ok("create", outcome);
   // Opening the file is part of this process, too.
   if (const std::string text = printed_so_far(); !text.empty())
     throw Failed(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create", "",
                  "use the host's log (gannet_host::log), which knows the rank and the user's sink");
   if (has_child()) throw Failed("it started a process", "opening the file, or create", "", "start none");
+  require_made(outcome);
   const size_t now = entries_in("/proc/self/task");
   if (now > threads && !may_have_threads(subject.plugin->kind()))
     throw Failed(formatted("it started {} thread(s)", now - threads), "create", "",
@@ -137,7 +144,7 @@ void leave_nothing(Subject& subject) {
       [&] {
         Outcome outcome;
         const Object object(*subject.plugin, params.view(), host.table(), outcome);
-        require_ok("create", outcome);
+        require_made(outcome);
       },
       times, formatted("{} objects created and destroyed", times));
 }

@@ -6,9 +6,14 @@
 
 namespace gannet::kit {
 
-// Runs it some times, then `times` more, and throws Failed where something has grown over the latter. `where`: "1000 objects".
-// `blocks`: so often, and only where it has grown in each of them; for what keeps a record of its last calls.
-void require_no_growth(const std::function<void()>& body, int times, const std::string& where, int blocks = 1);
+// Runs it some times, then `times` more in each of some blocks, and throws Failed where something has grown in every block: what
+// is made once, and a record of the last calls, end to grow. `where`: "1000 objects".
+enum class Blocks {
+  kUntilSettled,  // at most 3
+  kAll            // 8, whatever is found: for ranks, which must do the same
+};
+void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
+                       Blocks blocks = Blocks::kUntilSettled);
 
 // Starts the program anew, once, with an allocator that counts what is freed as free at once: glibc keeps small blocks for the
 // thread that freed them, and counts them as allocated. To be called first in main().

@@ -13,6 +13,7 @@
 #include "kit/exclusions.h"
 #include "kit/host.h"
 #include "kit/json.h"
+#include "kit/place.h"
 #include "kit/report.h"
 #include "plugin/note.h"
 #include "plugin/open.h"
@@ -116,8 +117,10 @@ struct Plan {
 // What the child says of a check: "" passed; a dictionary otherwise.
 std::string verdict_of(const Plan& plan, const Known& known, const Check& check) {
   const auto failed = [](const Failed& failure) {
-    return Value(
-               Dict{{"found", failure.found}, {"where", failure.where}, {"expected", failure.expected}, {"to_do", failure.to_do}})
+    return Value(Dict{{"found", failure.found},
+                      {"where", failure.where.empty() ? text_of(place()) : failure.where},
+                      {"expected", failure.expected},
+                      {"to_do", failure.to_do}})
         .to_json();
   };
   try {

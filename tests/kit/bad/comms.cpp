@@ -170,6 +170,13 @@ struct LeaksWorks : FakeComm {
     return FakeComm::start(group, c);
   }
 };
+struct LeaksGroups : FakeComm {
+  using FakeComm::FakeComm;
+  std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name) {
+    *new std::vector<char>(256) = {1};
+    return FakeComm::make_group(ranks, rank, name);
+  }
+};
 
 #define COMM(type) sdk::comm<type>(#type, "cpu", GANNET_TIER_STABLE, "", "1.0", "breaks one thing")
 
@@ -178,7 +185,8 @@ struct LeaksWorks : FakeComm {
 GANNET_PLUGINS(
     "comm/soundcomm@cpu comm/dropslast@cpu comm/overruns@cpu comm/reducesinsend@cpu comm/silentrefusal@cpu "
     "comm/evenparts@cpu comm/serial@cpu comm/reorders@cpu comm/onegroup@cpu comm/eagerquery@cpu comm/timeoutends@cpu "
-    "comm/hangsondeath@cpu comm/deaftoabort@cpu comm/liesofsums@cpu comm/countstwice@cpu comm/leaksworks@cpu",
+    "comm/hangsondeath@cpu comm/deaftoabort@cpu comm/liesofsums@cpu comm/countstwice@cpu comm/leaksworks@cpu "
+    "comm/leaksgroups@cpu",
     GANNET_TIER_STABLE, COMM(SoundComm), COMM(DropsLast), COMM(Overruns), COMM(ReducesInSend), COMM(SilentRefusal),
     COMM(EvenParts), COMM(Serial), COMM(Reorders), COMM(OneGroup), COMM(EagerQuery), COMM(TimeOutEnds), COMM(HangsOnDeath),
-    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks))
+    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks), COMM(LeaksGroups))

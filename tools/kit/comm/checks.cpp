@@ -33,8 +33,10 @@ std::vector<Check> comm_checks() {
        "fill in all four functions, or none", 60, use_memory_of_the_plugin},
       {"refusals", "arguments that no rank may give are refused with a sentence, on this rank alone",
        "check before you send anything (gannet/sdk_comm.hpp does)", 60, refuse_wrong_arguments},
-      {"leaves-nothing-in-use", "groups, works and batches give back all memory, files, threads and mappings",
-       "free in work_free and group_destroy what they hold", 90, leave_nothing_of_collectives},
+      {"leaves-nothing-in-use", "works and batches give back all memory, files, threads and mappings",
+       "free in work_free what a work holds", 90, leave_nothing_of_collectives},
+      {"leaves-no-group", "groups give back all memory, files, threads and mappings",
+       "free in group_destroy what group_create made", 90, leave_nothing_of_groups},
   };
 }
 

@@ -28,5 +28,6 @@ void count_honestly(Subject& subject);
 void use_memory_of_the_plugin(Subject& subject);
 void refuse_wrong_arguments(Subject& subject);
 void leave_nothing_of_collectives(Subject& subject);
+void leave_nothing_of_groups(Subject& subject);
 
 }  // namespace gannet::kit

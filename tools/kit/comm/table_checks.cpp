@@ -170,30 +170,45 @@ void refuse_wrong_arguments(Subject& subject) {
   });
 }
 
-void leave_nothing_of_collectives(Subject& subject) {
+namespace {
+
+void use(Group& group) {
+  run(group, {.count = 100});
+  run(group, {.op = GANNET_ALL_GATHER, .count = 3, .uneven = true});
+  const Trial one(group.rank(), group.size(), {.count = 7}),
+      two(group.rank(), group.size(), {.op = GANNET_BROADCAST, .count = 2});
+  group.start_many({one.args(), two.args()}, "a batch").must_end();
+}
+
+uint32_t two_ranks_or_one(const Subject& subject) {
   const auto sizes = sizes_of(subject);
-  on_ranks(subject, sizes.size() > 1 ? sizes[1] : sizes[0], "groups made and destroyed", [](Peer& peer) {
+  return sizes.size() > 1 ? sizes[1] : sizes[0];
+}
+
+}  // namespace
+
+// The same number of rounds on every rank: it is over when they are.
+void leave_nothing_of_collectives(Subject& subject) {
+  on_ranks(subject, two_ranks_or_one(subject), "many collectives", [](Peer& peer) {
     Group world = peer.world();
-    const auto use = [](Group& group) {
-      run(group, {.count = 100});
-      run(group, {.op = GANNET_ALL_GATHER, .count = 3, .uneven = true});
-      const Trial one(group.rank(), group.size(), {.count = 7}),
-          two(group.rank(), group.size(), {.op = GANNET_BROADCAST, .count = 2});
-      group.start_many({one.args(), two.args()}, "a batch").must_end();
-    };
-    // The same number of rounds on every rank: it is over when they are.
-    require_no_growth([&] { use(world); }, 200, "1600 rounds of collectives in one group", 8);
+    require_no_growth([&] { use(world); }, 200, "1600 rounds of collectives in one group", Blocks::kAll);
     world.barrier();
+  });
+}
+
+void leave_nothing_of_groups(Subject& subject) {
+  on_ranks(subject, two_ranks_or_one(subject), "groups made and destroyed", [](Peer& peer) {
+    Group world = peer.world();
     int number = 0;
     std::vector<uint32_t> ranks;
     for (uint32_t r = 0; r < peer.size(); ++r) ranks.push_back(r);
     require_no_growth(
         [&] {
-          Group group = peer.group(ranks, formatted("group {:06d}", ++number));
+          Group group = peer.group(ranks, formatted("group {}", 1000 + ++number));
           use(group);
           group.barrier();
         },
-        20, "20 groups made, used and destroyed");
+        10, "80 groups made, used and destroyed", Blocks::kAll);
     world.barrier();
   });
 }

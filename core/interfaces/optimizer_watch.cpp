@@ -1,0 +1,254 @@
+#include "interfaces/optimizer_watch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "interfaces/call.h"
+
+namespace gannet {
+namespace {
+
+constexpr size_t kMargin = 4096;  // on either side: a plugin that works by lanes, or by a page, does not leave it
+constexpr unsigned char kCanary = 0xc5;
+
+// Where an element of an array is in the model.
+using Place = std::function<std::string(uint64_t element)>;
+
+uint64_t bytes_of(uint32_t dtype) {
+  switch (dtype) {
+    case GANNET_FLOAT64:
+    case GANNET_INT64:
+      return 8;
+    case GANNET_FLOAT32:
+    case GANNET_INT32:
+      return 4;
+    case GANNET_FLOAT16:
+    case GANNET_BFLOAT16:
+    case GANNET_INT16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// A copy of an array, between canaries.
+class Watched {
+ public:
+  Watched(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place)
+      : name_(std::move(name)),
+        original_(const_cast<void*>(original)),
+        bytes_(original ? count * element_bytes : 0),
+        element_bytes_(element_bytes),
+        may_write_(may_write),
+        place_(std::move(place)) {
+    if (!original) return;
+    const size_t room = (bytes_ + 63) / 64 * 64 + 2 * kMargin;
+    memory_.reset(static_cast<unsigned char*>(std::aligned_alloc(64, room)));
+    if (!memory_) throw std::bad_alloc();
+    std::memset(memory_.get(), kCanary, room);
+    std::memcpy(data(), original_, bytes_);
+  }
+  void* data() const { return memory_ ? memory_.get() + kMargin : nullptr; }
+  // "" where all is as it should be.
+  std::string found() const {
+    if (!memory_) return "";
+    const auto differs = [](unsigned char byte) { return byte != kCanary; };
+    const unsigned char *begin = memory_.get(), *first = begin + kMargin, *end = first + bytes_;
+    const unsigned char* last = begin + (bytes_ + 63) / 64 * 64 + 2 * kMargin;
+    if (const auto* behind = std::find_if(end, last, differs); behind != last)
+      return formatted("wrote to byte {} behind the end of {}", behind - end + 1, described());
+    if (const auto* before = std::find_if(begin, first, differs); before != first)
+      return formatted("wrote to byte {} before the begin of {}", first - before, described());
+    if (may_write_) return "";
+    const auto* as_it_was = static_cast<const unsigned char*>(original_);
+    const auto* changed = std::mismatch(first, end, as_it_was).first;
+    if (changed == end) return "";
+    const auto byte = static_cast<uint64_t>(changed - first);
+    return formatted("wrote to {}, which is never written: {}, byte {}", name_, place_(byte / element_bytes_), byte);
+  }
+  void give_back() const {
+    if (memory_ && may_write_) std::memcpy(original_, data(), bytes_);
+  }
+
+ private:
+  std::string described() const {
+    return bytes_ == 0 ? name_ : formatted("{}, which begins with {} and has {} bytes", name_, place_(0), bytes_);
+  }
+  struct Free {
+    void operator()(unsigned char* memory) const { std::free(memory); }
+  };
+  std::string name_;
+  void* original_;
+  uint64_t bytes_, element_bytes_;
+  bool may_write_;
+  Place place_;
+  std::unique_ptr<unsigned char, Free> memory_;
+};
+
+// The arrays of one call.
+class Arrays {
+ public:
+  void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
+    return all_.emplace_back(std::move(name), original, count, element_bytes, may_write, std::move(place)).data();
+  }
+  // Throws for the first that is not as it should be; else what was computed goes where it belongs.
+  void finish(const plugin::Plugin& plugin, const char* function, uint64_t step) const {
+    for (const Watched& one : all_)
+      if (const std::string found = one.found(); !found.empty())
+        throw plugin::fault(plugin, formatted("{} {}, in {} of step {}", interfaces::who(plugin), found, function, step));
+    for (const Watched& one : all_) one.give_back();
+  }
+
+ private:
+  std::vector<Watched> all_;
+};
+
+Place in_tensors(const gannet_update_args& args) {
+  return [&args](uint64_t element) {
+    for (uint64_t s = 0; s < args.segment_count; ++s) {
+      const auto& segment =
+          *reinterpret_cast<const gannet_segment*>(reinterpret_cast<const char*>(args.segments) + s * args.segment_stride);
+      if (element >= segment.offset && element - segment.offset < segment.numel)
+        return formatted("tensor '{}', element {}", segment.name, segment.tensor_offset + element - segment.offset);
+    }
+    return formatted("element {} of the piece", element);
+  };
+}
+
+Place of_group(const WatchContext& context, gannet_state_extent extent) {
+  return [&context, extent](uint64_t element) {
+    if (extent == GANNET_STATE_PER_TENSOR && element < context.tensors.size())
+      return formatted("that of tensor '{}'", context.tensors[element].name);
+    return extent == GANNET_STATE_SCALAR ? std::string("that of the group") : formatted("number {} of the group", element);
+  };
+}
+
+Place in_list(const char* what) {
+  return [what](uint64_t element) { return formatted("{} {}", what, element); };
+}
+
+void add_hyper(Arrays& arrays, const WatchContext& context, const double*& hyper, uint64_t count) {
+  hyper = static_cast<const double*>(arrays.add("hyper", hyper, count, sizeof(double), false, [&context](uint64_t i) {
+    const auto& names = context.optimizer.hyper_names();
+    return i < names.size() ? formatted("'{}'", names[i]) : std::string("no name");
+  }));
+}
+
+// What a call may write of a piece, and of what every rank has whole.
+struct Rights {
+  bool param = false, out = false, cut_states = false, own_states = false, lines = false;
+};
+
+uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& state, const WatchContext& context) {
+  return state.is_served() ? piece.numel / context.world_size : state.values_of(piece.numel);
+}
+
+// The states, of which those that are cut are part of the piece.
+std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
+                              const gannet_update_args* piece, const Rights& rights) {
+  std::vector<void*> copies(count);
+  for (uint64_t s = 0; s < count; ++s) {
+    const Optimizer::State& state = context.optimizer.states()[s];
+    const uint32_t dtype = state.dtype != GANNET_DTYPE_NONE                               ? uint32_t{state.dtype}
+                           : state.extent == GANNET_STATE_PER_ELEMENT && piece != nullptr ? piece->param_dtype
+                                                                                          : uint32_t{GANNET_FLOAT32};
+    const uint64_t numel = !state.is_cut()    ? context.optimizer.group_numel(state)
+                           : piece != nullptr ? values_in(*piece, state, context)
+                                              : 0;
+    const bool is_by_element = piece != nullptr && state.extent == GANNET_STATE_PER_ELEMENT && !state.is_served();
+    copies[s] = arrays.add(formatted("the state '{}'", state.name), states[s], numel, bytes_of(dtype),
+                           state.is_cut() ? rights.cut_states : rights.own_states,
+                           is_by_element    ? in_tensors(*piece)
+                           : state.is_cut() ? in_list("value")
+                                            : of_group(context, state.extent));
+  }
+  return copies;
+}
+
+// Those of rows and columns; `lines` are what the copy points to.
+double* const* add_lines(Arrays& arrays, const WatchContext& context, double* const* originals, bool may_write,
+                         std::vector<double*>& lines) {
+  if (originals == nullptr) return nullptr;
+  const auto& sums = context.optimizer.sums();
+  for (size_t s = 0; s < sums.size(); ++s)
+    lines.push_back(static_cast<double*>(arrays.add(formatted("the lines of sum {}", s), originals[s],
+                                                    originals[s] ? context.optimizer.line_count(sums[s]) : 0, sizeof(double),
+                                                    may_write, in_list("line"))));
+  return lines.data();
+}
+
+// What the copies of a call point to.
+struct Lists {
+  std::vector<void*> states;
+  std::vector<double*> lines;
+};
+
+gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const WatchContext& context, const Rights& rights,
+                          Lists& lists) {
+  gannet_update_args copy = args;
+  const Place place = in_tensors(args);
+  copy.param = arrays.add("the parameter", args.param, args.numel, bytes_of(args.param_dtype), rights.param, place);
+  copy.grad = arrays.add("the gradient", args.grad, args.numel, bytes_of(args.grad_dtype), false, place);
+  copy.out = arrays.add("`out`", args.out, args.numel, bytes_of(args.out_dtype), rights.out, place);
+  lists.states = add_states(arrays, context, args.states, args.state_count, &args, rights);
+  copy.states = static_cast<void* const*>(
+      arrays.add("the list of states", lists.states.data(), lists.states.size(), sizeof(void*), false, in_list("state")));
+  add_hyper(arrays, context, copy.hyper, args.hyper_count);
+  copy.segments = static_cast<const gannet_segment*>(
+      arrays.add("the segments", args.segments, args.segment_count, args.segment_stride, false, in_list("segment")));
+  const uint64_t sum_count = args.sums ? args.segment_count * args.sum_count : 0;
+  copy.sums = static_cast<const double*>(
+      arrays.add("the sums of earlier rounds", args.sums, sum_count, sizeof(double), false, in_list("sum")));
+  copy.lines = add_lines(arrays, context, args.lines, rights.lines, lists.lines);
+  return copy;
+}
+
+}  // namespace
+
+void OptimizerWatch::update(const gannet_update_args& args, const Context& context, const Update& call) const {
+  Arrays arrays;
+  Lists lists;
+  call(copied(arrays, args, context, {.param = true, .out = true, .cut_states = true}, lists));
+  arrays.finish(plugin_, "update", args.step);
+}
+
+void OptimizerWatch::evaluate(const gannet_update_args& args, const Context& context, const Update& call) const {
+  Arrays arrays;
+  Lists lists;
+  call(copied(arrays, args, context, {.out = true}, lists));
+  arrays.finish(plugin_, "evaluate", args.step);
+}
+
+void OptimizerWatch::sums(const gannet_update_args& args, const Context& context, double* sums,
+                          const std::function<void(const gannet_update_args&, double*)>& call) const {
+  Arrays arrays;
+  Lists lists;
+  const gannet_update_args copy = copied(arrays, args, context, {.lines = true}, lists);
+  void* own = arrays.add("the sums", sums, args.segment_count * args.sum_count, sizeof(double), true, in_list("sum"));
+  call(copy, static_cast<double*>(own));
+  arrays.finish(plugin_, "sums", args.step);
+}
+
+void OptimizerWatch::step(const char* function, const gannet_step_args& args, const Context& context,
+                          const std::function<void(const gannet_step_args&)>& call) const {
+  Arrays arrays;
+  gannet_step_args copy = args;
+  const std::vector<void*> states = add_states(arrays, context, args.states, args.state_count, nullptr, {.own_states = true});
+  copy.states = static_cast<void* const*>(
+      arrays.add("the list of states", states.data(), states.size(), sizeof(void*), false, in_list("state")));
+  add_hyper(arrays, context, copy.hyper, args.hyper_count);
+  const uint64_t sum_count = args.sums ? args.tensor_count * args.sum_count : 0;
+  copy.sums = static_cast<const double*>(arrays.add("the sums", args.sums, sum_count, sizeof(double), false, in_list("sum")));
+  std::vector<double*> lines;
+  copy.lines =
+      add_lines(arrays, context, const_cast<double* const*>(reinterpret_cast<const double* const*>(args.lines)), false, lines);
+  call(copy);
+  arrays.finish(plugin_, function, args.step);
+}
+
+}  // namespace gannet

@@ -1,0 +1,43 @@
+// "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays, with canaries around each, and what it
+// did to them is looked at behind every call. What a sound plugin computes stays the same; memory and time are twice as much.
+//
+//   OptimizerWatch watch(plugin);
+//   watch.update(args, context, [&](const gannet_update_args& copies) { ...; });   // Error(kPluginFault) names the write
+//
+// Found is a write outside of an array, and any other value in what the contract calls never written. A write of the value that
+// is there already, and a read, are not.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+
+namespace gannet {
+
+// What the plugin's object said of itself, and for whom it is.
+struct WatchContext {
+  const Optimizer& optimizer;
+  const std::vector<gannet_tensor>& tensors;
+  uint32_t world_size;
+};
+
+class OptimizerWatch {
+ public:
+  explicit OptimizerWatch(const plugin::Plugin& plugin) : plugin_(plugin) {}
+  using Context = WatchContext;
+  using Update = std::function<void(const gannet_update_args&)>;
+  void update(const gannet_update_args& args, const Context& context, const Update& call) const;
+  void evaluate(const gannet_update_args& args, const Context& context, const Update& call) const;
+  void sums(const gannet_update_args& args, const Context& context, double* sums,
+            const std::function<void(const gannet_update_args&, double* sums)>& call) const;
+  // `function`: "begin_step" or "end_step".
+  void step(const char* function, const gannet_step_args& args, const Context& context,
+            const std::function<void(const gannet_step_args&)>& call) const;
+
+ private:
+  const plugin::Plugin& plugin_;
+};
+
+}  // namespace gannet

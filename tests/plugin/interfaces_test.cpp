@@ -146,12 +146,12 @@ TEST(SchedulerView, GivesTheFieldsThatThePluginSets) {
   Scheduler::Values base;
   base[GANNET_ROLE_LEARNING_RATE] = 0.8;
   EXPECT_EQ(halving.roles(), 1u << GANNET_ROLE_LEARNING_RATE);
-  EXPECT_EQ(halving.at(0, 0, base)[GANNET_ROLE_LEARNING_RATE], 0.8);
-  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_LEARNING_RATE], 0.2);
-  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_BETA2], 0.99);
-  EXPECT_EQ(halving.at(25, 0, base)[GANNET_ROLE_BETA1], std::nullopt);
+  EXPECT_EQ(halving.at(0, 0, base, {})[GANNET_ROLE_LEARNING_RATE], 0.8);
+  EXPECT_EQ(halving.at(25, 0, base, {})[GANNET_ROLE_LEARNING_RATE], 0.2);
+  EXPECT_EQ(halving.at(25, 0, base, {})[GANNET_ROLE_BETA2], 0.99);
+  EXPECT_EQ(halving.at(25, 0, base, {})[GANNET_ROLE_BETA1], std::nullopt);
   const Scheduler spoiled(plugin, parse_params(plugin, {{"every", 10}, {"spoil", true}}, {}), host, 1);
-  EXPECT_THAT(error_of([&] { spoiled.at(3, 0, base); }).message(), HasSubstr("gave a learning rate of nan for step 3"));
+  EXPECT_THAT(error_of([&] { spoiled.at(3, 0, base, {}); }).message(), HasSubstr("gave a learning rate of nan for step 3"));
 }
 
 // ---- the host table --------------------------------------------------------------------------------------------------

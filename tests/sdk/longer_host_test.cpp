@@ -67,8 +67,8 @@ TEST(LongerHost, AsksAScheduleOfToday) {
       plugin::parse_params(
           plugin, {{"warmup_min_lr", 0.0}, {"warmup_max_lr", 1.0}, {"warmup_num_steps", 4}, {"warmup_type", "linear"}}, {}),
       host, 1);
-  EXPECT_EQ(warmup.at(3, 0, {})[GANNET_ROLE_LEARNING_RATE], 0.5);
-  EXPECT_EQ(warmup.at(9, 0, {})[GANNET_ROLE_LEARNING_RATE], 1.0);
+  EXPECT_EQ(warmup.at(3, 0, {}, {})[GANNET_ROLE_LEARNING_RATE], 0.5);
+  EXPECT_EQ(warmup.at(9, 0, {}, {})[GANNET_ROLE_LEARNING_RATE], 1.0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "control/world.h"
 #include "plugin/support.h"
 #include "zero/onebit_reference.h"
 #include "zero/onebit_support.h"

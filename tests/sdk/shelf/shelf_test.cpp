@@ -98,7 +98,7 @@ TEST_P(ShelfRow, TrainsAsTheReference) {
   kit::Subject subject;
   subject.plugin = &steady_of(GetParam());
   const kit::Problem problem = kit::many_shapes({});
-  const kit::Trained trained = kit::train(subject, problem, kit::uncut(problem), {.steps = 40, .grad_scale = 0.5});
+  const kit::Trained trained = kit::train(subject, problem, kit::uncut(problem, {}), {.steps = 40, .grad_scale = 0.5});
   const std::vector<float> expected = reference(problem, 40, 0.5);
   double sum = 0, expected_sum = 0;
   for (const auto& tensor : trained.params)
@@ -188,7 +188,7 @@ TEST(Shelf, RowsThatTrainAtOnceDoNotDisturbOneAnother) {
         kit::Subject subject;
         subject.plugin = &steady_of(rows[r]);
         try {
-          found[r] = kit::train(subject, problem, kit::uncut(problem), {.steps = 40});
+          found[r] = kit::train(subject, problem, kit::uncut(problem, {}), {.steps = 40});
         } catch (const kit::Failed&) {  // then it has no parameters, which differ
         }
       });

@@ -16,6 +16,7 @@
 #undef refuse
 #include "interfaces/host.cpp"
 #include "interfaces/optimizer.cpp"
+#include "interfaces/optimizer_watch.cpp"
 #include "interfaces/scheduler.cpp"
 #include "kit/optimizer/engine.cpp"
 #include "kit/optimizer/extents.cpp"

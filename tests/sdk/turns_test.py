@@ -31,7 +31,7 @@ SIZED = [each.name for each in abi_header.structs(HEADER) if each.is_sized]
 FULL = os.environ.get("GANNET_TEST_FULL") == "1"
 
 # What turn_host.cpp does not include: it depends on no struct of the header.
-SHARED = ["base/parallel", "base/value", "plugin/elf_file", "params/layout", "kit/optimizer/cut", "kit/optimizer/problem",
+SHARED = ["base/parallel", "base/value", "plugin/elf_file", "plugin/exposure", "plugin/sealed_copy", "plugin/trust", "params/layout", "kit/optimizer/cut", "kit/optimizer/problem",
           "kit/memory", "kit/place", "kit/vendor"]
 # A plugin of the kind whose table and arguments a struct belongs to; of the others, an optimizer and a schedule.
 OF_KIND = {
@@ -99,7 +99,7 @@ class Turns(unittest.TestCase):
         include = cls.header_of(names, name)
         host = cls.folder / name / "host"
         run([BUILD["cxx"], f"-I{include}", *cls.options, f"-I{SOURCE}/sdk/include", "-include", cls.libraries, HERE / "turn_host.cpp",
-             *cls.shared, "-o", host, "-pthread", "-ldl"])
+             *cls.shared, "-o", host, "-pthread", "-ldl", "-lmd"])
         return host
 
     def test_the_shared_sources_name_no_struct(self):

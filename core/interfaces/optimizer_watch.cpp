@@ -69,7 +69,7 @@ class Watched {
     const auto* changed = std::mismatch(first, end, as_it_was).first;
     if (changed == end) return "";
     const auto byte = static_cast<uint64_t>(changed - first);
-    return formatted("wrote to {}, which is never written: {}, byte {}", name_, place_(byte / element_bytes_), byte);
+    return formatted("wrote to {}, which this call only reads: {}, byte {}", name_, place_(byte / element_bytes_), byte);
   }
   void give_back() const {
     if (memory_ && may_write_) std::memcpy(original_, data(), bytes_);

@@ -92,7 +92,7 @@ class Kit(unittest.TestCase):
 
     def test_every_planted_defect_is_named_by_its_check(self):
         for file, defects in DEFECTS.items():
-            found = self.verdicts(BAD / f"gannet_bad_{file}.so", "--timeout", "5")
+            found = self.verdicts(BAD / f"gannet_bad_{file}.so", "--timeout", "8")
             self.assertEqual(set(found) - {"file"}, set(defects))
             for plugin, check in defects.items():
                 with self.subTest(plugin):

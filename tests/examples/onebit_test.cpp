@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
+#include "control/world.h"
 #include "data.h"
 #include "model.h"
 #include "zero/support.h"

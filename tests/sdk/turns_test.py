@@ -137,7 +137,8 @@ class Turns(unittest.TestCase):
                          *sorted(SOURCE.glob(sources)), "-o", files[-1], BUILD["map"]])
             return run([self.today, *files])
 
-        expected = [line.split(" ", 1)[1] for line in self.expected.splitlines() if line.startswith(("gcc_c99.so", "ramp.so"))]
+        lines_of_both = [line for line in self.expected.splitlines() if line.startswith(("gcc_c99.so", "ramp.so"))]
+        expected = list(dict.fromkeys(line.split(" ", 1)[1] for line in lines_of_both))  # the kept ramp.so says the same
         for name, lines in zip(SIZED, at_once(built, SIZED)):
             with self.subTest(longer=name):
                 found = [line.split(" ", 1)[1] for line in lines.splitlines()]

@@ -30,6 +30,8 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   loss_scale_ = facts_.add("the loss scale");
   clipping_ = facts_.add("gradient_clipping");
   errors_ = facts_.add("the number of errors that were caught");
+  position_ = facts_.add("the schedule's position");
+  metric_ = facts_.add("the metric of the last scheduler->step()");
   frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
   written_ = facts_.add("the hash of what the program wrote into parameters since the last step", Kind::kHash);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
@@ -47,6 +49,8 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
   facts_.set(loss_scale_, step.loss_scale);
   facts_.set(clipping_, step.settings.gradient_clipping);
   facts_.set(errors_, static_cast<double>(step.progress.caught_errors));
+  facts_.set(position_, static_cast<double>(step.schedule.position));
+  facts_.set(metric_, step.schedule.last_metric);
   uint64_t frozen_hash = 0, place = 0;
   for (const auto& range : store.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -14,6 +14,7 @@
 #include "grads/reducer.h"
 #include "params/rank_context.h"
 #include "params/store.h"
+#include "update/schedule.h"
 
 namespace torch::nn {
 class Module;
@@ -33,12 +34,14 @@ class Agreement {
     bool is_boundary;
     double loss_scale;
     uint64_t written_hash;  // of the values that the program wrote into parameters
+    const Schedule& schedule;
   };
   control::Facts& facts(const Step& step, const ParameterStore& store, const Reducer& reducer, const std::vector<Group>& groups);
 
  private:
   control::Facts facts_;
-  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, frozen_, written_, late_;  // rows
+  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_,
+      late_;                                // rows
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 

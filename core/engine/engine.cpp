@@ -36,8 +36,8 @@ void EngineBase::Impl::audit() {
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash()}, store, *reducer,
-                          groups);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash(), schedule}, store,
+                          *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {

@@ -88,6 +88,15 @@ bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t 
   return true;
 }
 
+// Tensors begin where its blocks of elements do: those of a range that was laid out for less lie side by side.
+bool is_aligned(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
+  for (const Range& range : impl.store.ranges())
+    if (range.group == group &&
+        static_cast<int64_t>(optimizer.range_alignment()) > std::max<int64_t>(range.alignment, zero::kAlignment))
+      return false;
+  return true;
+}
+
 void check_cuts(const EngineBase::Impl& impl, Prepared& made) {
   const bool is_cut = impl.store.is_sharded() || impl.store.gathers() || impl.state_tier || impl.param_tier;
   for (size_t g = 0; g < made.groups.size(); ++g) {
@@ -101,7 +110,7 @@ void check_cuts(const EngineBase::Impl& impl, Prepared& made) {
                       optimizer.plugin().name(), impl.groups[g].name, impl.groups[g].optimizer->plugin().name()),
             "begin the run with it in the config: it can be swapped for the other, and back");
     made.is_unmet.push_back(!is_served(impl, optimizer, g));
-    if (!made.is_unmet[g] || !is_cut) continue;
+    if (!made.is_unmet[g] || (!is_cut && is_aligned(impl, optimizer, g))) continue;
     throw Error(
         ErrorCode::kUnsupported,
         formatted("optimizer '{}' needs {}, and the partition of group '{}' was cut for '{}', which does not",

@@ -8,7 +8,12 @@
 
 namespace gannet {
 
-void GroupCollectives::run(const gannet_host_collective& args) {
+void GroupCollectives::run(const gannet_host_collective& args) try { move(args); } catch (...) {
+  failed_ = std::current_exception();
+  throw;
+}
+
+void GroupCollectives::move(const gannet_host_collective& args) {
   if (args.dtype == GANNET_DTYPE_NONE || args.dtype > GANNET_BOOL)
     throw Error(ErrorCode::kArgument, formatted("a collective was asked for of elements of an unknown dtype, {}", args.dtype));
   if (context_.updates_on_host() && context_.comm->size() > 1)

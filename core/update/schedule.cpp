@@ -45,9 +45,23 @@ void Schedule::step(std::optional<double> metric) {
   if (!needs_metric && metric)
     throw Error(ErrorCode::kArgument, "step(metric) was called on a schedule that follows no metric", "call step() without it");
   Next next = after(metric.value_or(kNoMetric));
+  if (needs_metric) follow(at(position, groups_, state), next.values);
   ++position;
   state = std::move(next.state);
-  apply(next.values);
+  last_metric = metric.value_or(0);
+  if (!needs_metric) apply(next.values);
+}
+
+// A schedule that follows a metric multiplies what is there, as torch's do: the program may have set a rate, or resumed with
+// others in the config.
+void Schedule::follow(const Values& before, const Values& after) {
+  for (size_t g = 0; g < after.size(); ++g)
+    for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {
+      double* const current = groups_[g].find(static_cast<gannet_param_role>(role));
+      const auto &was = before[g][role], &is = after[g][role];
+      if (!current || !was || !is || *was == *is) continue;
+      *current = *current == *was || *was == 0 ? *is : *current * (*is / *was);
+    }
 }
 
 void Schedule::jump(int64_t to) {

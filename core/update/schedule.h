@@ -54,10 +54,12 @@ class Schedule {
 
   int64_t position = 0;       // updates that it has seen; a load, or the program, sets it
   std::vector<double> state;  // of the plugin, at the position
+  double last_metric = 0;     // that the program gave; the same on every rank
 
  private:
   static constexpr double kNoMetric = std::numeric_limits<double>::quiet_NaN();
   Next after(double metric) const;
+  void follow(const Values& before, const Values& after);
   Values at(int64_t position, const std::vector<Group>& groups, const std::vector<double>& state) const;
   void apply(const Values& values);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <gannet/error.h>
 
 #include <algorithm>
 #include <functional>
@@ -142,7 +143,12 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     }
     args.sum_count = sums[g].width();
     args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
-    (group.optimizer.get()->*function)(args);
+    try {
+      (group.optimizer.get()->*function)(args);
+    } catch (const Error&) {
+      collectives.rethrow();
+      throw;
+    }
   }
 }
 
@@ -278,7 +284,12 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     if (optimizer.reduces_gradients(static_cast<uint64_t>(applied_steps - group.lag) + 1))
       open.emplace(context_.host, collectives);
     for_each(true, [&](size_t i, const gannet_update_args& args) {
-      optimizer.update(args);
+      try {
+        optimizer.update(args);
+      } catch (const Error&) {
+        collectives.rethrow();
+        throw;
+      }
       send(i);
     });
     return;

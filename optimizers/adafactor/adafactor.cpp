@@ -3,6 +3,9 @@
 //
 // A step has two rounds of sums: those of rows and columns, and the size of the update that follows from them, by which it is
 // clipped.
+//
+// With relative_step the learning rate is a function of the step, and lr, which is 1 then, a factor of it: what a schedule or the
+// program sets has an effect.
 #include <gannet/sdk_rule.hpp>
 
 #include "second_moment.h"
@@ -16,7 +19,7 @@ enum Sum : uint64_t { kRowSum, kColumnSum, kWeights, kElements, kUpdate };
 class Adafactor : public sdk::OptimizerBase {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::at_least(sdk::learning_rate("0.0"), 0),
+      sdk::at_least(sdk::learning_rate("1.0"), 0),
       sdk::at_least(sdk::numbers("eps", 2, "[1e-30, 1e-3]", "added to squares of gradients; the least scale of a parameter"), 0),
       sdk::above(sdk::number("clip_threshold", "1.0", "largest root mean square of an update, before the learning rate"), 0),
       sdk::at_most(sdk::number("decay_rate", "-0.8", "the second moment decays by 1 - step^decay_rate"), 0),
@@ -59,13 +62,6 @@ class Adafactor : public sdk::OptimizerBase {
   std::vector<gannet_sum_spec> wanted_sums() const {
     return {sdk::sum(GANNET_SUM_OF_ROW), sdk::sum(GANNET_SUM_OF_COLUMN), sdk::sum(GANNET_SUM_OF_TENSOR),
             sdk::sum(GANNET_SUM_OF_TENSOR), sdk::sum(GANNET_SUM_OF_TENSOR, GANNET_SUM, 1)};
-  }
-
-  void begin_step(const gannet_step_args& args) {
-    if (is_relative_ && args.hyper[0] != 0)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "a schedule or set_lr() set the learning rate, which 'relative_step' takes from the step: remove the "
-                         "schedule, or give 'lr'");
   }
 
   void sums(const gannet_update_args& args, uint32_t round, double* sums) {
@@ -122,7 +118,7 @@ class Adafactor : public sdk::OptimizerBase {
   double learning_rate_at(const gannet_update_args& args, int64_t steps_before, double root_mean_square) const {
     const double step = static_cast<double>(steps_before) + 1;
     double rate = args.hyper[0];
-    if (is_relative_) rate = std::min(params_.flag("warmup_init") ? 1e-6 * step : 1e-2, 1 / std::sqrt(step));
+    if (is_relative_) rate *= std::min(params_.flag("warmup_init") ? 1e-6 * step : 1e-2, 1 / std::sqrt(step));
     return params_.flag("scale_parameter") ? rate * std::max(params_.number("eps", 1), root_mean_square) : rate;
   }
 

@@ -24,7 +24,8 @@ struct ScheduleFreeRule {
     eps = static_cast<T>(s("eps"));
     weight_decay = static_cast<T>(s("weight_decay"));
     share = static_cast<T>(weight.share);
-    of_direction = static_cast<T>(weight.lr * (s("betas", 0) * (1 - weight.share) - 1));
+    const double beta1 = first_beta(s.kept<double>(kFirstBeta), s("betas", 0));
+    of_direction = static_cast<T>(weight.lr * (beta1 * (1 - weight.share) - 1));
     minus_lr = static_cast<T>(-weight.lr);
   }
   template <class V>
@@ -59,6 +60,7 @@ struct ScheduleFree {
     all.push_back(state("step_count", GANNET_STATE_SCALAR, GANNET_INT64));
     all.push_back(state("weight_sum", GANNET_STATE_SCALAR, GANNET_FLOAT64));
     all.push_back(state("largest_lr", GANNET_STATE_SCALAR, GANNET_FLOAT64));
+    all.push_back(state("beta1", GANNET_STATE_SCALAR, GANNET_FLOAT64));
     return all;
   }
   template <class T, class Run>
@@ -71,7 +73,7 @@ struct ScheduleFree {
 template <class T>
 struct AverageRule {
   T share;
-  explicit AverageRule(const Step& s) : share(static_cast<T>(1 - 1 / s("betas", 0))) {}
+  explicit AverageRule(const Step& s) : share(static_cast<T>(1 - 1 / first_beta(s.kept<double>(kFirstBeta), s("betas", 0)))) {}
   template <class V>
   GANNET_DEVICE void operator()(V z, V& y) const {
     y = fma(V(share), z - y, y);
@@ -96,7 +98,18 @@ class AdamWScheduleFree : public ScheduleFreeOptimizer {
  public:
   using ScheduleFreeOptimizer::ScheduleFreeOptimizer;
 
+  void begin_step(const gannet_step_args& args) {
+    const double kept = *static_cast<const double*>(args.states[kFirstBeta]), given = params().number("betas", 0);
+    if (kept == 0 || kept == given || has_warned_) return;
+    has_warned_ = true;
+    if (rank() == 0)
+      warn("AdamWScheduleFree continues with the first beta of its checkpoint, " + std::to_string(kept) +
+           ", and not with the config's " + std::to_string(given) + ": the average is made with it");
+  }
+
   void end_step(const gannet_step_args& args) {
+    auto& first = *static_cast<double*>(args.states[kFirstBeta]);
+    first = first_beta(first, params().number("betas", 0));
     auto& steps = *static_cast<int64_t*>(args.states[kStepCount]);
     auto& weight_sum = *static_cast<double*>(args.states[kWeightSum]);
     auto& largest = *static_cast<double*>(args.states[kLargestRate]);
@@ -121,6 +134,7 @@ class AdamWScheduleFree : public ScheduleFreeOptimizer {
   }
 
  private:
+  bool has_warned_ = false;
   // y to where x will be.
   void copy(const gannet_update_args& args) const {
     const uint64_t size = args.param_dtype == GANNET_FLOAT64 ? 8 : 4;

@@ -8,7 +8,14 @@
 namespace gannet::rules {
 
 // States of the whole group, behind those of each element.
-enum ScheduleFreeState : uint64_t { kAverageBase = 0, kSecondMoment = 1, kStepCount = 2, kWeightSum = 3, kLargestRate = 4 };
+enum ScheduleFreeState : uint64_t {
+  kAverageBase = 0,
+  kSecondMoment = 1,
+  kStepCount = 2,
+  kWeightSum = 3,
+  kLargestRate = 4,
+  kFirstBeta = 5
+};
 
 struct ScheduleFreeWeight {
   double lr;            // with its warm-up
@@ -27,5 +34,8 @@ struct ScheduleFreeWeight {
     share = weight_sum > 0 ? weight / weight_sum : 0;
   }
 };
+
+// y and z have been made with it: another one in the config, in a run that resumes, would make another x of them.
+inline double first_beta(double kept, double of_config) { return kept != 0 ? kept : of_config; }
 
 }  // namespace gannet::rules

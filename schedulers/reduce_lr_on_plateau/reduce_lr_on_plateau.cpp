@@ -19,7 +19,8 @@ class ReduceLrOnPlateau : public sdk::SchedulerBase {
       sdk::at_least(sdk::number("threshold", "1e-4", "by how much a metric must be better to count"), 0),
       sdk::text("threshold_mode", "\"rel\"", "rel|abs", "whether the threshold is a share of the best metric"),
       sdk::at_least(sdk::integer("cooldown", "0", "calls after a reduction in which none is counted"), 0),
-      sdk::numbers("min_lr", 0, "0.0", "lower bound: one for all parameter groups, or a list with one for each"),
+      sdk::at_least(sdk::numbers("min_lr", 0, "0.0", "lower bound: one for all parameter groups, or a list with one for each"),
+                    0),
       sdk::at_least(sdk::number("eps", "1e-8", "a reduction by less than this is not made"), 0),
   };
 

@@ -132,15 +132,15 @@ TEST(Adafactor, RefusesParamsThatContradictOneAnother) {
   EXPECT_THAT(refusal_of(Dict{{"lr", 0.1}, {"warmup_init", true}}), HasSubstr("needs 'relative_step'"));
 }
 
-TEST(Adafactor, RefusesAScheduleThatRelativeStepsWouldIgnore) {
-  Given given({{2}}, Dict{{"type", "Adafactor"}},
-              Dict{{"scheduler", Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_max_lr", 0.1}}}}}});
-  try {
-    for (int step = 0; step < 3; ++step) given.step();
-    FAIL() << "the schedule was ignored";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("remove the schedule"));
-  }
+// What a schedule or the program sets is a factor of the relative step.
+TEST(Adafactor, ALearningRateThatIsSetScalesRelativeSteps) {
+  Given whole({{37, 19}}, Dict{{"type", "Adafactor"}}), half({{37, 19}}, Dict{{"type", "Adafactor"}});
+  EXPECT_EQ(half.engine->get_lr()[0], 1);
+  half.engine->set_lr(0.5);
+  const at::Tensor before = whole.values()[0];
+  whole.step();
+  half.step();
+  EXPECT_LT(distance({(half.values()[0] - before) * 2}, {whole.values()[0] - before}), 1e-5);
 }
 
 }  // namespace

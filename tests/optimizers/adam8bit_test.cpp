@@ -120,6 +120,25 @@ TEST(Adam8bit, LearnsAsAdamWDoes) {
   EXPECT_NEAR(small / full, 1, 0.01);
 }
 
+// Blocks of tensors that lie side by side would be one: the layout of the run has to leave them room.
+TEST(Adam8bit, IsRefusedWhereTheRunBeganWithoutRoomForItsBlocks) {
+  Given given(kAdam8bitShapes, Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}}}});
+  given.step();
+  try {
+    given.engine->swap_optimizer("AdamW8bit", Dict{{"lr", 0.01}});
+    FAIL() << "it was swapped in";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("ranges at multiples of 256 elements"));
+  }
+  given.step();
+  Given back(kAdam8bitShapes, adamw8bit(Dict{{"lr", 0.01}}));
+  back.step();
+  back.engine->swap_optimizer("SGD", Dict{{"lr", 0.1}});
+  back.step();
+  back.engine->swap_optimizer("AdamW8bit", Dict{{"lr", 0.01}});
+  back.step();
+}
+
 TEST(Adam8bit, LeavesATensorWithoutGradientsAlone) {
   Given given({{300}}, adamw8bit(Dict{{"weight_decay", 0.0}}));
   const at::Tensor before = given.values()[0];

@@ -188,6 +188,26 @@ TEST(ScheduleFree, BeginsAtTheWeightsOfAnotherOptimizersCheckpoint) {
   EXPECT_GT(distance(given.values(), before), 0);
 }
 
+// x is made of y and z with the beta1 that made them, whatever the config of the run that resumes says.
+TEST(ScheduleFree, ResumesWithTheFirstBetaOfItsCheckpoint) {
+  const TemporaryFolder folder;
+  Given given(kScheduleFreeShapes, schedule_free(Dict{{"lr", 0.01}}));
+  for (int step = 0; step < 3; ++step) given.step();
+  given.engine->save_checkpoint(folder.string());
+  given.engine->eval();
+  const auto averaged = given.values();
+  given.engine->train();
+  Given other(kScheduleFreeShapes, schedule_free(Dict{{"lr", 0.01}, {"betas", List{0.5, 0.999}}}));
+  other.engine->load_checkpoint(folder.string());
+  other.engine->eval();
+  for (size_t i = 0; i < averaged.size(); ++i) EXPECT_TRUE(torch::equal(other.values()[i], averaged[i]));
+  other.engine->train();
+  given.step();
+  other.steps = 3;
+  other.step();
+  for (size_t i = 0; i < averaged.size(); ++i) EXPECT_TRUE(torch::equal(other.values()[i], given.values()[i]));
+}
+
 TEST(ScheduleFree, TakesOverFromAdamWInMidRun) {
   Given given(kScheduleFreeShapes, Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}});
   for (int step = 0; step < 3; ++step) given.step();

@@ -72,6 +72,17 @@ TEST(Plateau, WithALargerMetricThatIsBetterTheThresholdIsAddedToTheBest) {
   }
 }
 
+// As torch's: the rate that is there is multiplied, whoever set it.
+TEST(Plateau, ReducesTheRateThatTheProgramSet) {
+  auto [engine, optimizer, loader, scheduler] = engine_with(Dict{{"factor", 0.5}, {"patience", 0}});
+  scheduler->step(1.0);
+  engine->set_lr(0.01);
+  scheduler->step(0.5);  // better
+  EXPECT_EQ(engine->get_lr()[0], 0.01);
+  scheduler->step(0.6);
+  EXPECT_DOUBLE_EQ(engine->get_lr()[0], 0.005);
+}
+
 TEST(Plateau, DoesNotAdvanceWithTheUpdates) {
   auto [engine, optimizer, loader, scheduler] = engine_with(Dict{{"patience", 0}});
   for (int step = 0; step < 5; ++step) {

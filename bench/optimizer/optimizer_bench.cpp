@@ -41,7 +41,7 @@ void bench_bound(uint64_t numel, int count) {
                {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}}, factor);
 }
 
-// One optimizer's step against so many bytes per parameter, 0: those that it has to move.
+// One optimizer's step, its time against that of moving `bytes` bytes per parameter.
 void bench_bytes(const std::string& figure, GroupStep& step, double bytes, double bar, int count) {
   const uint64_t swept = 3 * step.numel();
   const at::Tensor buffer = allocate_flat(static_cast<int64_t>(swept), at::kFloat, at::kCPU);
@@ -56,7 +56,7 @@ void bench_bytes(const std::string& figure, GroupStep& step, double bytes, doubl
                factor);
 }
 
-// Matrices of 1024 columns, of so many elements in all.
+// Shapes of 100 matrices of 1024 columns, `numel` elements together.
 std::vector<std::vector<int64_t>> matrices(uint64_t numel) {
   constexpr int64_t kTensors = 100, kColumns = 1024;
   return std::vector<std::vector<int64_t>>(kTensors, {static_cast<int64_t>(numel) / kTensors / kColumns, kColumns});

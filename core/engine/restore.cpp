@@ -45,7 +45,7 @@ void Loading::restore_schedule() {
     return;
   }
   std::fill(state.begin(), state.end(), 0);
-  note(formatted("the schedule begins anew: the checkpoint has {} numbers of its state, and this one keeps {}", count,
+  note(formatted("the state of the schedule is reset: the checkpoint has {} numbers of it, and this schedule keeps {}", count,
                  state.size()));
 }
 

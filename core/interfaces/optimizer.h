@@ -35,7 +35,7 @@ class Optimizer {
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
     // Lies in the ranges, cut as the parameters are; else every rank has all of it, for its group.
     bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
-    // Of one that is cut: how many values so many elements have.
+    // Of a state that is cut: its values for `numel` elements.
     uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
   struct Sum {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <gannet/sdk_reduce.hpp>
 #include <memory>
 #include <new>
 
@@ -19,22 +20,8 @@ constexpr unsigned char kCanary = 0xc5;
 // Where an element of an array is in the model.
 using Place = std::function<std::string(uint64_t element)>;
 
-uint64_t bytes_of(uint32_t dtype) {
-  switch (dtype) {
-    case GANNET_FLOAT64:
-    case GANNET_INT64:
-      return 8;
-    case GANNET_FLOAT32:
-    case GANNET_INT32:
-      return 4;
-    case GANNET_FLOAT16:
-    case GANNET_BFLOAT16:
-    case GANNET_INT16:
-      return 2;
-    default:
-      return 1;
-  }
-}
+// Of an element; of an array that is not there, 0: its dtype says nothing.
+uint64_t bytes_of(const void* array, uint32_t dtype) { return array ? sdk::bytes_of(dtype) : 0; }
 
 // A copy of an array, between canaries.
 class Watched {
@@ -161,7 +148,7 @@ std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void*
                            : piece != nullptr ? values_in(*piece, state, context)
                                               : 0;
     const bool is_by_element = piece != nullptr && state.extent == GANNET_STATE_PER_ELEMENT && !state.is_served();
-    copies[s] = arrays.add(formatted("the state '{}'", state.name), states[s], numel, bytes_of(dtype),
+    copies[s] = arrays.add(formatted("the state '{}'", state.name), states[s], numel, bytes_of(states[s], dtype),
                            state.is_cut() ? rights.cut_states : rights.own_states,
                            is_by_element    ? in_tensors(*piece)
                            : state.is_cut() ? in_list("value")
@@ -192,9 +179,9 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
                           Lists& lists) {
   gannet_update_args copy = args;
   const Place place = in_tensors(args);
-  copy.param = arrays.add("the parameter", args.param, args.numel, bytes_of(args.param_dtype), rights.param, place);
-  copy.grad = arrays.add("the gradient", args.grad, args.numel, bytes_of(args.grad_dtype), false, place);
-  copy.out = arrays.add("`out`", args.out, args.numel, bytes_of(args.out_dtype), rights.out, place);
+  copy.param = arrays.add("the parameter", args.param, args.numel, bytes_of(args.param, args.param_dtype), rights.param, place);
+  copy.grad = arrays.add("the gradient", args.grad, args.numel, bytes_of(args.grad, args.grad_dtype), false, place);
+  copy.out = arrays.add("`out`", args.out, args.numel, bytes_of(args.out, args.out_dtype), rights.out, place);
   lists.states = add_states(arrays, context, args.states, args.state_count, &args, rights);
   copy.states = static_cast<void* const*>(
       arrays.add("the list of states", lists.states.data(), lists.states.size(), sizeof(void*), false, in_list("state")));

@@ -6,7 +6,7 @@ COLOURS = ["#1f6fb4", "#d1611c", "#3a8a3f", "#8a4fa3"]
 
 
 def thinned(points, within=0.15):
-    """Without the points that a line between their neighbours passes within so many pixels."""
+    """Fewer points for the same line: those left out are at most `within` pixels from it."""
     kept, begin = [points[0]], 0
     for end in range(2, len(points)):
         (x0, y0), (x1, y1) = points[begin], points[end]

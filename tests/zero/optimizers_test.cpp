@@ -100,7 +100,7 @@ RANK_BODY(evaluation_everywhere) {
       }
       expect(torch::equal(during, evaluated), "the evaluated weights are those of stage 0" + where);
       expect(torch::equal(loss, predicted), "forward reads them" + where);
-      expect(torch::equal(parameters_of(*engine), trained), "training goes on as without eval()" + where);
+      expect(torch::equal(parameters_of(*engine), trained), "training continues as without eval()" + where);
     }
   }
 }

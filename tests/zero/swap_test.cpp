@@ -228,7 +228,7 @@ RANK_BODY(swap_from_whole_tensors) {
   train(*whole, 2, 2);
 }
 
-// What is saved afterwards is the new optimizer's, and a config that names the former one is told.
+// What is saved afterwards is the new optimizer's, and a config that names the former one is an error.
 RANK_BODY(swap_saved) {
   auto world = gannet::test::world();
   const std::string folder = variable("FOLDER");
@@ -267,7 +267,7 @@ RANK_BODY(swap_saved) {
   counted->swap_optimizer("SGD", kSgd);
   train(*counted, 4, 7);
   expect(difference(in_model_order(*counted), expected) < 1e-6, "the same from there on");
-  // One rule, two names: it loads, and it is told.
+  // One rule, two names: it loads, and the receipt says so.
   Dict adam = kAdamw;
   const auto receipt = engine_of(swap_config("Adam", adam, 0))->load_checkpoint(folder, {.tag = "adamw"});
   contains(receipt.to_string(), "the checkpoint was saved with optimizer 'AdamW', and this engine has 'Adam'");

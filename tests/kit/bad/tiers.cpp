@@ -32,7 +32,7 @@ struct SoundTier : OffloadBase {
   static std::shared_ptr<char[]> memory_of(uint64_t bytes) {
     // 64: arrays of an update lie at multiples of it.
     const uint64_t room = bytes + 64;
-    if (bytes > uint64_t{1} << 40) throw Failure(GANNET_OUT_OF_MEMORY, "no memory for so many bytes");
+    if (bytes > uint64_t{1} << 40) throw Failure(GANNET_OUT_OF_MEMORY, "out of memory: " + std::to_string(bytes) + " bytes");
     auto* memory = static_cast<char*>(std::aligned_alloc(64, (room + 63) / 64 * 64));
     if (!memory) throw Failure(GANNET_OUT_OF_MEMORY, "no memory");
     std::memset(memory, 0, room);

@@ -24,11 +24,6 @@
 namespace gannet {
 namespace {
 
-std::optional<uint64_t> first_number_in(const std::string& file) {
-  uint64_t number = 0;
-  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
-}
-
 std::optional<uint64_t> finite(rlim_t limit) { return limit == RLIM_INFINITY ? std::nullopt : std::optional<uint64_t>(limit); }
 
 // The smallest share of the groups that this process is in: "200000 100000" of version 2 is two cores.

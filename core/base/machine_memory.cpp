@@ -17,11 +17,6 @@ namespace {
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 writes the largest multiple of a page for "none"
 
-std::optional<uint64_t> first_number_in(const std::string& file) {  // "max" of version 2 is none
-  uint64_t number = 0;
-  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
-}
-
 void take_smaller(std::optional<uint64_t>& smallest, std::optional<uint64_t> other) {
   if (other && (!smallest || *other < *smallest)) smallest = other;
 }
@@ -56,6 +51,11 @@ std::optional<uint64_t> number_in(const std::string& file, const std::string& na
     if (uint64_t value; words >> word >> value && (word == name || word == formatted("{}:", name))) return value;
   }
   return std::nullopt;
+}
+
+std::optional<uint64_t> first_number_in(const std::string& file) {
+  uint64_t number = 0;
+  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
 }
 
 std::vector<MemoryCgroup> memory_cgroups(const std::string& root, const std::string& membership) {

@@ -16,6 +16,9 @@ namespace gannet {
 // The number after `name` in a file of "name number" lines, as the kernel writes them ("MemTotal: 16 kB" too: 16).
 std::optional<uint64_t> number_in(const std::string& file, const std::string& name);
 
+// The number that a file of the kernel's begins with; none where it is a word ("max").
+std::optional<uint64_t> first_number_in(const std::string& file);
+
 // A folder of the kernel's control groups that may hold this process.
 struct MemoryCgroup {
   std::string top, folder;  // where this hierarchy is mounted; the group's own folder, at or below it

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/utf8.h"
 
 namespace gannet {
@@ -82,6 +83,8 @@ std::string short_number(double number) {
   std::snprintf(text, sizeof(text), "%.6g", number);
   return text;
 }
+
+std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";

@@ -39,7 +39,7 @@ class Staging {
 };
 
 // Which folder this is, wherever its name comes from: ranks of one machine may be given different ones, too.
-std::string identity(const std::string& path, const std::string& machine) {
+std::string folder_identity(const std::string& path, const std::string& machine) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
   struct stat status{};
@@ -64,7 +64,7 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
 
 Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
   if (ranks.machine.empty()) return {0, ranks.rank, ranks.size};
-  const std::vector<Json> folders = agree(ranks, "checkpoint: machines", [&] { return Json(identity(path, ranks.machine)); });
+  const std::vector<Json> folders = agree(ranks, "checkpoint: machines", [&] { return Json(folder_identity(path, ranks.machine)); });
   const Json& mine = folders[ranks.rank];
   const auto before = folders.begin() + ranks.rank;
   return {static_cast<uint32_t>(std::find(folders.begin(), folders.end(), mine) - folders.begin()),

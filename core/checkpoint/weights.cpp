@@ -22,7 +22,7 @@ namespace gannet {
 namespace {
 
 // What tied tensors share, whether or not their bytes are here.
-const void* identity(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 // Parameters and buffers by name, tied ones under each of their names.
 NamedTensors tensors_of(const torch::nn::Module& module) {
@@ -34,7 +34,7 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 }
 
 // Small tensors are read together: a block of a checkpoint holds many.
-constexpr size_t kTogether = 8 << 20;
+constexpr size_t kReadTogether = 8 << 20;
 
 class StateDictSource : public checkpoint::WeightSource {
  public:
@@ -85,14 +85,14 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   // A tied tensor may have been saved under one of its names only.
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
-    if (source.count(name)) filled.insert(identity(tensor));
+    if (source.count(name)) filled.insert(storage_of(tensor));
   std::vector<std::string> differences;
   std::set<std::string> known;
   for (const auto& [name, tensor] : wanted) {
     known.insert(name);
     const auto found = source.find(name);
     if (found == source.end()) {
-      if (options.strict && !filled.count(identity(tensor))) differences.push_back(formatted("missing in it: {}", name));
+      if (options.strict && !filled.count(storage_of(tensor))) differences.push_back(formatted("missing in it: {}", name));
     } else if (const auto shape = shape_of(name, tensor); found->second.shape != shape) {
       differences.push_back(
           formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape), shape_text(shape)));
@@ -127,7 +127,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     const auto found = source.find(name);
     if (found == source.end()) continue;
     const size_t size = static_cast<size_t>(numel_of(found->second.shape)) * c10::elementSize(found->second.dtype);
-    if (!names.empty() && bytes + size > kTogether) fill();
+    if (!names.empty() && bytes + size > kReadTogether) fill();
     names.push_back(name), to_fill.emplace_back(name, tensor), bytes += size;
     ++count;
   }

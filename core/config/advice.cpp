@@ -10,7 +10,6 @@
 namespace gannet::config {
 namespace {
 
-std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 std::string parent_of(const Key& key) {
   return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
 }

@@ -14,7 +14,6 @@
 namespace gannet::config {
 namespace {
 
-std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
 class Normalizer {
  public:
   Normalizer(const Tree& written, std::vector<Error>* mistakes) : written_(written), mistakes_(mistakes) {}

@@ -20,8 +20,6 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
-std::string in_quotes(std::string_view text) { return formatted("'{}'", text); }
-
 // Builds the tree from the parser's events. Keys arrive in the order of the text, so the n-th key event stands at the scan's
 // n-th key.
 class Builder : public json::json_sax_t {

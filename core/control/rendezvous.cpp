@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // How long a rank 0 that gives up stays for the others to hear of it.
-constexpr milliseconds kGoodbye{3'000};
+constexpr milliseconds kKnownWithin{3'000};
 
 std::string seconds(milliseconds time) {
   char text[32];
@@ -127,7 +127,7 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       if (self == 0) {
         store.set(formatted("{}/given-up", key), sentence);
         const auto others = static_cast<int64_t>(world_size - missing.size()) - 1;
-        for (const Patience goodbye(kGoodbye); goodbye.left().count() > 0 && store.add(formatted("{}/know", key), 0) < others;)
+        for (const Patience goodbye(kKnownWithin); goodbye.left().count() > 0 && store.add(formatted("{}/know", key), 0) < others;)
           std::this_thread::sleep_for(milliseconds(20));
       } else {
         store.add(formatted("{}/know", key), 1);

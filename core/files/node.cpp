@@ -8,15 +8,13 @@
 
 namespace gannet::files {
 
-using Kind = Object::Kind;
-
 Node::Node(std::shared_ptr<const PtFile> file) : file_(std::move(file)), object_(&file_->root()) {}
 Node::Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where)
     : file_(std::move(file)), object_(&object), where_(std::move(where)) {}
 
 void Node::refuse(const std::string& expected) const {
   std::string found = object_->kind_name();
-  if (is(Kind::kRecord)) found += formatted(" of class {}", object_->text);
+  if (is(Object::Kind::kRecord)) found += formatted(" of class {}", object_->text);
   throw Error(ErrorCode::kCorrupt,
               formatted("{}: {} is {}, not {}", file_->path(), where_.empty() ? "its content" : where_, found, expected),
               "was it written by DeepSpeed's save_checkpoint?");
@@ -25,7 +23,7 @@ void Node::refuse(const std::string& expected) const {
 std::optional<Node> Node::find(std::string_view key) const {
   if (!has_entries()) refuse("a dict");
   const Object* found = object_->find(key);
-  if (!found || found->kind == Kind::kNone) return {};
+  if (!found || found->kind == Object::Kind::kNone) return {};
   return Node(file_, *found, where_.empty() ? std::string(key) : formatted("{}.{}", where_, key));
 }
 
@@ -40,9 +38,9 @@ std::vector<std::pair<std::string, Node>> Node::entries() const {
   std::vector<std::pair<std::string, Node>> all;
   for (const auto& [key, value] : object_->entries) {
     if (!key || !value) refuse("a dict of whole entries");
-    if (key->kind != Kind::kString && key->kind != Kind::kInt)
+    if (key->kind != Object::Kind::kString && key->kind != Object::Kind::kInt)
       refuse(formatted("a dict with texts for keys (one is {})", key->kind_name()));
-    std::string name = key->kind == Kind::kString ? key->text : std::to_string(key->integer);
+    std::string name = key->kind == Object::Kind::kString ? key->text : std::to_string(key->integer);
     std::string where = where_.empty() ? name : formatted("{}.{}", where_, name);
     all.emplace_back(std::move(name), Node(file_, *value, std::move(where)));
   }
@@ -50,7 +48,7 @@ std::vector<std::pair<std::string, Node>> Node::entries() const {
 }
 
 std::vector<Node> Node::items() const {
-  if (!is_sequence() && !is(Kind::kRecord)) refuse("a list");
+  if (!is_sequence() && !is(Object::Kind::kRecord)) refuse("a list");
   std::vector<Node> all;
   for (size_t i = 0; i < object_->items.size(); ++i) {
     if (!object_->items[i]) refuse("a list of whole items");
@@ -60,22 +58,22 @@ std::vector<Node> Node::items() const {
 }
 
 bool Node::boolean() const {
-  if (!is(Kind::kBool)) refuse("a boolean");
+  if (!is(Object::Kind::kBool)) refuse("a boolean");
   return object_->boolean;
 }
 
 int64_t Node::integer() const {
-  if (is(Kind::kInt)) return object_->integer;
-  if (is(Kind::kBool)) return object_->boolean;
-  if (is(Kind::kRecord) && object_->items.size() == 1) return items()[0].integer();
-  const double value = is(Kind::kNumber) || is_tensor() ? number() : 0.5;
+  if (is(Object::Kind::kInt)) return object_->integer;
+  if (is(Object::Kind::kBool)) return object_->boolean;
+  if (is(Object::Kind::kRecord) && object_->items.size() == 1) return items()[0].integer();
+  const double value = is(Object::Kind::kNumber) || is_tensor() ? number() : 0.5;
   if (!(value >= -0x1p62 && value <= 0x1p62) || value != std::floor(value)) refuse("an integer");
   return static_cast<int64_t>(value);
 }
 
 double Node::number() const {
-  if (is(Kind::kNumber)) return object_->number;
-  if (is(Kind::kInt)) return static_cast<double>(object_->integer);
+  if (is(Object::Kind::kNumber)) return object_->number;
+  if (is(Object::Kind::kInt)) return static_cast<double>(object_->integer);
   const auto is_number = [](c10::ScalarType type) {
     return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/true);
   };
@@ -84,7 +82,7 @@ double Node::number() const {
 }
 
 const std::string& Node::text() const {
-  if (!is(Kind::kString)) refuse("a text");
+  if (!is(Object::Kind::kString)) refuse("a text");
   return object_->text;
 }
 
@@ -95,7 +93,7 @@ const StoredTensor& Node::tensor() const {
 
 std::vector<int64_t> Node::shape() const {
   std::vector<Node> sizes = items();
-  if (is(Kind::kRecord) && sizes.size() == 1 && sizes[0].is_sequence()) sizes = sizes[0].items();
+  if (is(Object::Kind::kRecord) && sizes.size() == 1 && sizes[0].is_sequence()) sizes = sizes[0].items();
   std::vector<int64_t> shape;
   for (const Node& size : sizes) {
     shape.push_back(size.integer());

@@ -8,8 +8,6 @@
 
 namespace gannet::files {
 
-using Kind = Object::Kind;
-
 uint64_t pickle_memory(uint64_t file_bytes) {
   constexpr uint64_t kHarmless = 256 << 20;
   return std::max(kHarmless, file_bytes > UINT64_MAX / 2 ? file_bytes : 2 * file_bytes);
@@ -28,27 +26,27 @@ void PickleBuilder::unsupported(const std::string& what, const std::string& next
   throw Error(ErrorCode::kUnsupported, formatted("{}: at byte {}: {}", cursor_.path(), cursor_.offset(), what), next_step);
 }
 
-PickleObject* PickleBuilder::make(Kind kind) {
+PickleObject* PickleBuilder::make(Object::Kind kind) {
   charge(sizeof(PickleObject) + 2 * sizeof(void*));
   PickleObject* object = &objects_.emplace_back();
   object->kind = kind;
   return object;
 }
 
-PickleObject* PickleBuilder::make(Kind kind, std::string text) {
+PickleObject* PickleBuilder::make(Object::Kind kind, std::string text) {
   charge(text.capacity());
   PickleObject* object = make(kind);
   object->text = std::move(text);
   return object;
 }
 
-PickleObject* PickleBuilder::shared(PickleObject*& one, Kind kind) {
+PickleObject* PickleBuilder::shared(PickleObject*& one, Object::Kind kind) {
   if (!one) one = make(kind);
   return one;
 }
 
 PickleObject* PickleBuilder::boolean(bool value) {
-  PickleObject* object = shared(value ? true_ : false_, Kind::kBool);
+  PickleObject* object = shared(value ? true_ : false_, Object::Kind::kBool);
   object->boolean = value;
   return object;
 }
@@ -61,10 +59,10 @@ PickleObject* PickleBuilder::integer(int64_t value) {
       small_integers_.resize(kSmall);
     }
     PickleObject*& one = small_integers_[static_cast<size_t>(value)];
-    shared(one, Kind::kInt)->integer = value;
+    shared(one, Object::Kind::kInt)->integer = value;
     return one;
   }
-  PickleObject* object = make(Kind::kInt);
+  PickleObject* object = make(Object::Kind::kInt);
   object->integer = value;
   return object;
 }
@@ -96,7 +94,7 @@ void PickleBuilder::add_entry(PickleObject& to, PickleObject& key, PickleObject&
 }
 
 void PickleBuilder::add_items_of(PickleObject& to, const PickleObject& from) {
-  if (from.kind != Kind::kList && from.kind != Kind::kTuple && from.kind != Kind::kSet)
+  if (from.kind != Object::Kind::kList && from.kind != Object::Kind::kTuple && from.kind != Object::Kind::kSet)
     corrupt(std::string("a list or a tuple should be here, found ") + from.kind_name());
   if (&to == &from) corrupt("a list is added to itself");
   grow(to.items, from.items.size());
@@ -107,7 +105,7 @@ void PickleBuilder::add_items_of(PickleObject& to, const PickleObject& from) {
 }
 
 void PickleBuilder::add_entries_of(PickleObject& to, const PickleObject& from) {
-  if (from.kind != Kind::kDict) corrupt(std::string("a dict should be here, found ") + from.kind_name());
+  if (from.kind != Object::Kind::kDict) corrupt(std::string("a dict should be here, found ") + from.kind_name());
   if (&to == &from) corrupt("a dict is added to itself");
   grow(to.entries, from.entries.size());
   for (const auto& [key, value] : from.entries) {
@@ -120,14 +118,15 @@ void PickleBuilder::add_entries_of(PickleObject& to, const PickleObject& from) {
 // Of two entries with one key Python keeps the later; no pickler writes both.
 void PickleBuilder::check_keys() {
   size_t most = 0;
-  for (const PickleObject& object : objects_) most = std::max(most, object.kind == Kind::kDict ? object.entries.size() : 0);
+  for (const PickleObject& object : objects_)
+    most = std::max(most, object.kind == Object::Kind::kDict ? object.entries.size() : 0);
   std::vector<std::string_view> keys;
   grow(keys, most);
   for (const PickleObject& object : objects_) {
-    if (object.kind != Kind::kDict || object.entries.size() < 2) continue;
+    if (object.kind != Object::Kind::kDict || object.entries.size() < 2) continue;
     keys.clear();
     for (const auto& [key, value] : object.entries)
-      if (key->kind == Kind::kString) keys.push_back(key->text);
+      if (key->kind == Object::Kind::kString) keys.push_back(key->text);
     std::sort(keys.begin(), keys.end());
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
     if (twice != keys.end()) corrupt(formatted("a dict of this pickle has the key {} twice", shown(*twice)));

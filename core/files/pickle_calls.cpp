@@ -10,8 +10,6 @@
 namespace gannet::files {
 namespace {
 
-using Kind = Object::Kind;
-
 // A text of code points below 256, one byte each, as old protocols carry bytes. Empty where it is none.
 std::optional<std::string> latin1(std::string_view utf8) {
   std::string bytes;
@@ -32,30 +30,30 @@ const PickleObject& item(const PickleObject& arguments, size_t index) {
   return static_cast<const PickleObject&>(*arguments.items[index]);
 }
 
-bool is_sequence(const PickleObject& object) { return object.kind == Kind::kTuple || object.kind == Kind::kList; }
+bool is_sequence(const PickleObject& object) { return object.kind == Object::Kind::kTuple || object.kind == Object::Kind::kList; }
 
 }  // namespace
 
 PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject& arguments) {
   if (!callee.as_class) corrupt(std::string("a class should be here, found ") + callee.kind_name());
-  if (arguments.kind != Kind::kTuple)
+  if (arguments.kind != Object::Kind::kTuple)
     corrupt(formatted("the arguments for {} should be a tuple, found {}", shown(callee.text), arguments.kind_name()));
   const size_t count = arguments.items.size();
-  const auto container = [&](Kind kind) {
+  const auto container = [&](Object::Kind kind) {
     PickleObject* made = make(kind);
     if (count > 0) add_items_of(*made, item(arguments, 0));
     return made;
   };
   switch (callee.as_class->role) {
     case Role::kRecord: {
-      PickleObject* record = make(Kind::kRecord, callee.text);
+      PickleObject* record = make(Object::Kind::kRecord, callee.text);
       add_items_of(*record, arguments);
       return record;
     }
     case Role::kDict: {  // of a dict, of a list of pairs, or of the factory of a defaultdict, which is dropped
-      PickleObject* dict = make(Kind::kDict);
-      if (count == 0 || item(arguments, 0).as_class || item(arguments, 0).kind == Kind::kNone) return dict;
-      if (item(arguments, 0).kind == Kind::kDict) {
+      PickleObject* dict = make(Object::Kind::kDict);
+      if (count == 0 || item(arguments, 0).as_class || item(arguments, 0).kind == Object::Kind::kNone) return dict;
+      if (item(arguments, 0).kind == Object::Kind::kDict) {
         add_entries_of(*dict, item(arguments, 0));
         return dict;
       }
@@ -70,18 +68,18 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
       return dict;
     }
     case Role::kList:
-      return container(Kind::kList);
+      return container(Object::Kind::kList);
     case Role::kTuple:
-      return container(Kind::kTuple);
+      return container(Object::Kind::kTuple);
     case Role::kSet:
-      return container(Kind::kSet);
+      return container(Object::Kind::kSet);
     case Role::kBytes:
     case Role::kEncode:
       return bytes(arguments);
     case Role::kReconstruct: {
       if (count != 3 || !item(arguments, 0).as_class || item(arguments, 0).as_class->role != Role::kRecord)
         corrupt(formatted("{} should be given a class", shown(callee.text)));
-      return make(Kind::kRecord, item(arguments, 0).text);
+      return make(Object::Kind::kRecord, item(arguments, 0).text);
     }
     case Role::kTensor1:
     case Role::kTensor2:
@@ -99,18 +97,18 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
 }
 
 PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {
-  if (arguments.items.empty()) return make(Kind::kBytes);
+  if (arguments.items.empty()) return make(Object::Kind::kBytes);
   const PickleObject& of = item(arguments, 0);
-  if (of.kind == Kind::kBytes) return make(Kind::kBytes, of.text);
+  if (of.kind == Object::Kind::kBytes) return make(Object::Kind::kBytes, of.text);
   charge(of.text.size());
-  std::optional<std::string> encoded = of.kind == Kind::kString ? latin1(of.text) : std::nullopt;
+  std::optional<std::string> encoded = of.kind == Object::Kind::kString ? latin1(of.text) : std::nullopt;
   if (!encoded) corrupt(formatted("bytes are made of {} that is not a text of single bytes", of.kind_name()));
-  return make(Kind::kBytes, std::move(*encoded));
+  return make(Object::Kind::kBytes, std::move(*encoded));
 }
 
 // ('storage', torch.FloatStorage, key, location, numel); the old format adds a view, which is None.
 PickleObject* PickleBuilder::storage(const PickleObject& id) {
-  if (id.kind != Kind::kTuple || id.items.empty() || item(id, 0).kind != Kind::kString)
+  if (id.kind != Object::Kind::kTuple || id.items.empty() || item(id, 0).kind != Object::Kind::kString)
     corrupt("a persistent id should be a tuple that begins with 'storage'");
   if (item(id, 0).text == "module")
     unsupported("the file holds a whole module, not its weights", "save module.state_dict() with torch.save");
@@ -118,10 +116,10 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
     corrupt(formatted("a persistent id begins with {} and has {} parts; a storage's has 5 or 6", shown(item(id, 0).text),
                       id.items.size()));
   const PickleObject &type = item(id, 1), &key = item(id, 2), &location = item(id, 3), &numel = item(id, 4);
-  if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Kind::kString || location.kind != Kind::kString ||
-      numel.kind != Kind::kInt)
+  if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Object::Kind::kString ||
+      location.kind != Object::Kind::kString || numel.kind != Object::Kind::kInt)
     corrupt("the parts of a storage's persistent id are not its class, key, device and size");
-  if (id.items.size() == 6 && item(id, 5).kind != Kind::kNone)
+  if (id.items.size() == 6 && item(id, 5).kind != Object::Kind::kNone)
     unsupported(formatted("the storage {} is a part of another, as PyTorch before 0.4 wrote it", shown(key.text)),
                 "load the file in PyTorch and save it again");
   if (location.text.starts_with("meta"))
@@ -135,7 +133,7 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
   if (!is_new && known->second.bytes() != named.bytes())
     corrupt(formatted("the storage {} has {} bytes in one place and {} in another", shown(key.text), known->second.bytes(),
                       named.bytes()));
-  PickleObject* made = make(Kind::kStorage);
+  PickleObject* made = make(Object::Kind::kStorage);
   made->tensor.storage = key.text;
   made->tensor.dtype = type.as_class->dtype;
   made->tensor.sizes = {named.numel};
@@ -151,9 +149,10 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   if (count < least || count > least + (least > 4)) corrupt(formatted("a tensor is given {} arguments", count));
   const PickleObject &storage = item(arguments, 0), &offset = item(arguments, 1), &sizes = item(arguments, 2),
                      &strides = item(arguments, 3);
-  if (storage.kind != Kind::kStorage || offset.kind != Kind::kInt || !is_sequence(sizes) || !is_sequence(strides))
+  if (storage.kind != Object::Kind::kStorage || offset.kind != Object::Kind::kInt || !is_sequence(sizes) || !is_sequence(strides))
     corrupt("a tensor is not given a storage, an offset, sizes and strides");
-  if (least > 4 && item(arguments, 4).kind != Kind::kBool) corrupt("whether a tensor requires a gradient should be a boolean");
+  if (least > 4 && item(arguments, 4).kind != Object::Kind::kBool)
+    corrupt("whether a tensor requires a gradient should be a boolean");
   if (has_dtype && (!item(arguments, 6).as_class || item(arguments, 6).as_class->role != Role::kDtype))
     corrupt("a tensor is not given a dtype");
   if (count > least && !item(arguments, least).entries.empty())
@@ -163,7 +162,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
     corrupt(formatted("a tensor has {} sizes and {} strides", sizes.items.size(), strides.items.size()));
 
   charge(2 * sizes.items.size() * sizeof(int64_t) + storage.tensor.storage.size());
-  PickleObject* made = make(Kind::kTensor);
+  PickleObject* made = make(Object::Kind::kTensor);
   StoredTensor& tensor = made->tensor;
   tensor.storage = storage.tensor.storage;
   tensor.dtype = has_dtype ? item(arguments, 6).as_class->dtype : storage.tensor.dtype;
@@ -179,7 +178,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   if (offset.integer < 0) corrupt(formatted("a tensor begins at element {} of its storage", offset.integer));
   for (size_t i = 0; i < sizes.items.size(); ++i) {
     const PickleObject &size = item(sizes, i), &stride = item(strides, i);
-    if (size.kind != Kind::kInt || stride.kind != Kind::kInt || size.integer < 0 || stride.integer < 0)
+    if (size.kind != Object::Kind::kInt || stride.kind != Object::Kind::kInt || size.integer < 0 || stride.integer < 0)
       corrupt("a tensor's sizes and strides should be integers from 0");
     tensor.sizes.push_back(size.integer);
     tensor.strides.push_back(stride.integer);
@@ -199,11 +198,12 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
 // (tensor, requires_grad, hooks[, state]): the state is attributes, which are left out.
 PickleObject* PickleBuilder::parameter(const PickleObject& arguments) {
   const size_t count = arguments.items.size();
-  if (count < 3 || count > 4 || item(arguments, 0).kind != Kind::kTensor || item(arguments, 1).kind != Kind::kBool)
+  if (count < 3 || count > 4 || item(arguments, 0).kind != Object::Kind::kTensor ||
+      item(arguments, 1).kind != Object::Kind::kBool)
     corrupt("a parameter is not given a tensor");
   const StoredTensor& data = item(arguments, 0).tensor;
   charge(2 * data.sizes.size() * sizeof(int64_t) + data.storage.size());
-  PickleObject* made = make(Kind::kTensor);
+  PickleObject* made = make(Object::Kind::kTensor);
   made->tensor = data;
   made->tensor.requires_grad = item(arguments, 1).boolean;
   made->tensor.is_parameter = true;

@@ -54,7 +54,7 @@ struct Dtype {
   std::string_view name, storage;
   ScalarType dtype;
 };
-constexpr Dtype kDtypes[] = {
+constexpr Dtype kStorages[] = {
     {"bfloat16", "BFloat16Storage", ScalarType::BFloat16},
     {"bool", "BoolStorage", ScalarType::Bool},
     {"complex128", "ComplexDoubleStorage", ScalarType::ComplexDouble},
@@ -117,11 +117,11 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
     return KnownClass{Role::kStorage, ScalarType::Byte};
   if (name.starts_with("torch.")) {
     std::string_view rest = name.substr(6);
-    for (const Dtype& dtype : kDtypes)
+    for (const Dtype& dtype : kStorages)
       if (rest == dtype.name) return KnownClass{Role::kDtype, dtype.dtype};
     // A storage of a GPU is written with the same bytes; its device does not matter, as values are read into host memory.
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
-    for (const Dtype& dtype : kDtypes)
+    for (const Dtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
   for (const Refused& refused : kRefused)
@@ -133,7 +133,7 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
 }
 
 std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
-  for (const Dtype& known : kDtypes)
+  for (const Dtype& known : kStorages)
     if (known.dtype == dtype) return DtypeNames{known.name, known.storage};
   return std::nullopt;
 }

@@ -10,8 +10,6 @@
 
 namespace gannet::files {
 
-using Kind = Object::Kind;
-
 PickleObject* Constants::read(unsigned char instruction) {
   // N NONE, 0x88 NEWTRUE, 0x89 NEWFALSE, I INT, L LONG, J BININT, K BININT1, M BININT2, 0x8a LONG1, 0x8b LONG4, F FLOAT,
   // G BINFLOAT, S STRING, V UNICODE, T BINSTRING, U SHORT_BINSTRING, 0x8c SHORT_BINUNICODE, X BINUNICODE, 0x8d BINUNICODE8,
@@ -46,21 +44,21 @@ PickleObject* Constants::read(unsigned char instruction) {
     case 'V':
       return line(&unescaped);
     case 'T':
-      return bytes_of<int32_t>(Kind::kString, "a string");
+      return bytes_of<int32_t>(Object::Kind::kString, "a string");
     case 'U':
     case 0x8c:
-      return bytes_of<uint8_t>(Kind::kString, "a string");
+      return bytes_of<uint8_t>(Object::Kind::kString, "a string");
     case 'X':
-      return bytes_of<uint32_t>(Kind::kString, "a string");
+      return bytes_of<uint32_t>(Object::Kind::kString, "a string");
     case 0x8d:
-      return bytes_of<uint64_t>(Kind::kString, "a string");
+      return bytes_of<uint64_t>(Object::Kind::kString, "a string");
     case 'B':
-      return bytes_of<uint32_t>(Kind::kBytes, "bytes");
+      return bytes_of<uint32_t>(Object::Kind::kBytes, "bytes");
     case 'C':
-      return bytes_of<uint8_t>(Kind::kBytes, "bytes");
+      return bytes_of<uint8_t>(Object::Kind::kBytes, "bytes");
     case 0x8e:
     case 0x96:
-      return bytes_of<uint64_t>(Kind::kBytes, "bytes");
+      return bytes_of<uint64_t>(Object::Kind::kBytes, "bytes");
     default:
       return nullptr;
   }
@@ -80,7 +78,7 @@ uint64_t Constants::length(const char* what) {
 }
 
 template <class Length>
-PickleObject* Constants::bytes_of(Kind kind, const char* what) {
+PickleObject* Constants::bytes_of(Object::Kind kind, const char* what) {
   return make_.make(kind, text(length<Length>(what), what));
 }
 
@@ -94,8 +92,8 @@ PickleObject* Constants::long_integer(uint64_t count) {
     std::memcpy(&value, bytes.data(), sizeof(value));
     return make_.integer(value);
   }
-  PickleObject* record = make_.make(Kind::kRecord, "builtins.int");
-  make_.add_item(*record, *make_.make(Kind::kBytes, std::move(bytes)));
+  PickleObject* record = make_.make(Object::Kind::kRecord, "builtins.int");
+  make_.add_item(*record, *make_.make(Object::Kind::kBytes, std::move(bytes)));
   return record;
 }
 
@@ -114,7 +112,7 @@ PickleObject* Constants::decimal(std::string_view digits) {
 }
 
 PickleObject* Constants::number(double value) {
-  PickleObject* made = make_.make(Kind::kNumber);
+  PickleObject* made = make_.make(Object::Kind::kNumber);
   made->number = value;
   return made;
 }
@@ -132,7 +130,7 @@ PickleObject* Constants::line(std::optional<std::string> (*decode)(std::string_v
   make_.charge(4 * line.size());
   std::optional<std::string> decoded = decode(line);
   if (!decoded) make_.corrupt(formatted("a string should be here, found {}", shown(line)));
-  return make_.make(Kind::kString, std::move(*decoded));
+  return make_.make(Object::Kind::kString, std::move(*decoded));
 }
 
 }  // namespace gannet::files

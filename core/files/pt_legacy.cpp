@@ -7,7 +7,7 @@ namespace gannet::files {
 namespace {
 
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);  // 0x1950a86a20f9469cfc6c
-constexpr int64_t kVersion = 1001;
+constexpr int64_t kLegacyVersion = 1001;
 constexpr uint64_t kSmallPickle = 64 << 10;  // in memory, for the parts that are a number or a small dict
 
 // The magic has 80 bits, too many for an int64: the unpickler keeps such an integer as a record of its bytes.
@@ -25,8 +25,8 @@ PtContents read_legacy(const Bytes& bytes, uint64_t memory_bytes) {
     throw Error(ErrorCode::kUnsupported, formatted("{} is a pickle that torch.save did not write", path),
                 "give a file of torch.save");
   const Pickle version = unpickle(cursor, {kSmallPickle});
-  if (version.root->kind != Object::Kind::kInt || version.root->integer != kVersion)
-    throw Error(ErrorCode::kUnsupported, formatted("{} has another version than {} of the old format", path, kVersion),
+  if (version.root->kind != Object::Kind::kInt || version.root->integer != kLegacyVersion)
+    throw Error(ErrorCode::kUnsupported, formatted("{} has another version than {} of the old format", path, kLegacyVersion),
                 "load the file in PyTorch and save it again");
   const Pickle machine = unpickle(cursor, {kSmallPickle});
   const Object* little = machine.root->find("little_endian");

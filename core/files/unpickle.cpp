@@ -12,8 +12,6 @@
 namespace gannet::files {
 namespace {
 
-using Kind = Object::Kind;
-
 class Unpickler {
  public:
   Unpickler(Cursor& cursor, const PickleLimits& limits) : in_(cursor), make_(cursor, limits), constants_(cursor, make_) {}
@@ -67,20 +65,20 @@ class Unpickler {
   }
   void push_tuple(size_t count) {
     if (stack_.size() - floor() < count) make_.corrupt(formatted("a tuple of {} has fewer values", count));
-    PickleObject* tuple = make_.make(Kind::kTuple);
+    PickleObject* tuple = make_.make(Object::Kind::kTuple);
     take_items(*tuple, stack_.size() - count);
     push(tuple);
   }
-  void push_of_mark(Kind kind) {
+  void push_of_mark(Object::Kind kind) {
     PickleObject* made = make_.make(kind);
     const size_t mark = pop_mark();
-    if (kind == Kind::kDict)
+    if (kind == Object::Kind::kDict)
       take_entries(*made, mark);
     else
       take_items(*made, mark);
     push(made);
   }
-  PickleObject& below(size_t begin, std::initializer_list<Kind> kinds) {
+  PickleObject& below(size_t begin, std::initializer_list<Object::Kind> kinds) {
     if (begin == 0 || begin - 1 < floor()) make_.corrupt("values are added to a container where there is none");
     PickleObject& into = *stack_[begin - 1];
     if (std::find(kinds.begin(), kinds.end(), into.kind) == kinds.end())
@@ -97,13 +95,13 @@ class Unpickler {
         marks_.push_back(stack_.size());
         return true;
       case ']':
-        push(make_.make(Kind::kList));
+        push(make_.make(Object::Kind::kList));
         return true;
       case '}':
-        push(make_.make(Kind::kDict));
+        push(make_.make(Object::Kind::kDict));
         return true;
       case 0x8f:
-        push(make_.make(Kind::kSet));
+        push(make_.make(Object::Kind::kSet));
         return true;
       case ')':
         push_tuple(0);
@@ -118,41 +116,41 @@ class Unpickler {
         push_tuple(3);
         return true;
       case 't':
-        push_of_mark(Kind::kTuple);
+        push_of_mark(Object::Kind::kTuple);
         return true;
       case 'l':
-        push_of_mark(Kind::kList);
+        push_of_mark(Object::Kind::kList);
         return true;
       case 'd':
-        push_of_mark(Kind::kDict);
+        push_of_mark(Object::Kind::kDict);
         return true;
       case 0x91:
-        push_of_mark(Kind::kSet);
+        push_of_mark(Object::Kind::kSet);
         return true;
       case 'a': {
         PickleObject* item = pop();
-        make_.add_item(below(stack_.size(), {Kind::kList, Kind::kRecord}), *item);
+        make_.add_item(below(stack_.size(), {Object::Kind::kList, Object::Kind::kRecord}), *item);
         return true;
       }
       case 'e': {
         const size_t mark = pop_mark();
-        take_items(below(mark, {Kind::kList, Kind::kRecord}), mark);
+        take_items(below(mark, {Object::Kind::kList, Object::Kind::kRecord}), mark);
         return true;
       }
       case 0x90: {
         const size_t mark = pop_mark();
-        take_items(below(mark, {Kind::kSet}), mark);
+        take_items(below(mark, {Object::Kind::kSet}), mark);
         return true;
       }
       case 's': {
         PickleObject* value = pop();
         PickleObject* key = pop();
-        make_.add_entry(below(stack_.size(), {Kind::kDict, Kind::kRecord}), *key, *value);
+        make_.add_entry(below(stack_.size(), {Object::Kind::kDict, Object::Kind::kRecord}), *key, *value);
         return true;
       }
       case 'u': {
         const size_t mark = pop_mark();
-        take_entries(below(mark, {Kind::kDict, Kind::kRecord}), mark);
+        take_entries(below(mark, {Object::Kind::kDict, Object::Kind::kRecord}), mark);
         return true;
       }
       default:
@@ -168,7 +166,7 @@ class Unpickler {
           formatted("the file holds an object of {}, which is not read: {}", shown(full),
                     refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
           "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
-    PickleObject* made = make_.make(Kind::kRecord, std::move(full));
+    PickleObject* made = make_.make(Object::Kind::kRecord, std::move(full));
     made->as_class = *known;
     push(made);
   }
@@ -176,18 +174,20 @@ class Unpickler {
   // An object's state: a dict of attributes, or a pair of such dicts. What else has one (a tensor, a dict) is whole without it.
   void set_state(PickleObject& object, PickleObject& state) {
     if (object.as_class) make_.corrupt(formatted("the class {} is changed", shown(object.text)));
-    if (object.kind == Kind::kTensor || object.kind == Kind::kDict) return;
-    if (object.kind != Kind::kRecord) make_.corrupt(std::string("a state is given to ") + object.kind_name());
-    if (state.kind == Kind::kDict) return make_.add_entries_of(object, state);
-    if (state.kind == Kind::kTuple && state.items.size() == 2 && is_attributes(*state.items[0]) &&
+    if (object.kind == Object::Kind::kTensor || object.kind == Object::Kind::kDict) return;
+    if (object.kind != Object::Kind::kRecord) make_.corrupt(std::string("a state is given to ") + object.kind_name());
+    if (state.kind == Object::Kind::kDict) return make_.add_entries_of(object, state);
+    if (state.kind == Object::Kind::kTuple && state.items.size() == 2 && is_attributes(*state.items[0]) &&
         is_attributes(*state.items[1])) {
       for (const ObjectRef& part : state.items)
-        if (part->kind == Kind::kDict) make_.add_entries_of(object, static_cast<const PickleObject&>(*part));
+        if (part->kind == Object::Kind::kDict) make_.add_entries_of(object, static_cast<const PickleObject&>(*part));
       return;
     }
     make_.add_item(object, state);
   }
-  static bool is_attributes(const Object& object) { return object.kind == Kind::kDict || object.kind == Kind::kNone; }
+  static bool is_attributes(const Object& object) {
+    return object.kind == Object::Kind::kDict || object.kind == Object::Kind::kNone;
+  }
 
   // c GLOBAL, 0x93 STACK_GLOBAL, R REDUCE, 0x81 NEWOBJ, 0x92 NEWOBJ_EX, b BUILD, Q BINPERSID.
   bool object(unsigned char instruction) {
@@ -199,7 +199,8 @@ class Unpickler {
       }
       case 0x93: {
         const PickleObject *name = pop(), *module = pop();
-        if (name->kind != Kind::kString || module->kind != Kind::kString) make_.corrupt("the name of a class should be a text");
+        if (name->kind != Object::Kind::kString || module->kind != Object::Kind::kString)
+          make_.corrupt("the name of a class should be a text");
         push_class(module->text, name->text);
         return true;
       }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "plugin/refuse.h"
 
 namespace gannet::plugin {
 namespace {
@@ -29,8 +30,6 @@ constexpr uint16_t kMachine = EM_AARCH64;
 constexpr uint64_t kMostHeaders = 4096, kMostExports = 4096;
 constexpr uint64_t kLongestName = 1 << 16, kLargestNote = 1 << 20;
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;
-
-[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
 // Opening a FIFO waits for its writer, and opening a device may do what the device is for: what it is must be known before, and
 // again of what was opened.

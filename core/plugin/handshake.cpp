@@ -9,11 +9,10 @@
 #include "base/text.h"
 #include "plugin/note.h"
 #include "plugin/schema.h"
+#include "plugin/refuse.h"
 
 namespace gannet::plugin {
 namespace {
-
-[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
 // One function of a table that must be there.
 struct Entry {

@@ -9,13 +9,12 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "plugin/elf_file.h"
+#include "plugin/refuse.h"
 
 namespace gannet::plugin {
 namespace {
 
 constexpr const char* kForeign = "is a shared object but not a Gannet plugin (it has no " GANNET_NOTE_SECTION ")";
-
-[[noreturn]] void refuse(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
 uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
 

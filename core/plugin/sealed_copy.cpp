@@ -21,7 +21,7 @@ int executable_memory() {
   return descriptor >= 0 || errno != EINVAL ? descriptor : ::memfd_create("gannet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-[[noreturn]] void refuse(const char* what) {
+[[noreturn]] void refuse_copy(const char* what) {
   throw Error(ErrorCode::kPlugin,
               formatted("is not opened: a copy of it that cannot change could not be {}: {}", what, std::strerror(errno)));
 }
@@ -30,7 +30,7 @@ void write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::write(descriptor, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) refuse("written");
+    if (done <= 0) refuse_copy("written");
     bytes.remove_prefix(static_cast<size_t>(done));
   }
 }
@@ -38,11 +38,11 @@ void write_all(int descriptor, std::string_view bytes) {
 }  // namespace
 
 SealedCopy::SealedCopy(const std::string& file) : descriptor_(executable_memory()) {
-  if (descriptor_ < 0) refuse("made");
+  if (descriptor_ < 0) refuse_copy("made");
   path_ = formatted("/proc/self/fd/{}", descriptor_);
   try {
     write_all(descriptor_, ElfFile(file).bytes());
-    if (::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) refuse("sealed");
+    if (::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) refuse_copy("sealed");
   } catch (...) {
     ::close(descriptor_);
     throw;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <sha2.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -46,8 +48,20 @@ TrustedFile parsed(const std::string& line, const std::string& where) {
 [[noreturn]] void cannot_write(const std::string& path, int failure) {
   throw Error(ErrorCode::kIo,
               formatted("cannot write the list of trusted plugins {}: {}", printable(path), std::strerror(failure)),
-              failure == EEXIST ? "another command is changing the list; if none is, delete that file"
-                                : "name another list with --trusted, and in the config's \"plugins\": {\"trusted\": ...}");
+              "name another list with --trusted, and in the config's \"plugins\": {\"trusted\": ...}");
+}
+
+// The lock of a list is its folder's: no file is left behind, and it ends with its process.
+std::shared_ptr<void> lock_folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) cannot_write(path, errno);
+  std::shared_ptr<void> lock(nullptr, [descriptor](void*) { ::close(descriptor); });
+  while (::flock(descriptor, LOCK_EX) != 0)
+    if (errno != EINTR) cannot_write(path, errno);
+  return lock;
 }
 
 }  // namespace
@@ -101,6 +115,13 @@ TrustList TrustList::read_or_empty(const std::string& trusted) {
   return list;
 }
 
+TrustList TrustList::read_to_change(const std::string& trusted) {
+  auto lock = lock_folder_of(trusted == "true" ? own_trust_list() : fs::absolute(trusted).string());
+  TrustList list = read_or_empty(trusted);
+  list.lock_ = std::move(lock);
+  return list;
+}
+
 TrustList TrustList::read(const std::string& trusted) {
   TrustList list = read_or_empty(trusted);
   std::error_code failed;
@@ -129,7 +150,7 @@ void TrustList::require_hash(const std::string& file, const std::string& hash) c
 }
 
 void TrustList::add(const std::string& hash, const std::string& file) {
-  std::erase_if(files_, [&](const TrustedFile& one) { return one.file == file || one.hash == hash; });
+  std::erase_if(files_, [&](const TrustedFile& one) { return one.file == file; });
   files_.push_back({hash, file});
 }
 
@@ -138,10 +159,8 @@ bool TrustList::remove(const std::string& hash_or_file) {
 }
 
 void TrustList::write() const {
-  std::error_code failed;
-  fs::create_directories(fs::path(path_).parent_path(), failed);
   const std::string fresh = path_ + ".new";
-  const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor < 0) cannot_write(fresh, errno);
   ::fchmod(descriptor, 0644);  // whatever the umask: a list that others may write is not used
   std::string text =

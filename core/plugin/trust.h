@@ -5,6 +5,7 @@
 // for what it holds, wherever it lies: the path in the list is for people, and for the sentence that says that it has changed.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ class TrustList {
   static TrustList read(const std::string& trusted);
   // The same; empty where there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
+  // The same, to be changed and written: until the list is gone, other commands that change it wait. Throws Error(kIo).
+  static TrustList read_to_change(const std::string& trusted);
   // Whole or not at all: a new file takes the old one's place. Throws Error(kIo).
   void write() const;
 
@@ -39,7 +42,8 @@ class TrustList {
   std::string command() const;  // "gannet plugins trust", with --trusted where this is not the user's own list
 
   std::string path_;
-  bool is_own_ = false;  // the user's own list
+  bool is_own_ = false;         // the user's own list
+  std::shared_ptr<void> lock_;  // of read_to_change
   std::vector<TrustedFile> files_;
 };
 

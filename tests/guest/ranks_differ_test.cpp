@@ -162,6 +162,25 @@ RANK_BODY(stale_config) {
 }
 TEST(RanksDiffer, InTheirConfigs) { ranks::expect_all_succeed(ranks::run_ranks("stale_config", 2)); }
 
+RANK_BODY(metrics_differ) {
+  auto world = gannet::test::world();
+  Dict config = config_with({{"scheduler", Dict{{"type", "ReduceLROnPlateau"}, {"params", Dict{{"patience", 5}}}}}});
+  auto [engine, optimizer, loader, scheduler] = gannet::initialize(make_net(), {.config = config});
+  step(*engine, 0);
+  scheduler->step(0.5);
+  step(*engine, 1);
+  scheduler->step(world->rank() == 0 ? 0.25 : 0.125);  // better on both: rates are equal, and what comes next is not
+  const std::string told = message_of([&] {
+    step(*engine, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    step(*engine, 3);
+  });
+  contains(told, "the metric of the last scheduler->step() is ");
+  contains(told, "0.25 on rank 0");
+  contains(told, "0.125 on rank 1");
+}
+TEST(RanksDiffer, InTheMetricOfTheirSchedule) { ranks::expect_all_succeed(ranks::run_ranks("metrics_differ", 2)); }
+
 RANK_BODY(engines_in_another_order) {
   auto world = gannet::test::world();
   auto a = make_engine(), b = make_engine();

@@ -1,4 +1,5 @@
 """`gannet plugins trust`: what the list holds, and what is refused. That the loader obeys it is tests/plugin/trust_test.cpp."""
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -87,11 +88,28 @@ class Trust(unittest.TestCase):
         self.assertIn("may be written by every user", self.trust("--list", code=2))
         self.assertIn("may be written by every user", self.trust("mine.so", code=2))
 
-    def test_a_list_that_another_command_is_changing_is_not_changed(self):
+    def test_commands_that_change_the_list_at_once_lose_nothing(self):
+        files = [self.folder / f"{number}.so" for number in range(8)]
+        for number, file in enumerate(files):
+            file.write_bytes(LION.read_bytes() + b"!" * number)
+        with concurrent.futures.ThreadPoolExecutor(len(files)) as pool:
+            list(pool.map(self.trust, files))
+        for file in files:
+            self.assertIn(f"{self.hash(file)}  {file}\n", self.list.read_text())
+
+    def test_what_a_command_that_was_killed_left_behind_is_no_obstacle(self):
         self.trust("mine.so")
-        pathlib.Path(f"{self.list}.new").write_text("")
-        self.assertIn("another command is changing the list", self.trust("--remove", "mine.so", code=3))
-        self.assertIn(self.hash(self.mine), self.list.read_text())
+        pathlib.Path(f"{self.list}.new").write_text("half")
+        self.trust("--remove", "mine.so")
+        self.assertIn("no plugin is trusted", self.trust("--list"))
+
+    def test_copies_of_a_file_have_entries_of_their_own(self):
+        copy = self.folder / "copy.so"
+        shutil.copy(self.mine, copy)
+        self.trust("mine.so", "copy.so")
+        self.trust("--remove", "copy.so")
+        self.assertEqual(self.list.read_text().count(self.hash(self.mine)), 1)
+        self.assertIn(f"{self.mine}\n", self.list.read_text())
 
 
 unittest.main()

@@ -1,6 +1,7 @@
 // A rule that uses all of the optimizer contract, and refuses to be called in another order than the contract's: begin_step, the
 // rounds of sums, update, end_step.
 #include <cmath>
+#include <cstdlib>
 #include <gannet/sdk.hpp>
 
 namespace {
@@ -127,9 +128,28 @@ struct Silent : OptimizerBase {
   }
 };
 
+// Rank 1 ends within the second step, while the others wait for it in a collective of the plugin's.
+struct Leaves : OptimizerBase {
+  static constexpr gannet_param_spec kParams[] = {learning_rate("1e-2")};
+  using OptimizerBase::OptimizerBase;
+  void begin_step(const gannet_step_args& args) {
+    if (args.step == 2 && rank() == 1) std::_Exit(9);
+    double one = 1;
+    gannet_host_collective all_reduce{};
+    all_reduce.operation = GANNET_HOST_ALL_REDUCE;
+    all_reduce.dtype = GANNET_FLOAT64;
+    all_reduce.reduce_op = GANNET_SUM;
+    all_reduce.send = all_reduce.recv = &one;
+    all_reduce.count = 1;
+    collective(all_reduce);
+  }
+  void update(const gannet_update_args&) {}
+};
+
 }  // namespace
 
-GANNET_PLUGINS("optimizer/contract optimizer/rateless optimizer/silent", GANNET_TIER_STABLE,
+GANNET_PLUGINS("optimizer/contract optimizer/rateless optimizer/silent optimizer/leaves", GANNET_TIER_STABLE,
                optimizer<Contract>("Contract", "", "0.1", "uses all of the contract"),
                optimizer<Rateless>("Rateless", "", "0.1", "a parameter without a role"),
-               optimizer<Silent>("Silent", "", "0.1", "no capabilities"))
+               optimizer<Silent>("Silent", "", "0.1", "no capabilities"),
+               optimizer<Leaves>("Leaves", "", "0.1", "loses a rank in a collective"))

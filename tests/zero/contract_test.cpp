@@ -156,6 +156,16 @@ RANK_BODY(contract_collective_on_the_host) {
          error.message());
 }
 
+// What fails is the collective: its error, and not one of the plugin, which passed on that it failed.
+RANK_BODY(lost_in_a_collective) {
+  auto world = gannet::test::world();
+  auto engine = gannet::initialize(make_uneven(), {.config = contract_config("Leaves")}).engine;
+  train(*engine, 1);
+  const auto error = error_of([&] { train(*engine, 1); });
+  expect(error.code() != gannet::ErrorCode::kPlugin && error.message().find("Leaves") == std::string::npos, error.message());
+  expect(std::string(error.what()).find("rank 1") != std::string::npos, "it names the rank: " + error.message());
+}
+
 RANK_BODY(silent_optimizer) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2, 3})
@@ -208,6 +218,11 @@ TEST_F(PluginContract, NumbersOfTensorsAndGroupsAreResumed) { run("contract_resu
 TEST_F(PluginContract, StatesOfAGroupFollowItsTensors) { run("contract_groups", 2); }
 TEST_F(PluginContract, ParametersThatJoinComeBehindTheOthers) { run("contract_join", 2); }
 TEST_F(PluginContract, ACollectiveOfHostMemoryBesideADevicesOwnIsRefused) { run("contract_collective_on_the_host", 2); }
+TEST_F(PluginContract, ALostRankIsNotAnErrorOfThePluginThatWaitsForIt) {
+  const auto outcomes = run_ranks("lost_in_a_collective", 2);
+  EXPECT_EQ(outcomes[0].status, 0) << outcomes[0].output;
+  EXPECT_EQ(outcomes[1].status, 9) << outcomes[1].output;
+}
 TEST_F(PluginContract, AnOptimizerWithoutCapabilitiesGetsWholeTensors) { run("silent_optimizer", 2); }
 TEST_F(PluginContract, SchedulesSetRoles) { run("schedules_by_role", 1); }
 

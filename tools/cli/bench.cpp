@@ -13,7 +13,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct BenchArguments {
   NvmeRun run;
   bool quick = false, json = false, no_checksum = false;
   std::vector<uint64_t> block_sizes;
@@ -25,7 +25,7 @@ std::vector<Number> given_or(const std::vector<Number>& given, std::vector<Numbe
   return given.empty() ? otherwise : given;
 }
 
-std::vector<NvmePoint> points_of(const Arguments& arguments) {
+std::vector<NvmePoint> points_of(const BenchArguments& arguments) {
   const bool quick = arguments.quick;
   // One fixed value of any of the three fixes the others at the config's defaults, unless they are given too.
   const bool fixed = !arguments.block_sizes.empty() || !arguments.queue_depths.empty() || !arguments.parallelisms.empty();
@@ -75,7 +75,7 @@ void print_section(const NvmePoint& point) {
   std::cout << "}\n";
 }
 
-void bench_nvme(Arguments arguments) {
+void bench_nvme(BenchArguments arguments) {
   arguments.run.checksum = !arguments.no_checksum;
   if (arguments.quick) arguments.run.bytes = std::min(arguments.run.bytes, uint64_t{256} << 20);
   const auto points = points_of(arguments);
@@ -108,7 +108,7 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure this machine");
   command->require_subcommand(1);
   auto* nvme = command->add_subcommand("nvme", "Measure a drive as the nvme offload uses it, and print the aio section to use");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   const CLI::AsSizeValue size(/*kb_is_1000=*/false);
   nvme->add_option("path", arguments->run.folder, "a folder on the drive")->required();
   nvme->add_option("--size", arguments->run.bytes, "bytes written and read at each point: 1G, 512M ...")

@@ -27,7 +27,7 @@ namespace {
 using checkpoint::Listed;
 using checkpoint::Opened;
 
-struct Arguments {
+struct CheckpointArguments {
   std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
   bool json = false, exclude_frozen = false, safe_serialization = false;
 };
@@ -40,7 +40,7 @@ std::vector<Listed> listed(const std::string& folder) {
   return all;
 }
 
-void list(const Arguments& arguments) {
+void list(const CheckpointArguments& arguments) {
   Table table({"tag", "step", "saved at", "size", "state"});
   bool all_whole = true;
   for (const Listed& one : listed(arguments.folder)) {
@@ -56,7 +56,7 @@ void list(const Arguments& arguments) {
   for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
 }
 
-void verify(const Arguments& arguments) {
+void verify(const CheckpointArguments& arguments) {
   std::vector<std::string> tags;
   if (!arguments.tag.empty())
     tags = {arguments.tag};
@@ -87,7 +87,7 @@ void verify(const Arguments& arguments) {
   if (!all_whole) throw CLI::RuntimeError(kBroken);
 }
 
-void show(const Arguments& arguments) {
+void show(const CheckpointArguments& arguments) {
   if (files::kind_of(arguments.folder).is_file) {
     if (arguments.json || !arguments.tag.empty())
       throw Error(ErrorCode::kArgument,
@@ -138,7 +138,7 @@ std::string format_of(const std::string& out) {
 }
 
 // A folder of ours or of DeepSpeed's, into a folder or a file.
-void export_weights(const Arguments& arguments) {
+void export_weights(const CheckpointArguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
   const std::string by_name = format_of(arguments.out);
   if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
@@ -175,7 +175,7 @@ void export_weights(const Arguments& arguments) {
 
 // DeepSpeed's script of that name, with its arguments.
 void add_zero_to_fp32(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CheckpointArguments>();
   auto* command = app.add_subcommand(
       "zero_to_fp32", "Write the fp32 weights of a DeepSpeed or Gannet checkpoint: an alias of `gannet checkpoint export`");
   command->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
@@ -190,7 +190,7 @@ void add_zero_to_fp32(CLI::App& app) {
   command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen,
                     "leave frozen parameters out (DeepSpeed checkpoints only)");
   command->callback([arguments] {
-    Arguments all = *arguments;
+    CheckpointArguments all = *arguments;
     all.dtype = "fp32";
     if (all.safe_serialization)
       all.format = "safetensors";
@@ -205,8 +205,8 @@ void add_zero_to_fp32(CLI::App& app) {
 void add_checkpoint(CLI::App& app) {
   auto* command = app.add_subcommand("checkpoint", "List, verify, show, export and import checkpoints");
   command->require_subcommand(1);
-  auto arguments = std::make_shared<Arguments>();
-  auto add = [&](const char* name, const char* what, void (*run)(const Arguments&)) {
+  auto arguments = std::make_shared<CheckpointArguments>();
+  auto add = [&](const char* name, const char* what, void (*run)(const CheckpointArguments&)) {
     auto* added = command->add_subcommand(name, what);
     added->add_option("folder", arguments->folder, "the folder given to save_checkpoint")->required();
     added->callback([arguments, run] { run(*arguments); });

@@ -6,7 +6,7 @@ namespace gannet::cli {
 namespace {
 
 // Inside single quotes of a shell.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char letter : text) out += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return out + "'";
@@ -47,17 +47,17 @@ std::string tables(const CommandInfo& root) {
   std::string commands, options, values, positionals;
   for (const CommandInfo* command : all_of(root)) {
     if (!command->commands.empty())
-      commands += "    " + quoted(command->path) + ") echo " + quoted(names_of_commands(*command)) + " ;;\n";
-    options += "    " + quoted(command->path) + ") echo " + quoted(names_of_options(*command)) + " ;;\n";
+      commands += "    " + shell_quoted(command->path) + ") echo " + shell_quoted(names_of_commands(*command)) + " ;;\n";
+    options += "    " + shell_quoted(command->path) + ") echo " + shell_quoted(names_of_options(*command)) + " ;;\n";
     for (const OptionInfo& option : command->options) {
       if (option.value.empty()) continue;
       std::vector<std::string> patterns;
-      for (const std::string& name : option.names) patterns.push_back(quoted(command->path + " " + name));
-      values += "    " + join(patterns, "|") + ") echo " + quoted(kind_of(option)) + " ;;\n";
+      for (const std::string& name : option.names) patterns.push_back(shell_quoted(command->path + " " + name));
+      values += "    " + join(patterns, "|") + ") echo " + shell_quoted(kind_of(option)) + " ;;\n";
     }
     for (size_t i = 0; i < command->positionals.size(); ++i)
-      positionals += "    " + quoted(command->path + " " + std::to_string(i)) + ") echo " +
-                     quoted(kind_of(command->positionals[i])) + " ;;\n";
+      positionals += "    " + shell_quoted(command->path + " " + std::to_string(i)) + ") echo " +
+                     shell_quoted(kind_of(command->positionals[i])) + " ;;\n";
   }
   return "_gannet_commands() {\n  case \"$1\" in\n" + commands + "  esac\n}\n_gannet_options() {\n  case \"$1\" in\n" + options +
          "  esac\n}\n# Prints the kind of an option's value; nothing if it takes none.\n_gannet_value() {\n  case \"$1 $2\" "
@@ -207,27 +207,27 @@ complete -c gannet -f
 )";
   for (const CommandInfo* command : all_of(root)) {
     const std::string below = command == &root ? "" : command->path.substr(root.path.size() + 1);
-    const std::string here = "complete -c gannet -n " + quoted("__gannet_at " + below);
+    const std::string here = "complete -c gannet -n " + shell_quoted("__gannet_at " + below);
     // Deeper commands are not this one: `config check` is not `config`.
     for (const CommandInfo& one : command->commands) {
       std::string beside = "__gannet_at " + below;
       for (const CommandInfo& other : command->commands)
         beside += "; and not __gannet_at " + (below.empty() ? "" : below + " ") + other.name();
-      script += "complete -c gannet -n " + quoted(beside) + " -a " + one.name() + " -d " + quoted(one.purpose) + "\n";
+      script += "complete -c gannet -n " + shell_quoted(beside) + " -a " + one.name() + " -d " + shell_quoted(one.purpose) + "\n";
     }
     for (const OptionInfo& option : command->options) {
       script += here;
       for (const std::string& name : option.names)
         script += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       if (!option.choices.empty())
-        script += " -x -a " + quoted(join(option.choices, " "));
+        script += " -x -a " + shell_quoted(join(option.choices, " "));
       else if (option.takes == Takes::kFile)
         script += " -r -F";
       else if (option.takes == Takes::kFolder)
         script += " -x -a '(__fish_complete_directories)'";
       else if (!option.value.empty())
         script += " -x";
-      script += " -d " + quoted(option.meaning) + "\n";
+      script += " -d " + shell_quoted(option.meaning) + "\n";
     }
     for (const OptionInfo& positional : command->positionals) {
       if (positional.takes == Takes::kFile) script += here + " -F\n";

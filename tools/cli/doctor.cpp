@@ -13,13 +13,13 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct DoctorArguments {
   std::string config;
   int timeout = 60;
   bool report = false, json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kDoctorFooter =
     R"(Each plugin is tried in its own process: opened, checked, and constructed once as in a run. A plugin whose device is
 not on this machine is a note. Anything that is broken, or would stop a plain run, is a problem.
 
@@ -67,7 +67,7 @@ std::string config_block(const doctor::Diagnosis& diagnosis, const std::string& 
                    is_cut ? ", its first 64 KiB" : "", fence, text, text.ends_with('\n') ? "" : "\n", fence);
 }
 
-void doctor(const Arguments& arguments) {
+void doctor(const DoctorArguments& arguments) {
   doctor::Diagnosis diagnosis;
   doctor::look_at_software(diagnosis);
   doctor::look_at_machine(diagnosis);
@@ -83,7 +83,7 @@ void doctor(const Arguments& arguments) {
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DoctorArguments>();
   auto* command =
       app.add_subcommand("doctor", "Check this machine, this installation and every plugin, and report what would stop a run");
   command->add_option("--config", arguments->config, "also check this ds_config.json, with the plugins that it names")
@@ -94,7 +94,7 @@ void add_doctor(CLI::App& app) {
   command->add_option("--timeout", arguments->timeout, "time limit for one plugin file, in seconds (60)")
       ->check(CLI::Range(1, 3600))
       ->type_name("SECONDS");
-  command->footer(kFooter);
+  command->footer(kDoctorFooter);
   command->callback([arguments] { doctor(*arguments); });
 }
 

@@ -17,7 +17,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct EstimateArguments {
   std::string parameters, largest, dtype, config, accelerator, device_memory, nvme, checkpoints;
   uint32_t ranks = 1, ranks_per_host = 0;
 };
@@ -36,7 +36,7 @@ uint64_t count_of(const std::string& option, const std::string& text) {
               "write it like 1.3B, 124M or 124439808");
 }
 
-void estimate(const Arguments& arguments) {
+void estimate(const EstimateArguments& arguments) {
   EstimateRequest request;
   request.parameters = count_of("--parameters", arguments.parameters);
   request.said = arguments.parameters;
@@ -59,7 +59,7 @@ void estimate(const Arguments& arguments) {
 }  // namespace
 
 void add_estimate(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EstimateArguments>();
   auto* command = app.add_subcommand(
       "estimate", "Estimate the memory of a model on each rank, for every ZeRO stage and offload, and whether it fits");
   command->add_option("--parameters", arguments->parameters, "parameters of the model: 1.3B, 124M, 124439808")->required();

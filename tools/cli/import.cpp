@@ -16,7 +16,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct ImportArguments {
   std::string from, out;
   std::vector<std::string> renames;
   convert::DeepSpeedOptions options;
@@ -32,14 +32,14 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
 }
 
 // A file, or a folder as Hugging Face lays it out, holds weights alone.
-void import_weights(const Arguments& arguments) {
+void import_weights(const ImportArguments& arguments) {
   convert::WeightsImport options;
   if (!arguments.options.tag.empty()) options.tag = arguments.options.tag;
   for (const auto& rename : arguments.renames) options.renames.push_back(parse_rename(rename));
   std::cout << convert::import_weights(arguments.from, arguments.out, options).to_string();
 }
 
-void import_checkpoint(const Arguments& arguments) {
+void import_checkpoint(const ImportArguments& arguments) {
   const files::Kind kind = files::kind_of(arguments.from);
   if (kind.exists && !kind.is_folder) return import_weights(arguments);
   if (!convert::is_deepspeed_folder(arguments.from)) {
@@ -57,7 +57,7 @@ void import_checkpoint(const Arguments& arguments) {
 }  // namespace
 
 void add_import(CLI::App& checkpoint) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ImportArguments>();
   auto* command =
       checkpoint.add_subcommand("import",
                                 "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, any number of ranks), or weights in PyTorch "

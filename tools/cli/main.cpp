@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kMainFooter =
     R"(Examples:
   gannet doctor                                                 # is this machine ready?
   gannet config check ds_config.json                            # is the config right?
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_bench(app);
   gannet::cli::add_doctor(app);
   gannet::cli::add_shell(app);
-  app.footer(kFooter);  // set now: a command copies the current footer when it is created
+  app.footer(kMainFooter);  // set now: a command copies the current footer when it is created
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, argc, argv);
 }

@@ -16,7 +16,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct ReportArguments {
   std::string metrics, out = "report.html";
   bool as_text = false;
 };
@@ -35,7 +35,7 @@ void write_page(const std::string& path, const std::string& html) {
                 "name a file with -o, in a folder that exists and can be written");
 }
 
-void make_report(const Arguments& arguments) {
+void make_report(const ReportArguments& arguments) {
   const report::Report report(arguments.metrics);
   for (const std::string& note : report.records().notes) std::cerr << "gannet: " << report.records().path << ": " << note << '\n';
   if (arguments.as_text) {
@@ -54,7 +54,7 @@ void make_report(const Arguments& arguments) {
 }  // namespace
 
 void add_report(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = app.add_subcommand("report", "Make one HTML page, or a summary for the terminal, of a run's metrics file.");
   command
       ->add_option("metrics", arguments->metrics, "the metrics file (config: gannet.metrics.path), or the folder that it is in")

@@ -13,12 +13,12 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   uint32_t num_gpus = 0, num_procs = 0;
   launch::Options options;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     R"(Everything after PROGRAM is passed to it. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE,
 LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, OMP_NUM_THREADS unless it is set, and GANNET_RESTART:
 the number of restarts so far.
@@ -81,7 +81,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-int run(CLI::App& command, Arguments& arguments) {
+int run(CLI::App& command, RunArguments& arguments) {
   const auto rest = command.remaining();
   if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-') {
     const std::string name = rest[0].substr(0, rest[0].find('='));
@@ -126,7 +126,7 @@ void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
 }
 
 void add_run(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RunArguments>();
   auto* command = app.add_subcommand("run", "start a program as several ranks on this machine");
   command->add_option("--num_gpus,--num_accelerators", arguments->num_gpus, "ranks to start, one for each device")
       ->check(CLI::Range(1, 4096));
@@ -144,7 +144,7 @@ void add_run(CLI::App& app) {
                    "time from SIGTERM, SIGINT or SIGHUP until the ranks are killed: enough to write a checkpoint "
                    "(default: 30)")
       ->check(CLI::Range(0.0, 1e6));
-  command->footer(kFooter);
+  command->footer(kRunFooter);
   command->prefix_command();
   command->callback([command, arguments] {
     const int code = run(*command, *arguments);

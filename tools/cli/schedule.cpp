@@ -20,7 +20,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Arguments {
+struct ScheduleArguments {
   std::string config;
   uint64_t steps = 0;
   int64_t world_size = 0;  // 0: what the batch sizes imply
@@ -58,7 +58,7 @@ std::vector<std::optional<double>> group_lrs(plugin::Registry& registry, const c
   return lrs;
 }
 
-void print_schedule(const Arguments& arguments) {
+void print_schedule(const ScheduleArguments& arguments) {
   const Config config(arguments.config);
   const auto whole = with_batch_size(config.document());
   const config::Document& document = *whole;
@@ -125,7 +125,7 @@ void print_schedule(const Arguments& arguments) {
 }  // namespace
 
 void add_schedule(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ScheduleArguments>();
   CLI::App* command = app.add_subcommand("schedule",
                                          "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first "
                                          "update uses, lr_1 the rate of the first group of "

@@ -128,7 +128,7 @@ int64_t position_of(const files::Node& model, DeepSpeedReceipt& receipt) {
   return steps;
 }
 
-List groups_of(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
+List group_records(const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   List groups;
   std::set<std::string> left;
   std::string rates;
@@ -241,7 +241,7 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
       {"accumulation_steps", accumulation_steps},
       {"loss_scaler", scaler_of(model, state, receipt)},
       {"schedule_position", position_of(model, receipt)},
-      {"groups", groups_of(state, receipt)},
+      {"groups", group_records(state, receipt)},
       {"frozen_excluded", state.frozen_excluded},
       {"config", Dict()},
       {"imported", std::move(imported)},

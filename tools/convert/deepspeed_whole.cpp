@@ -26,7 +26,7 @@ std::vector<Named> candidates_of(const files::Node& model, const std::set<std::s
   return candidates;
 }
 
-[[noreturn]] void refuse(const files::Node& optimizer, const Assignment& assignment) {
+[[noreturn]] void refuse_assignment(const files::Node& optimizer, const Assignment& assignment) {
   const std::string path = optimizer.file()->path();
   if (assignment.ambiguous)
     throw Error(ErrorCode::kUnsupported,
@@ -44,7 +44,7 @@ std::vector<Named> candidates_of(const files::Node& model, const std::set<std::s
 std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
                            const std::function<bool(size_t, int64_t, size_t)>& fits) {
   Assignment assignment = assign(sizes, ends, fits);
-  if (!assignment.groups) refuse(optimizer, assignment);
+  if (!assignment.groups) refuse_assignment(optimizer, assignment);
   return *assignment.groups;
 }
 

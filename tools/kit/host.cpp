@@ -9,7 +9,7 @@
 namespace gannet::kit {
 namespace {
 
-std::mutex& mutex = *new std::mutex;
+std::mutex& host_mutex = *new std::mutex;
 std::vector<std::string>& lines = *new std::vector<std::string>;
 std::atomic<uint64_t> given{0};
 
@@ -18,13 +18,13 @@ std::atomic<uint64_t> given{0};
 void capture_log() {
   set_log_level(LogLevel::kDebug);
   set_log_sink([](LogLevel, const std::string& line) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(host_mutex);
     if (lines.size() < 100) lines.push_back(line);
   });
 }
 
 std::vector<std::string> take_log() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(host_mutex);
   return std::exchange(lines, {});
 }
 

@@ -71,7 +71,9 @@ void print(const plugin::TrustList& list) {
 }  // namespace
 
 int trust_files(const TrustOptions& options) {
-  plugin::TrustList list = plugin::TrustList::read_or_empty(options.trusted.empty() ? "true" : options.trusted);
+  const std::string trusted = options.trusted.empty() ? "true" : options.trusted;
+  const bool changes = !options.files.empty() || !options.remove.empty();
+  plugin::TrustList list = changes ? plugin::TrustList::read_to_change(trusted) : plugin::TrustList::read_or_empty(trusted);
   std::string said;
   for (const std::string& word : options.remove) {
     std::error_code failed;

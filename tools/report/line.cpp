@@ -9,23 +9,23 @@
 namespace gannet::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;            // of nesting: printing a config's value recurses
 constexpr size_t kMaxValueBytes = 2000;  // of one text that is shown
 constexpr int64_t kMaxStep = int64_t{1} << 53;
 
-BadLine wrong(const char* name, const char* expected, const Json& found) {
+BadLine wrong(const char* name, const char* expected, const OrderedJson& found) {
   return BadLine(std::string("has no ") + expected + " in '" + name + "', but a JSON " + found.type_name());
 }
 
-const Json* member(const Json& object, const char* name) {
+const OrderedJson* member(const OrderedJson& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
 // JSON has no NaN: it is written as a string.
-double number_of(const Json& value, const char* name) {
+double number_of(const OrderedJson& value, const char* name) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
@@ -36,18 +36,18 @@ double number_of(const Json& value, const char* name) {
   throw wrong(name, "number", value);
 }
 
-std::optional<double> number(const Json& object, const char* name) {
-  const Json* value = member(object, name);
+std::optional<double> number(const OrderedJson& object, const char* name) {
+  const OrderedJson* value = member(object, name);
   return value ? std::optional(number_of(*value, name)) : std::nullopt;
 }
 
-double finite(const Json& object, const char* name) {
+double finite(const OrderedJson& object, const char* name) {
   const double value = number(object, name).value_or(0);
   return std::isfinite(value) ? value : 0;
 }
 
-int64_t integer(const Json& object, const char* name) {
-  const Json* value = member(object, name);
+int64_t integer(const OrderedJson& object, const char* name) {
+  const OrderedJson* value = member(object, name);
   if (!value) return 0;
   if (value->is_number_integer()) return value->get<int64_t>();
   throw wrong(name, "integer", *value);
@@ -60,24 +60,24 @@ std::string clipped(std::string text) {
   return text.substr(0, end) + " ... (" + std::to_string(text.size()) + " bytes in all)";
 }
 
-std::string text(const Json& object, const char* name) {
-  const Json* value = member(object, name);
+std::string text(const OrderedJson& object, const char* name) {
+  const OrderedJson* value = member(object, name);
   if (!value) return "";
   if (value->is_string()) return clipped(value->get<std::string>());
   throw wrong(name, "text", *value);
 }
 
-const Json& list(const Json& object, const char* name) {
-  static const Json* const kEmpty = new Json(Json::array());
-  const Json* value = member(object, name);
+const OrderedJson& list(const OrderedJson& object, const char* name) {
+  static const OrderedJson* const kEmpty = new OrderedJson(OrderedJson::array());
+  const OrderedJson* value = member(object, name);
   if (!value) return *kEmpty;
   if (!value->is_array()) throw wrong(name, "list", *value);
   return *value;
 }
 
-std::vector<std::pair<std::string, double>> named(const Json& object, const char* name) {
+std::vector<std::pair<std::string, double>> named(const OrderedJson& object, const char* name) {
   std::vector<std::pair<std::string, double>> all;
-  if (const Json* value = member(object, name)) {
+  if (const OrderedJson* value = member(object, name)) {
     if (!value->is_object()) throw wrong(name, "object", *value);
     for (const auto& [key, one] : value->items())
       if (!one.is_null()) all.emplace_back(key, number_of(one, name));
@@ -85,19 +85,20 @@ std::vector<std::pair<std::string, double>> named(const Json& object, const char
   return all;
 }
 
-std::string shown(const Json& value) {
-  return clipped(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+std::string shown(const OrderedJson& value) {
+  return clipped(value.is_string() ? value.get<std::string>()
+                                   : value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-std::string machine_value(const std::string& key, const Json& value) {
+std::string machine_value(const std::string& key, const OrderedJson& value) {
   if (key.ends_with("_bytes") && value.is_number()) return size_text(static_cast<uint64_t>(std::max(0.0, value.get<double>())));
   if (!value.is_array()) return shown(value);
   std::vector<std::string> parts;
-  for (const Json& part : value) parts.push_back(shown(part));
+  for (const OrderedJson& part : value) parts.push_back(shown(part));
   return clipped(join(parts, ", "));
 }
 
-Run run_of(const Json& line) {
+Run run_of(const OrderedJson& line) {
   Run run;
   run.started_at = text(line, "started_at");
   run.gannet = text(line, "gannet");
@@ -108,18 +109,18 @@ Run run_of(const Json& line) {
   run.train_batch_size = integer(line, "train_batch_size");
   run.micro_batch_size = integer(line, "micro_batch_size");
   run.accumulation_steps = integer(line, "gradient_accumulation_steps");
-  for (const Json& row : list(line, "config")) {
+  for (const OrderedJson& row : list(line, "config")) {
     if (!row.is_object()) throw wrong("config", "list of objects", row);
     const auto value = row.find("value");
     run.config.push_back({text(row, "key"),
-                          value == row.end() ? "" : clipped(value->dump(-1, ' ', false, Json::error_handler_t::replace)),
+                          value == row.end() ? "" : clipped(value->dump(-1, ' ', false, OrderedJson::error_handler_t::replace)),
                           text(row, "origin")});
   }
-  for (const Json& row : list(line, "plugins")) {
+  for (const OrderedJson& row : list(line, "plugins")) {
     if (!row.is_object()) throw wrong("plugins", "list of objects", row);
     run.plugins.push_back({text(row, "kind"), text(row, "name"), text(row, "version"), text(row, "file")});
   }
-  if (const Json* machine = member(line, "machine")) {
+  if (const OrderedJson* machine = member(line, "machine")) {
     if (!machine->is_object()) throw wrong("machine", "object", *machine);
     for (const auto& [key, value] : machine->items())
       if (!value.is_null()) run.machine.emplace_back(key, machine_value(key, value));
@@ -127,7 +128,7 @@ Run run_of(const Json& line) {
   return run;
 }
 
-void read_step(const Json& json, Line& line) {
+void read_step(const OrderedJson& json, Line& line) {
   Step& step = line.step;
   if (!member(json, "step")) throw BadLine("is a step record without 'step'");
   step.step = integer(json, "step");
@@ -138,8 +139,8 @@ void read_step(const Json& json, Line& line) {
   step.loss_scale = number(json, "loss_scale");
   step.seconds = number(json, "seconds");
   step.memory_bytes = number(json, "memory_bytes");
-  for (const Json& lr : list(json, "lr")) step.lr.push_back(number_of(lr, "lr"));
-  if (const Json* applied = member(json, "applied")) {
+  for (const OrderedJson& lr : list(json, "lr")) step.lr.push_back(number_of(lr, "lr"));
+  if (const OrderedJson* applied = member(json, "applied")) {
     if (!applied->is_boolean()) throw wrong("applied", "boolean", *applied);
     step.applied = applied->get<bool>();
   }
@@ -151,7 +152,7 @@ void read_step(const Json& json, Line& line) {
   line.values = named(json, "values");
 }
 
-// Json's own parser takes any depth, but what walks the result recurses.
+// OrderedJson's own parser takes any depth, but what walks the result recurses.
 void check_depth(const std::string& text) {
   int depth = 0;
   bool in_string = false;
@@ -176,7 +177,7 @@ void check_depth(const std::string& text) {
 
 Line parse_line(const std::string& text_of_line) {
   check_depth(text_of_line);
-  const Json json = Json::parse(text_of_line, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text_of_line, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw BadLine(text_of_line.starts_with("{\"kind\"") ? "was cut short, as by a crash" : "is not JSON");
   if (!json.is_object()) throw BadLine(std::string("is not a JSON object, but a JSON ") + json.type_name());
   if (!member(json, "kind")) throw BadLine("has no 'kind'");

@@ -58,7 +58,7 @@ void add_some(const Rows& rows, Table& table, Add add) {
 
 std::string run_name(size_t run) { return std::to_string(run + 1); }
 
-std::string shown(const std::optional<double>& value) { return value ? number_text(*value) : "–"; }
+std::string cell_of(const std::optional<double>& value) { return value ? number_text(*value) : "–"; }
 
 }  // namespace
 
@@ -69,7 +69,7 @@ std::string skipped_table(const Records& records) {
   if (skipped.empty()) return "";
   Table table({"#step", "#run", "#loss", "why"});
   add_some(skipped, table, [&](const Step* step, size_t) {
-    table.add({with_commas(step->step), run_name(step->run), shown(step->loss),
+    table.add({with_commas(step->step), run_name(step->run), cell_of(step->loss),
                step->reason.empty() ? "no reason is recorded" : step->reason});
   });
   return table.html();
@@ -122,8 +122,8 @@ std::string steps_table(const Records& records) {
   const size_t count = std::min(kSampledSteps, records.steps.size());
   for (size_t i = 0; i < count; ++i) {
     const Step& step = records.steps[count == 1 ? 0 : i * (records.steps.size() - 1) / (count - 1)];
-    table.add({with_commas(step.step), run_name(step.run), shown(step.loss), step.lr.empty() ? "–" : number_text(step.lr[0]),
-               shown(step.grad_norm), shown(step.loss_scale), shown(step.seconds), step.applied ? "yes" : "no"});
+    table.add({with_commas(step.step), run_name(step.run), cell_of(step.loss), step.lr.empty() ? "–" : number_text(step.lr[0]),
+               cell_of(step.grad_norm), cell_of(step.loss_scale), cell_of(step.seconds), step.applied ? "yes" : "no"});
   }
   return table.html();
 }

@@ -23,6 +23,7 @@ core = {
     "update": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params", "grads"},
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
+    "activation": {"params"},
 }
 core["engine"] = set(core)
 tools = {

@@ -1,0 +1,75 @@
+// A region of a forward whose saved tensors are dropped, and computed again when backward asks for the first of them.
+//
+// In the forward each saved tensor becomes a place without bytes, in the order in which operators save. The recomputation runs
+// the function again with a graph of its own, whose operators save in the same order: the n-th goes to the n-th place. That graph
+// is thrown away; the first one's nodes stay as they are, and find in their places what they would have kept.
+//
+// Places are filled for one backward at a time, and emptied as they are read.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <gannet/checkpointing.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "activation/saved_tensors.h"
+#include "activation/surroundings.h"
+
+namespace gannet::activation {
+
+// Of one saved tensor.
+struct Place {
+  // What it was at the forward; the recomputation must give the same.
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype = at::kFloat;
+  std::optional<at::Device> device;
+
+  struct Filled {
+    at::Tensor tensor;
+    uint32_t version = 0;  // of the tensor when it was saved
+    bool is_read = false;  // by this backward: it is filled again for this place alone
+  };
+  std::map<int, Filled> by_backward;  // [graph task]
+};
+
+class Region : public std::enable_shared_from_this<Region> {
+ public:
+  Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs,
+         const std::vector<at::Generator>& generators, checkpointing::detail::Again again);
+
+  /// Runs the function, with nothing kept that it saves.
+  void run(const checkpointing::detail::Again& forward, const std::vector<at::Tensor>& inputs);
+  /// A tensor of a place, for the backward that runs on this thread.
+  at::Tensor read(Place& place);
+
+ private:
+  class Dropping;
+  class Filling;
+  struct Input {
+    torch::autograd::SavedVariable saved;  // so that a region around this one drops it, too
+    bool is_defined = false, requires_grad = false;
+    c10::VariableVersion counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
+    uint32_t version = 0;
+    bool is_changed() const { return counter.enabled() && counter.current_version() != version; }
+  };
+
+  void recompute(int backward, Place& wanted);
+  std::vector<at::Tensor> inputs_again();
+  std::string name() const;
+
+  const checkpointing::Options options_;
+  const checkpointing::detail::Again again_;
+  const Surroundings surroundings_;
+  std::vector<Input> inputs_;
+  std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; one that is gone is not needed any more
+  std::mutex mutex_;                          // a device's thread of backward may read beside another's
+};
+
+}  // namespace gannet::activation

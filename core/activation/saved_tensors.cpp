@@ -1,0 +1,54 @@
+#include "activation/saved_tensors.h"
+
+#include <gannet/error.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <mutex>
+#include <typeinfo>
+#include <vector>
+
+namespace gannet::activation {
+namespace {
+
+using torch::autograd::Engine;
+
+std::vector<Keeper*>& keepers() {
+  thread_local std::vector<Keeper*> stack;
+  return stack;
+}
+
+class HookingEngine : public Engine {
+ public:
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    const auto& stack = keepers();
+    return stack.empty() || stack.back() == nullptr ? nullptr : stack.back()->hooks();
+  }
+};
+
+// Never destroyed: threads of backward passes may outlive main().
+Engine& hooking_engine() {
+  static auto* const forever = new HookingEngine;
+  return *forever;
+}
+
+}  // namespace
+
+void install_saved_tensor_hooks() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  Engine& present = Engine::get_default_engine();
+  if (&present == &hooking_engine()) return;
+  if (typeid(present) != typeid(Engine))
+    throw Error(ErrorCode::kUnsupported,
+                "another autograd engine is installed in this process, as a Python interpreter does: what operators save for "
+                "backward goes to its hooks",
+                "train in a process without Python, or call the function without gannet::checkpointing::checkpoint");
+  torch::autograd::set_default_engine_stub(&hooking_engine);
+}
+
+Keeping::Keeping(Keeper* keeper) { keepers().push_back(keeper); }
+Keeping::~Keeping() { keepers().pop_back(); }
+
+bool is_keeping() { return !keepers().empty() && keepers().back() != nullptr; }
+
+}  // namespace gannet::activation

@@ -1,0 +1,37 @@
+// Who keeps what operators save for backward, on this thread. LibTorch's C++ API has hooks of single saved tensors, and its
+// autograd engine a virtual function that gives every saved tensor its own. An engine of ours, which is LibTorch's but for that
+// function, asks the top of a stack of this thread.
+//
+//   install_saved_tensor_hooks();            // once
+//   Keeping kept(&keeper);                   // operators of this thread save to the keeper
+//   y = f(x);
+#pragma once
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+
+namespace gannet::activation {
+
+class Keeper {
+ public:
+  virtual ~Keeper() = default;
+  /// Hooks for one saved tensor; null: LibTorch keeps it.
+  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
+};
+
+/// Throws Error(kUnsupported) where the process has another engine (Python's), whose hooks are its own.
+void install_saved_tensor_hooks();
+
+/// While it lives, the keeper is asked, and none below it on this thread's stack. Null: LibTorch keeps what is saved.
+class Keeping {
+ public:
+  explicit Keeping(Keeper* keeper);
+  ~Keeping();
+  Keeping(const Keeping&) = delete;
+};
+
+/// Whether a keeper is asked at the moment.
+bool is_keeping();
+
+}  // namespace gannet::activation

@@ -1,0 +1,66 @@
+#include "activation/surroundings.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace gannet::activation {
+
+Surroundings::Surroundings(const std::vector<at::Device>& devices, const std::vector<at::Generator>& generators, bool has_rng) {
+  add_autocast(at::kCPU);
+  if (has_rng) add(at::globalContext().defaultGenerator(at::Device(at::kCPU)));
+  for (const at::Device& device : devices) {
+    if (device.is_cpu()) continue;
+    add_autocast(device.type());
+    if (has_rng && !device.is_meta()) add(at::globalContext().defaultGenerator(device));
+  }
+  if (has_rng)
+    for (const at::Generator& generator : generators) add(generator);
+}
+
+void Surroundings::add(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  const at::Tensor state = generator.get_state();
+  random_.push_back({generator, state});
+}
+
+void Surroundings::add_autocast(at::DeviceType device) {
+  // Those that LibTorch's autocast knows and Gannet has accelerators for.
+  if ((device != at::kCPU && device != at::kCUDA) ||
+      std::any_of(autocast_.begin(), autocast_.end(), [&](const Autocast& known) { return known.device == device; }))
+    return;
+  autocast_.push_back({device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
+}
+
+Surroundings Surroundings::now() const {
+  Surroundings now;
+  for (const Random& one : random_) now.add(one.generator);
+  for (const Autocast& one : autocast_) now.add_autocast(one.device);
+  return now;
+}
+
+void Surroundings::put_in_place() const {
+  for (const Random& one : random_) {
+    at::Generator generator = one.generator;
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(one.state);
+  }
+  for (const Autocast& one : autocast_) {
+    at::autocast::set_autocast_enabled(one.device, one.enabled);
+    at::autocast::set_autocast_dtype(one.device, one.dtype);
+  }
+}
+
+Restored::Restored(const Surroundings& wanted) : before_(wanted.now()), caches_casts_(at::autocast::is_autocast_cache_enabled()) {
+  wanted.put_in_place();
+  at::autocast::set_autocast_cache_enabled(false);  // a cast weight of the recomputation is of no use to the forward
+}
+
+Restored::~Restored() {
+  before_.put_in_place();
+  at::autocast::set_autocast_cache_enabled(caches_casts_);
+}
+
+}  // namespace gannet::activation

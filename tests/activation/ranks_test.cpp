@@ -1,0 +1,67 @@
+// Regions under an engine: at every ZeRO stage, on one and two ranks, the run is the one without regions, bit for bit.
+#include <gannet/gannet.h>
+#include <gtest/gtest.h>
+
+#include "activation/blocks.h"
+#include "engine/impl.h"
+#include "zero/support.h"
+
+namespace {
+
+using namespace gannet::test;
+using gannet::Dict;
+using ranks::expect;
+using ranks::run_ranks;
+
+at::Tensor trained(Recompute recompute, const Dict& config, int64_t steps = 3) {
+  auto engine = gannet::initialize(make_transformer(recompute, 5, 32, 4, 0.1), {.config = config}).engine;
+  torch::manual_seed(10 + engine->rank());
+  for (int64_t step = 0; step < steps; ++step) {
+    auto [ids, targets] = words_of(step * engine->world_size() + engine->rank(), 2, 10);
+    engine->backward(engine->forward(ids, targets));
+    engine->step();
+  }
+  return parameters_of(*engine);
+}
+
+void expect_plain(const Dict& config, const std::string& what) {
+  const at::Tensor plain = trained(Recompute::kNothing, config);
+  for (const Recompute recompute : {Recompute::kBlocks, Recompute::kGroups})
+    expect(at::equal(trained(recompute, config), plain), what);
+}
+
+RANK_BODY(regions_at_every_stage) {
+  world();
+  for (const int64_t stage : {0, 1, 2, 3})
+    for (const std::string dtype : {"fp32", "bf16"})
+      expect_plain(stage3(stage, {}, dtype), "stage " + std::to_string(stage) + ", " + dtype);
+  expect_plain(stage3(3, Dict{{"offload_optimizer", Dict{{"device", "cpu"}}}, {"offload_param", Dict{{"device", "cpu"}}}}),
+               "stage 3, offloaded");
+}
+
+// Those of one block at a time, in the recomputation too.
+RANK_BODY(parameters_that_are_here) {
+  world();
+  const auto peak = [&](Recompute recompute) {
+    auto engine = gannet::initialize(make_transformer(recompute, 8, 32, 4, 0.1),
+                                     {.config = stage3(3, Dict{{"stage3_prefetch_bucket_size", 0}})})
+                      .engine;
+    auto& residency = *engine->impl().store.residency();
+    for (int64_t step = 0; step < 2; ++step) {
+      auto [ids, targets] = words_of(step, 2, 10);
+      engine->backward(engine->forward(ids, targets));
+      engine->step();
+    }
+    return residency.peak_bytes();
+  };
+  const int64_t plain = peak(Recompute::kNothing);
+  expect(plain > 0, "something is gathered");
+  for (const Recompute recompute : {Recompute::kBlocks, Recompute::kGroups})
+    expect(peak(recompute) <= plain, std::to_string(peak(recompute)) + " bytes where " + std::to_string(plain) + " are without");
+}
+
+TEST(RegionsUnderAnEngine, TrainAsWithoutThemOnOneRank) { ranks::expect_all_succeed(run_ranks("regions_at_every_stage", 1)); }
+TEST(RegionsUnderAnEngine, TrainAsWithoutThemOnTwoRanks) { ranks::expect_all_succeed(run_ranks("regions_at_every_stage", 2)); }
+TEST(RegionsUnderAnEngine, GatherNoMoreParametersAtATime) { ranks::expect_all_succeed(run_ranks("parameters_that_are_here", 2)); }
+
+}  // namespace

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "activation/undo.h"
 #include "base/format.h"
 #include "base/text.h"
 
@@ -18,6 +17,8 @@ namespace {
 using torch::autograd::SavedVariableHooks;
 
 constexpr int kNoBackward = -1;  // a saved tensor is looked at outside of any
+// Backwards that a region keeps tensors for. One that failed has not said so; an older one that still runs computes again.
+constexpr size_t kMostBackwards = 4;
 
 struct AllPlacesFilled {};  // ends a recomputation early
 
@@ -29,22 +30,41 @@ std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   return devices;
 }
 
+std::string operator_text(const std::string& name) { return name.empty() ? "a function of the program" : "operator " + name; }
+
+// Recomputations that put states of generators in place: these are the process's.
+std::recursive_mutex& random_mutex() {
+  static auto* const forever = new std::recursive_mutex;
+  return *forever;
+}
+
 }  // namespace
+
+Version Version::of(const at::Tensor& tensor) {
+  if (tensor.is_inference()) return {};
+  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  return {counter, counter.enabled() ? counter.current_version() : 0};
+}
 
 class Region::Dropping : public Keeper {
  public:
-  explicit Dropping(Region& region) : region_(region) {}
-  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(region_.shared_from_this()); }
+  Dropping(Region& region, const Recorder& recorder) : region_(region), recorder_(recorder) {}
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    return std::make_unique<Hooks>(region_.shared_from_this(), recorder_.current_operator());
+  }
 
  private:
   class Hooks : public SavedVariableHooks {
    public:
-    explicit Hooks(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+    Hooks(std::shared_ptr<Region> region, const std::string& saved_by)
+        : region_(std::move(region)), place_(std::make_shared<Place>()) {
+      place_->saved_by = saved_by;
+    }
     void call_pack_hook(const at::Tensor& tensor) override {
-      place_ = std::make_shared<Place>();
       place_->sizes = tensor.sizes().vec();
       place_->dtype = tensor.scalar_type();
       place_->device = tensor.device();
+      place_->version = Version::of(tensor);
       region_->places_.push_back(place_);
     }
     at::Tensor call_unpack_hook() override { return region_->read(*place_); }
@@ -54,13 +74,14 @@ class Region::Dropping : public Keeper {
     std::shared_ptr<Place> place_;
   };
   Region& region_;
+  const Recorder& recorder_;
 };
 
 // Of a recomputation: what its operators save goes to the places.
 class Region::Filling : public Keeper {
  public:
-  Filling(Region& region, int backward, Place& wanted, const Undo& undo)
-      : region_(region), backward_(backward), wanted_(wanted), undo_(undo) {}
+  Filling(Region& region, int backward, Place& wanted, const Replayed& replayed)
+      : region_(region), backward_(backward), wanted_(wanted), replayed_(replayed) {}
 
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
   size_t count() const { return count_; }
@@ -90,41 +111,48 @@ class Region::Filling : public Keeper {
   }
 
   void fill(Place& place, size_t index, const at::Tensor& tensor) {
-    if (tensor.sizes() != at::IntArrayRef(place.sizes) || tensor.scalar_type() != place.dtype || tensor.device() != place.device)
+    if (tensor.sizes() != at::IntArrayRef(place.sizes) || tensor.scalar_type() != place.dtype ||
+        tensor.device() != place.device || replayed_.current_operator() != place.saved_by)
       throw Error(
           ErrorCode::kMismatch,
-          formatted("the recomputation of {} differs from its forward: operator {} saved a tensor of {} {} on {}, where the "
-                    "forward had saved one of {} {} on {} (number {})",
-                    region_.name(), undo_.current_operator(), c10::toString(tensor.scalar_type()), shape_text(tensor.sizes()),
-                    tensor.device().str(), c10::toString(place.dtype), shape_text(place.sizes), place.device->str(), index + 1),
-          "let the function depend on its arguments alone, or call it without checkpointing");
+          formatted("the recomputation of {} differs from its forward: {} saved a tensor of {} {} on {}, where {} had saved "
+                    "one of {} {} on {} (number {})",
+                    region_.name(), operator_text(replayed_.current_operator()), c10::toString(tensor.scalar_type()),
+                    shape_text(tensor.sizes()), tensor.device().str(), operator_text(place.saved_by), c10::toString(place.dtype),
+                    shape_text(place.sizes), place.device->str(), index + 1),
+          "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
     if (backward_ == kNoBackward && &place != &wanted_) return;
     Place::Filled& filled = place.by_backward[backward_];
     if (filled.is_read && &place != &wanted_) return;
-    filled = {tensor, tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version()), false};
+    filled = {tensor, false};
   }
 
   Region& region_;
   const int backward_;
   Place& wanted_;
-  const Undo& undo_;
+  const Replayed& replayed_;
   size_t count_ = 0;
 };
 
-Region::Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs,
-               const std::vector<at::Generator>& generators, checkpointing::detail::Again again)
-    : options_(options), again_(std::move(again)), surroundings_(devices_of(inputs), generators, options.preserve_rng_state) {
-  for (const at::Tensor& tensor : inputs) {
+Region::Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs, checkpointing::detail::Again again)
+    : options_(options), again_(std::move(again)), surroundings_(devices_of(inputs), options.preserve_rng_state) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& tensor = inputs[i];
     Input& input = inputs_.emplace_back();
-    if (!tensor.defined()) continue;
+    input.first = static_cast<size_t>(
+        std::find_if(inputs.begin(), inputs.end(),
+                     [&](const at::Tensor& one) { return one.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl(); }) -
+        inputs.begin());
+    if (!tensor.defined() || input.first != i) continue;
     input.is_defined = true;
     input.requires_grad = tensor.requires_grad();
+    if (tensor.is_inference()) {
+      input.inference = tensor;
+      continue;
+    }
     input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
     // One that a region around this one has dropped is computed again, whatever happens to it.
-    if (!tensor.is_inference() && !is_keeping()) {
-      input.counter = tensor.unsafeGetTensorImpl()->version_counter();
-      input.version = input.counter.current_version();
-    }
+    if (!is_keeping()) input.version = Version::of(tensor);
   }
 }
 
@@ -132,14 +160,18 @@ std::string Region::name() const {
   return options_.name.empty() ? "a region of activation checkpointing" : formatted("the region '{}'", printable(options_.name));
 }
 
-void Region::run(const checkpointing::detail::Again& forward, const std::vector<at::Tensor>& inputs) {
+void Region::run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs) {
+  Recorder recorder(inputs);
   {
-    Dropping dropping(*this);
+    Dropping dropping(*this, recorder);
     const Keeping kept(&dropping);
-    forward(inputs);
+    forward();
   }
+  record_ = recorder.finish();
+  if (options_.preserve_rng_state) surroundings_.keep_what_was_drawn_from(recorder.drawn_from());
+  has_run_ = true;
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].is_changed())
+    if (inputs_[i].version.has_passed())
       throw Error(
           ErrorCode::kUnsupported,
           formatted("{} changes its input tensor {} in place: there is nothing left to compute it again from", name(), i + 1),
@@ -150,21 +182,29 @@ std::vector<at::Tensor> Region::inputs_again() {
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Input& input = inputs_[i];
-    if (input.is_changed())
+    if (input.version.has_passed())
       throw Error(ErrorCode::kOrder,
                   formatted("input tensor {} of {} was changed in place between its forward and backward", i + 1, name()),
                   "leave it as it is until backward, or give the region a clone");
-    tensors.push_back(input.is_defined ? input.saved.unpack().detach().requires_grad_(input.requires_grad) : at::Tensor());
+    if (input.first != i)
+      tensors.push_back(tensors[input.first]);
+    else if (input.inference.defined() || !input.is_defined)
+      tensors.push_back(input.inference);
+    else
+      tensors.push_back(input.saved.unpack().detach().requires_grad_(input.requires_grad));
   }
   return tensors;
 }
 
 void Region::recompute(int backward, Place& wanted) {
   const std::vector<at::Tensor> inputs = inputs_again();
+  record_.require_unchanged(name());
+  std::unique_lock<std::recursive_mutex> random;
+  if (surroundings_.has_random()) random = std::unique_lock(random_mutex());
   const at::AutoGradMode with_grad(true);
   const Restored surroundings(surroundings_);
-  const Undo undo;
-  Filling filling(*this, backward, wanted, undo);
+  const Replayed replayed(record_);
+  Filling filling(*this, backward, wanted, replayed);
   {
     const Keeping kept(&filling);
     try {
@@ -172,41 +212,46 @@ void Region::recompute(int backward, Place& wanted) {
     } catch (const AllPlacesFilled&) {
     }
   }
-  // A forward that reads places itself, by a backward within the region, has more to come.
-  if (filling.count() < places_.size())
+  // While the forward runs, by a backward within the region, there is more to come of it.
+  if (has_run_ ? filling.count() != places_.size() : filling.count() < places_.size())
     throw Error(
         ErrorCode::kMismatch,
         formatted("the recomputation of {} differs from its forward: its operators saved {} tensors for backward, and those of "
                   "the forward {}",
                   name(), filling.count(), places_.size()),
-        "let the function depend on its arguments alone, or call it without checkpointing");
-  if (backward == kNoBackward) return;
+        "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
+  if (backward == kNoBackward || std::find(backwards_.begin(), backwards_.end(), backward) != backwards_.end()) return;
+  backwards_.push_back(backward);
+  if (backwards_.size() > kMostBackwards) forget(backwards_.front());
   // What this backward does not read, because it ends elsewhere, is not kept longer than it.
   torch::autograd::Engine::get_default_engine().queue_callback([region = weak_from_this(), backward] {
     const auto self = region.lock();
     if (!self) return;
     const std::lock_guard lock(self->mutex_);
-    for (const auto& weak : self->places_)
-      if (const auto place = weak.lock()) place->by_backward.erase(backward);
+    self->forget(backward);
   });
+}
+
+void Region::forget(int backward) {
+  std::erase(backwards_, backward);
+  for (const auto& weak : places_)
+    if (const auto place = weak.lock()) place->by_backward.erase(backward);
 }
 
 at::Tensor Region::read(Place& place) {
   const std::lock_guard lock(mutex_);
+  if (place.version.has_passed())
+    throw Error(ErrorCode::kOrder,
+                formatted("a tensor that {} saved in {} for backward was changed in place afterwards: {} {}",
+                          operator_text(place.saved_by), name(), c10::toString(place.dtype), shape_text(place.sizes)),
+                "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
   const int backward = torch::autograd::get_current_graph_task_id();
   if (const auto found = place.by_backward.find(backward); found == place.by_backward.end() || found->second.is_read)
     recompute(backward, place);
   Place::Filled& filled = place.by_backward[backward];
   const at::Tensor tensor = std::exchange(filled.tensor, at::Tensor());
   filled.is_read = true;
-  // LibTorch compares versions of what it keeps itself alone.
-  const bool is_changed = !tensor.is_inference() && static_cast<uint32_t>(tensor._version()) != filled.version;
   if (backward == kNoBackward) place.by_backward.erase(backward);
-  if (is_changed)
-    throw Error(ErrorCode::kOrder,
-                formatted("a tensor of {} that its backward needs was changed in place after it was saved: {} {}", name(),
-                          c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())),
-                "use the operator that makes a new tensor (relu for relu_)");
   return tensor;
 }
 
@@ -216,10 +261,10 @@ namespace gannet::checkpointing::detail {
 
 bool is_recorded() { return at::GradMode::is_enabled(); }
 
-void run_region(const Options& options, const std::vector<at::Tensor>& tensors, std::vector<at::Generator> generators,
-                const Again& forward, Again again) {
+void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
+                Again again) {
   activation::install_saved_tensor_hooks();
-  const auto region = std::make_shared<activation::Region>(options, tensors, generators, std::move(again));
+  const auto region = std::make_shared<activation::Region>(options, tensors, std::move(again));
   region->run(forward, tensors);
 }
 

@@ -12,6 +12,7 @@
 #include <gannet/checkpointing.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,19 +22,30 @@
 
 #include "activation/saved_tensors.h"
 #include "activation/surroundings.h"
+#include "activation/trace.h"
 
 namespace gannet::activation {
+
+// A tensor's version at some moment, without the tensor.
+struct Version {
+  c10::VariableVersion counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
+  uint32_t number = 0;
+
+  static Version of(const at::Tensor& tensor);
+  bool has_passed() const { return counter.enabled() && counter.current_version() != number; }
+};
 
 // Of one saved tensor.
 struct Place {
   // What it was at the forward; the recomputation must give the same.
+  std::string saved_by;  // operator
   std::vector<int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
   std::optional<at::Device> device;
+  Version version;
 
   struct Filled {
     at::Tensor tensor;
-    uint32_t version = 0;  // of the tensor when it was saved
     bool is_read = false;  // by this backward: it is filled again for this place alone
   };
   std::map<int, Filled> by_backward;  // [graph task]
@@ -41,11 +53,10 @@ struct Place {
 
 class Region : public std::enable_shared_from_this<Region> {
  public:
-  Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs,
-         const std::vector<at::Generator>& generators, checkpointing::detail::Again again);
+  Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs, checkpointing::detail::Again again);
 
   /// Runs the function, with nothing kept that it saves.
-  void run(const checkpointing::detail::Again& forward, const std::vector<at::Tensor>& inputs);
+  void run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs);
   /// A tensor of a place, for the backward that runs on this thread.
   at::Tensor read(Place& place);
 
@@ -54,22 +65,26 @@ class Region : public std::enable_shared_from_this<Region> {
   class Filling;
   struct Input {
     torch::autograd::SavedVariable saved;  // so that a region around this one drops it, too
+    at::Tensor inference;                  // one that autograd may not save
     bool is_defined = false, requires_grad = false;
-    c10::VariableVersion counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
-    uint32_t version = 0;
-    bool is_changed() const { return counter.enabled() && counter.current_version() != version; }
+    size_t first = 0;  // the first input that is the same tensor
+    Version version;
   };
 
   void recompute(int backward, Place& wanted);
   std::vector<at::Tensor> inputs_again();
+  void forget(int backward);
   std::string name() const;
 
   const checkpointing::Options options_;
   const checkpointing::detail::Again again_;
-  const Surroundings surroundings_;
+  Surroundings surroundings_;
+  Record record_;
   std::vector<Input> inputs_;
   std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; one that is gone is not needed any more
-  std::mutex mutex_;                          // a device's thread of backward may read beside another's
+  bool has_run_ = false;
+  std::deque<int> backwards_;  // that have filled places, the latest last
+  std::mutex mutex_;           // a device's thread of backward may read beside another's
 };
 
 }  // namespace gannet::activation

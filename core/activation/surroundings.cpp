@@ -2,13 +2,14 @@
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <mutex>
 
 namespace gannet::activation {
 
-Surroundings::Surroundings(const std::vector<at::Device>& devices, const std::vector<at::Generator>& generators, bool has_rng) {
+Surroundings::Surroundings(const std::vector<at::Device>& devices, bool has_rng) {
   add_autocast(at::kCPU);
   if (has_rng) add(at::globalContext().defaultGenerator(at::Device(at::kCPU)));
   for (const at::Device& device : devices) {
@@ -16,8 +17,17 @@ Surroundings::Surroundings(const std::vector<at::Device>& devices, const std::ve
     add_autocast(device.type());
     if (has_rng && !device.is_meta()) add(at::globalContext().defaultGenerator(device));
   }
-  if (has_rng)
-    for (const at::Generator& generator : generators) add(generator);
+}
+
+void Surroundings::keep_what_was_drawn_from(std::vector<DrawnFrom> others) {
+  const Surroundings after = now();
+  std::vector<DrawnFrom> drawn;
+  for (size_t i = 0; i < random_.size(); ++i)
+    if (!at::equal(random_[i].state, after.random_[i].state)) drawn.push_back(random_[i]);
+  for (DrawnFrom& other : others)
+    if (std::none_of(random_.begin(), random_.end(), [&](const DrawnFrom& one) { return one.generator == other.generator; }))
+      drawn.push_back(std::move(other));
+  random_ = std::move(drawn);
 }
 
 void Surroundings::add(at::Generator generator) {
@@ -36,13 +46,13 @@ void Surroundings::add_autocast(at::DeviceType device) {
 
 Surroundings Surroundings::now() const {
   Surroundings now;
-  for (const Random& one : random_) now.add(one.generator);
+  for (const DrawnFrom& one : random_) now.add(one.generator);
   for (const Autocast& one : autocast_) now.add_autocast(one.device);
   return now;
 }
 
 void Surroundings::put_in_place() const {
-  for (const Random& one : random_) {
+  for (const DrawnFrom& one : random_) {
     at::Generator generator = one.generator;
     const std::lock_guard lock(generator.mutex());
     generator.set_state(one.state);

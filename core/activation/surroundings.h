@@ -1,7 +1,7 @@
 // What a forward depends on beside its inputs: the states of random generators and autocast. Taken before it, put in place around
 // its recomputation, and what was there before put back after it.
 //
-//   const Surroundings at_forward(devices, generators);
+//   Surroundings at_forward(devices, true);  y = f(x);  at_forward.keep_what_was_drawn_from({});
 //   { const Restored there(at_forward); f(x); }
 #pragma once
 
@@ -12,22 +12,22 @@
 #include <utility>
 #include <vector>
 
+#include "activation/trace.h"
+
 namespace gannet::activation {
 
 class Surroundings {
  public:
-  /// As they are on this thread, for tensors on these devices. `generators`: beside the default ones; `has_rng`: without it no
-  /// generator is looked at.
-  Surroundings(const std::vector<at::Device>& devices, const std::vector<at::Generator>& generators, bool has_rng);
+  /// As they are on this thread, for tensors on these devices. `has_rng`: with the default generators' states.
+  Surroundings(const std::vector<at::Device>& devices, bool has_rng);
+  /// After the forward: of the default generators those that were drawn from stay, and these others come to them.
+  void keep_what_was_drawn_from(std::vector<DrawnFrom> others);
+  bool has_random() const { return !random_.empty(); }
   /// The same generators and devices, as they are now.
   Surroundings now() const;
   void put_in_place() const;
 
  private:
-  struct Random {
-    at::Generator generator;
-    at::Tensor state;
-  };
   struct Autocast {
     at::DeviceType device;
     bool enabled;
@@ -37,7 +37,7 @@ class Surroundings {
   void add(at::Generator generator);
   void add_autocast(at::DeviceType device);
 
-  std::vector<Random> random_;
+  std::vector<DrawnFrom> random_;
   std::vector<Autocast> autocast_;
 };
 

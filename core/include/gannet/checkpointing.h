@@ -16,8 +16,8 @@
 /// as they are until backward. A recomputation that saves other tensors than the forward did is an Error(kMismatch).
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include <array>
 #include <cstddef>
@@ -25,9 +25,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,13 +39,14 @@ namespace gannet::checkpointing {
 struct Options {
   /// Of the region, in errors.
   std::string name = "";
-  /// Random operators draw the same numbers again: the states of the default generators of the CPU and of the devices of the
-  /// tensor arguments, and of generators among the arguments, are kept with the region (5 KB on the CPU). Without it a region
-  /// that draws random numbers has wrong gradients.
+  /// Random operators draw the same numbers again: of the default generators of the CPU and of the tensor arguments' devices, and
+  /// of every generator that the region gives to an operator, the states at the forward are put in place for the recomputation.
+  /// Without it a region that draws random numbers has wrong gradients. Generators are the process's: a thread that draws from a
+  /// default generator while another one recomputes gets other numbers, and changes those of the recomputation.
   bool preserve_rng_state = true;
-  /// The recomputation ends as soon as it has what backward needs. Without it the region runs to its end, as a region must whose
-  /// code catches every exception (`catch (...)`).
-  bool early_stop = true;
+  /// Ends the recomputation by an exception as soon as it has what backward needs: nothing after that runs, as code that switches
+  /// a module back to train() or counts down. For functions without such code; for nested regions it saves the last ones.
+  bool early_stop = false;
 };
 
 namespace detail {
@@ -97,6 +101,13 @@ struct Parts<std::map<Key, T, Rest...>> {
     for (auto& [key, part] : value) for_each_tensor(part, f);
   }
 };
+template <class Key, class T, class... Rest>
+struct Parts<std::unordered_map<Key, T, Rest...>> {
+  template <class F>
+  static void each(std::unordered_map<Key, T, Rest...>& value, const F& f) {
+    for (auto& [key, part] : value) for_each_tensor(part, f);
+  }
+};
 template <class... Ts>
 struct Parts<std::tuple<Ts...>> {
   template <class F>
@@ -118,41 +129,56 @@ void for_each_tensor(T& value, const F& f) {
   Parts<T>::each(value, f);
 }
 
-// One call: the function and its arguments, whose tensors are kept elsewhere.
+// What is kept of an argument: a copy; of what only refers to values, those.
+template <class T>
+T stored(const T& value) {
+  return value;
+}
+template <class T>
+std::vector<T> stored(const c10::ArrayRef<T>& value) {
+  return value.vec();
+}
+template <class T>
+std::vector<std::remove_const_t<T>> stored(const std::span<T>& value) {
+  return {value.begin(), value.end()};
+}
+inline std::string stored(const std::string_view& value) { return std::string(value); }
+
+// A call to be made again: copies of the function and its arguments, without the arguments' tensors, which are kept elsewhere.
 template <class Function, class... Args>
 class Call {
  public:
-  using Result = std::invoke_result_t<Function&, Args&...>;
-
   template <class F, class... As>
-  explicit Call(F&& function, As&&... arguments)
-      : function_(std::forward<F>(function)), arguments_(std::forward<As>(arguments)...) {
+  explicit Call(F&& function, const As&... arguments) : function_(std::forward<F>(function)), arguments_(stored(arguments)...) {
     for_each_tensor(arguments_, [&](at::Tensor& tensor) { tensors_.push_back(std::exchange(tensor, at::Tensor())); });
   }
-
   /// The arguments' tensors, once.
   std::vector<at::Tensor> take_tensors() { return std::move(tensors_); }
-  std::vector<at::Generator> generators() const {
-    std::vector<at::Generator> found;
-    std::apply([&](const auto&... arguments) { (add(found, arguments), ...); }, arguments_);
-    return found;
-  }
-  /// With these tensors. What the function writes into its own copies of the arguments is in no later call.
-  Result operator()(const std::vector<at::Tensor>& tensors) {
+  Function& function() { return function_; }
+
+  /// With these tensors. What the function does to itself or to its arguments is in no later call.
+  void operator()(const std::vector<at::Tensor>& tensors) {
     std::tuple<Args...> arguments = arguments_;
     size_t next = 0;
     for_each_tensor(arguments, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
-    return std::apply([this](auto&... each) -> Result { return std::invoke(function_, each...); }, arguments);
+    if constexpr (std::is_copy_constructible_v<Function>) {
+      Function function = function_;
+      call(function, arguments);
+    } else {
+      call(function_, arguments);
+    }
   }
 
  private:
-  template <class T>
-  static void add(std::vector<at::Generator>& found, const T& argument) {
-    if constexpr (std::is_same_v<T, at::Generator>) {
-      if (argument.defined()) found.push_back(argument);
-    } else if constexpr (std::is_same_v<T, std::optional<at::Generator>>) {
-      if (argument && argument->defined()) found.push_back(*argument);
-    }
+  static void call(Function& function, std::tuple<Args...>& arguments) {
+    std::apply(
+        [&](Args&... each) {
+          if constexpr (std::is_invocable_v<Function&, Args&...>)
+            static_cast<void>(std::invoke(function, each...));
+          else
+            static_cast<void>(std::invoke(function, std::move(each)...));
+        },
+        arguments);
   }
 
   Function function_;
@@ -164,36 +190,50 @@ using Again = std::function<void(const std::vector<at::Tensor>&)>;
 
 // Whether what runs here is recorded for a backward.
 bool is_recorded();
-// Runs `again` on the tensors with nothing kept but them, and keeps `again` for backward.
-void run_region(const Options& options, const std::vector<at::Tensor>& tensors, std::vector<at::Generator> generators,
-                const Again& forward, Again again);
+// Runs `forward` with nothing kept but the tensors, and keeps `again`, which makes the same call on other tensors, for backward.
+void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
+                Again again);
 
 }  // namespace detail
 
 /// function(arguments...), as a region. Every tensor among the arguments, in vectors, optionals, arrays, maps, pairs and tuples
-/// too, is an input of the region (a type of yours may offer them by a template member `for_each_tensor(f)`); all arguments are
-/// copied, so pass a module by std::ref, or capture it. The function is copied too and called a second time in backward, on
-/// whatever thread backward runs. Any result. Under torch::NoGradGuard it is a plain call.
+/// too, is an input of the region (a type of yours may offer them by a template member `for_each_tensor(f)`). Function and
+/// arguments are copied for the recomputation, which runs on whatever thread backward runs: pass a module by std::ref, or capture
+/// it; what is captured or passed by reference must outlive backward and be what it was. Any result, by value. Under
+/// torch::NoGradGuard it is a plain call.
 ///
 /// Throws Error(kUnsupported) where the region changes one of its input tensors in place, and where another autograd engine than
-/// LibTorch's is installed (a Python interpreter in the process). At backward: Error(kOrder) where an input was changed since,
-/// Error(kMismatch) where the recomputation differs from the forward.
+/// LibTorch's is installed (a Python interpreter in the process). At backward: Error(kOrder) where a tensor that the region reads
+/// was changed in place since, Error(kMismatch) where the recomputation differs from the forward.
 template <class Function, class... Args>
   requires(!std::is_same_v<std::decay_t<Function>, Options>)
 auto checkpoint(const Options& options, Function&& function, Args&&... arguments) {
-  using Call = detail::Call<std::decay_t<Function>, std::decay_t<Args>...>;
-  using Result = typename Call::Result;
-  const auto call = std::make_shared<Call>(std::forward<Function>(function), std::forward<Args>(arguments)...);
-  const std::vector<at::Tensor> tensors = call->take_tensors();
-  if (!detail::is_recorded()) return (*call)(tensors);
-  const auto again = [call](const std::vector<at::Tensor>& inputs) { static_cast<void>((*call)(inputs)); };
+  static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
+                "the arguments of a region are kept until backward: each must be copyable (capture what is not)");
+  using Again = detail::Call<std::decay_t<Function>, decltype(detail::stored(std::as_const(arguments)))...>;
+  using Result = std::decay_t<std::invoke_result_t<Function, Args...>>;
+  if (!detail::is_recorded())
+    return static_cast<Result>(std::invoke(std::forward<Function>(function), std::forward<Args>(arguments)...));
+  constexpr bool kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
+  const auto again = [&] {
+    if constexpr (kCopies)
+      return std::make_shared<Again>(std::as_const(function), arguments...);
+    else
+      return std::make_shared<Again>(std::forward<Function>(function), arguments...);
+  }();
+  const auto call = [&]() -> decltype(auto) {
+    if constexpr (kCopies)
+      return std::invoke(std::forward<Function>(function), std::forward<Args>(arguments)...);
+    else
+      return std::invoke(again->function(), std::forward<Args>(arguments)...);
+  };
+  const auto recompute = [again](const std::vector<at::Tensor>& inputs) { (*again)(inputs); };
+  const std::vector<at::Tensor> tensors = again->take_tensors();
   if constexpr (std::is_void_v<Result>) {
-    detail::run_region(options, tensors, call->generators(), again, again);
+    detail::run_region(options, tensors, call, recompute);
   } else {
     std::optional<Result> result;
-    detail::run_region(
-        options, tensors, call->generators(), [&](const std::vector<at::Tensor>& inputs) { result.emplace((*call)(inputs)); },
-        again);
+    detail::run_region(options, tensors, [&] { result.emplace(call()); }, recompute);
     return Result(std::move(*result));
   }
 }

@@ -1,0 +1,68 @@
+#include "activation/trace.h"
+
+#include <gannet/error.h>
+
+#include "activation/operators.h"
+#include "base/format.h"
+#include "base/text.h"
+
+namespace gannet::activation {
+
+void Record::require_unchanged(const std::string& region) const {
+  for (const Read& read : reads_) {
+    const auto tensor = read.tensor.lock();
+    if (!tensor) continue;
+    const auto& counter = tensor->version_counter();
+    if (counter.enabled() && counter.current_version() != read.version)
+      throw Error(
+          ErrorCode::kOrder,
+          formatted("a tensor of shape {} that {} reads was changed in place between its forward and backward",
+                    shape_text(tensor->sizes()), region),
+          "call backward before the optimizer's step and before anything else that writes into it, or give the region a clone");
+    if (tensor->requires_grad() != read.requires_grad)
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("requires_grad of a tensor of shape {} that {} reads was {} at its forward, and is {} at its backward",
+                    shape_text(tensor->sizes()), region, read.requires_grad, tensor->requires_grad()),
+          "freeze and unfreeze parameters after backward");
+  }
+}
+
+Recorder::Recorder(const std::vector<at::Tensor>& inputs) : operators_(std::make_unique<Operators>()) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined()) operators_->ignore(input);
+}
+Recorder::~Recorder() = default;
+
+const std::string& Recorder::current_operator() const { return operators_->current_operator(); }
+std::vector<DrawnFrom> Recorder::drawn_from() const { return operators_->drawn_from(); }
+
+Record Recorder::finish() {
+  operators_->finish();
+  Record record;
+  for (const auto& [storage, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
+  for (const auto& weak : operators_->reads()) {
+    const auto tensor = weak.lock();
+    // What the region writes is put in place for a recomputation, whatever becomes of it until then.
+    if (!tensor || operators_->kept().contains(tensor->unsafe_storage().unsafeGetStorageImpl())) continue;
+    const auto& counter = tensor->version_counter();
+    record.reads_.push_back({weak, counter.enabled() ? counter.current_version() : 0, tensor->requires_grad()});
+  }
+  return record;
+}
+
+Replayed::Replayed(const Record& record) : operators_(std::make_unique<Operators>()) {
+  for (const Record::Written& written : record.writes_) {
+    operators_->keep(written.tensor);
+    copy_quietly(written.tensor, written.before);
+  }
+}
+
+Replayed::~Replayed() {
+  operators_->finish();
+  operators_->put_back();
+}
+
+const std::string& Replayed::current_operator() const { return operators_->current_operator(); }
+
+}  // namespace gannet::activation

@@ -1,5 +1,5 @@
-// Adafactor on a device, tensor by tensor. The averages of rows and columns are host memory, in which the host combines pieces and
-// ranks; what follows from them, a factor of each row and column, is computed there and uploaded.
+// Adafactor on a device, tensor by tensor. The averages of rows and columns are host memory, in which the host combines pieces
+// and ranks; what follows from them, a factor of each row and column, is computed there and uploaded.
 //
 // A piece costs two or three launches for each tensor in the first round of sums, one in the second and one in the update, and a
 // wait in each of these three calls. Sums of a row and of a column are added up in double, in an order of their own, so that they
@@ -275,10 +275,10 @@ class AdafactorOn : public AdafactorBase {
       const RowBlocks blocks(part);
       const device::DeviceRoots own = next_roots(roots, blocks.rows());
       work.run(
-          device::AdafactorKernel<Device, Grad, Out>{blocks, rule_of(args, part, args.sums + s * args.sum_count),
-                                                     static_cast<float>(args.grad_scale), own, static_cast<float*>(args.param),
-                                                     grad, out,
-                                                     has_first_moment() ? static_cast<float*>(args.states[kFirstMoment]) : nullptr},
+          device::AdafactorKernel<Device, Grad, Out>{
+              blocks, rule_of(args, part, args.sums + s * args.sum_count), static_cast<float>(args.grad_scale), own,
+              static_cast<float*>(args.param), grad, out,
+              has_first_moment() ? static_cast<float*>(args.states[kFirstMoment]) : nullptr},
           blocks.count());
     }
   }

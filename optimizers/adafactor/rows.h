@@ -38,8 +38,8 @@ class Rows {
   // The i-th, from 0.
   GANNET_BOTH Row operator[](uint64_t i) const {
     const uint64_t number = first_ + i, in_tensor = number * columns_;
-    const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_,
-                   row_end = in_tensor + columns_, part_end = tensor_offset_ + numel_;
+    const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_, row_end = in_tensor + columns_,
+                   part_end = tensor_offset_ + numel_;
     const uint64_t end = row_end < part_end ? row_end : part_end;
     return {number, number / matrix_rows_, begin - in_tensor, offset_ + begin - tensor_offset_, offset_ + end - tensor_offset_};
   }

@@ -33,9 +33,9 @@ struct Block {
 
 // New moments into `block`, new parameters; returns the largest magnitudes of the moments in `largest`.
 template <class Grad, class Out>
-HWY_INLINE void update_lanes_of(const Adam8bitRule& rule, Numbers scale, V of_first, V of_second, float* param,
-                                const Grad* grad, Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first,
-                                float* second, Numbers& largest_first, Numbers& largest_second) {
+HWY_INLINE void update_lanes_of(const Adam8bitRule& rule, Numbers scale, V of_first, V of_second, float* param, const Grad* grad,
+                                Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first, float* second,
+                                Numbers& largest_first, Numbers& largest_second) {
   const Floats d;
   const V g(hn::Mul(load(d, grad), scale));
   V m = rule.first_of(V(load_codes(first_codes)), of_first), v = rule.second_of(V(load_codes(second_codes)), of_second);
@@ -87,9 +87,8 @@ void update_block(const Adam8bitRule& rule, float grad_scale, float* param, cons
     const Numbers m = hn::Load(d, block.first + at);
     return hn::CopySign(rule.magnitude_of_first(V(m), by_first).lanes, m);
   };
-  const auto codes_of_second = [&](size_t at) HWY_ATTR {
-    return rule.code_of_second(V(hn::Load(d, block.second + at)), by_second).lanes;
-  };
+  const auto codes_of_second = [&](size_t at)
+                                   HWY_ATTR { return rule.code_of_second(V(hn::Load(d, block.second + at)), by_second).lanes; };
   for (i = 0; i + kLanes <= count; i += kLanes) {
     store_codes(codes_of_first(i), first_codes + i);
     store_codes(codes_of_second(i), second_codes + i);

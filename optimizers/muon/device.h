@@ -1,7 +1,7 @@
 // Muon on a device. Nothing is copied to the host, and nothing waits for the device.
 //
-// Between steps the object keeps device memory for two copies of its largest matrix in fp32 (four of an fp64 one) and four squares
-// of that matrix's smaller dimension. A matrix costs about 30 launches; matrices of one tensor follow one another.
+// Between steps the object keeps device memory for two copies of its largest matrix in fp32 (four of an fp64 one) and four
+// squares of that matrix's smaller dimension. A matrix costs about 30 launches; matrices of one tensor follow one another.
 #pragma once
 
 #include "optimizers/device/part.h"
@@ -170,7 +170,9 @@ class MuonOn : public MuonBase {
 
   // Of fp32 masters the direction is x itself.
   static float* direction_memory(Work&, float* x, uint64_t, float) { return x; }
-  static double* direction_memory(Work& work, float*, uint64_t numel, double) { return work.template memory<double>(kWide, numel); }
+  static double* direction_memory(Work& work, float*, uint64_t numel, double) {
+    return work.template memory<double>(kWide, numel);
+  }
   static void convert(Work&, const float*, float*, uint64_t) {}
   template <class From, class To>
   static void convert(Work& work, const From* from, To* to, uint64_t numel) {

@@ -1,9 +1,9 @@
 // A product of matrices (product.h) in fp32 on a device, without a library: c in tiles of 64 x 64, a thread block each, of which
 // each of 64 threads computes 8 x 8 elements in registers from strips of a and b, 16 deep, in shared memory.
 //
-// An element is the CPU's to the last bit: a sum along the depth by fused multiply-adds, in blocks of the same size, each of which
-// enters c by the same operations. So the depth is not split among blocks of threads, and tensor cores, which round otherwise, are
-// not used: an H100 reaches a fraction of its fp32 peak.
+// An element is the CPU's to the last bit: a sum along the depth by fused multiply-adds, in blocks of the same size, each of
+// which enters c by the same operations. So the depth is not split among blocks of threads, and tensor cores, which round
+// otherwise, are not used: an H100 reaches a fraction of its fp32 peak.
 #pragma once
 
 #include "optimizers/device/team.h"
@@ -61,30 +61,36 @@ struct ProductKernel {
   }
 
  private:
-  // Lines [first, first + kTile) of an operand, [k, k + kStep) of the depth; zeros behind its ends. Threads that follow each other
-  // read along what is contiguous.
+  // Lines [first, first + kTile) of an operand, [k, k + kStep) of the depth; zeros behind its ends. Threads that follow each
+  // other read along what is contiguous.
   GANNET_DEVICE static void fill(unsigned t, Strip& strip, const float* data, uint64_t line_step, uint64_t depth_step,
                                  uint64_t first, uint64_t lines, uint64_t k, uint64_t depth) {
     const bool along_lines = line_step == 1;
-    GANNET_UNROLL
+    // The thread's first element, and from one to the next. All lines, or the whole depth, are a turn of the team.
+    static_assert(kThreads == kTile && kThreads % kStep == 0);
+    unsigned line = along_lines ? t : t / kStep, deep = along_lines ? 0 : t % kStep;
+    const unsigned next_line = along_lines ? 0 : kThreads / kStep, next_deep = along_lines ? 1 : 0;
+    const uint64_t next = next_line * line_step + next_deep * depth_step;
+    uint64_t at = (first + line) * line_step + (k + deep) * depth_step;
+    GANNET_UNROLL_BY(4)
     for (unsigned n = 0; n < kTile * kStep / kThreads; ++n) {
-      const unsigned e = n * kThreads + t;
-      const unsigned line = along_lines ? e % kTile : e / kStep, deep = along_lines ? e / kTile : e % kStep;
       const bool is_there = first + line < lines && k + deep < depth;
-      strip.packs[deep][line / 4].at[line % 4] = is_there ? data[(first + line) * line_step + (k + deep) * depth_step] : 0;
+      strip.packs[deep][line / 4].at[line % 4] = is_there ? data[at] : 0;
+      line += next_line;
+      deep += next_deep;
+      at += next;
     }
   }
   GANNET_DEVICE static void add(unsigned t, const Shared& shared, Sums& sums) {
     const unsigned row = t / 8, column = t % 8;
-    GANNET_UNROLL
+    GANNET_UNROLL_BY(4)
     for (unsigned k = 0; k < kStep; ++k) {
       const Four a[2] = {shared.a.packs[k][pack_of(row, 0)], shared.a.packs[k][pack_of(row, 4)]};
       const Four b[2] = {shared.b.packs[k][pack_of(column, 0)], shared.b.packs[k][pack_of(column, 4)]};
       GANNET_UNROLL
       for (unsigned i = 0; i < kEach; ++i) {
         GANNET_UNROLL
-        for (unsigned j = 0; j < kEach; ++j)
-          sums.at[i][j] = multiply_add(a[i / 4].at[i % 4], b[j / 4].at[j % 4], sums.at[i][j]);
+        for (unsigned j = 0; j < kEach; ++j) sums.at[i][j] = multiply_add(a[i / 4].at[i % 4], b[j / 4].at[j % 4], sums.at[i][j]);
       }
     }
   }

@@ -46,7 +46,7 @@ function(gannet_add_plugin name)
     target_compile_features(${target} PRIVATE c_std_99)
   endif()
   # A result is rounded where the source says, whatever the compiler and the processor.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
     find_package(Highway QUIET MODULE)
     if(Highway_FOUND)

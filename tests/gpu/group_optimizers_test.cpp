@@ -26,7 +26,8 @@ class DeviceArray {
     if (bytes == 0) return;
     std::vector<char> all(bytes + shift + 2 * kMargin, kCanary);
     std::memcpy(all.data() + kMargin + shift, from, bytes);
-    memory_ = at::empty({static_cast<int64_t>(all.size())}, at::TensorOptions().dtype(at::kByte).device(at::Device(at::kCUDA, 0)));
+    memory_ =
+        at::empty({static_cast<int64_t>(all.size())}, at::TensorOptions().dtype(at::kByte).device(at::Device(at::kCUDA, 0)));
     memory_.copy_(view(all));
   }
   void* data() const { return memory_.defined() ? static_cast<char*>(memory_.data_ptr()) + kMargin + shift_ : nullptr; }

@@ -70,7 +70,7 @@ class GroupCase {
       const uint32_t dtype = spec.dtype != GANNET_DTYPE_NONE ? spec.dtype : is_elements ? types.param : uint32_t{GANNET_FLOAT32};
       state_names.emplace_back(spec.name);
       const uint64_t block = is_elements ? 1 : spec.block;  // 0: it is not cut into pieces
-      const uint64_t count = block > 0                              ? (numel + block - 1) / block
+      const uint64_t count = block > 0                                ? (numel + block - 1) / block
                              : spec.extent == GANNET_STATE_PER_ROW    ? rows
                              : spec.extent == GANNET_STATE_PER_COLUMN ? columns
                              : spec.extent == GANNET_STATE_SCALAR     ? 1
@@ -129,9 +129,7 @@ class GroupCase {
   }
   double sum(uint64_t tensor, uint64_t which) const { return sums_[tensor * sum_count_ + which]; }
   bool same_result(const GroupCase& other) const { return same_arrays(other) && sums_ == other.sums_ && lines_ == other.lines_; }
-  bool same_arrays(const GroupCase& other) const {
-    return param == other.param && out == other.out && states == other.states;
-  }
+  bool same_arrays(const GroupCase& other) const { return param == other.param && out == other.out && states == other.states; }
   // Of a state, bytes that a piece of `piece_numel` elements has of it; 0: it is not cut, and in host memory.
   uint64_t state_bytes(size_t s, uint64_t piece_numel) const {
     return cuts_[s].block == 0 ? 0 : (piece_numel + cuts_[s].block - 1) / cuts_[s].block * cuts_[s].bytes;

@@ -1,5 +1,5 @@
-// Groups of tensors for the optimizers that have kernels of their own for devices: for tests of those kernels on the host and on a
-// GPU.
+// Groups of tensors for the optimizers that have kernels of their own for devices: for tests of those kernels on the host and on
+// a GPU.
 #pragma once
 
 #include <memory>

@@ -81,14 +81,14 @@ TEST_P(Hosted, WritesNothingBetweenTensors) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Hosted, testing::ValuesIn(hosted_cases()),
-                         [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Optimizers, Hosted, testing::ValuesIn(hosted_cases()), [](const auto& each) { return each.param.name; });
 
 // The products' tiles are 64 by 64 and 16 deep, sums of the depth 256 terms.
 TEST(HostedMuon, EveryShapeIsOrthogonalizedAsOnTheCpu) {
   if (!has_fused_multiply_add()) GTEST_SKIP() << "a processor without fused multiply-add rounds the products, too";
-  const LoadedPlugin on_cpu("optimizer_muon", "Muon"), hosted(GANNET_BINARY_DIR "/tests/plugins/gannet_test_hosted_muon.so", "Muon");
-  const std::vector<std::vector<int64_t>> shapes = {{1, 1},  {1, 50},   {50, 1},   {64, 64}, {65, 63},   {63, 129}, {128, 64},
+  const LoadedPlugin on_cpu("optimizer_muon", "Muon"),
+      hosted(GANNET_BINARY_DIR "/tests/plugins/gannet_test_hosted_muon.so", "Muon");
+  const std::vector<std::vector<int64_t>> shapes = {{1, 1},   {1, 50},  {50, 1},   {64, 64}, {65, 63},   {63, 129},   {128, 64},
                                                     {3, 700}, {700, 3}, {17, 257}, {97, 97}, {2, 70, 5}, {5, 4, 3, 2}};
   for (const auto& shape : shapes)
     for (const char* method : {"gram", "standard"}) {

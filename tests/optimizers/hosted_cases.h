@@ -25,7 +25,7 @@ struct HostedCase {
     return {{"weight", is_muon ? std::vector<int64_t>{70, 83} : std::vector<int64_t>{173, 211}},
             {"bias", {173}},
             {"scale", {1}},
-            {"experts", {3, 17, 5}},
+            {"experts", {3, 300, 5}},
             {"tall", {600, 3}},
             {"wide", {2, is_muon ? 700 : 4500}},
             {"embed", {31, 33}},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 
 #include "optimizers/hosted_cases.h"
 
@@ -68,12 +69,19 @@ TEST_P(Hosted, WritesNothingBetweenTensors) {
   const LoadedPlugin hosted(hosted_file(each), each.type);
   TestHost host;
   auto group = each.group(hosted, host, kAllTypes[4]);
-  const auto before = group->values();
-  group->random_gradients(4);
-  group->step();
   std::vector<bool> is_tensors(group->numel);
   for (const auto& tensor : group->tensors)
     for (uint64_t i = 0; i < tensor.numel; ++i) is_tensors[tensor.offset + i] = true;
+  const auto before = group->values();
+  const auto for_each_between = [&](const std::function<void(Buffer&, uint64_t)>& body) {
+    for (Buffer& state : group->states)
+      for (uint64_t i = 0; i < group->numel && state.count() == group->numel; ++i)
+        if (!is_tensors[i]) body(state, i);
+  };
+  for_each_between([](Buffer& state, uint64_t i) { state.set(i, 3); });
+  group->random_gradients(4);
+  group->step();
+  for_each_between([](Buffer& state, uint64_t i) { ASSERT_EQ(state.get(i), 3) << i; });
   for (uint64_t i = 0; i < group->numel; ++i)
     if (!is_tensors[i]) {
       ASSERT_EQ(group->param.get(i), before[i]) << i;

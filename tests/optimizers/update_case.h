@@ -81,6 +81,7 @@ class Buffer {
     }
   }
   uint64_t element_bytes() const { return bytes_of(dtype_); }
+  uint64_t count() const { return bytes_.size() / element_bytes(); }
   bool operator==(const Buffer&) const = default;
 
  private:

@@ -15,7 +15,7 @@ namespace device {
 #include "optimizers/lamb/rule.h"
 
 // The squares of one of a tensor's blocks, in double: a thread has every 256th element, and threads are added up in a fixed
-// order. The CPU has another order, so that a sum may differ from its in the last bits.
+// order. The CPU adds in another order, so that sums may differ from the CPU's in their last bits.
 template <class Device, class T, class Grad>
 struct LambSumsKernel {
   static constexpr unsigned kThreads = 256;

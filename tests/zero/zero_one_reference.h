@@ -56,7 +56,7 @@ class ZeroOneReference {
       masters.push_back(common);
       exp_avg.push_back(exp_avg_sq);
     }
-    average_ = averages_of(numels_, o_.ranks, o_.bucket_numel);
+    averages = averages_of(numels_, o_.ranks, o_.bucket_numel);
   }
 
   // `gradients`: [ranks][tensors], unscaled, each of the rank's own parameters. `average`: how the host's reduction rounds.
@@ -64,7 +64,7 @@ class ZeroOneReference {
   void step(const std::vector<Tensors>& gradients, double lr, const Average& average) {
     const bool was_local = counters.is_local;
     counters.begin();
-    if (counters.is_local && !was_local) average_ = averages_of(numels_, o_.ranks, o_.bucket_numel);  // without errors
+    if (counters.is_local && !was_local) averages = averages_of(numels_, o_.ranks, o_.bucket_numel);  // without errors
     const bool is_averaged = counters.updates_variance || o_.ranks == 1;
     Tensors mean;
     for (size_t t = 0; t < numels_.size(); ++t) mean.push_back(average(of_tensor(gradients, t)));
@@ -76,7 +76,7 @@ class ZeroOneReference {
       for (const at::Tensor& gradient : of_tensor(gradients, t)) given.push_back(gradient.to(torch::kFloat) * clip);
       if (is_averaged) given.assign(static_cast<size_t>(o_.ranks), mean[t] * clip);
       if (counters.updates_variance) exp_avg_sq[t] = moved(exp_avg_sq[t], given[0].square(), o_.beta2);
-      if (!counters.is_local && !is_averaged) given.assign(static_cast<size_t>(o_.ranks), average_[t].of(given));
+      if (!counters.is_local && !is_averaged) given.assign(static_cast<size_t>(o_.ranks), averages[t].of(given));
       const at::Tensor is_used = exp_avg_sq[t] > 0, zero = torch::zeros_like(exp_avg_sq[t]);
       const at::Tensor denominator = exp_avg_sq[t].sqrt() + o_.eps;
       Tensors ways;  // [ranks] from the common parameters, times the denominator
@@ -88,7 +88,7 @@ class ZeroOneReference {
       }
       if (counters.is_local && !counters.averages_updates) continue;
       if (counters.averages_updates) {
-        const at::Tensor way = o_.ranks > 1 ? average_[t].of(ways) : ways[0];
+        const at::Tensor way = o_.ranks > 1 ? averages[t].of(ways) : ways[0];
         for (size_t r = 0; r < masters.size(); ++r) {
           if (o_.ranks > 1) masters[r][t] = torch::where(is_used, common[t] + way / denominator, masters[r][t]);
           exp_avg[r][t] = torch::where(is_used, -way / lr_sum, zero);
@@ -104,6 +104,7 @@ class ZeroOneReference {
   double norm = 0, lr_sum = 0;
   std::vector<Tensors> masters, exp_avg;  // [ranks][tensors]
   Tensors exp_avg_sq, common;             // [tensors]
+  std::vector<OneBitAverage> averages;    // [tensors]
 
  private:
   static Tensors of_tensor(const std::vector<Tensors>& all, size_t t) {
@@ -124,7 +125,6 @@ class ZeroOneReference {
 
   ZeroOneOptions o_;
   std::vector<int64_t> numels_;
-  std::vector<OneBitAverage> average_;  // [tensors]
 };
 
 }  // namespace gannet::test

@@ -35,13 +35,11 @@ inline at::Tensor own_masters(EngineBase& engine) {
 
 // Of every rank, [ranks][numel].
 inline at::Tensor of_ranks(EngineBase& engine, const at::Tensor& mine) {
-  auto& comm = engine.process_group()->links().device;
-  at::Tensor all = torch::empty({static_cast<int64_t>(engine.world_size()) * mine.numel()}, mine.options());
-  if (engine.world_size() == 1)
-    all.copy_(mine);
-  else
-    comm.all_gather(mine.contiguous(), all).block();
-  return all.view({static_cast<int64_t>(engine.world_size()), mine.numel()});
+  const auto ranks = static_cast<int64_t>(engine.world_size());
+  at::Tensor all = torch::empty({ranks, mine.numel()}, mine.options());
+  const at::Tensor own = mine.contiguous();
+  engine.process_group()->links().host.all_gather(own.const_data_ptr(), all.mutable_data_ptr(), own.nbytes());
+  return all;
 }
 inline bool is_same_on_all(EngineBase& engine, const at::Tensor& mine) {
   const at::Tensor all = of_ranks(engine, mine);

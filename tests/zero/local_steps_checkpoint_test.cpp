@@ -3,6 +3,7 @@
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/export.h"
 #include "plugin/support.h"
 #include "zero/zero_one_support.h"
 
@@ -74,11 +75,16 @@ RANK_BODY(zero_one_saves) {
       at += weights.numel();
     }
     auto weights = make_uneven();  // for inference
-    gannet::load_weights(*weights, folder);
-    at = 0;
-    for (const auto& parameter : weights->parameters()) {
-      expect(torch::equal(parameter.detach().flatten(), common.narrow(0, at, parameter.numel())), "load_weights");
-      at += parameter.numel();
+    const std::string exported = variable("FOLDER") + "/exported";
+    gannet::checkpoint::export_model(gannet::checkpoint::open(folder, {.tag = "local"}), exported, {});
+    for (const std::string& source : {folder, exported}) {
+      for (const auto& parameter : weights->parameters()) parameter.detach().zero_();
+      gannet::load_weights(*weights, source);
+      at = 0;
+      for (const auto& parameter : weights->parameters()) {
+        expect(torch::equal(parameter.detach().flatten(), common.narrow(0, at, parameter.numel())), "load_weights of " + source);
+        at += parameter.numel();
+      }
     }
   }
   auto other = gannet::initialize(make_uneven(), {.config = zero_one_config()}).engine;

@@ -164,6 +164,7 @@ RANK_BODY(zero_one_sends) {
   const double whole = 2 * 4 * parameters * (n - 1) / n, signs = parameters / 4 * (n - 1) / n;
   const double scales = 2 * 4 * 4 * (n - 1) + 32 * (4 + n) / 4;  // of at most 4 tensors, both phases, and padding
   const double numbers = 256 * n;                                // the norm's, and those of the metrics file
+  double of_local_steps = 0;                                     // the most that one sent
   ZeroOneCounters counters{kVarFreezeStep, kVarUpdateScaler, kLocalStepScaler, kLocalStepClipper};
   std::vector<double> expected;
   {
@@ -181,10 +182,13 @@ RANK_BODY(zero_one_sends) {
       expect(sent >= 0.999 * expected.back() && sent <= 1.01 * expected.back() + (is_local ? 0 : scales) + numbers,
              "step " + std::to_string(step + 1) + " sends " + std::to_string(sent) + " bytes, of " +
                  std::to_string(expected.back()));
+      if (is_local) of_local_steps = std::max(of_local_steps, sent);
       counters.end();
     }
   }
   if (world->rank() > 0) return;
+  std::printf("%d ranks: a local step sends %.0f bytes, one with signs %.0f, one in full %.0f\n", static_cast<int>(n),
+              of_local_steps, signs, whole);
   std::ifstream file(path);
   size_t step = 0;
   for (std::string line; std::getline(file, line);) {
@@ -281,6 +285,23 @@ RANK_BODY(zero_one_overflow) {
   for (int64_t s = 26; s <= 28; ++s) expect(step(1.0).applied, "the next ones");
   expect(!engine->parameters_differ() && is_same_on_all(*engine, own_masters(*engine)),
          "update 28 averages, whatever was skipped");
+}
+
+// Elements that no gradient reaches stay where they are: their share of what is compressed is noise, which 1/eps would blow up.
+RANK_BODY(zero_one_unused) {
+  auto world = gannet::test::world();
+  auto engine = gannet::initialize(make_uneven(), {.config = zero_one_config(false, Dict{{"weight_decay", 0.0}})}).engine;
+  const at::Tensor before = engine->full_fp32_parameter("first.weight").clone();
+  for (int64_t step = 0; step < 32; ++step)
+    for (int64_t micro = 0; micro < 2; ++micro) {
+      auto [x, y] = batch_of(step, micro, engine->rank(), engine->world_size());
+      x.select(1, 0).zero_();
+      engine->backward(engine->forward(x, y));
+      engine->step();
+    }
+  const at::Tensor after = engine->full_fp32_parameter("first.weight");
+  expect(torch::equal(after.select(1, 0), before.select(1, 0)), "the weights of an input that is always 0");
+  expect((after.slice(1, 1) - before.slice(1, 1)).abs().min().item<double>() > 0, "all others have moved");
 }
 
 // Groups with plans of their own, one of which never moves; the masters' hashes are compared where they must be equal.
@@ -385,6 +406,7 @@ TEST_F(ZeroOne, SendsNothingInLocalStepsAndSignsInOthers) {
 }
 TEST_F(ZeroOne, GivesTheCommonWeightsWhereRanksDiffer) { run("zero_one_weights_to_use", 2); }
 TEST_F(ZeroOne, SkipsALocalStepOnAllRanksWhereOneOverflows) { run("zero_one_overflow", 2); }
+TEST_F(ZeroOne, LeavesElementsWithoutAGradientWhereTheyAre) { run("zero_one_unused", 2); }
 TEST_F(ZeroOne, TakesGroupsWithPlansOfTheirOwn) { run("zero_one_groups", 2); }
 TEST_F(ZeroOne, FindsAFlippedBitAtTheNextAverage) { run("zero_one_bit", 2); }
 TEST_F(ZeroOne, RefusesWhatItCannotDo) { run("zero_one_refusals", 2); }

@@ -272,11 +272,11 @@ enum gannet_optimizer_capability {
   GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR = 1u << 1,
   /* In the steps that gannet_optimizer_api::reduces_gradients names, update() gets each rank's own gradient and averages over the
    * ranks itself, with the host's collectives, which are open in it, or not yet: see gannet_gradient_reduction (the 1-bit
-   * family). Every rank has the whole parameters and states then: ZeRO stage 0. With several ranks all get the same pieces in the same order, each tensor whole in one, and numel
-   * of a piece is a multiple of 32 * world_size: each rank's equal part is whole bytes of bits, and aligned. What lies between
-   * the segments is padding, which is zero and belongs to nobody. args->step is the group's. A step whose gradient is not finite
-   * on one rank is skipped on all; gradients are clipped by the root of the mean over ranks of the squares of their norms. With
-   * one rank nothing is to be averaged, and pieces are any. */
+   * family). Every rank has the whole parameters and states then: ZeRO stage 0. With several ranks all get the same pieces in the
+   * same order, each tensor whole in one, and numel of a piece is a multiple of 32 * world_size: each rank's equal part is whole
+   * bytes of bits, and aligned. What lies between the segments is padding, which is zero and belongs to nobody. args->step is the
+   * group's. A step whose gradient is not finite on one rank is skipped on all; gradients are clipped by the root of the mean
+   * over ranks of the squares of their norms. With one rank nothing is to be averaged, and pieces are any. */
   GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 2
 };
 

@@ -54,7 +54,8 @@ GroupMapping Loading::compare_groups() const {
 }
 
 std::vector<StateEntry> Loading::entries() const {
-  std::vector<StateEntry> all = state_entries(impl_);
+  std::vector<StateEntry> all = state_entries(
+      impl_, [&](const Range&, const TrainedParameter& parameter) { return ranks_differed(found_, parameter.name); });
   if (!wants_states()) return all;
   for (StateEntry& entry : all) {
     const size_t at = entry.kind == StateEntry::Kind::kState ? entry.name.find("/@") : std::string::npos;
@@ -104,6 +105,9 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   read();
   if (options_.custom_load_fn) hand_to_program();
   if (!module_only_) restore();
+  if (wants_states())  // the step says whether the ranks are to differ
+    if (std::string text = read_rank_states(impl_, found_, ranks_, !options_.custom_load_fn); !text.empty())
+      note(std::move(text));
   if (!is_weights_) receipt_.client_state.document = dict("client_state");
   for (size_t g = 0; g < impl_.groups.size(); ++g)
     if (const double* lr = impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE)) receipt_.lr.push_back(*lr);
@@ -186,8 +190,6 @@ void Loading::read() {
     if (saved.name.starts_with("client/"))
       receipt_.client_state.tensors.emplace_back(saved.name.substr(7), whole(saved.name, targets));
   found_.read(targets);
-  if (wants_states())
-    if (std::string text = read_rank_states(impl_, found_, ranks_); !text.empty()) note(std::move(text));
   for (auto& [from, into] : copies_) into.copy_(from);
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
 }

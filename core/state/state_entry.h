@@ -3,6 +3,7 @@
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
 //   state/<state>/<name>        an optimizer state of a parameter; of a group of parameters: state/<state>/@<group>.<dtype>
 //   rank_state/<rank>/...       optimizer states that every rank has values of its own of (engine/rank_states.h)
+//   rank_parameter/<rank>/<name>  likewise masters, after a local step; parameter/<name> is then what to use
 //   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
 //   rng/<rank>/<device>         state of a generator, bytes
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries

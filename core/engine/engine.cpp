@@ -29,6 +29,7 @@ EngineBase::Impl::Impl() = default;
 EngineBase::Impl::~Impl() {
   self.reset();  // handles and guards know from here on
   if (user_optimizer) user_optimizer->give_back(store.ranges());
+  if (torch_optimizer) torch_optimizer->give_back(store);
 }
 
 void EngineBase::Impl::audit() {
@@ -36,8 +37,8 @@ void EngineBase::Impl::audit() {
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash(), schedule}, store,
-                          *reducer, groups);
+  const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule}, store, *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {

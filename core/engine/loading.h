@@ -43,6 +43,7 @@ class Loading {
   bool has_same_parts() const;              // this rank has the boxes that the one of the same place had
   void compare_accumulation();
   void compare_user_optimizer() const;
+  bool reads_user_optimizer() const;  // what the program's own one serialized
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
   void read_accumulation(std::vector<checkpoint::Target>& targets);
@@ -55,6 +56,7 @@ class Loading {
   void restore_accumulation();
   void restore_schedule();
   void restore_optimizer();
+  void restore_user_optimizer();
   bool restore_hyperparameters();
   void restore_random_numbers();
   void restore_program_states();

@@ -48,6 +48,7 @@ StepResult end_micro_batch(EngineBase::Impl& impl) {
 // The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
 void begin_boundary(EngineBase::Impl& impl, StepScope& scope) {
   impl.audit();
+  if (impl.torch_optimizer) impl.torch_optimizer->begin_step(impl.store, impl.groups, impl.progress.applied_steps);
   if (const std::string name = impl.reducer->leftover(impl.passes.keeps_user_grads); !name.empty())
     throw Error(ErrorCode::kOrder,
                 formatted("step() found a gradient in `.grad` of '{}' that this engine's backward did not make: of a "
@@ -113,6 +114,7 @@ void end_update(EngineBase::Impl& impl) {
         parameter.tensor.unsafeGetTensorImpl()->bump_version();
     }
   impl.progress.count_applied();
+  if (impl.torch_optimizer) impl.torch_optimizer->show_states(impl.store, impl.progress.applied_steps);
 }
 
 StepResult skip(EngineBase::Impl& impl) {
@@ -136,6 +138,7 @@ void end_step(EngineBase::Impl& impl, bool applied) {
   impl.module_audit->record();
   impl.progress.end_step(impl.settings().train_batch_size);
   impl.module_audit->end_step();
+  if (impl.torch_optimizer) impl.torch_optimizer->end_step();
   impl.start_next_step();
 }
 

@@ -34,6 +34,7 @@ EngineBase::Impl::~Impl() {
 
 void EngineBase::Impl::audit() {
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
+  if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {

@@ -67,7 +67,7 @@ struct EngineBase::Impl : RankContext {
   std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
   bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
-  void audit();                                 // what the program did to the parameters; every rank calls it
+  void audit();                                 // what the program did to parameters and optimizer; every rank calls it
   control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step

@@ -98,7 +98,7 @@ void create_states(EngineBase::Impl& impl) {
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
   for (auto& group : impl.groups) grow_own_states(group);
   if (impl.torch_optimizer) {  // it may have trained before
-    impl.torch_optimizer->begin_step(impl.store, impl.groups, 0);
+    impl.torch_optimizer->follow(impl.store, impl.groups, 0);
     impl.torch_optimizer->show_states(impl.store, 0);
   }
   Reducer::Options reduction;

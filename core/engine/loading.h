@@ -13,6 +13,10 @@
 #include "state/comparison.h"
 #include "state/saved_groups.h"
 
+namespace torch::serialize {
+class InputArchive;
+}
+
 namespace gannet {
 
 class Loading {
@@ -57,6 +61,8 @@ class Loading {
   void restore_schedule();
   void restore_optimizer();
   void restore_user_optimizer();
+  void load_user_optimizer(torch::serialize::InputArchive& archive);
+  void load_torch_optimizer(torch::serialize::InputArchive& archive);
   bool restore_hyperparameters();
   void restore_random_numbers();
   void restore_program_states();

@@ -69,11 +69,19 @@ void Loading::restore_user_optimizer() {
   std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
-  if (impl_.user_optimizer) {
-    impl_.user_optimizer->get().load(archive);
-    impl_.user_optimizer->take_rates(impl_.groups);
-    return;
-  }
+  std::vector<double> rates;  // of the next step, where a schedule has set them: the archive has those of the last one
+  for (Group& group : impl_.groups) rates.push_back(*group.find(GANNET_ROLE_LEARNING_RATE));
+  impl_.torch_optimizer ? load_torch_optimizer(archive) : load_user_optimizer(archive);
+  if (rates_are_restored_ && impl_.schedule.exists())
+    for (size_t g = 0; g < rates.size(); ++g) *impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE) = rates[g];
+}
+
+void Loading::load_user_optimizer(torch::serialize::InputArchive& archive) {
+  impl_.user_optimizer->get().load(archive);
+  impl_.user_optimizer->take_rates(impl_.groups);
+}
+
+void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   torch::optim::Optimizer& optimizer = impl_.torch_optimizer->get();
   optimizer.state().clear();  // the archive has no entry of a parameter without updates
   try {

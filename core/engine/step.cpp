@@ -48,7 +48,6 @@ StepResult end_micro_batch(EngineBase::Impl& impl) {
 // The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
 void begin_boundary(EngineBase::Impl& impl, StepScope& scope) {
   impl.audit();
-  if (impl.torch_optimizer) impl.torch_optimizer->begin_step(impl.store, impl.groups, impl.progress.applied_steps);
   if (const std::string name = impl.reducer->leftover(impl.passes.keeps_user_grads); !name.empty())
     throw Error(ErrorCode::kOrder,
                 formatted("step() found a gradient in `.grad` of '{}' that this engine's backward did not make: of a "

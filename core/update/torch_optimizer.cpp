@@ -58,7 +58,7 @@ void TorchOptimizer::for_each(ParameterStore& store, const Body& body) {
   }
 }
 
-void TorchOptimizer::begin_step(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps) {
+void TorchOptimizer::follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps) {
   check_groups(groups);
   exchange_numbers(groups);
   take_states(store, applied_steps, false);

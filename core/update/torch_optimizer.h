@@ -3,7 +3,7 @@
 //
 //   auto own = TorchOptimizer::of(optimizer);             // null: its rule is not known to work element by element
 //   group.optimizer = own->make_rule(g, device);          // what updates the group's ranges (torch_rule.h)
-//   own->begin_step(store, groups, applied_steps);        // what the program did to its object since the last step
+//   own->follow(store, groups, applied_steps);            // what the program did to its object since the last call
 //   updater.update(...);
 //   own->show_states(store, applied_steps);       // what it finds there from now on
 //
@@ -35,9 +35,9 @@ class TorchOptimizer {
   /// What ranks must agree on before the first step, beside the numbers: its class, and the switches of each group.
   std::string text() const;
 
-  // ---- before a step, and behind a load
+  // ---- with the audit of parameters, and behind a load
   /// Numbers and states. Error(kUnsupported), Error(kOrder) on what the engine cannot follow.
-  void begin_step(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
+  void follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
   /// Ours wins where the engine, a schedule or a load changed a number since the last time; else the program's.
   void exchange_numbers(std::vector<Group>& groups);
   /// The object was loaded from an archive: everything is as it says.

@@ -110,7 +110,7 @@ bool is_floating(uint32_t dtype) {
   return dtype == GANNET_FLOAT32 || dtype == GANNET_FLOAT64 || dtype == GANNET_FLOAT16 || dtype == GANNET_BFLOAT16;
 }
 
-const gannet_optimizer_api kApi = [] {
+constexpr gannet_optimizer_api kApi = [] {
   gannet_optimizer_api api{};
   api.struct_size = sizeof(api);
   api.destroy = [](void* self) { delete static_cast<TorchRule*>(self); };

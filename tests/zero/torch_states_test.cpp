@@ -69,6 +69,15 @@ RANK_BODY(torch_resumes) {
 }
 
 // Checkpoints of what the object serializes of itself: those of earlier versions, and of a class of the program's own.
+double falling(int64_t step) { return 0.05 / static_cast<double>(1 + step); }
+
+MakeTorchOptimizer make_own_sgd() {
+  return [](std::vector<at::Tensor> parameters) {
+    return std::make_shared<OwnSgd>(std::move(parameters),
+                                    torch::optim::SGDOptions(0.05).momentum(0.9).dampening(0.5).weight_decay(0.1));
+  };
+}
+
 RANK_BODY(torch_saves_bytes) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();
@@ -76,30 +85,37 @@ RANK_BODY(torch_saves_bytes) {
   run.optimizer->param_groups()[0].options().set_lr(2e-3);
   run.train(0, 10);
   run.engine->save_checkpoint(variable("FOLDER"), {.tag = "bytes"});
-  const MakeTorchOptimizer sgd = [](std::vector<at::Tensor> parameters) {
-    return std::make_shared<OwnSgd>(std::move(parameters),
-                                    torch::optim::SGDOptions(0.05).momentum(0.9).dampening(0.5).weight_decay(0.1));
-  };
-  EngineTorch other(sgd, torch_config({0}));
+  EngineTorch other(make_own_sgd(), torch_config({0}), gannet::LrSchedule(falling));
   other.train(0, 10);
   other.engine->save_checkpoint(variable("FOLDER"), {.tag = "sgd"});
 }
 RANK_BODY(torch_reads_bytes) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();
-  for (const auto& [tag, name] : {std::pair("bytes", "AdamW"), {"sgd", "SGD-dampening"}}) {
-    const auto& one = torch_case_called(name);
-    PlainTorch plain(one.make);
-    if (tag == std::string("bytes")) plain.optimizer->param_groups()[0].options().set_lr(2e-3);
-    plain.train(0, 20);
-    for (const auto& layout : {Layout{0}, Layout{2}, Layout{3, "nvme"}}) {
-      EngineTorch run(one.make, torch_config(layout));
-      run.train(50, 2);
-      run.engine->load_checkpoint(variable("FOLDER"), {.tag = tag, .lock_folder = false});
-      run.train(10, 10);
-      same(run.parameters(), plain.parameters(), one.name + " from what it serialized" + layout.text());
-    }
+  const auto& adamw = torch_case_called("AdamW");
+  PlainTorch plain(adamw.make);
+  plain.optimizer->param_groups()[0].options().set_lr(2e-3);
+  plain.train(0, 20);
+  const auto& sgd = torch_case_called("SGD-dampening");
+  PlainTorch scheduled(sgd.make);
+  for (int64_t i = 0; i < 20; ++i) {
+    scheduled.optimizer->param_groups()[0].options().set_lr(falling(i));
+    scheduled.step(i);
   }
+  const auto resume = [](EngineTorch& run, const char* tag, const PlainTorch& expected, const std::string& what) {
+    run.train(50, 2);
+    run.engine->load_checkpoint(variable("FOLDER"), {.tag = tag, .lock_folder = false});
+    run.train(10, 10);
+    same(run.parameters(), expected.parameters(), what + " from what it serialized");
+  };
+  for (const auto& layout : {Layout{0}, Layout{2}, Layout{3, "nvme"}}) {
+    EngineTorch one(adamw.make, torch_config(layout));
+    resume(one, "bytes", plain, adamw.name + layout.text());
+    EngineTorch two(sgd.make, torch_config(layout), gannet::LrSchedule(falling));
+    resume(two, "sgd", scheduled, sgd.name + layout.text());
+  }
+  EngineTorch own(make_own_sgd(), torch_config({0}), gannet::LrSchedule(falling));
+  resume(own, "sgd", scheduled, "a class of the program's own");
   EngineTorch run(torch_case_called("RMSprop").make, torch_config({0}));
   contains(message_of([&] { run.engine->load_checkpoint(variable("FOLDER"), {.tag = "bytes", .lock_folder = false}); }),
            "the program's torch::optim::RMSprop was given a state of 'first.weight' without 'square_avg'");

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,19 @@ inline const TorchCase& torch_case_called(const std::string& name) {
   throw std::runtime_error("no case is called " + name);
 }
 
+// One after another by their names: an engine has them in the order of its ranges.
+inline at::Tensor by_name(std::vector<std::pair<std::string, at::Tensor>> values) {
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<at::Tensor> parts;
+  for (const auto& [name, value] : values) parts.push_back(value.detach().flatten().clone());
+  return torch::cat(parts);
+}
+inline at::Tensor parameters_by_name(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  for (const auto& entry : module.named_parameters()) values.emplace_back(entry.key(), entry.value());
+  return by_name(std::move(values));
+}
+
 // The module and its optimizer without an engine. Every sample is the same on every rank, so that their mean is each of them.
 struct PlainTorch {
   std::shared_ptr<UnevenImpl> net = make_uneven();
@@ -73,12 +87,12 @@ struct PlainTorch {
   void train(int64_t first, int64_t steps) {
     for (int64_t i = first; i < first + steps; ++i) step(i);
   }
-  at::Tensor parameters() const {
-    std::vector<at::Tensor> parts;
-    for (const auto& parameter : net->parameters()) parts.push_back(parameter.detach().flatten().clone());
-    return torch::cat(parts);
-  }
+  at::Tensor parameters() const { return parameters_by_name(*net); }
 };
+
+inline void expect_same(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
+  ranks::expect(torch::equal(found, expected), what + " is off by " + std::to_string(difference(found, expected) * 1e9) + "e-9");
+}
 
 struct Layout {
   int64_t stage;
@@ -121,7 +135,7 @@ struct EngineTorch {
   void train(int64_t first, int64_t steps) {
     for (int64_t i = first; i < first + steps; ++i) step(i);
   }
-  at::Tensor parameters() const { return parameters_of(*engine); }
+  at::Tensor parameters() const { return by_name(engine->fp32_parameters()); }
 };
 
 }  // namespace gannet::test

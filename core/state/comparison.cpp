@@ -66,9 +66,10 @@ void Comparison::finish(const std::set<std::string>& expected_by_all) {
   for (const auto& [dtypes, tensors] : converted_)
     notes_.push_back(formatted("{}{} converted from {}", tensors, tensors == 1 ? " tensor" : " tensors", dtypes));
   if (rules_.wants_states && has_users_ != rules_.has_user_optimizer && !(has_users_ && rules_.reads_user_states))
-    differences_.push_back(rules_.has_user_optimizer
-                               ? "the program gave its own optimizer, and the checkpoint has none of that kind"
-                               : "the checkpoint was saved with the program's own optimizer, and this engine has none");
+    differences_.insert(differences_.begin(),
+                        rules_.has_user_optimizer
+                            ? "the program gave its own optimizer, and the checkpoint has none of that kind"
+                            : "the checkpoint was saved with the program's own optimizer, and this engine has none");
   if (!differences_.empty() && !rules_.options.custom_load_fn) require_fit();
 }
 

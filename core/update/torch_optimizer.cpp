@@ -86,7 +86,7 @@ void TorchOptimizer::check_groups(const std::vector<Group>& groups) const {
       if (state.is_kept(program_->param_groups()[g].options()) &&
           std::find(kept_[g].begin(), kept_[g].end(), &state) == kept_[g].end())
         throw Error(ErrorCode::kUnsupported,
-                    formatted("the program set its {} so that '{}' is kept for group {}, and there is no memory for it: it was "
+                    formatted("the program set its {} so that '{}' is kept for {}, and there is no memory for it: it was "
                               "not kept at initialize",
                               type_.name, state.name, groups[g].name),
                     "set that option before initialize; its number may change at any time");

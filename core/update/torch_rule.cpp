@@ -18,7 +18,7 @@ namespace {
 
 // Elements of one step(), which makes several temporary tensors of them: as much as caches hold. A multiple of every vector's
 // length, so that a cut changes no bit.
-constexpr uint64_t kStretch = 1 << 18;
+constexpr uint64_t kStepNumel = 1 << 18;
 
 // The object behind the table.
 class TorchRule {
@@ -44,8 +44,8 @@ class TorchRule {
   }
 
   void update(const gannet_update_args& args) {
-    for (uint64_t begin = 0; begin < args.numel; begin += kStretch)
-      step(args, static_cast<int64_t>(begin), static_cast<int64_t>(std::min(kStretch, args.numel - begin)));
+    for (uint64_t begin = 0; begin < args.numel; begin += kStepNumel)
+      step(args, static_cast<int64_t>(begin), static_cast<int64_t>(std::min(kStepNumel, args.numel - begin)));
   }
 
  private:

@@ -14,7 +14,13 @@
 namespace gannet {
 namespace {
 
-using namespace torch::optim;
+using torch::optim::Adagrad, torch::optim::AdagradOptions, torch::optim::AdagradParamState;
+using torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState;
+using torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState;
+using torch::optim::OptimizerOptions, torch::optim::OptimizerParamGroup, torch::optim::OptimizerParamState;
+using torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::RMSpropParamState;
+using torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState;
+using TorchBase = torch::optim::Optimizer;  // `Optimizer` is ours
 
 // kMember is the accessor that LibTorch's TORCH_ARG makes of a member.
 template <class Options, double& (Options::*kMember)() noexcept>
@@ -43,7 +49,7 @@ TorchType type_called(const char* name) {
   type.first_value = [](OptimizerOptions&) { return 0.0; };
   type.switches = [](OptimizerOptions&) { return std::string(); };
   type.make_state = []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<ParamState>(); };
-  type.make_optimizer = []() -> std::unique_ptr<Optimizer> {
+  type.make_optimizer = []() -> std::unique_ptr<TorchBase> {
     const std::vector<OptimizerParamGroup> empty = {OptimizerParamGroup(std::vector<at::Tensor>())};
     return std::make_unique<Class>(empty, Options(0.1));
   };
@@ -107,7 +113,7 @@ TorchType rmsprop() {
   return type;
 }
 
-bool has_complex_parameters(const Optimizer& optimizer) {
+bool has_complex_parameters(const TorchBase& optimizer) {
   for (const auto& group : optimizer.param_groups())
     for (const auto& tensor : group.params())
       if (tensor.is_complex()) return true;
@@ -116,7 +122,7 @@ bool has_complex_parameters(const Optimizer& optimizer) {
 
 }  // namespace
 
-const TorchType* torch_type_of(const Optimizer& optimizer) {
+const TorchType* torch_type_of(const torch::optim::Optimizer& optimizer) {
   static const std::pair<const std::type_info&, TorchType> kTypes[] = {
       {typeid(SGD), sgd()},
       {typeid(Adagrad), adagrad()},

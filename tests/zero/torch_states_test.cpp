@@ -80,10 +80,10 @@ RANK_BODY(torch_saves_bytes) {
   EngineTorch run(make_own(), torch_config({0}));
   run.optimizer->param_groups()[0].options().set_lr(2e-3);
   run.train(0, 10);
-  run.engine->save_checkpoint(variable("FOLDER"), {.tag = "bytes"});
+  run.engine->save_checkpoint(variable("FOLDER") + "/bytes");
   EngineTorch other(make_own_sgd(), torch_config({0}), gannet::LrSchedule(falling));
   other.train(0, 10);
-  other.engine->save_checkpoint(variable("FOLDER"), {.tag = "sgd"});
+  other.engine->save_checkpoint(variable("FOLDER") + "/sgd");
 }
 RANK_BODY(torch_reads_bytes) {
   torch::set_num_threads(1);
@@ -98,9 +98,9 @@ RANK_BODY(torch_reads_bytes) {
     scheduled.optimizer->param_groups()[0].options().set_lr(falling(i));
     scheduled.step(i);
   }
-  const auto resume = [](EngineTorch& run, const char* tag, const PlainTorch& expected, const std::string& what) {
+  const auto resume = [](EngineTorch& run, const std::string& tag, const PlainTorch& expected, const std::string& what) {
     run.train(50, 2);
-    run.engine->load_checkpoint(variable("FOLDER"), {.tag = tag, .lock_folder = false});
+    run.engine->load_checkpoint(variable("FOLDER") + "/" + tag, {.lock_folder = false});
     run.train(10, 10);
     expect_same(run.parameters(), expected.parameters(), what + " from what it serialized");
   };
@@ -113,7 +113,7 @@ RANK_BODY(torch_reads_bytes) {
   EngineTorch own(make_own_sgd(), torch_config({0}), gannet::LrSchedule(falling));
   resume(own, "sgd", scheduled, "a class of the program's own");
   EngineTorch run(torch_case_called("RMSprop").make, torch_config({0}));
-  contains(message_of([&] { run.engine->load_checkpoint(variable("FOLDER"), {.tag = "bytes", .lock_folder = false}); }),
+  contains(message_of([&] { run.engine->load_checkpoint(variable("FOLDER") + "/bytes", {.lock_folder = false}); }),
            "the program's torch::optim::RMSprop was given a state of 'first.weight' without 'square_avg'");
 }
 
@@ -272,21 +272,21 @@ RANK_BODY(torch_refusals) {
 }
 
 // The ranks' objects are the program's to keep alike: what differs is found before anything is updated.
-RANK_BODY(torch_on_one_rank_alone) {
-  torch::set_num_threads(1);
+RANK_BODY(torch_class_of_one_rank) {
   auto world = gannet::test::world();
-  const bool is_first = world->rank() == 0;
-  contains(told(torch_case_called(is_first ? "Adam" : "AdamW").make, {1}), "the program's own optimizer");
-  {
-    EngineTorch run(torch_case_called("Adam").make, torch_config({1}));
-    if (is_first) run.optimizer->param_groups()[0].options().set_lr(0.5);
-    contains(message_of([&] { run.step(0); }), "lr of group 0 is");
-  }
+  contains(told(torch_case_called(world->rank() == 0 ? "Adam" : "AdamW").make, {1}), "the program's own optimizer");
+}
+RANK_BODY(torch_rate_of_one_rank) {
+  auto world = gannet::test::world();
+  EngineTorch run(torch_case_called("Adam").make, torch_config({1}));
+  if (world->rank() == 0) run.optimizer->param_groups()[0].options().set_lr(0.5);
+  contains(message_of([&] { run.step(0); }), "lr of group 0 is");
+}
+RANK_BODY(torch_state_of_one_rank) {
+  auto world = gannet::test::world();
   PlainTorch trained(torch_case_called("Adam").make);
-  trained.train(0, 2);
-  PlainTorch fresh(torch_case_called("Adam").make);
-  PlainTorch& mine = is_first ? trained : fresh;
-  EngineTorch run(mine.net, [&](std::vector<at::Tensor>) { return mine.optimizer; }, torch_config({1}));
+  if (world->rank() == 0) trained.train(0, 2);
+  EngineTorch run(trained.net, [&](std::vector<at::Tensor>) { return trained.optimizer; }, torch_config({1}));
   contains(message_of([&] { run.step(0); }), "the program wrote into parameters and its optimizer");
 }
 
@@ -330,7 +330,9 @@ TEST_F(TorchStates, AreTheObjectsOwnWhereTheyAreWhole) { run("torch_object_at_st
 TEST_F(TorchStates, AreTheEnginesWhereTheyAreShards) { run("torch_object_of_shards", 2); }
 TEST_F(TorchStates, OfOtherRulesAreRefusedOnOneRank) { run("torch_refusals", 1); }
 TEST_F(TorchStates, OfOtherRulesAreRefusedOnTwoRanks) { run("torch_refusals", 2); }
-TEST_F(TorchStates, ThatDifferAmongRanksAreFound) { run("torch_on_one_rank_alone", 2); }
+TEST_F(TorchStates, ThatDifferAmongRanksAreFound) {
+  for (const char* body : {"torch_class_of_one_rank", "torch_rate_of_one_rank", "torch_state_of_one_rank"}) run(body, 2);
+}
 
 // Pieces of any length, more elements than one step() takes, 16-bit gradients with a factor, a copy in 16 bits.
 TEST(TorchRule, GivesTheSameForAnyCut) {

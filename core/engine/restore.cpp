@@ -86,10 +86,10 @@ void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   optimizer.state().clear();  // the archive has no entry of a parameter without updates
   try {
     optimizer.load(archive);
-  } catch (const c10::Error& error) {
+  } catch (const c10::Error&) {  // whose text is of LibTorch's own archive
     throw Error(ErrorCode::kMismatch,
-                formatted("checkpoint {} has the states of another optimizer of the program than {}: {}", found_.path(),
-                          impl_.optimizer_name(), error.what_without_backtrace()),
+                formatted("checkpoint {} has the states of another optimizer of the program than {}", found_.path(),
+                          impl_.optimizer_name()),
                 "give the optimizer that it was saved with, or load_optimizer_states = false");
   }
   impl_.torch_optimizer->take_all(impl_.store, impl_.groups, impl_.progress.applied_steps);

@@ -114,7 +114,7 @@ RANK_BODY(torch_reads_bytes) {
   resume(own, "sgd", scheduled, "a class of the program's own");
   EngineTorch run(torch_case_called("RMSprop").make, torch_config({0}));
   contains(message_of([&] { run.engine->load_checkpoint(variable("FOLDER") + "/bytes", {.lock_folder = false}); }),
-           "the program's torch::optim::RMSprop was given a state of 'first.weight' without 'square_avg'");
+           "has the states of another optimizer of the program than torch::optim::RMSprop");
 }
 
 // To a class that the engine does not know there is no way back, and to the config's AdamW there is.
@@ -268,7 +268,16 @@ RANK_BODY(torch_refusals) {
   static_cast<torch::optim::AdamOptions&>(adam.optimizer->param_groups()[0].options()).amsgrad(false);
   adam.optimizer->add_parameters({torch::zeros({3}, torch::requires_grad())});
   contains(message_of([&] { adam.step(1); }), "put a tensor of shape [3] into its torch::optim::Adam after initialize");
+  adam.optimizer->param_groups()[0].params().pop_back();
   expect_same(adam.parameters(), before, "what is refused changes nothing");
+  // A state that lacks what the rule keeps, put there between two steps.
+  auto& states = adam.optimizer->state();
+  const void* const key = adam.net->first->weight.unsafeGetTensorImpl();
+  auto wrong = std::make_unique<torch::optim::AdamParamState>();
+  wrong->step(3);
+  states[const_cast<void*>(key)] = std::move(wrong);
+  contains(message_of([&] { adam.step(1); }), "was given a state of 'first.weight' without 'exp_avg'");
+  states.erase(const_cast<void*>(key));
 }
 
 // The ranks' objects are the program's to keep alike: what differs is found before anything is updated.

@@ -156,6 +156,7 @@ void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::
   const auto& kept = kept_[place.group];
   const int64_t known = applied_steps - parameter.lag;
   const int64_t count = !states ? 0 : type_.step ? type_.step(*states) : std::max<int64_t>(known, 1);
+  std::vector<at::Tensor> values;  // all of them are looked at before one is taken
   for (size_t s = 0; s < kept.size(); ++s) {
     const at::Tensor given = states
                                  ? kept[s]->in(*states)
@@ -174,8 +175,11 @@ void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::
                   formatted("the state '{}' of '{}' in the program's {} has {} elements, and the parameter has {}", kept[s]->name,
                             parameter.name, type_.name, flat.numel(), parameter.numel),
                   "give the optimizer that was made for this model");
-    store.set_state({&place.range, place.index}, s, flat);
-    count_taken(place, count, flat);
+    values.push_back(flat);
+  }
+  for (size_t s = 0; s < kept.size(); ++s) {
+    store.set_state({&place.range, place.index}, s, values[s]);
+    count_taken(place, count, values[s]);
   }
   parameter.lag = applied_steps - count;
 }

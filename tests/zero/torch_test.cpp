@@ -73,6 +73,24 @@ RANK_BODY(torch_in_16_bits) {
   }
 }
 
+// A device with its own memory: gradients come to the host, where the update runs, and parameters go back.
+RANK_BODY(torch_beside_a_device) {
+  torch::set_num_threads(1);
+  auto world = gannet::test::world();
+  for (const char* name : {"SGD-dampening", "AdamW-amsgrad", "Adagrad-decay"}) {
+    const auto& one = torch_case_called(name);
+    PlainTorch plain(one.make);
+    plain.train(0, 20);
+    for (const auto& layout : {Layout{0}, Layout{1, "cpu"}, Layout{2, "cpu"}, Layout{3, "nvme"}}) {
+      Dict config = torch_config(layout);
+      config["accelerator"] = Dict{{"type", "fake"}};
+      EngineTorch run(one.make, config);
+      run.train(0, 20);
+      expect_same(run.parameters(), plain.parameters(), one.name + " beside a device" + layout.text());
+    }
+  }
+}
+
 // The norm is summed in another order at each layout, so that clipping changes last bits.
 RANK_BODY(torch_clipped) {
   torch::set_num_threads(1);
@@ -247,6 +265,8 @@ TEST_F(TorchOptimizer, TrainsAsWithoutAnEngineOnTwoRanks) { run("torch_everywher
 TEST_F(TorchOptimizer, TrainsAsWithoutAnEngineOnFourRanks) { run("torch_everywhere", 4); }
 TEST_F(TorchOptimizer, StepsFp32MastersOnOneRank) { run("torch_in_16_bits", 1); }
 TEST_F(TorchOptimizer, StepsFp32MastersOnTwoRanks) { run("torch_in_16_bits", 2); }
+TEST_F(TorchOptimizer, IsOffloadedFromADeviceOnOneRank) { run("torch_beside_a_device", 1); }
+TEST_F(TorchOptimizer, IsOffloadedFromADeviceOnTwoRanks) { run("torch_beside_a_device", 2); }
 TEST_F(TorchOptimizer, TakesClippedGradients) { run("torch_clipped", 2); }
 TEST_F(TorchOptimizer, ReadsTheProgramsOptionsAtEachStepOnOneRank) { run("torch_options", 1); }
 TEST_F(TorchOptimizer, ReadsTheProgramsOptionsAtEachStepOnTwoRanks) { run("torch_options", 2); }

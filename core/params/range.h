@@ -40,8 +40,8 @@ struct TrainedParameter {
   // here, `shape` included, is of this rank's own tensor.
   std::shared_ptr<const DeclaredSplit> split;
   bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
-  // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer brought
-  // a state with updates that the engine did not count.
+  // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer
+  // brought a state with updates that the engine did not count.
   int64_t lag = 0;
   bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
   // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).

@@ -43,7 +43,7 @@ struct TrainedParameter {
   // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer
   // brought a state with updates that the engine did not count.
   int64_t lag = 0;
-  bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
+  bool is_moved = false;  // of a frozen range: it is trained now, in a range of its own
   // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
   struct Left {
     const c10::StorageImpl* storage = nullptr;

@@ -51,6 +51,8 @@ uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
+/// `text`: the class of the program's own optimizer and what it keeps.
+void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.
 std::string declared_splits(const torch::nn::Module& module);
 /// Every rank declares those of the same parameters, and their boxes make up each tensor once. Returns this rank's.

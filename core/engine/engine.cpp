@@ -31,16 +31,18 @@ EngineBase::Impl::Impl() = default;
 EngineBase::Impl::~Impl() {
   self.reset();  // handles and guards know from here on
   if (user_optimizer) user_optimizer->give_back(store.ranges());
+  if (torch_optimizer) torch_optimizer->give_back(store);
 }
 
 void EngineBase::Impl::audit() {
   refuse_writes_after_local_steps(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
+  if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash(), schedule}, store,
-                          *reducer, groups);
+  const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule}, store, *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {

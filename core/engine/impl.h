@@ -25,6 +25,7 @@
 #include "params/store.h"
 #include "state/checkpoint_writer.h"
 #include "update/schedule.h"
+#include "update/torch_optimizer.h"
 #include "update/updater.h"
 #include "update/user_optimizer.h"
 
@@ -43,7 +44,9 @@ struct EngineBase::Impl : RankContext {
   ParameterStore store{*this, [this] { return progress.global_steps + 1; }};
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
-  std::unique_ptr<UserOptimizer> user_optimizer;  // null: the groups have optimizers of the config
+  // The program's own, where its rule works element by element: the groups' optimizers are made from it. Null: there is none.
+  std::unique_ptr<TorchOptimizer> torch_optimizer;
+  std::unique_ptr<UserOptimizer> user_optimizer;  // the program's own with any other rule; null: the groups have optimizers
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
@@ -61,10 +64,10 @@ struct EngineBase::Impl : RankContext {
 
   Impl();
   ~Impl();
-  std::string optimizer_name() const;  // the plugin's, "user", or "none"
+  std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
   bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
-  void audit();                                 // what the program did to the parameters; every rank calls it
+  void audit();                                 // what the program did to parameters and optimizer; every rank calls it
   control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step

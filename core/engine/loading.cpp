@@ -29,7 +29,9 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
       groups_(compare_groups()),
       entries_(entries()),
       names_(*impl.module, found, ranks.mesh, ranks.rank),
-      comparison_(found, names_, {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh, other_optimizer()}) {
+      comparison_(found, names_,
+                  {options, wants_states(), impl.user_optimizer != nullptr, impl.torch_optimizer != nullptr, ranks_.mesh,
+                   other_optimizer()}) {
   receipt_.loaded = true;
   receipt_.path = found.path();
   receipt_.tag = found.tag();
@@ -130,9 +132,14 @@ bool Loading::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
+// Checkpoints of one of LibTorch's had it too, before its states were the engine's.
+bool Loading::reads_user_optimizer() const {
+  return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
+}
+
 // What a torch::optim::Optimizer serializes belongs to the parameters in their order: it cannot be cut for other parts.
 void Loading::compare_user_optimizer() const {
-  if (!impl_.user_optimizer || !wants_states()) return;
+  if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
   throw Error(
       ErrorCode::kMismatch,
@@ -184,7 +191,7 @@ void Loading::read() {
     const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
     for (const auto& [name, generator] : generators(impl_)) random_[name] = whole(formatted("rng/{}/{}", mine, name), targets);
     read_accumulation(targets);
-    if (impl_.user_optimizer && wants_states()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
+    if (reads_user_optimizer()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
   }
   for (const TensorInfo& saved : found_.tensors())
     if (saved.name.starts_with("client/"))

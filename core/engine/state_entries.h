@@ -18,8 +18,8 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // as the 
 
 // Whether ranks other than those of the data axis have parameters of their own: stages of a pipeline, boxes of split ones.
 bool keeps_model_parts(const EngineBase::Impl& impl);
-// Where a checkpoint has what the program's own optimizer serializes of this rank's parameters: "optimizer/user", and where
-// ranks keep parts of the model "optimizer/user/pipe0.tensor1".
+// Where a checkpoint has what an optimizer of the program's own class serializes of this rank's parameters: "optimizer/user", and
+// where ranks keep parts of the model "optimizer/user/pipe0.tensor1".
 std::string user_optimizer_name(const EngineBase::Impl& impl);
 
 // Each generator that training draws from: "cpu", and the engine's device.

@@ -37,7 +37,7 @@ struct Prepared {
 void check_moment(EngineBase::Impl& impl) {
   impl.require_usable(kCall);
   require_training_weights(impl, kCall);
-  if (impl.user_optimizer)
+  if (impl.user_optimizer || impl.torch_optimizer)
     throw Error(
         ErrorCode::kUnsupported,
         "swap_optimizer() was called, and the program's own torch::optim::Optimizer steps the parameters: its states are its own",

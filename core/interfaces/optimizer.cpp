@@ -134,6 +134,9 @@ Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, cons
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
 }
 
+Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self)
+    : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)), self_(self) {}
+
 Optimizer::~Optimizer() { api_->destroy(self_); }
 
 void Optimizer::describe(const Context& context) {

@@ -58,6 +58,8 @@ class Optimizer {
   };
 
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
+  // Of an object that is made already, which it takes over: its table has no `create`.
+  Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 

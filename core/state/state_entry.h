@@ -8,8 +8,8 @@
 //   rng/<rank>/<device>         state of a generator, bytes
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
 //   gradient/sum/<name>         the same where gradients are sharded: summed over ranks
-//   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes; where ranks keep parts of the model
-//                               optimizer/user/pipe0.tensor1, for each of them
+//   optimizer/user              what a torch::optim::Optimizer of the program's own class writes, bytes; where ranks keep parts
+//                               of the model optimizer/user/pipe0.tensor1, for each of them
 //   client/<name>               the program's
 //
 // <rank> stands for a rank's coordinates in the mesh: "3" is the fourth along the data axis; where other axes have several ranks

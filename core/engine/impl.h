@@ -36,7 +36,6 @@ struct EngineBase::Impl : RankContext {
   std::shared_ptr<torch::nn::Module> module;
   uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
   std::string splits;            // of parameters, as they were declared when the engine took them; "": none
-
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
   GroupRules group_rules;
@@ -44,9 +43,8 @@ struct EngineBase::Impl : RankContext {
   ParameterStore store{*this, [this] { return progress.global_steps + 1; }};
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
-  // The program's own, where its rule works element by element: the groups' optimizers are made from it. Null: there is none.
-  std::unique_ptr<TorchOptimizer> torch_optimizer;
-  std::unique_ptr<UserOptimizer> user_optimizer;  // the program's own with any other rule; null: the groups have optimizers
+  std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own, of which the groups' are made; null: there is none
+  std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: the groups have optimizers
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
@@ -61,7 +59,6 @@ struct EngineBase::Impl : RankContext {
   std::set<std::string> loaded_folders;                 // that this run resumed from
   std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
-
   Impl();
   ~Impl();
   std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"

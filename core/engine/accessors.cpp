@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/evaluation.h"
+#include "engine/own_reduction.h"
+#include "engine/rank_states.h"
 #include "params/broadcast.h"
 
 namespace gannet {
@@ -14,18 +16,23 @@ namespace {
 
 using Found = ParameterStore::Found;
 
-size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state) {
+// `is_whole`: its values are to be those of all ranks.
+size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state, bool is_whole = true) {
   const auto& optimizer = impl.groups[found.range->group].optimizer;
+  const bool differs = is_whole && ranks_differ(impl, found.range->group);
+  const auto is_of_ranks = [&](const Optimizer::State& one) {
+    return one.is_of_rank() || one.is_served() || (one.is_local() && differs);
+  };
   std::vector<std::string> names;
   if (optimizer)
     for (size_t s = 0; s < optimizer->states().size(); ++s) {
       const Optimizer::State& one = optimizer->states()[s];
-      if (one.name == state && (one.is_of_rank() || one.is_served()))
+      if (one.name == state && is_of_ranks(one))
         throw Error(ErrorCode::kUnsupported,
                     formatted("state '{}' is other on every rank, or each has a part of it: it has no whole values", state),
                     "a checkpoint has it: docs/checkpoint.md, What is saved");
       if (one.name == state && one.extent == GANNET_STATE_PER_ELEMENT) return s;
-      if (one.extent == GANNET_STATE_PER_ELEMENT && !one.is_of_rank() && !one.is_served()) names.push_back(one.name);
+      if (one.extent == GANNET_STATE_PER_ELEMENT && !is_of_ranks(one)) names.push_back(one.name);
     }
   throw Error(ErrorCode::kNotFound,
               formatted("the optimizer keeps no state '{}' of each element{}", state, did_you_mean(state, names)),
@@ -85,6 +92,8 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   const auto call = enter(*impl_, "full_fp32_parameter", name);
+  if (const at::Tensor weights = weights_to_use(*impl_, *found.range, found.parameter); weights.defined())
+    return Range::shaped(weights.flatten(), found.get());
   return impl_->store.gather(found, impl_->store.own_master(found));
 }
 
@@ -113,6 +122,7 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
   require_training_weights(*impl_, "set_full_fp32_parameter");
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
+  refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype);
   impl_->store.set_master(found, flat);
@@ -168,7 +178,7 @@ EngineBase::Local EngineBase::local_gradient(const std::string& name) const {
 EngineBase::Local EngineBase::local_optimizer_state(const std::string& name, const std::string& state) const {
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
-  const size_t index = state_index(*impl_, found, state);
+  const size_t index = state_index(*impl_, found, state, /*is_whole=*/false);
   const auto part = found.part();
   return part.numel > 0 ? Local{part.begin, impl_->store.own_state(found, index)} : Local{};
 }

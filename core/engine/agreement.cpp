@@ -33,7 +33,7 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   position_ = facts_.add("the schedule's position");
   metric_ = facts_.add("the metric of the last scheduler->step()");
   frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
-  written_ = facts_.add("the hash of what the program wrote into parameters since the last step", Kind::kHash);
+  written_ = facts_.add("the hash of what the program wrote into parameters and its optimizer since the last step", Kind::kHash);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
   for (const Group& group : groups) {
     auto& rows = hyper_.emplace_back();
@@ -138,6 +138,11 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
 void agree_on_plugins(const RankContext& context) {
   if (context.world_group->size() > 1)
     agree(context, "plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
+}
+
+// Along the data axis: stages of a pipeline have parameters, and so optimizers, of their own.
+void agree_on_program_optimizer(const RankContext& context, const std::string& text) {
+  if (context.host_group->size() > 1) control::agree(*context.host_group, "the program's own optimizer", text);
 }
 
 }  // namespace gannet

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
+/// `text`: the class of the program's own optimizer and what it keeps.
+void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.
 std::string declared_splits(const torch::nn::Module& module);
 /// Every rank declares those of the same parameters, and their boxes make up each tensor once. Returns this rank's.
@@ -57,7 +60,8 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
 /// parameter is exchanged. Every rank calls it. "" or the sentence that names the first parameter that differs; `where` and
-/// `step` complete it.
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step);
+/// `step` complete it. `may_differ`: a range after a local step, which is left out; the same on every rank.
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step,
+                                 const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

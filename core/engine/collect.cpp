@@ -104,7 +104,7 @@ ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl) {
 void move_module(EngineBase::Impl& impl) {
   at::NoGradGuard no_grad;
   const zero::Interception armed;  // parameters built under zero::Init come as they are read
-  if (impl.updates_on_host() && impl.settings().zero.stage >= 2 && !impl.settings().optimizer.type.empty()) {
+  if (impl.updates_on_host() && impl.settings().zero.stage >= 2 && !impl.groups.empty() && impl.groups[0].optimizer) {
     impl.host_gradients = std::make_unique<HostGradients>(*impl.accelerator, impl.device_index(),
                                                           2 * impl.store.bucket_numel() * int64_t{sizeof(float)},
                                                           [&impl] { return impl.current_stream(); });

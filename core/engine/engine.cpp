@@ -16,6 +16,8 @@
 #include "engine/construction.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
+#include "engine/own_reduction.h"
+#include "engine/rank_states.h"
 #include "engine/report.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
@@ -29,19 +31,23 @@ EngineBase::Impl::Impl() = default;
 EngineBase::Impl::~Impl() {
   self.reset();  // handles and guards know from here on
   if (user_optimizer) user_optimizer->give_back(store.ranges());
+  if (torch_optimizer) torch_optimizer->give_back(store);
 }
 
 void EngineBase::Impl::audit() {
+  refuse_writes_after_local_steps(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
+  if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), module_audit->written_hash(), schedule}, store,
-                          *reducer, groups);
+  const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule}, store, *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  const std::string torn = differing_parameters(*this, store, where, progress.global_steps);
+  const std::string torn = differing_parameters(*this, store, where, progress.global_steps,
+                                                [this](const Range& range) { return ranks_differ(*this, range.group); });
   if (torn.empty()) return;
   progress.tear(torn);
   throw Error(
@@ -209,10 +215,22 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
-  return impl_->store.whole_masters([&] {
+  auto values = impl_->store.whole_masters([&] {
     call.emplace(impl_->process_group->world()->watch(), *impl_->world_group, "fp32_parameters", impl_->progress.global_steps, "",
                  control::Watch::Call::kTogether);
   });
+  size_t at = 0;  // after a local step every rank gives the weights to use, not its own
+  for (const Range& range : impl_->store.ranges())
+    for (size_t p = 0; p < range.parameters.size(); ++p, ++at)
+      if (const at::Tensor weights = weights_to_use(*impl_, range, p); weights.defined())
+        values[at].second = Range::shaped(weights.flatten(), range.parameters[p]);
+  return values;
+}
+
+bool EngineBase::parameters_differ() const {
+  for (size_t g = 0; g < impl_->groups.size(); ++g)
+    if (ranks_differ(*impl_, g)) return true;
+  return false;
 }
 
 void EngineBase::refresh_masters() {

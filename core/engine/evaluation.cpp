@@ -50,7 +50,8 @@ void require_training_weights(const EngineBase::Impl& impl, const char* call) {
 
 void EngineBase::train(bool on) try {
   Impl& impl = *impl_;
-  if (impl.reducer && !impl.user_optimizer && impl.updater.evaluation().exist() && impl.updater.evaluation().are_in_use() == on)
+  const EvaluationWeights& weights = impl.updater.evaluation();
+  if (impl.reducer && !impl.user_optimizer && weights.are_in_use() == on && (on || weights.exist(impl.progress.applied_steps)))
     exchange(impl, on);
   impl.module->train(on);
   impl.passes.training = on;

@@ -47,7 +47,8 @@ std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hash
 
 }  // namespace
 
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step) {
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step,
+                                 const std::function<bool(const Range&)>& may_differ) {
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
   Timers::Scope timed(context.timers, Timed::kCheck);
@@ -65,6 +66,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   };
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
+      if (may_differ(range)) break;
       if (parameter.resident) continue;  // each rank has a part of its own
       add(parameter.name, parameter.tensor.detach(), range.is_split());
       if (range.has_master_copy() && range.has_all_of(range.master))

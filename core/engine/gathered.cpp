@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/impl.h"
+#include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
 
@@ -124,6 +125,11 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->write_from = options.write_from;
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
+  if (options.write_from && state_->impl->reducer)
+    for (const State::Chosen& one : state_->chosen)
+      if (one.range)
+        refuse_write(*state_->impl, "zero::GatheredParameters with write_from", one.range->group,
+                     one.range->parameters[one.parameter].name);
   auto call =
       state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                   state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);

@@ -61,12 +61,19 @@ void watch(const EngineBase::Impl& impl, Optimizer& optimizer, bool is_first) {
 
 std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
                                    const std::function<GroupParams(size_t group)>& params_of) {
+  return make_optimizers(impl, [&](size_t g) {
+    const GroupParams given = params_of(g);
+    return std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), impl.host);
+  });
+}
+
+std::vector<Group> make_optimizers(const EngineBase::Impl& impl,
+                                   const std::function<std::unique_ptr<Optimizer>(size_t group)>& make) {
   std::vector<Group> made(impl.groups.size());
   for (size_t g = 0; g < made.size(); ++g) {
     Group& group = made[g];
     group.name = impl.groups[g].name;
-    const GroupParams given = params_of(g);
-    group.optimizer = std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), impl.host);
+    group.optimizer = make(g);
     if (impl.settings().debug_plugins) watch(impl, *group.optimizer, g == 0);
     group.hyper_names = group.optimizer->hyper_names();
     group.hyper_roles = group.optimizer->hyper_roles();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct GroupParams {
 /// Throws what makes the plugin unfit for these groups, ranges and ranks; `impl` stays as it is.
 std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
                                    const std::function<GroupParams(size_t group)>& params_of);
+/// The same of objects that `make` makes.
+std::vector<Group> make_optimizers(const EngineBase::Impl& impl,
+                                   const std::function<std::unique_ptr<Optimizer>(size_t group)>& make);
 
 /// `made` gives its optimizer and hyperparameters to the group.
 void take_optimizer(Group& group, Group& made) noexcept;

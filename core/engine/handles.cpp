@@ -52,7 +52,10 @@ OptimizerHandle::Group OptimizerHandle::group(size_t index) {
   if (index >= count) throw Error(ErrorCode::kArgument, formatted("there is no parameter group {}, there are {}", index, count));
   return Group(engine_, index);
 }
-std::string OptimizerHandle::type() const { return Locked(engine_)->optimizer_name(); }
+std::string OptimizerHandle::type() const {
+  const Locked impl(engine_);
+  return impl->torch_optimizer ? "user" : impl->optimizer_name();
+}
 
 std::string EngineBase::Impl::optimizer_name() const {
   if (user_optimizer) return "user";

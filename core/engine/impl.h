@@ -25,6 +25,7 @@
 #include "params/store.h"
 #include "state/checkpoint_writer.h"
 #include "update/schedule.h"
+#include "update/torch_optimizer.h"
 #include "update/updater.h"
 #include "update/user_optimizer.h"
 
@@ -35,7 +36,6 @@ struct EngineBase::Impl : RankContext {
   std::shared_ptr<torch::nn::Module> module;
   uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
   std::string splits;            // of parameters, as they were declared when the engine took them; "": none
-
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
   GroupRules group_rules;
@@ -43,7 +43,8 @@ struct EngineBase::Impl : RankContext {
   ParameterStore store{*this, [this] { return progress.global_steps + 1; }};
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
-  std::unique_ptr<UserOptimizer> user_optimizer;  // null: the groups have optimizers of the config
+  std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own, of which the groups' are made; null: there is none
+  std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: the groups have optimizers
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
@@ -58,13 +59,12 @@ struct EngineBase::Impl : RankContext {
   std::set<std::string> loaded_folders;                 // that this run resumed from
   std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
-
   Impl();
   ~Impl();
-  std::string optimizer_name() const;  // the plugin's, "user", or "none"
+  std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
   bool is_boundary() const { return progress.is_boundary(settings().accumulation_steps); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
-  void audit();                                 // what the program did to the parameters; every rank calls it
+  void audit();                                 // what the program did to parameters and optimizer; every rank calls it
   control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step

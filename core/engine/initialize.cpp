@@ -1,6 +1,7 @@
 // Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Type.h>
 #include <gannet/log.h>
 #include <malloc.h>
 #include <torch/nn/module.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <typeinfo>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -45,20 +47,24 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
                                                     .min_scale = static_cast<double>(fp16.min_loss_scale)});
   }
 
-  if (!impl.user_optimizer && !impl.settings().optimizer.type.empty()) {
+  std::vector<Group> made;
+  if (impl.torch_optimizer) {
+    impl.torch_optimizer->set_offloaded(impl.state_tier != nullptr);
+    made = make_optimizers(impl, [&](size_t g) { return impl.torch_optimizer->make_rule(g, impl.update_device()); });
+  } else if (!impl.user_optimizer && !impl.settings().optimizer.type.empty()) {
     const plugin::Plugin& plugin =
         require(*impl.registry, GANNET_KIND_OPTIMIZER, impl.settings().optimizer.type,
                 impl.updates_on_host() ? "cpu" : impl.accelerator->plugin_device(), document, "optimizer");
-    std::vector<Group> made = make_optimizers(impl, plugin, [&](size_t g) {
+    made = make_optimizers(impl, plugin, [&](size_t g) {
       return GroupParams{impl.group_rules.params(g, impl.settings().optimizer.params), impl.group_rules.position(g, document)};
     });
-    for (size_t g = 0; g < made.size(); ++g) {
-      take_optimizer(impl.groups[g], made[g]);
-      const Optimizer& optimizer = *impl.groups[g].optimizer;
-      impl.store.align_ranges(g, static_cast<int64_t>(optimizer.range_alignment()));
-      if (optimizer.needs_whole_tensors()) impl.store.keep_whole_tensors(g);
-      if (optimizer.owns_grad_reduction()) impl.store.let_average_itself(g);
-    }
+  }
+  for (size_t g = 0; g < made.size(); ++g) {
+    take_optimizer(impl.groups[g], made[g]);
+    const Optimizer& optimizer = *impl.groups[g].optimizer;
+    impl.store.align_ranges(g, static_cast<int64_t>(optimizer.range_alignment()));
+    if (optimizer.needs_whole_tensors()) impl.store.keep_whole_tensors(g);
+    if (optimizer.owns_grad_reduction()) impl.store.let_average_itself(g);
   }
 }
 
@@ -91,6 +97,10 @@ void create_states(EngineBase::Impl& impl) {
   for (auto& range : impl.store.ranges())
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
   for (auto& group : impl.groups) grow_own_states(group);
+  if (impl.torch_optimizer) {  // it may have trained before
+    impl.torch_optimizer->follow(impl.store, impl.groups, 0);
+    impl.torch_optimizer->show_states(impl.store, 0);
+  }
   Reducer::Options reduction;
   if (impl.settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*impl.settings().communication_data_type);
@@ -137,7 +147,25 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
   impl.schedule.check(
       impl.groups,
       impl.schedule.has_function() ? "the program's schedule" : formatted("scheduler '{}'", impl.settings().scheduler.type),
-      formatted("optimizer '{}'", impl.settings().optimizer.type));
+      formatted("optimizer '{}'", impl.optimizer_name()));
+}
+
+// What cuts a tensor takes a rule that works element by element.
+void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
+  impl.torch_optimizer = TorchOptimizer::of(optimizer);
+  if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);
+}
+
+void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
+  if (!impl.user_optimizer) return;
+  const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();
+  throw Error(ErrorCode::kUnsupported,
+              formatted("the program's own optimizer is a {}, and {}, which takes a rule that works element by element: those of "
+                        "torch::optim::Adam, AdamW, SGD, Adagrad and RMSprop do (with complex parameters SGD's alone), those of "
+                        "other classes and of subclasses are not known to",
+                        c10::demangle(typeid(optimizer).name()), what),
+              "set zero_optimization.stage to 0 without offload, name an optimizer in the config, or write the rule as an "
+              "optimizer plugin (docs/plugin_authors.md)");
 }
 
 }  // namespace
@@ -176,21 +204,11 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     for (const auto& [block, type] :
          {std::pair("optimizer", impl.settings().optimizer.type), std::pair("scheduler", impl.settings().scheduler.type)})
       if (!type.empty()) log_info(formatted("no effect: /{} (the engine was made for inference)", block));
-  if (!options.inference && options.optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(options.optimizer);
-  if (impl.user_optimizer && impl.settings().zero.stage > 0 && impl.comm->size() > 1)
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted(
-            "the program's own torch::optim::Optimizer updates whole parameters, and ZeRO stage {} cuts them among the ranks",
-            impl.settings().zero.stage),
-        "set zero_optimization.stage to 0, or name an optimizer in the config");
+  if (!options.inference && options.optimizer) take_program_optimizer(impl, options.optimizer);
+  if (impl.settings().zero.stage > 0 && impl.comm->size() > 1)
+    refuse_cuts(impl, formatted("ZeRO stage {} cuts parameters among the ranks", impl.settings().zero.stage));
   open_tiers(impl, document);
-  if (impl.user_optimizer && (impl.state_tier || impl.param_tier))
-    throw Error(
-        ErrorCode::kUnsupported,
-        "the program's own torch::optim::Optimizer keeps its states itself and steps whole parameters in memory: they cannot "
-        "be offloaded",
-        "leave offload_optimizer and offload_param out of the config, or name an optimizer there");
+  if (impl.state_tier || impl.param_tier) refuse_cuts(impl, "offload updates them a page at a time");
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
   if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);
@@ -209,6 +227,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
   agree_on_model(impl, impl.store);
   if (!impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);
+  if (impl.torch_optimizer) agree_on_program_optimizer(impl, impl.torch_optimizer->text());
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);
   if (!options.inference) create_states(impl);

@@ -29,7 +29,9 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
       groups_(compare_groups()),
       entries_(entries()),
       names_(*impl.module, found, ranks.mesh, ranks.rank),
-      comparison_(found, names_, {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh, other_optimizer()}) {
+      comparison_(found, names_,
+                  {options, wants_states(), impl.user_optimizer != nullptr, impl.torch_optimizer != nullptr, ranks_.mesh,
+                   other_optimizer()}) {
   receipt_.loaded = true;
   receipt_.path = found.path();
   receipt_.tag = found.tag();
@@ -54,7 +56,8 @@ GroupMapping Loading::compare_groups() const {
 }
 
 std::vector<StateEntry> Loading::entries() const {
-  std::vector<StateEntry> all = state_entries(impl_);
+  std::vector<StateEntry> all = state_entries(
+      impl_, [&](const Range&, const TrainedParameter& parameter) { return ranks_differed(found_, parameter.name); });
   if (!wants_states()) return all;
   for (StateEntry& entry : all) {
     const size_t at = entry.kind == StateEntry::Kind::kState ? entry.name.find("/@") : std::string::npos;
@@ -104,6 +107,9 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   read();
   if (options_.custom_load_fn) hand_to_program();
   if (!module_only_) restore();
+  if (wants_states())  // the step says whether the ranks are to differ
+    if (std::string text = read_rank_states(impl_, found_, ranks_, !options_.custom_load_fn); !text.empty())
+      note(std::move(text));
   if (!is_weights_) receipt_.client_state.document = dict("client_state");
   for (size_t g = 0; g < impl_.groups.size(); ++g)
     if (const double* lr = impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE)) receipt_.lr.push_back(*lr);
@@ -126,9 +132,14 @@ bool Loading::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
+// Checkpoints of one of LibTorch's had it too, before its states were the engine's.
+bool Loading::reads_user_optimizer() const {
+  return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
+}
+
 // What a torch::optim::Optimizer serializes belongs to the parameters in their order: it cannot be cut for other parts.
 void Loading::compare_user_optimizer() const {
-  if (!impl_.user_optimizer || !wants_states()) return;
+  if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
   throw Error(
       ErrorCode::kMismatch,
@@ -180,14 +191,12 @@ void Loading::read() {
     const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
     for (const auto& [name, generator] : generators(impl_)) random_[name] = whole(formatted("rng/{}/{}", mine, name), targets);
     read_accumulation(targets);
-    if (impl_.user_optimizer && wants_states()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
+    if (reads_user_optimizer()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
   }
   for (const TensorInfo& saved : found_.tensors())
     if (saved.name.starts_with("client/"))
       receipt_.client_state.tensors.emplace_back(saved.name.substr(7), whole(saved.name, targets));
   found_.read(targets);
-  if (wants_states())
-    if (std::string text = read_rank_states(impl_, found_, ranks_); !text.empty()) note(std::move(text));
   for (auto& [from, into] : copies_) into.copy_(from);
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
 }

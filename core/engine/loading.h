@@ -13,6 +13,10 @@
 #include "state/comparison.h"
 #include "state/saved_groups.h"
 
+namespace torch::serialize {
+class InputArchive;
+}
+
 namespace gannet {
 
 class Loading {
@@ -43,6 +47,7 @@ class Loading {
   bool has_same_parts() const;              // this rank has the boxes that the one of the same place had
   void compare_accumulation();
   void compare_user_optimizer() const;
+  bool reads_user_optimizer() const;  // what the program's own one serialized
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
   void read_accumulation(std::vector<checkpoint::Target>& targets);
@@ -55,6 +60,9 @@ class Loading {
   void restore_accumulation();
   void restore_schedule();
   void restore_optimizer();
+  void restore_user_optimizer();
+  void load_user_optimizer(torch::serialize::InputArchive& archive);
+  void load_torch_optimizer(torch::serialize::InputArchive& archive);
   bool restore_hyperparameters();
   void restore_random_numbers();
   void restore_program_states();

@@ -159,9 +159,10 @@ std::vector<ModuleAudit::Change> ModuleAudit::changes() const {
   return changes;
 }
 
-std::string ModuleAudit::written() const {
-  const auto all = changes();
-  return all.empty() ? "" : all[0].range->parameters[all[0].parameter].name;
+std::string ModuleAudit::written(std::optional<size_t> group) const {
+  for (const Change& change : changes())
+    if (!group || change.range->group == *group) return change.range->parameters[change.parameter].name;
+  return "";
 }
 
 void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -47,8 +48,8 @@ class ModuleAudit {
   /// Every rank calls it. `join`: takes up parameters that require a gradient and that this engine does not train.
   void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
   void record();
-  /// A parameter that the program has written since; "": none.
-  std::string written() const;
+  /// A parameter, of a group or of any, that the program has written since; "": none.
+  std::string written(std::optional<size_t> group = std::nullopt) const;
   /// Before a load: what the program put in place of the store's memory goes, and its values with it.
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                // its memory

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "engine/rank_states.h"
 
 namespace gannet {
 namespace {
@@ -48,6 +49,29 @@ void refuse_frozen(const EngineBase::Impl& impl) {
                formatted("it updates whole buckets: parameter '{}', which was frozen after initialize, cannot be left out",
                          range.parameters[p].name),
                "freeze it before initialize, give its group a learning rate of 0, or choose another optimizer");
+  }
+}
+
+void refuse_write(const EngineBase::Impl& impl, const char* call, size_t group, const std::string& parameter) {
+  if (!ranks_differ(impl, group)) return;
+  throw Error(ErrorCode::kOrder,
+              formatted("{} gives parameter '{}' a value after a local step of optimizer '{}', when every rank has another one",
+                        call, parameter, impl.groups[group].optimizer->plugin().name()),
+              "write it after a step that averages: while engine->parameters_differ() is false");
+}
+
+void refuse_writes_after_local_steps(EngineBase::Impl& impl) {
+  if (impl.updater.evaluation().are_in_use()) return;
+  for (size_t g = 0; g < impl.groups.size(); ++g) {
+    if (!ranks_differ(impl, g)) continue;
+    const std::string name = impl.module_audit->written(g);
+    if (name.empty()) continue;
+    const std::string text = formatted(
+        "parameter '{}' was written in the module after a local step of optimizer '{}', when every rank has another one", name,
+        impl.groups[g].optimizer->plugin().name());
+    impl.progress.tear(text);
+    throw Error(ErrorCode::kOrder, text,
+                "load a checkpoint, and write after a step that averages: while engine->parameters_differ() is false");
   }
 }
 

@@ -31,6 +31,10 @@ void Loading::restore() {
   }
   if (options_.load_lr_scheduler_states) restore_schedule();
   if (!options_.load_lr_scheduler_states || !rates_are_restored_) impl_.schedule.apply();
+  if (impl_.torch_optimizer) {
+    impl_.torch_optimizer->exchange_numbers(impl_.groups);
+    impl_.torch_optimizer->show_states(impl_.store, impl_.progress.applied_steps);
+  }
   restore_random_numbers();
   restore_program_states();
 }
@@ -58,13 +62,37 @@ void Loading::restore_optimizer() {
       parameter.lag = lag ? lag->as_int() : 0;
     }
   rates_are_restored_ = restore_hyperparameters();
-  if (user_optimizer_.defined()) {
-    std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
-    torch::serialize::InputArchive archive;
-    archive.load_from(stream);
-    impl_.user_optimizer->get().load(archive);
-    impl_.user_optimizer->take_rates(impl_.groups);
+  if (user_optimizer_.defined()) restore_user_optimizer();
+}
+
+void Loading::restore_user_optimizer() {
+  std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream);
+  std::vector<double> rates;  // of the next step, where a schedule has set them: the archive has those of the last one
+  for (Group& group : impl_.groups) rates.push_back(*group.find(GANNET_ROLE_LEARNING_RATE));
+  impl_.torch_optimizer ? load_torch_optimizer(archive) : load_user_optimizer(archive);
+  if (rates_are_restored_ && impl_.schedule.exists())
+    for (size_t g = 0; g < rates.size(); ++g) *impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE) = rates[g];
+}
+
+void Loading::load_user_optimizer(torch::serialize::InputArchive& archive) {
+  impl_.user_optimizer->get().load(archive);
+  impl_.user_optimizer->take_rates(impl_.groups);
+}
+
+void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
+  torch::optim::Optimizer& optimizer = impl_.torch_optimizer->get();
+  optimizer.state().clear();  // the archive has no entry of a parameter without updates
+  try {
+    optimizer.load(archive);
+  } catch (const c10::Error&) {  // whose text is of LibTorch's own archive
+    throw Error(ErrorCode::kMismatch,
+                formatted("checkpoint {} has the states of another optimizer of the program than {}", found_.path(),
+                          impl_.optimizer_name()),
+                "give the optimizer that it was saved with, or load_optimizer_states = false");
   }
+  impl_.torch_optimizer->take_all(impl_.store, impl_.groups, impl_.progress.applied_steps);
 }
 
 // A scale belongs to a precision: 1, which fp32 and bf16 have, would lose fp16's small gradients.

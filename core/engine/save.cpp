@@ -182,7 +182,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     content.slices.push_back(std::move(slice));
   };
   Shared shared(ranks, neighbours);
-  const std::vector<StateEntry> entries = state_entries(*this);
+  const std::vector<StateEntry> entries = common_entries(*this);
   for (const StateEntry& entry : entries) {
     if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
     if (!entry.is_given_here) continue;

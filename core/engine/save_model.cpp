@@ -10,6 +10,7 @@
 #include "control/world.h"
 #include "engine/agreement.h"
 #include "engine/impl.h"
+#include "engine/rank_states.h"
 #include "engine/state_entries.h"
 #include "files/pt_writer.h"
 #include "files/state_dict.h"
@@ -91,8 +92,12 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
     tensors = engine.fp32_parameters();  // every rank's part, where they have parts
   else
     for (const auto& range : impl.store.ranges())
-      for (const auto& parameter : range.parameters)
-        tensors.emplace_back(parameter.name, impl.store.whole_value(parameter, keeps));
+      for (size_t p = 0; p < range.parameters.size(); ++p) {
+        const at::Tensor weights = weights_to_use(impl, range, p);  // after a local step
+        tensors.emplace_back(range.parameters[p].name, weights.defined()
+                                                           ? Range::shaped(weights.to(range.dtype).flatten(), range.parameters[p])
+                                                           : impl.store.whole_value(range.parameters[p], keeps));
+      }
   add_untrained(impl, tensors, exclude_frozen, keeps);
   if (assembles) assemble(impl, tensors, impl.is_first());
   std::string problem;

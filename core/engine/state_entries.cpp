@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/rank_states.h"
 
 namespace gannet {
 
@@ -72,6 +73,10 @@ std::vector<zero::Part> served_parts(const Range& range, const EngineBase::Impl&
 }  // namespace
 
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
+  return state_entries(impl, [&](const Range& range, const TrainedParameter&) { return ranks_differ(impl, range.group); });
+}
+
+std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differs& differs) {
   if (declared_splits(*impl.module) != impl.splits)
     throw Error(ErrorCode::kOrder, "a split of a parameter was declared after initialize, which the engine has not seen",
                 "declare splits before initialize, in the layer's constructor");
@@ -123,6 +128,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
       }
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
+        if (specs[s].is_local() && differs(range, parameter)) continue;  // rank_states.cpp
         if (specs[s].extent == GANNET_STATE_PER_TENSOR)
           all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name, of_group(parameter.index, 1).view({})));
         else if (specs[s].extent == GANNET_STATE_PER_ROW)

@@ -113,6 +113,7 @@ void end_update(EngineBase::Impl& impl) {
         parameter.tensor.unsafeGetTensorImpl()->bump_version();
     }
   impl.progress.count_applied();
+  if (impl.torch_optimizer) impl.torch_optimizer->show_states(impl.store, impl.progress.applied_steps);
 }
 
 StepResult skip(EngineBase::Impl& impl) {
@@ -136,6 +137,7 @@ void end_step(EngineBase::Impl& impl, bool applied) {
   impl.module_audit->record();
   impl.progress.end_step(impl.settings().train_batch_size);
   impl.module_audit->end_step();
+  if (impl.torch_optimizer) impl.torch_optimizer->end_step();
   impl.start_next_step();
 }
 

@@ -13,6 +13,7 @@
 #include "engine/evaluation.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
+#include "engine/rank_states.h"
 #include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
@@ -36,7 +37,7 @@ struct Prepared {
 void check_moment(EngineBase::Impl& impl) {
   impl.require_usable(kCall);
   require_training_weights(impl, kCall);
-  if (impl.user_optimizer)
+  if (impl.user_optimizer || impl.torch_optimizer)
     throw Error(
         ErrorCode::kUnsupported,
         "swap_optimizer() was called, and the program's own torch::optim::Optimizer steps the parameters: its states are its own",
@@ -50,6 +51,13 @@ void check_moment(EngineBase::Impl& impl) {
                           impl.progress.global_steps + 1, impl.progress.micro_in_step, impl.settings().accumulation_steps,
                           impl.progress.holds_micro_batch() ? ", and one is between forward() and step()" : ""),
                 "call it after the step() of a boundary, or drop the gradients with zero_grad()");
+  for (size_t g = 0; g < impl.groups.size(); ++g)
+    if (ranks_differ(impl, g))
+      throw Error(
+          ErrorCode::kOrder,
+          formatted("swap_optimizer() was called after a local step of optimizer '{}', when every rank has other parameters",
+                    impl.groups[g].optimizer->plugin().name()),
+          "call it after a step that averages: while engine->parameters_differ() is false");
 }
 
 // The params as the program gave them: a dictionary, or JSON text with the places of its members.

@@ -60,7 +60,8 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 
 [[noreturn]] void bad(const std::string& reason) { throw Error(ErrorCode::kPlugin, reason); }
 
-constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | GANNET_STATE_OF_RANK | GANNET_STATE_SERVED;
+constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
+constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
 // What is wrong with a state's flags and block; "": nothing.
 std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
@@ -69,7 +70,7 @@ std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_descri
     return formatted("has flags that this Gannet does not know (bits {:#x})", spec.flags & ~kKnownStateFlags);
   if (spec.flags != 0 && spec.extent != GANNET_STATE_PER_ELEMENT) return "has flags that are of states PER_ELEMENT alone";
   if (spec.flags & (spec.flags - 1)) return "has several flags, which exclude one another";
-  if ((spec.flags & (GANNET_STATE_OF_RANK | GANNET_STATE_SERVED)) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+  if ((spec.flags & kFlagsOfRanks) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
     return "is each rank's own, which takes the capability OWNS_GRAD_REDUCTION";
   if (spec.extent != GANNET_STATE_PER_BLOCK) return spec.block == 0 ? "" : "has a block, and is not PER_BLOCK";
   if (spec.block == 0 || (spec.block & (spec.block - 1)) != 0 || alignment % spec.block != 0)
@@ -132,6 +133,9 @@ Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, cons
     : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
 }
+
+Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self)
+    : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)), self_(self) {}
 
 Optimizer::~Optimizer() { api_->destroy(self_); }
 
@@ -199,11 +203,18 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
                 dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
 }
 
-bool Optimizer::reduces_gradients(uint64_t step) const {
-  if (!owns_grad_reduction()) return false;
-  uint32_t reduces = 0;
-  interfaces::call(plugin_, api_->reduces_gradients, self_, step, &reduces);
-  return reduces != 0;
+gannet_gradient_reduction Optimizer::reduction(uint64_t step) const {
+  if (!owns_grad_reduction()) return GANNET_REDUCED_BY_HOST;
+  uint32_t reduction = 0;
+  interfaces::call(plugin_, api_->reduces_gradients, self_, step, &reduction);
+  const auto refuse = [&](const std::string& why) {
+    throw plugin::fault(plugin_, formatted("{}: its function reduces_gradients answers {} for step {}, {}",
+                                           interfaces::who(plugin_), reduction, step, why));
+  };
+  if (reduction > GANNET_REDUCED_LATER) refuse("which this Gannet does not know");
+  if (reduction == GANNET_REDUCED_LATER && !api_->evaluate)
+    refuse("a local step, and its function evaluate is null: nobody knows the weights to use after it");
+  return static_cast<gannet_gradient_reduction>(reduction);
 }
 
 void Optimizer::watch() { watch_ = std::make_unique<OptimizerWatch>(plugin_); }

@@ -30,6 +30,7 @@ class Optimizer {
     uint64_t block = 1;  // PER_BLOCK: elements that share one
     bool is_of_rank() const { return (flags & GANNET_STATE_OF_RANK) != 0; }
     bool is_served() const { return (flags & GANNET_STATE_SERVED) != 0; }
+    bool is_local() const { return (flags & GANNET_STATE_LOCAL) != 0; }
     bool operator==(const State&) const = default;
 
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
@@ -57,6 +58,8 @@ class Optimizer {
   };
 
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
+  // Of an object that is made already, which it takes over: its table has no `create`.
+  Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 
@@ -79,8 +82,10 @@ class Optimizer {
   const std::vector<double>& hyper_values() const { return params_.dynamic_values(); }
   const std::vector<uint32_t>& hyper_roles() const { return params_.dynamic_roles(); }
   bool owns_grad_reduction() const { return has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION); }
-  // Whether it averages the gradients of this step itself: gannet_step_args::step. Never without owns_grad_reduction().
-  bool reduces_gradients(uint64_t step) const;
+  // Who averages the gradients of this step, gannet_step_args::step. Without owns_grad_reduction() always the host.
+  gannet_gradient_reduction reduction(uint64_t step) const;
+  // Not the host: every rank's update() gets its own gradient.
+  bool reduces_gradients(uint64_t step) const { return reduction(step) != GANNET_REDUCED_BY_HOST; }
   // Throws Error(kUnsupported) naming the plugin and the three types where it does not take them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 

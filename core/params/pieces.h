@@ -33,7 +33,7 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
 // The same, cut where two tensors have different numbers of updates behind them; without those that do not move in this one.
 // `lags`: [parameters of the range], kSkipped for those.
-inline constexpr int64_t kSkipped = -1;
+inline constexpr int64_t kSkipped = std::numeric_limits<int64_t>::min();
 std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, const std::vector<int64_t>& lags);
 
 }  // namespace gannet

@@ -40,8 +40,10 @@ struct TrainedParameter {
   // here, `shape` included, is of this rank's own tensor.
   std::shared_ptr<const DeclaredSplit> split;
   bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
-  int64_t lag = 0;          // updates that were applied without it: before it joined, or while it was frozen
-  bool is_moved = false;    // of a frozen range: it is trained now, in a range of its own
+  // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer
+  // brought a state with updates that the engine did not count.
+  int64_t lag = 0;
+  bool is_moved = false;  // of a frozen range: it is trained now, in a range of its own
   // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
   struct Left {
     const c10::StorageImpl* storage = nullptr;
@@ -203,7 +205,7 @@ std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel)
 // Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.
 struct Group {
   std::string name;
-  std::unique_ptr<Optimizer> optimizer;  // null with the program's own optimizer
+  std::unique_ptr<Optimizer> optimizer;  // null with an optimizer of the program's own class
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;   // [hyper_names] gannet_param_role
   std::vector<double> hyper;           // [hyper_names] current values

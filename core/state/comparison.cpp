@@ -18,7 +18,9 @@ Comparison::Comparison(const Opened& found, const SavedNames& names, const Rules
       names_(names),
       rules_(rules),
       is_weights_(holds_weights_alone(found)),
-      frozen_excluded_(!is_weights_ && saved_value(found, "frozen_excluded").as_bool()) {}
+      frozen_excluded_(!is_weights_ && saved_value(found, "frozen_excluded").as_bool()),
+      has_users_(std::any_of(found.tensors().begin(), found.tensors().end(),
+                             [](const TensorInfo& saved) { return saved.name.starts_with("optimizer/user"); })) {}
 
 void Comparison::add(const StateEntry& entry) {
   const bool is_state = entry.kind == StateEntry::Kind::kState;
@@ -26,6 +28,7 @@ void Comparison::add(const StateEntry& entry) {
   const std::string name = saved ? saved->name : names_.expected(entry);
   expected_.insert(name);
   if (is_state && !rules_.wants_states) return;
+  if (is_state && !saved && has_users_ && rules_.reads_user_states) return;
   if (!saved) {
     if (entry.kind == StateEntry::Kind::kFrozen && frozen_excluded_) {
       notes_.push_back(formatted("frozen parameter '{}' was not saved: it stays as it is", entry.name));
@@ -62,12 +65,11 @@ void Comparison::finish(const std::set<std::string>& expected_by_all) {
   if (rules_.mesh.size(kDataAxis) < rules_.mesh.world_size()) count_of_all(expected_by_all);
   for (const auto& [dtypes, tensors] : converted_)
     notes_.push_back(formatted("{}{} converted from {}", tensors, tensors == 1 ? " tensor" : " tensors", dtypes));
-  const bool has_users = std::any_of(found_.tensors().begin(), found_.tensors().end(),
-                                     [](const TensorInfo& saved) { return saved.name.starts_with("optimizer/user"); });
-  if (rules_.wants_states && has_users != rules_.has_user_optimizer)
-    differences_.push_back(rules_.has_user_optimizer
-                               ? "the program gave its own optimizer, and the checkpoint has none of that kind"
-                               : "the checkpoint was saved with the program's own optimizer, and this engine has none");
+  if (rules_.wants_states && has_users_ != rules_.has_user_optimizer && !(has_users_ && rules_.reads_user_states))
+    differences_.insert(differences_.begin(),
+                        rules_.has_user_optimizer
+                            ? "the program gave its own optimizer, and the checkpoint has none of that kind"
+                            : "the checkpoint was saved with the program's own optimizer, and this engine has none");
   if (!differences_.empty() && !rules_.options.custom_load_fn) require_fit();
 }
 

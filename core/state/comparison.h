@@ -26,6 +26,7 @@ class Comparison {
     const LoadOptions& options;
     bool wants_states = true;  // of the optimizer
     bool has_user_optimizer = false;
+    bool reads_user_states = false;  // of a checkpoint that has what the program's own optimizer serialized, and no entries
     const MeshShape& mesh;             // of the ranks that load
     std::string other_optimizer = "";  // a sentence: the states are another one's
   };
@@ -53,6 +54,7 @@ class Comparison {
   const SavedNames& names_;
   const Rules rules_;
   bool is_weights_, frozen_excluded_;
+  bool has_users_;  // what a program's own optimizer serialized
   std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>> wanted_;
   std::vector<std::string> differences_, notes_;
   std::set<std::string> expected_, missing_parameters_;

@@ -3,12 +3,13 @@
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
 //   state/<state>/<name>        an optimizer state of a parameter; of a group of parameters: state/<state>/@<group>.<dtype>
 //   rank_state/<rank>/...       optimizer states that every rank has values of its own of (engine/rank_states.h)
+//   rank_parameter/<rank>/<name>  likewise masters, after a local step; parameter/<name> is then what to use
 //   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
 //   rng/<rank>/<device>         state of a generator, bytes
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
 //   gradient/sum/<name>         the same where gradients are sharded: summed over ranks
-//   optimizer/user              what the program's own torch::optim::Optimizer writes, bytes; where ranks keep parts of the model
-//                               optimizer/user/pipe0.tensor1, for each of them
+//   optimizer/user              what a torch::optim::Optimizer of the program's own class writes, bytes; where ranks keep parts
+//                               of the model optimizer/user/pipe0.tensor1, for each of them
 //   client/<name>               the program's
 //
 // <rank> stands for a rank's coordinates in the mesh: "3" is the fourth along the data axis; where other axes have several ranks

@@ -1,10 +1,10 @@
-// The weights to evaluate with, of optimizers that train at other ones (Schedule-Free, averages of weights): put in the place of
-// the masters for a while, and published like any update.
+// The weights to evaluate with, of optimizers that train at other ones (Schedule-Free, averages of weights; local steps, after
+// which each rank has weights of its own): put in the place of the masters for a while, and published like any update.
 //
 //   EvaluationWeights weights(context, store, groups);
-//   if (weights.exist()) weights.enter(applied_steps);   // the model is what the run would hand out
+//   if (weights.exist(applied_steps)) weights.enter(applied_steps);   // the model is what the run would hand out
 //   ...
-//   weights.leave();                                     // the masters again, bit for bit
+//   weights.leave();                                                  // the masters again, bit for bit
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,32 @@
 
 namespace gannet {
 
+/// Whether the ranks have different parameters of this group: after a local step (GANNET_REDUCED_LATER). `applied_steps`: updates
+/// so far.
+bool ranks_differ(const RankContext& context, const Group& group, int64_t applied_steps);
+
 class EvaluationWeights {
  public:
   EvaluationWeights(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
       : context_(context), store_(store), groups_(groups) {}
 
-  bool exist() const;  // some group's optimizer has them
+  // Some group's optimizer has others than those that it trains. `applied_steps`: updates so far.
+  bool exist(int64_t applied_steps) const;
   bool are_in_use() const { return in_use_; }
-  // Both are called on every rank, while no gradient is on its way. `applied_steps`: updates so far.
+  // Both are called on every rank, while no gradient is on its way.
   void enter(int64_t applied_steps);
   void leave();
+  // While they are not in use: a copy of those of a parameter that this rank has whole, in TrainedParameter::shape and its
+  // master's dtype.
+  at::Tensor of(const Range& range, size_t parameter, int64_t applied_steps) const;
 
  private:
   struct Kept {  // this rank's masters of a range, on the tier that they lie on
     Range* range;
     Array masters;
   };
-  void evaluate(Range& range, const Array& kept, int64_t applied_steps);
+  bool are_others(const Group& group, int64_t applied_steps) const;
+  at::Tensor evaluate(const Range& range, const zero::Part& part, int64_t applied_steps) const;
 
   RankContext& context_;
   ParameterStore& store_;

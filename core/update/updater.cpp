@@ -281,7 +281,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   if (!round) {
     GroupCollectives collectives(context_);
     std::optional<Host::Open> open;
-    if (optimizer.reduces_gradients(static_cast<uint64_t>(applied_steps - group.lag) + 1))
+    if (optimizer.reduction(static_cast<uint64_t>(applied_steps - group.lag) + 1) == GANNET_REDUCED_BY_UPDATE)
       open.emplace(context_.host, collectives);
     for_each(true, [&](size_t i, const gannet_update_args& args) {
       try {

@@ -1,4 +1,5 @@
-// A torch::optim::Optimizer of the program's own: it steps the fp32 masters at stage 0, and its state is its own.
+// A torch::optim::Optimizer whose rule the engine does not know: it steps the fp32 masters at stage 0, and its state is its own.
+// LibTorch's element-wise ones are in torch_optimizer.h.
 //
 //   UserOptimizer user(optimizer);                // Error(kUnsupported) for one that needs a closure
 //   user.adopt(ranges, groups);                   // it holds the masters from here on

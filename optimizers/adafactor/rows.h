@@ -3,9 +3,10 @@
 
 #include <gannet/abi.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <gannet/sdk_float16.hpp>
+
+#include "optimizers/device/both.h"
 
 namespace gannet::rules {
 
@@ -20,25 +21,34 @@ struct Row {
 class Rows {
  public:
   explicit Rows(const gannet_segment& part)
-      : part_(part),
+      : offset_(part.offset),
+        tensor_offset_(part.tensor_offset),
+        numel_(part.numel),
+        columns_(part.columns),
+        matrix_rows_(part.matrix_rows),
         first_(part.tensor_offset / part.columns),
         last_(part.numel == 0 ? first_ : (part.tensor_offset + part.numel - 1) / part.columns + 1) {}
-  uint64_t first() const { return first_; }
-  uint64_t count() const { return last_ - first_; }
-  uint64_t first_matrix() const { return first_ / part_.matrix_rows; }
-  uint64_t matrix_count() const { return count() == 0 ? 0 : (last_ - 1) / part_.matrix_rows + 1 - first_matrix(); }
+  GANNET_BOTH uint64_t first() const { return first_; }
+  GANNET_BOTH uint64_t count() const { return last_ - first_; }
+  GANNET_BOTH uint64_t columns() const { return columns_; }          // of a matrix
+  GANNET_BOTH uint64_t matrix_rows() const { return matrix_rows_; }  // likewise
+  GANNET_BOTH uint64_t first_matrix() const { return first_ / matrix_rows_; }
+  GANNET_BOTH uint64_t matrix_count() const { return count() == 0 ? 0 : (last_ - 1) / matrix_rows_ + 1 - first_matrix(); }
 
   // The i-th, from 0.
-  Row operator[](uint64_t i) const {
-    const uint64_t number = first_ + i, in_tensor = number * part_.columns;
-    const uint64_t begin = std::max(in_tensor, part_.tensor_offset),
-                   end = std::min(in_tensor + part_.columns, part_.tensor_offset + part_.numel);
-    return {number, number / part_.matrix_rows, begin - in_tensor, part_.offset + begin - part_.tensor_offset,
-            part_.offset + end - part_.tensor_offset};
+  GANNET_BOTH Row operator[](uint64_t i) const {
+    const uint64_t number = first_ + i, in_tensor = number * columns_;
+    const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_, row_end = in_tensor + columns_,
+                   part_end = tensor_offset_ + numel_;
+    const uint64_t end = row_end < part_end ? row_end : part_end;
+    return {number, number / matrix_rows_, begin - in_tensor, offset_ + begin - tensor_offset_, offset_ + end - tensor_offset_};
   }
+  // Of an element of the tensor: whether it is in the part, and where it is in the range then.
+  GANNET_BOTH bool has(uint64_t element) const { return element >= tensor_offset_ && element < tensor_offset_ + numel_; }
+  GANNET_BOTH uint64_t place(uint64_t element) const { return offset_ + element - tensor_offset_; }
 
  private:
-  const gannet_segment& part_;
+  uint64_t offset_, tensor_offset_, numel_, columns_, matrix_rows_;
   uint64_t first_, last_;
 };
 

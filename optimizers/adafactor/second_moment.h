@@ -6,11 +6,12 @@
 
 #include <gannet/abi.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "rows.h"
+#include "optimizers/adafactor/rows.h"
 
 namespace gannet::rules {
 
@@ -44,6 +45,9 @@ class InverseRoots {
 
   const Rows& rows() const { return all_; }
   float of_row(const Row& row) const { return of_rows_[row.number - all_.first()]; }
+  // All of them: [rows], and [matrices][columns], from the first row and the first matrix that the part has elements of.
+  const std::vector<float>& of_rows() const { return of_rows_; }
+  const std::vector<float>& of_columns() const { return of_columns_; }
   // [columns of the row's part]
   const float* of_columns(const Row& row) const {
     return of_columns_.data() + row.matrix * part_.columns - first_column_ + row.column;

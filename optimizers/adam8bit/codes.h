@@ -11,9 +11,18 @@
 
 #include <cstdint>
 
+#include "optimizers/device/both.h"
+
 namespace gannet::rules {
 
 inline constexpr uint64_t kBlock = 256;
 inline constexpr float kFirstCodes = 127, kSecondCodes = 255;
+
+// What a code's power is multiplied by: of a block's largest magnitude. And the inverse of the latter, for the way back.
+inline constexpr float kFirstPerCode = 1 / (kFirstCodes * kFirstCodes);
+inline constexpr float kSecondPerCode = 1 / (kSecondCodes * kSecondCodes * kSecondCodes * kSecondCodes);
+GANNET_BOTH float first_unit(float largest) { return largest * kFirstPerCode; }
+GANNET_BOTH float second_unit(float largest) { return largest * kSecondPerCode; }
+GANNET_BOTH float inverse_of(float largest) { return largest > 0 ? 1 / largest : 0; }
 
 }  // namespace gannet::rules

@@ -8,9 +8,11 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
+#include "optimizers/adam8bit/rule.h"
 
 using Floats = hn::CappedTag<float, 16>;
 using Numbers = hn::Vec<Floats>;
+using V = Lanes<Floats>;
 constexpr size_t kLanes = hn::MaxLanes(Floats());
 using Ints = hn::RebindToSigned<Floats>;
 
@@ -31,43 +33,35 @@ struct Block {
 
 // New moments into `block`, new parameters; returns the largest magnitudes of the moments in `largest`.
 template <class Grad, class Out>
-HWY_INLINE void update_lanes_of(const Adam8bitStep& n, Numbers scale, Numbers first_scale, Numbers second_scale, float* param,
-                                const Grad* grad, Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first,
-                                float* second, Numbers& largest_first, Numbers& largest_second) {
+HWY_INLINE void update_lanes_of(const Adam8bitRule& rule, Numbers scale, V of_first, V of_second, float* param, const Grad* grad,
+                                Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first, float* second,
+                                Numbers& largest_first, Numbers& largest_second) {
   const Floats d;
-  const Numbers g = hn::Mul(load(d, grad), scale);
-  const Numbers c = load_codes(first_codes), s = load_codes(second_codes);
-  Numbers m = hn::Mul(hn::Mul(c, hn::Abs(c)), first_scale);
-  const Numbers s2 = hn::Mul(s, s);
-  Numbers v = hn::Mul(hn::Mul(s2, s2), second_scale);
-  m = hn::MulAdd(hn::Set(d, n.one_minus_beta1), g, hn::Mul(hn::Set(d, n.beta1), m));
-  v = hn::MulAdd(hn::Set(d, n.one_minus_beta2), hn::Mul(g, g), hn::Mul(hn::Set(d, n.beta2), v));
-  const Numbers denominator = hn::MulAdd(hn::Sqrt(v), hn::Set(d, n.inverse_root_bias2), hn::Set(d, n.eps));
-  Numbers p = load(d, param);
-  p = hn::MulAdd(hn::Set(d, n.decay), p, p);
-  p = hn::MulAdd(hn::Div(m, denominator), hn::Set(d, n.minus_step_size), p);
-  store(d, p, param);
-  if constexpr (!std::is_same_v<Out, NoCopy>) store(d, p, out);
-  hn::Store(m, d, first);
-  hn::Store(v, d, second);
-  largest_first = hn::Max(largest_first, hn::Abs(m));
-  largest_second = hn::Max(largest_second, v);
+  const V g(hn::Mul(load(d, grad), scale));
+  V m = rule.first_of(V(load_codes(first_codes)), of_first), v = rule.second_of(V(load_codes(second_codes)), of_second);
+  V p(load(d, param));
+  rule(g, p, m, v);
+  store(d, p.lanes, param);
+  if constexpr (!std::is_same_v<Out, NoCopy>) store(d, p.lanes, out);
+  hn::Store(m.lanes, d, first);
+  hn::Store(v.lanes, d, second);
+  largest_first = hn::Max(largest_first, hn::Abs(m.lanes));
+  largest_second = hn::Max(largest_second, v.lanes);
 }
 
 template <class Grad, class Out>
-void update_block(const Adam8bitStep& n, float grad_scale, float* param, const Grad* grad, Out* out, int8_t* first_codes,
+void update_block(const Adam8bitRule& rule, float grad_scale, float* param, const Grad* grad, Out* out, int8_t* first_codes,
                   uint8_t* second_codes, float& first_scale, float& second_scale, size_t count) {
   const Floats d;
   Block block;
   const Numbers scale = hn::Set(d, grad_scale);
-  const Numbers of_first = hn::Set(d, first_scale * (1 / (kFirstCodes * kFirstCodes)));
-  const Numbers of_second = hn::Set(d, second_scale * (1 / (kSecondCodes * kSecondCodes * kSecondCodes * kSecondCodes)));
+  const V of_first(first_unit(first_scale)), of_second(second_unit(second_scale));
   Numbers largest_first = hn::Zero(d), largest_second = hn::Zero(d);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     prefetch(param + i, kLanes * sizeof(float));
     prefetch(grad + i, kLanes * sizeof(Grad));
-    update_lanes_of(n, scale, of_first, of_second, param + i, grad + i, out + i, first_codes + i, second_codes + i,
+    update_lanes_of(rule, scale, of_first, of_second, param + i, grad + i, out + i, first_codes + i, second_codes + i,
                     block.first + i, block.second + i, largest_first, largest_second);
   }
   if (i < count) {  // the tensor's last elements, with zeros behind them, which stay zeros
@@ -81,24 +75,20 @@ void update_block(const Adam8bitStep& n, float grad_scale, float* param, const G
     std::memcpy(static_cast<void*>(g), grad + i, rest * sizeof(Grad));
     std::memcpy(c, first_codes + i, rest);
     std::memcpy(s, second_codes + i, rest);
-    update_lanes_of(n, scale, of_first, of_second, p, g, o, c, s, block.first + i, block.second + i, largest_first,
+    update_lanes_of(rule, scale, of_first, of_second, p, g, o, c, s, block.first + i, block.second + i, largest_first,
                     largest_second);
     std::memcpy(param + i, p, rest * sizeof(float));
     if constexpr (!std::is_same_v<Out, NoCopy>) std::memcpy(static_cast<void*>(out + i), o, rest * sizeof(Out));
   }
   first_scale = hn::GetLane(hn::MaxOfLanes(d, largest_first));
   second_scale = hn::GetLane(hn::MaxOfLanes(d, largest_second));
-  const Numbers by_first = hn::Set(d, first_scale > 0 ? 1 / first_scale : 0);
-  const Numbers by_second = hn::Set(d, second_scale > 0 ? 1 / second_scale : 0);
+  const V by_first(inverse_of(first_scale)), by_second(inverse_of(second_scale));
   const auto codes_of_first = [&](size_t at) HWY_ATTR {
     const Numbers m = hn::Load(d, block.first + at);
-    return hn::CopySign(hn::Mul(hn::Sqrt(hn::Mul(hn::Abs(m), by_first)), hn::Set(d, kFirstCodes)), m);
+    return hn::CopySign(rule.magnitude_of_first(V(m), by_first).lanes, m);
   };
-  const auto codes_of_second = [&](size_t at) HWY_ATTR {
-    const Numbers v = hn::Load(d, block.second + at);
-    const Numbers code = hn::Mul(hn::Sqrt(hn::Sqrt(hn::Mul(v, by_second))), hn::Set(d, kSecondCodes));
-    return hn::IfThenElse(hn::Gt(v, hn::Zero(d)), hn::Max(code, hn::Set(d, 1.0f)), code);
-  };
+  const auto codes_of_second = [&](size_t at)
+                                   HWY_ATTR { return rule.code_of_second(V(hn::Load(d, block.second + at)), by_second).lanes; };
   for (i = 0; i + kLanes <= count; i += kLanes) {
     store_codes(codes_of_first(i), first_codes + i);
     store_codes(codes_of_second(i), second_codes + i);
@@ -115,10 +105,11 @@ void update_block(const Adam8bitStep& n, float grad_scale, float* param, const G
 
 template <class Grad, class Out>
 void update_typed(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
+  const Adam8bitRule rule{step};
   auto* const first_scales = static_cast<float*>(args.states[kFirstScale]);
   auto* const second_scales = static_cast<float*>(args.states[kSecondScale]);
   for (uint64_t i = begin; i < end; i += kBlock)
-    update_block(step, static_cast<float>(args.grad_scale), static_cast<float*>(args.param) + i,
+    update_block(rule, static_cast<float>(args.grad_scale), static_cast<float*>(args.param) + i,
                  static_cast<const Grad*>(args.grad) + i, static_cast<Out*>(args.out) + i,
                  static_cast<int8_t*>(args.states[kFirstCode]) + i, static_cast<uint8_t*>(args.states[kSecondCode]) + i,
                  first_scales[i / kBlock], second_scales[i / kBlock], std::min(kBlock, end - i));

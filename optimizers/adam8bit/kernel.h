@@ -4,11 +4,9 @@
 
 #include <gannet/abi.h>
 
-#include "optimizers/adam8bit/step.h"
+#include "optimizers/adam8bit/adam8bit.h"
 
 namespace gannet::rules {
-
-enum Adam8bitState : uint64_t { kFirstCode = 0, kFirstScale = 1, kSecondCode = 2, kSecondScale = 3 };
 
 void adam8bit_update_cpu(const Adam8bitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 

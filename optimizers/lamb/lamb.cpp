@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "optimizers/device/part.h"
 #include "optimizers/lamb/kernel.h"
 
 namespace gannet::rules {
@@ -12,17 +13,12 @@ class Lamb : public LambBase {
  public:
   using LambBase::LambBase;
 
-  // A tensor is summed in blocks that begin at multiples of sdk::kGrain of its own elements, and the blocks are added in their
-  // order: the sum depends neither on the number of threads nor on what else lies in the range.
+  // The blocks of a tensor are added in their order.
   void sums(const gannet_update_args& args, uint32_t, double* sums) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
-      const gannet_segment& part = sdk::segment(args, s);
-      for (uint64_t done = 0; done < part.numel;) {
-        const uint64_t count = std::min(part.numel - done, sdk::kGrain - (part.tensor_offset + done) % sdk::kGrain);
-        blocks_.push_back({s, part.offset + done, part.offset + done + count, {}});
-        done += count;
-      }
+      const TensorBlocks of_tensor(sdk::segment(args, s));
+      for (uint64_t b = 0; b < of_tensor.count(); ++b) blocks_.push_back({s, of_tensor.begin(b), of_tensor.end(b), {}});
     }
     const LambStep step = step_of(args);
     parallel_for(blocks_.size(), 1, [&](uint64_t begin, uint64_t end) {

@@ -28,7 +28,7 @@ constexpr uint64_t kTileRows = 6;
 #endif
 // Blocks: of the depth, so that a panel of b (32 KiB at most) stays next to the core; of rows, so that a's block (96 KiB) stays
 // in the second cache; of columns, so that b's block (4 MiB) stays in the last.
-constexpr uint64_t kDepth = 256, kRows = 96, kStrip = 512, kColumns = 4096;
+constexpr uint64_t kDepth = kProductDepth, kRows = 96, kStrip = 512, kColumns = 4096;
 static_assert(kRows % kTileRows == 0 && kStrip % kTileColumns == 0 && kColumns % kStrip == 0);
 
 uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }

@@ -14,6 +14,9 @@
 
 namespace gannet::rules {
 
+// A sum along the depth is made of sums of so many terms.
+inline constexpr uint64_t kProductDepth = 256;
+
 // Element (i, j) is data[i * row_stride + j * column_stride].
 struct Operand {
   const float* data;

@@ -1,6 +1,8 @@
 // One step's numbers of Muon's own part, from the hyperparameters.
 #pragma once
 
+#include "optimizers/device/both.h"
+
 namespace gannet::rules {
 
 struct MuonStep {
@@ -24,5 +26,8 @@ MuonNumbers<T> muon_numbers(const MuonStep& s) {
   n.minus_rate = static_cast<T>(-s.lr * s.scale);
   return n;
 }
+
+// What the direction is multiplied by before it is orthogonalized, so that no singular value is above 1.
+GANNET_BOTH float muon_normalizing_factor(double norm) { return static_cast<float>(1 / (norm + 1e-7)); }
 
 }  // namespace gannet::rules

@@ -25,9 +25,10 @@ constexpr gannet_param_spec comm_backend_name_param() {
 
 class OneBitBase : public sdk::OptimizerBase {
  public:
-  OneBitBase(const gannet_host& host, const sdk::Params& params)
+  // `freeze_step`: the parameter that says how many updates the variance has.
+  OneBitBase(const gannet_host& host, const sdk::Params& params, const char* freeze_step = "freeze_step")
       : OptimizerBase(host, params),
-        freeze_step_(static_cast<uint64_t>(params.integer("freeze_step"))),
+        freeze_step_(static_cast<uint64_t>(params.integer(freeze_step))),
         eps_(params.number("eps")) {
     if (params.boolean("amsgrad"))
       throw sdk::Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but the 1-bit optimizers have no AMSGrad variant: remove it");
@@ -47,7 +48,9 @@ class OneBitBase : public sdk::OptimizerBase {
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {
     return param == GANNET_FLOAT32 && sdk::elementwise_supports(param, grad, out);
   }
-  bool reduces_gradients(uint64_t step) const { return step > freeze_step_; }
+  uint32_t reduces_gradients(uint64_t step) const {
+    return step > freeze_step_ ? GANNET_REDUCED_BY_UPDATE : GANNET_REDUCED_BY_HOST;
+  }
 
  protected:
   void say_no_effect(const sdk::Params& params, const char* name, const char* why) const {

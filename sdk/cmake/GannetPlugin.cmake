@@ -1,11 +1,12 @@
-# gannet_add_plugin(NAME KIND kind SOURCES file... [DEVICES cpu cuda] [PINNED [VENDOR]] [LIBRARIES lib...])
+# gannet_add_plugin(NAME KIND kind SOURCES file... [DEVICES cpu cuda [CUDA_SOURCES file...]] [PINNED [VENDOR]]
+#                   [LIBRARIES lib...])
 #
 # Builds gannet_<kind>_<name>.so, a plugin that exports one symbol, and fails the build if it exports anything else or has
 # no note. PINNED: may link LibTorch, and carries the fingerprint of the one found. VENDOR: uses its vendor's half (CUDA's),
 # and works with LibTorchs of that vendor's version alone.
 #
 # DEVICES: the sources are element-wise rules (gannet/sdk_elementwise.hpp), to be compiled for each of these. "cuda" builds
-# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled. Rules take Highway's SIMD where it is found
+# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled: from CUDA_SOURCES where they are given. Rules take Highway's SIMD where it is found
 # (Debian: libhwy-dev); -DGANNET_RULE_HIGHWAY=OFF leaves it out. Results do not depend on it.
 #
 #   find_package(gannet REQUIRED COMPONENTS sdk)
@@ -20,7 +21,10 @@ set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
 option(GANNET_RULE_HIGHWAY "Compile element-wise rules with Highway's SIMD, where it is found" ON)
 
 function(gannet_add_plugin name)
-  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES;DEVICES" ${ARGN})
+  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES;DEVICES;CUDA_SOURCES" ${ARGN})
+  if(plugin_CUDA_SOURCES AND NOT "cuda" IN_LIST plugin_DEVICES)
+    message(FATAL_ERROR "gannet_add_plugin(${name}): CUDA_SOURCES needs 'cuda' among the DEVICES")
+  endif()
   set(_unknown ${plugin_DEVICES})
   list(REMOVE_ITEM _unknown cpu cuda)
   if(_unknown)
@@ -42,7 +46,7 @@ function(gannet_add_plugin name)
     target_compile_features(${target} PRIVATE c_std_99)
   endif()
   # A result is rounded where the source says, whatever the compiler and the processor.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
     find_package(Highway QUIET MODULE)
     if(Highway_FOUND)
@@ -80,10 +84,14 @@ function(gannet_add_plugin name)
   endif()
 endfunction()
 
-# The same sources as CUDA's, by files that include them: a source has one language in a folder.
+# CUDA_SOURCES, or else the same sources as CUDA's, by files that include them: a source has one language in a folder.
 function(_gannet_add_cuda_plugin name)
-  set(units "")
-  foreach(source IN LISTS plugin_SOURCES)
+  set(units ${plugin_CUDA_SOURCES})
+  set(shared ${plugin_SOURCES})
+  if(plugin_CUDA_SOURCES)
+    set(shared "")
+  endif()
+  foreach(source IN LISTS shared)
     get_filename_component(path ${source} ABSOLUTE)
     get_filename_component(stem ${source} NAME_WE)
     set(unit ${CMAKE_CURRENT_BINARY_DIR}/${stem}_cuda.cu)

@@ -1,5 +1,5 @@
-// OneBitAdam against Adam on the example's GPT-2, in bf16 with bf16 gradients on 4 ranks: the loss falls as far, with a fraction
-// of the bytes. A short run always, 1,000 steps where GANNET_TEST_FULL is set.
+// OneBitAdam and ZeroOneAdam against Adam on the example's GPT-2, in bf16 with bf16 gradients on 4 ranks: the loss falls as far,
+// with a fraction of the bytes. A short run always, 1,000 steps where GANNET_TEST_FULL is set.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +21,7 @@ constexpr int64_t kBatch = 2, kLength = 32;
 struct Outcome {
   double first = 0, last = 0;  // mean losses over all ranks, of the first and the last tenth
   uint64_t bytes = 0;          // that this rank sent in the last step
+  uint64_t total = 0;          // and in all of them
 };
 
 Outcome train(const Dict& optimizer, int64_t steps) {
@@ -45,6 +46,7 @@ Outcome train(const Dict& optimizer, int64_t steps) {
     engine->backward(loss);
     engine->step();
     outcome.bytes = comm.counters().bytes_sent - before;
+    outcome.total += outcome.bytes;
     const double mean = engine->mean(loss.item<double>());
     if (step < tenth) outcome.first += mean / static_cast<double>(tenth);
     if (step >= steps - tenth) outcome.last += mean / static_cast<double>(tenth);
@@ -70,10 +72,34 @@ RANK_BODY(learns_as_adam_does) {
   expect(ours.bytes * 14 < adam.bytes, "with a fifteenth of the bytes of bf16 gradients: " + text);
 }
 
-TEST(OneBitAdam, LearnsAsAdamDoesOnFourRanks) {
-  const auto outcomes = run_ranks("learns_as_adam_does", 4, {.limit = std::chrono::seconds(280)});
+RANK_BODY(learns_with_local_steps) {
+  auto world = gannet::test::world();
+  const bool is_full = !variable("GANNET_TEST_FULL").empty();
+  const int64_t steps = is_full ? 1000 : 200;
+  const Dict common{{"lr", 2e-4}};
+  Dict zero_one = common;
+  zero_one["var_freeze_step"] = steps / 2;
+  zero_one["var_update_scaler"] = steps / 25;
+  zero_one["local_step_scaler"] = steps / 5;
+  zero_one["local_step_clipper"] = 4;
+  const Outcome adam = train(Dict{{"type", "Adam"}, {"params", common}}, steps);
+  const Outcome ours = train(Dict{{"type", "ZeroOneAdam"}, {"params", zero_one}}, steps);
+  const std::string text = "Adam " + std::to_string(adam.first) + " to " + std::to_string(adam.last) + " nats, ZeroOneAdam " +
+                           std::to_string(ours.first) + " to " + std::to_string(ours.last) + ", bytes " +
+                           std::to_string(adam.total) + " and " + std::to_string(ours.total);
+  if (world->rank() == 0) std::printf("%s\n", text.c_str());
+  expect(adam.first - adam.last > 0.5, "Adam learns: " + text);
+  expect(ours.last < (is_full ? 1.02 : 1.05) * adam.last, "ZeroOneAdam learns as much: " + text);
+  expect(ours.total * 4 < adam.total, "with less than a quarter of the bytes: " + text);
+}
+
+void run(const std::string& body) {
+  const auto outcomes = run_ranks(body, 4, {.limit = std::chrono::seconds(280)});
   ranks::expect_all_succeed(outcomes);
   std::printf("%s", outcomes[0].output.c_str());
 }
+
+TEST(OneBitAdam, LearnsAsAdamDoesOnFourRanks) { run("learns_as_adam_does"); }
+TEST(ZeroOneAdam, LearnsAsAdamDoesOnFourRanks) { run("learns_with_local_steps"); }
 
 }  // namespace

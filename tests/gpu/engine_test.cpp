@@ -44,18 +44,22 @@ Trained train(const Dict& config, int steps = 20) {
 double distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
 
 TEST_F(EngineOnGpu, TrainsAsOnTheCpu) {
-  for (const char* type : {"AdamW", "SGD"}) {
+  for (const char* type : {"AdamW", "SGD", "Lamb", "Adafactor", "AdamW8bit", "Muon"}) {
+    // Gradients differ in their last bits. A code of 8 bits may become its neighbour then, 1.6% away; Newton-Schulz multiplies a
+    // difference by up to 485.
+    const bool is_touchy = type == std::string("AdamW8bit") || type == std::string("Muon");
+    const double near = is_touchy ? 1e-2 : 1e-4;
     const Dict optimizer{{"type", type}, {"params", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}}};
     const auto members = {Dict::Entry{"optimizer", optimizer}, Dict::Entry{"gradient_clipping", 0.5},
                           Dict::Entry{"gradient_accumulation_steps", 2}};
     const Trained gpu = train(config_on("cuda", members)), cpu = train(config_on("cpu", members));
     ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
     for (size_t i = 0; i < cpu.losses.size(); ++i)
-      EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-4 * std::abs(cpu.losses[i])) << type << ", micro-batch " << i;
+      EXPECT_NEAR(gpu.losses[i], cpu.losses[i], near * std::abs(cpu.losses[i])) << type << ", micro-batch " << i;
     ASSERT_EQ(gpu.norms.size(), cpu.norms.size());
     for (size_t i = 0; i < cpu.norms.size(); ++i)
-      EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 1e-4 * cpu.norms[i]) << type << ", micro-batch " << i;
-    EXPECT_LT(distance(gpu.parameters, cpu.parameters), 1e-4) << type;
+      EXPECT_NEAR(gpu.norms[i], cpu.norms[i], near * cpu.norms[i]) << type << ", micro-batch " << i;
+    EXPECT_LT(distance(gpu.parameters, cpu.parameters), near) << type;
   }
 }
 
@@ -104,16 +108,20 @@ TEST_F(EngineOnGpu, AutoTakesTheGpu) {
 }
 
 TEST_F(EngineOnGpu, WorksOnTheProgramsOwnStreamAndThread) {
-  const Trained expected = train(config_on("cuda"));
-  Trained found;
-  std::thread([&] {
-    const c10::impl::VirtualGuardImpl impl(c10::DeviceType::CUDA);
-    impl.exchangeStream(impl.getStreamFromGlobalPool(c10::Device(c10::DeviceType::CUDA, 0)));
-    found = train(config_on("cuda"));
-  }).join();
-  EXPECT_EQ(found.losses, expected.losses);
-  EXPECT_EQ(found.norms, expected.norms);
-  EXPECT_TRUE(at::equal(found.parameters, expected.parameters));
+  for (const char* type : {"AdamW", "Lamb", "Adafactor", "AdamW8bit", "Muon"}) {
+    const Dict config =
+        config_on("cuda", {{"optimizer", Dict{{"type", type}, {"params", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}}}}});
+    const Trained expected = train(config);
+    Trained found;
+    std::thread([&] {
+      const c10::impl::VirtualGuardImpl impl(c10::DeviceType::CUDA);
+      impl.exchangeStream(impl.getStreamFromGlobalPool(c10::Device(c10::DeviceType::CUDA, 0)));
+      found = train(config);
+    }).join();
+    EXPECT_EQ(found.losses, expected.losses) << type;
+    EXPECT_EQ(found.norms, expected.norms) << type;
+    EXPECT_TRUE(at::equal(found.parameters, expected.parameters)) << type;
+  }
 }
 
 TEST_F(EngineOnGpu, SkipsAStepWithANonFiniteGradientAndNamesIt) {

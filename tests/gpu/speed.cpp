@@ -1,5 +1,6 @@
 // Speed of AdamW's update on the GPU: fp32 master, bf16 gradient in, bf16 parameter out, 28 bytes per parameter, beside a copy
-// on the device and at::_fused_adamw_ with its casts. One JSON line per figure: median of 11 rounds, taken in turns.
+// on the device and at::_fused_adamw_ with its casts. Then a step of the optimizers that are more than a rule of one element, for
+// one matrix. One JSON line per figure: median of 11 rounds, taken in turns.
 //
 //   gpu_speed [millions of parameters, 100]
 #include <ATen/ops/_fused_adamw.h>
@@ -14,6 +15,7 @@
 #include <functional>
 
 #include "gpu/device.h"
+#include "gpu/whole_tensor.h"
 #include "optimizers/loaded_plugin.h"
 
 using namespace gannet;
@@ -22,17 +24,19 @@ namespace {
 
 constexpr int kRounds = 11, kCalls = 20;
 
-struct Contender {
-  const char* name;
-  double bytes;
-  std::function<void()> call;
-  std::vector<double> ms = {};
-};
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
+
+struct Contender {
+  const char* name;
+  int64_t parameters;
+  double bytes_per_parameter;
+  std::function<void()> call;
+  std::vector<double> ms = {};
+  double gb_per_s() const { return bytes_per_parameter * static_cast<double>(parameters) / median(ms) * 1e-6; }
+};
 
 }  // namespace
 
@@ -67,14 +71,24 @@ int main(int argc, char** argv) {
   args.hyper = adam.params.hyper.data();
   args.hyper_count = adam.params.hyper.size();
 
-  Contender contenders[] = {{"copy on the device", 8.0 * numel, [&] { copy.copy_(param); }},
-                            {"gannet adamw@cuda", 28.0 * numel, [&] { adam.update(args); }},
-                            {"at::_fused_adamw_ with casts", 28.0 * numel, [&] {
+  test::WholeTensor lamb("optimizer_lamb_cuda", "Lamb", {}, {8192, 8192}),
+      adam8bit("optimizer_adam8bit_cuda", "AdamW8bit", {}, {8192, 8192}),
+      adafactor("optimizer_adafactor_cuda", "Adafactor", {}, {8192, 8192}), muon("optimizer_muon_cuda", "Muon", {}, {768, 3072});
+  Contender contenders[] = {{"copy on the device", numel, 8, [&] { copy.copy_(param); }},
+                            {"gannet adamw@cuda", numel, 28, [&] { adam.update(args); }},
+                            {"at::_fused_adamw_ with casts", numel, 28,
+                             [&] {
                                const at::Tensor wide = grad.to(at::kFloat).mul_(0.5);
                                at::_fused_adamw_({param}, {wide}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-4, 0.9, 0.999, 0.1,
                                                  1e-8, false, false);
                                out.copy_(param);
-                             }}};
+                             }},
+                            // What a step reads and writes: in the sums, where there are any, and in the update.
+                            {"gannet lamb@cuda, 8192 x 8192", lamb.numel(), 14 + 28, [&] { lamb.step(); }},
+                            {"gannet adamw8bit@cuda, 8192 x 8192", adam8bit.numel(), 16, [&] { adam8bit.step(); }},
+                            {"gannet adafactor@cuda, 8192 x 8192", adafactor.numel(), 8 + 2 + 12, [&] { adafactor.step(); }},
+                            // Its time is that of 1.7e10 operations of products.
+                            {"gannet muon@cuda, 768 x 3072", muon.numel(), 20, [&] { muon.step(); }}};
   for (int round = -1; round < kRounds; ++round) {
     for (auto& contender : contenders) {
       gpu.accelerator->synchronize(0);
@@ -87,8 +101,7 @@ int main(int argc, char** argv) {
   }
   for (const auto& contender : contenders)
     std::printf("{\"bench\": \"gpu_update\", \"what\": \"%s\", \"parameters\": %lld, \"ms\": %.4f, \"gb_per_s\": %.1f}\n",
-                contender.name, static_cast<long long>(numel), median(contender.ms),
-                contender.bytes / median(contender.ms) * 1e-6);
+                contender.name, static_cast<long long>(contender.parameters), median(contender.ms), contender.gb_per_s());
   std::printf("{\"bench\": \"gpu_update\", \"what\": \"bandwidth of the update over that of the copy\", \"ratio\": %.3f}\n",
-              contenders[1].bytes / median(contenders[1].ms) / (contenders[0].bytes / median(contenders[0].ms)));
+              contenders[1].gb_per_s() / contenders[0].gb_per_s());
 }

@@ -32,7 +32,7 @@ void expect_ranks_succeed(const std::string& body, int count, std::map<std::stri
   expect_all_succeed(run_ranks(body, count, {.environment = environment}));
 }
 
-// The states of a torch::optim::Optimizer belong to the parameters of its rank.
+// What a torch::optim::Optimizer serializes belongs to the parameters of its rank.
 RANK_BODY(own_optimizer_of_split) {
   const std::string folder = variable("FOLDER") + "/run";
   const auto how = [](int64_t seed) { return Run::How{.seed = seed, .has_own_optimizer = true}; };
@@ -70,6 +70,30 @@ TEST(SplitHabits, TheProgramsOwnOptimizersStatesFitNoOtherMesh) {
   for (const char* tensor : {"2", ""})
     expect_all_succeed(
         run_ranks("own_optimizer_elsewhere", 2, {.environment = {{"TENSOR", tensor}, {"FOLDER", folder.string()}}}));
+}
+
+// The states of LibTorch's own are the engine's, cut as the parameters are.
+RANK_BODY(torch_optimizer_elsewhere) {
+  const std::string folder = variable("FOLDER") + "/torch";
+  const bool is_split = variable("TENSOR") == "2";
+  Run run(split_config(is_split ? 1 : 2), Run::How{.seed = is_split ? 1 : 8, .has_torch_optimizer = true});
+  if (is_split) {
+    run.train(0, 4);
+    run.engine->save_checkpoint(folder, {.tag = "split"});
+    return;
+  }
+  run.engine->load_checkpoint(folder, {.tag = "split"});
+  run.engine->save_checkpoint(folder, {.tag = "whole"});
+  const auto before = tensors_of(folder, "split"), after = tensors_of(folder, "whole");
+  same(after.size(), before.size(), "tensors");
+  expect(before.contains("state/exp_avg/fused"), "it has the states of whole tensors");
+  for (const auto& [name, tensor] : before) expect(after.at(name).equal(tensor), name);
+}
+TEST(SplitHabits, ThatOfLibTorchFitsAnyMesh) {
+  const TemporaryFolder folder;
+  for (const auto& [tensor, ranks] : {std::pair("2", 4), {"", 2}})
+    expect_all_succeed(
+        run_ranks("torch_optimizer_elsewhere", ranks, {.environment = {{"TENSOR", tensor}, {"FOLDER", folder.string()}}}));
 }
 
 // The rank that writes the model need not be the first along the axis data.

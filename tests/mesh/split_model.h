@@ -91,7 +91,8 @@ struct Run {
   }
   struct How {
     int64_t seed = 1;
-    bool has_own_optimizer = false;    // torch::optim::Adam
+    bool has_own_optimizer = false;    // of a class of the program's own
+    bool has_torch_optimizer = false;  // torch::optim::Adam itself
     int64_t pieces = 2;                // that the fused weight is split by
     std::vector<uint32_t> order = {};  // the ranks on the mesh; none: 0, 1, 2 ...
   };
@@ -113,10 +114,13 @@ struct Run {
     if (!how.order.empty())
       mesh = MeshShape({{"data", static_cast<uint32_t>(world->size() / degree())}, {"tensor", degree()}}, how.order);
     std::shared_ptr<torch::optim::Optimizer> optimizer;
-    if (how.has_own_optimizer) {
-      config.erase("optimizer");
+    struct Own : torch::optim::Adam {
+      using Adam::Adam;
+    };
+    if (how.has_own_optimizer || how.has_torch_optimizer) config.erase("optimizer");
+    if (how.has_own_optimizer) optimizer = std::make_shared<Own>(model->parameters(), torch::optim::AdamOptions(1e-2));
+    if (how.has_torch_optimizer)
       optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(1e-2));
-    }
     engine = gannet::initialize(model, {.config = config, .optimizer = optimizer, .mesh = mesh}).engine;
   }
   static int64_t fingerprint_every() { return variable("FINGERPRINT").empty() ? 100 : std::stoll(variable("FINGERPRINT")); }

@@ -4,10 +4,13 @@
 //   GroupCase group(lamb(), Dict{{"lr", 0.1}}, host, kAllTypes[0], {{"weight", {30, 7}}, {"bias", {30}}});
 //   group.step();                     // all in one piece
 //   group.step({0, 11, group.numel}); // in two
+//
+// Every extent of a state and every scope of a sum but those of the group and of the model.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "optimizers/update_case.h"
 
@@ -21,24 +24,36 @@ class GroupCase {
     uint64_t offset = 0, numel = 1;  // filled in
   };
 
-  // `gap`: elements between tensors that are no tensor's, as an engine's padding. Parameters are normally distributed.
+  using Call = std::function<void(const gannet_update_args&)>;
+
+  // `gap`: elements between tensors that are no tensor's, as an engine's padding; `alignment`: tensors begin at multiples of it,
+  // which an optimizer may ask for. Parameters are normally distributed.
   GroupCase(const LoadedPlugin& plugin, const Dict& params, TestHost& host, Types types, std::vector<Tensor> group,
-            uint64_t gap = 0)
+            uint64_t gap = 0, uint64_t alignment = 1)
       : types(types),
-        tensors(placed(std::move(group), gap)),
+        tensors(placed(std::move(group), gap, alignment)),
         numel(tensors.back().offset + tensors.back().numel),
         param(types.param, numel),
         grad(types.grad, numel),
         out(types.out, numel),
         optimizer(plugin, params, host) {
+    uint64_t rows = 0, columns = 0;
     for (uint64_t t = 0; t < tensors.size(); ++t) {
+      const auto& shape = tensors[t].shape;
+      const size_t dimensions = shape.size();
       gannet_tensor view{};
       view.struct_size = sizeof(view);
-      view.dimensions = static_cast<uint32_t>(tensors[t].shape.size());
+      view.dimensions = static_cast<uint32_t>(dimensions);
       view.index = view.id = t;
       view.name = tensors[t].name.c_str();
       view.numel = tensors[t].numel;
-      view.shape = tensors[t].shape.data();
+      view.shape = shape.data();
+      view.columns = dimensions > 0 ? static_cast<uint64_t>(shape[dimensions - 1]) : 1;
+      view.matrix_rows = dimensions > 1 ? static_cast<uint64_t>(shape[dimensions - 2]) : 1;
+      view.first_row = rows;
+      view.first_column = columns;
+      rows += view.numel / view.columns;
+      columns += view.numel / view.matrix_rows;
       views_.push_back(view);
     }
     gannet_optimizer_context context{};
@@ -54,11 +69,23 @@ class GroupCase {
       const bool is_elements = spec.extent == GANNET_STATE_PER_ELEMENT;
       const uint32_t dtype = spec.dtype != GANNET_DTYPE_NONE ? spec.dtype : is_elements ? types.param : uint32_t{GANNET_FLOAT32};
       state_names.emplace_back(spec.name);
-      states.emplace_back(dtype, is_elements ? numel : views_.size());
-      for (uint64_t i = 0; i < (is_elements ? numel : views_.size()); ++i) states[s].set(i, spec.initial_value);
-      is_elements_.push_back(is_elements);
+      const uint64_t block = is_elements ? 1 : spec.block;  // 0: it is not cut into pieces
+      const uint64_t count = block > 0                                ? (numel + block - 1) / block
+                             : spec.extent == GANNET_STATE_PER_ROW    ? rows
+                             : spec.extent == GANNET_STATE_PER_COLUMN ? columns
+                             : spec.extent == GANNET_STATE_SCALAR     ? 1
+                                                                      : views_.size();
+      states.emplace_back(dtype, count);
+      for (uint64_t i = 0; i < count; ++i) states[s].set(i, spec.initial_value);
+      cuts_.push_back({block, bytes_of(dtype)});
     }
     sum_count_ = found.sum_count;
+    for (uint64_t k = 0; k < found.sum_count; ++k) {
+      const gannet_sum_spec& spec = found.sums[k];
+      sum_rounds_.push_back(spec.round);
+      const bool of_rows = spec.scope == GANNET_SUM_OF_ROW, of_columns = spec.scope == GANNET_SUM_OF_COLUMN;
+      lines_.emplace_back(of_rows ? rows : of_columns ? columns : 0);
+    }
     std::mt19937 random(1);
     std::normal_distribution<double> normal;
     for (uint64_t i = 0; i < numel; ++i) param.set(i, normal(random));
@@ -75,15 +102,18 @@ class GroupCase {
     if (ends.empty()) ends = {0, numel};
     ++steps;
     sums_.assign(views_.size() * sum_count_, 0);
+    for (auto& line : lines_) std::fill(line.begin(), line.end(), 0);
     optimizer.begin_step(step_args(false));
-    if (sum_count_ > 0) {
+    const uint32_t rounds = sum_rounds_.empty() ? 0 : sum_rounds_.back() + 1;
+    for (uint32_t round = 0; round < rounds; ++round) {
       std::vector<double> parts = sums_;
       for (size_t piece = 0; piece + 1 < ends.size(); ++piece)
         run(ends[piece], ends[piece + 1], [&](const gannet_update_args& args) {
           std::vector<double> rows(args.segment_count * sum_count_);
-          optimizer.sums(args, 0, rows.data());
+          optimizer.sums(args, round, rows.data());
           for (uint64_t k = 0; k < rows.size(); ++k)
-            parts[args.segments[k / sum_count_].tensor_index * sum_count_ + k % sum_count_] += rows[k];
+            if (sum_rounds_[k % sum_count_] == round)
+              parts[args.segments[k / sum_count_].tensor_index * sum_count_ + k % sum_count_] += rows[k];
         });
       sums_ = parts;
     }
@@ -98,8 +128,11 @@ class GroupCase {
     return all;
   }
   double sum(uint64_t tensor, uint64_t which) const { return sums_[tensor * sum_count_ + which]; }
-  bool same_result(const GroupCase& other) const {
-    return param == other.param && out == other.out && states == other.states && sums_ == other.sums_;
+  bool same_result(const GroupCase& other) const { return same_arrays(other) && sums_ == other.sums_ && lines_ == other.lines_; }
+  bool same_arrays(const GroupCase& other) const { return param == other.param && out == other.out && states == other.states; }
+  // Of a state, bytes that a piece of `piece_numel` elements has of it; 0: it is not cut, and in host memory.
+  uint64_t state_bytes(size_t s, uint64_t piece_numel) const {
+    return cuts_[s].block == 0 ? 0 : (piece_numel + cuts_[s].block - 1) / cuts_[s].block * cuts_[s].bytes;
   }
 
   Types types;
@@ -111,11 +144,17 @@ class GroupCase {
   OptimizerUnderTest optimizer;
   uint64_t capabilities = 0, steps = 0;
   double grad_scale = 1;
+  // Where given, makes each call of sums() and update(): with copies of the arrays in a device's memory.
+  std::function<void(const gannet_update_args&, const Call&)> place;
 
  private:
-  static std::vector<Tensor> placed(std::vector<Tensor> group, uint64_t gap) {
+  struct Cut {
+    uint64_t block, bytes;  // of a value
+  };
+  static std::vector<Tensor> placed(std::vector<Tensor> group, uint64_t gap, uint64_t alignment) {
     uint64_t offset = 0;
     for (Tensor& tensor : group) {
+      offset = (offset + alignment - 1) / alignment * alignment;
       tensor.offset = offset;
       for (const int64_t size : tensor.shape) tensor.numel *= static_cast<uint64_t>(size);
       offset += tensor.numel + gap;
@@ -124,7 +163,7 @@ class GroupCase {
   }
   gannet_step_args step_args(bool is_end) {
     step_states_.clear();
-    for (size_t s = 0; s < states.size(); ++s) step_states_.push_back(is_elements_[s] ? nullptr : states[s].at(0));
+    for (size_t s = 0; s < states.size(); ++s) step_states_.push_back(cuts_[s].block > 0 ? nullptr : states[s].at(0));
     gannet_step_args args{};
     args.struct_size = sizeof(args);
     args.step = steps;
@@ -138,11 +177,17 @@ class GroupCase {
     args.state_count = step_states_.size();
     args.sums = is_end ? sums_.data() : nullptr;
     args.sum_count = sum_count_;
+    args.lines = is_end ? lines() : nullptr;
     return args;
   }
+  // gannet_update_args::lines
+  double* const* lines() {
+    line_places_.clear();
+    for (auto& line : lines_) line_places_.push_back(line.empty() ? nullptr : line.data());
+    return line_places_.data();
+  }
   // Elements [begin, end) as one piece.
-  template <class Body>
-  void run(uint64_t begin, uint64_t end, Body&& body) {
+  void run(uint64_t begin, uint64_t end, const Call& body) {
     std::vector<gannet_segment> segments;
     std::vector<double> rows;
     for (uint64_t t = 0; t < tensors.size(); ++t) {
@@ -158,12 +203,16 @@ class GroupCase {
       part.tensor_numel = tensors[t].numel;
       part.shape = views_[t].shape;
       part.name = views_[t].name;
+      part.columns = views_[t].columns;
+      part.matrix_rows = views_[t].matrix_rows;
+      part.first_row = views_[t].first_row;
+      part.first_column = views_[t].first_column;
       segments.push_back(part);
       rows.insert(rows.end(), sums_.begin() + static_cast<long>(t * sum_count_),
                   sums_.begin() + static_cast<long>((t + 1) * sum_count_));
     }
     std::vector<void*> pointers;
-    for (size_t s = 0; s < states.size(); ++s) pointers.push_back(states[s].at(is_elements_[s] ? begin : 0));
+    for (size_t s = 0; s < states.size(); ++s) pointers.push_back(states[s].at(cuts_[s].block > 0 ? begin / cuts_[s].block : 0));
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = types.param;
@@ -184,14 +233,21 @@ class GroupCase {
     args.segment_stride = sizeof(gannet_segment);
     args.sums = rows.data();
     args.sum_count = sum_count_;
-    body(args);
+    args.lines = lines();
+    if (place)
+      place(args, body);
+    else
+      body(args);
   }
 
   std::vector<gannet_tensor> views_;
-  std::vector<bool> is_elements_;
+  std::vector<Cut> cuts_;  // [states]
   std::vector<void*> step_states_;
   uint64_t sum_count_ = 0;
-  std::vector<double> sums_;  // [tensors][sum_count_] of the last step
+  std::vector<uint32_t> sum_rounds_;        // [sum_count_]
+  std::vector<double> sums_;                // [tensors][sum_count_] of the last step
+  std::vector<std::vector<double>> lines_;  // [sum_count_] [rows or columns] likewise
+  std::vector<double*> line_places_;
 };
 
 // The 2-norm of a - b over that of b.

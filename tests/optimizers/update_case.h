@@ -24,9 +24,13 @@ inline const std::vector<Types> kAllTypes = {
 inline uint64_t bytes_of(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT64:
+    case GANNET_INT64:
       return 8;
     case GANNET_FLOAT32:
       return 4;
+    case GANNET_INT8:
+    case GANNET_UINT8:
+      return 1;
     case GANNET_DTYPE_NONE:
       return 0;
     default:
@@ -48,6 +52,12 @@ class Buffer {
         return read<float>(from);
       case GANNET_FLOAT16:
         return static_cast<float>(read<c10::Half>(from));
+      case GANNET_INT8:
+        return read<int8_t>(from);
+      case GANNET_UINT8:
+        return read<uint8_t>(from);
+      case GANNET_INT64:
+        return static_cast<double>(read<int64_t>(from));
       default:
         return static_cast<float>(read<c10::BFloat16>(from));
     }
@@ -60,10 +70,18 @@ class Buffer {
         return write(i, static_cast<float>(value));
       case GANNET_FLOAT16:
         return write(i, c10::Half(static_cast<float>(value)));
+      case GANNET_INT8:
+        return write(i, static_cast<int8_t>(value));
+      case GANNET_UINT8:
+        return write(i, static_cast<uint8_t>(value));
+      case GANNET_INT64:
+        return write(i, static_cast<int64_t>(value));
       default:
         return write(i, c10::BFloat16(static_cast<float>(value)));
     }
   }
+  uint64_t element_bytes() const { return bytes_of(dtype_); }
+  uint64_t count() const { return bytes_.size() / element_bytes(); }
   bool operator==(const Buffer&) const = default;
 
  private:

@@ -53,6 +53,21 @@ class OneBitAverage {
   std::vector<int64_t> ends_;  // of the servers' parts
 };
 
+// [tensors], whose servers' parts are cut as the engine's buckets are.
+inline std::vector<OneBitAverage> averages_of(const std::vector<int64_t>& numels, int64_t ranks, int64_t bucket_numel) {
+  std::vector<OneBitAverage> averages;
+  const zero::Layout layout = zero::lay_out(numels, bucket_numel, static_cast<uint32_t>(ranks));
+  for (const auto& bucket : layout.buckets)
+    for (size_t t = bucket.first; t < bucket.last; ++t) {
+      std::vector<int64_t> cuts;
+      for (int64_t r = 1; r < ranks; ++r)
+        if (const int64_t cut = bucket.offset + bucket.numel / ranks * r - layout.offsets[t]; cut > 0 && cut < numels[t])
+          cuts.push_back(cut);
+      averages.emplace_back(numels[t], ranks, cuts);
+    }
+  return averages;
+}
+
 class OneBitReference {
  public:
   OneBitReference(const std::vector<at::Tensor>& parameters, const OneBitOptions& options) : o_(options) {
@@ -66,15 +81,7 @@ class OneBitReference {
     fresh_ = exp_avg_sq;
     coeff_.assign(masters.size(), 0);
     factor_.assign(masters.size(), 1);
-    const zero::Layout layout = zero::lay_out(numels, o_.bucket_numel, static_cast<uint32_t>(o_.ranks));
-    for (const auto& bucket : layout.buckets)
-      for (size_t t = bucket.first; t < bucket.last; ++t) {
-        std::vector<int64_t> cuts;
-        for (int64_t r = 1; r < o_.ranks; ++r)
-          if (const int64_t cut = bucket.offset + bucket.numel / o_.ranks * r - layout.offsets[t]; cut > 0 && cut < numels[t])
-            cuts.push_back(cut);
-        average_.emplace_back(numels[t], o_.ranks, cuts);
-      }
+    average_ = averages_of(numels, o_.ranks, o_.bucket_numel);
   }
 
   // `gradients`: [ranks][tensors], unscaled. `average`: how the warm-up's reduction rounds.

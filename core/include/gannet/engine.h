@@ -113,15 +113,20 @@ class EngineBase {
   void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);
   /// Forgets the gradients gathered so far, and `.grad` of the trained parameters: the next micro-batch is the first of its step.
   void zero_grad();
-  /// The module's training mode. Where the optimizer evaluates with other weights than it trains (Schedule-Free), eval() puts
-  /// those into the model, for forward, fp32_parameters, save_16bit_model and whatever else reads it, and train() puts the
-  /// trained ones back, bit for bit. Every rank calls them then, between two steps; backward, step, save_checkpoint and
-  /// load_checkpoint before train() are Error(kOrder). It takes the memory of the fp32 masters once more.
+  /// The module's training mode. Where the optimizer evaluates with other weights than it trains (Schedule-Free; local steps, see
+  /// parameters_differ), eval() puts those into the model, for forward, fp32_parameters, save_16bit_model and whatever else reads
+  /// it, and train() puts the trained ones back, bit for bit. Every rank calls them then, between two steps; backward, step,
+  /// save_checkpoint and load_checkpoint before train() are Error(kOrder). It takes the memory of the fp32 masters once more.
   ///   engine->eval();
   ///   { torch::NoGradGuard no_grad; report(engine->forward(batch.data, batch.target)); }
   ///   engine->train();
   void train(bool on = true);
   void eval() { train(false); }
+  /// Whether the ranks have different parameters now: after a local step of an optimizer that averages them from time to time
+  /// (ZeroOneAdam). What is the same on all ranks then, the weights to use, is given by fp32_parameters, full_fp32_parameter,
+  /// save_16bit_model, save_fp32_model and eval(); checkpoints have both. Parameters that the program writes now, and
+  /// swap_optimizer, are Error(kOrder). The same on every rank.
+  bool parameters_differ() const;
 
   std::vector<double> get_lr() const;  ///< of each group: what the next update uses
   void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update

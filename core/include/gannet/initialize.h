@@ -40,7 +40,8 @@ struct InitializeOptions {
   Dataset<Batch> training_data = {};
   Collate<Batch> collate_fn = {};
   std::vector<ParameterGroup> model_parameters = {};  ///< default: one group of all parameters that require a gradient
-  /// The program's own optimizer instead of the config's: stage 0 only, its state is its own. It steps the fp32 masters.
+  /// The program's own optimizer instead of the config's. torch::optim::Adam, AdamW, SGD, Adagrad and RMSprop themselves work at
+  /// every ZeRO stage and with offload; any other class steps whole fp32 masters at stage 0 (docs/program.md).
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};  ///< a subset of ranks; default: all

@@ -271,13 +271,23 @@ enum gannet_optimizer_capability {
   /* Each tensor must be whole in one range (Muon). Not with ELEMENTWISE. */
   GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR = 1u << 1,
   /* In the steps that gannet_optimizer_api::reduces_gradients names, update() gets each rank's own gradient and averages over the
-   * ranks itself, with the host's collectives, which are open in it (the 1-bit family). Every rank has the whole parameters and
-   * states then: ZeRO stage 0. With several ranks all get the same pieces in the same order, each tensor whole in one, and numel
-   * of a piece is a multiple of 32 * world_size: each rank's equal part is whole bytes of bits, and aligned. What lies between
-   * the segments is padding, which is zero and belongs to nobody. args->step is the group's. A step whose gradient is not finite
-   * on one rank is skipped on all; gradients are clipped by the root of the mean over ranks of the squares of their norms. With
-   * one rank nothing is to be averaged, and pieces are any. */
+   * ranks itself, with the host's collectives, which are open in it, or not yet: see gannet_gradient_reduction (the 1-bit
+   * family). Every rank has the whole parameters and states then: ZeRO stage 0. With several ranks all get the same pieces in the
+   * same order, each tensor whole in one, and numel of a piece is a multiple of 32 * world_size: each rank's equal part is whole
+   * bytes of bits, and aligned. What lies between the segments is padding, which is zero and belongs to nobody. args->step is the
+   * group's. A step whose gradient is not finite on one rank is skipped on all; gradients are clipped by the root of the mean
+   * over ranks of the squares of their norms. With one rank nothing is to be averaged, and pieces are any. */
   GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 2
+};
+
+/* Who averages a step's gradients over the ranks: gannet_optimizer_api::reduces_gradients. */
+enum gannet_gradient_reduction {
+  GANNET_REDUCED_BY_HOST = 0,   /* they arrive averaged */
+  GANNET_REDUCED_BY_UPDATE = 1, /* update() averages what it sends; after it all ranks have the same parameters */
+  /* A local step: nobody does, and no collective is open. Each rank updates its own parameters, which differ from then on, until
+   * a step REDUCED_BY_UPDATE makes them equal again; until then no step is REDUCED_BY_HOST. States LOCAL differ with them. A
+   * checkpoint has each rank's own; weights for use are those of evaluate(), which must be there, the same on all ranks. */
+  GANNET_REDUCED_LATER = 2
 };
 
 enum gannet_state_extent {
@@ -297,7 +307,10 @@ enum gannet_state_flag {
    * another number of ranks, each gets their mean. SERVED: a rank has those elements that it averages for all, the rank-th of
    * world_size equal parts of each piece, [numel / world_size]. */
   GANNET_STATE_OF_RANK = 1u << 1,
-  GANNET_STATE_SERVED = 1u << 2
+  GANNET_STATE_SERVED = 1u << 2,
+  /* LOCAL: every rank has values of its own while the parameters differ after local steps (GANNET_REDUCED_LATER), and the same
+   * ones otherwise. Resumed on another number of ranks, each gets the mean of both. */
+  GANNET_STATE_LOCAL = 1u << 3
 };
 
 /* A state that the plugin wants kept. The host owns the memory: it allocates, shards, offloads and checkpoints it, and hands over
@@ -460,10 +473,11 @@ typedef struct gannet_optimizer_api {
   int32_t (*end_step)(void* self, const gannet_step_args* args, gannet_error* error);
   /* Null where the weights that are trained are those to use. Else writes the weights to evaluate with into `out`, in the
    * master's type (Schedule-Free, averages of weights): a function of the piece's param, states and hyperparameters, which it
-   * leaves as they are. grad and sums are null, step is the number of updates so far. */
+   * leaves as they are. grad, sums and states SERVED are null, step is the number of updates so far. Of an optimizer that claims
+   * OWNS_GRAD_REDUCTION they are asked for after local steps alone, and are the same on all ranks. */
   int32_t (*evaluate)(void* self, const gannet_update_args* args, gannet_error* error);
-  /* Where OWNS_GRAD_REDUCTION is claimed, else null: whether update() averages the gradients of this step
-   * (gannet_step_args::step) itself: 1, or 0 where they are to arrive averaged. A pure function of the params and the step. */
+  /* Where OWNS_GRAD_REDUCTION is claimed, else null: who averages the gradients of this step (gannet_step_args::step), a
+   * gannet_gradient_reduction. A pure function of the params and the step. */
   int32_t (*reduces_gradients)(void* self, uint64_t step, uint32_t* reduces, gannet_error* error);
 } gannet_optimizer_api;
 

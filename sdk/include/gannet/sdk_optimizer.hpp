@@ -73,7 +73,7 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 ///   void sums(const gannet_update_args&, uint32_t round, double* sums);
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
 ///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, where they are not those trained
-///   bool reduces_gradients(uint64_t step) const;                with OWNS_GRAD_REDUCTION
+///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 class OptimizerBase : public HostServices {
  public:
   OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -89,7 +89,7 @@ class OptimizerBase : public HostServices {
   void begin_step(const gannet_step_args&) {}
   void end_step(const gannet_step_args&) {}
   void evaluate(const gannet_update_args&) {}
-  bool reduces_gradients(uint64_t) const { return false; }
+  uint32_t reduces_gradients(uint64_t) const { return GANNET_REDUCED_BY_HOST; }
 };
 
 namespace detail {

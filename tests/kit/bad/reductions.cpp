@@ -20,7 +20,7 @@ struct Averages : OptimizerBase {
     error.flags = GANNET_STATE_OF_RANK;
     return {state("momentum"), error};
   }
-  bool reduces_gradients(uint64_t step) const { return step > kWarmUp; }
+  uint32_t reduces_gradients(uint64_t step) const { return step > kWarmUp ? GANNET_REDUCED_BY_UPDATE : GANNET_REDUCED_BY_HOST; }
   void update(const gannet_update_args& a) { step_by(a, mean_of(a, static_cast<float*>(a.states[1]))); }
 
  protected:
@@ -71,13 +71,68 @@ struct ForgetsError : Averages {  // what was not sent is in no checkpoint
 };
 struct FicklePlan : Averages {  // whom it is asked by, and how often
   using Averages::Averages;
-  bool reduces_gradients(uint64_t step) const { return step > kWarmUp && ++asked_ % 5 != 0; }
+  uint32_t reduces_gradients(uint64_t step) const { return step > kWarmUp && ++asked_ % 5 != 0; }
   mutable uint64_t asked_ = 0;
+};
+
+// Local steps: from the fourth update on each rank takes its own, and every fourth averages parameters and momenta.
+struct LocalSteps : Averages {
+  using Averages::Averages;
+  static bool averages(uint64_t step) { return step % 4 == 0; }
+  std::vector<gannet_state_spec> states() const {
+    gannet_state_spec momentum = state("momentum");
+    momentum.flags = GANNET_STATE_LOCAL;
+    return {momentum, state("common")};
+  }
+  uint32_t reduces_gradients(uint64_t step) const {
+    return step <= kWarmUp ? GANNET_REDUCED_BY_HOST : averages(step) ? GANNET_REDUCED_BY_UPDATE : GANNET_REDUCED_LATER;
+  }
+  void update(const gannet_update_args& a) {
+    auto* const param = static_cast<float*>(a.param);
+    step_by(a, gradient_of(a));
+    if (a.step > kWarmUp && averages(a.step)) {
+      average(a, param);
+      average(a, static_cast<float*>(a.states[0]));
+    }
+    if (a.step <= kWarmUp || averages(a.step)) std::memcpy(a.states[1], param, a.numel * sizeof(float));
+  }
+  void evaluate(const gannet_update_args& a) { std::memcpy(a.out, a.states[1], a.numel * sizeof(float)); }
+
+ protected:
+  void average(const gannet_update_args& a, float* values) const {
+    gannet_host_collective args{};
+    args.operation = GANNET_HOST_ALL_REDUCE;
+    args.dtype = GANNET_FLOAT32;
+    args.reduce_op = GANNET_AVERAGE;
+    args.send = args.recv = values;
+    args.count = a.numel;
+    collective(args);
+  }
+};
+
+struct DriftsApart : LocalSteps {  // momenta are averaged, parameters never
+  using LocalSteps::LocalSteps;
+  void update(const gannet_update_args& a) {
+    step_by(a, gradient_of(a));
+    if (a.step > kWarmUp && averages(a.step)) average(a, static_cast<float*>(a.states[0]));
+    if (a.step <= kWarmUp || averages(a.step)) std::memcpy(a.states[1], a.param, a.numel * sizeof(float));
+  }
+};
+struct GivesItsOwn : LocalSteps {  // as the weights to use
+  using LocalSteps::LocalSteps;
+  void evaluate(const gannet_update_args& a) { std::memcpy(a.out, a.param, a.numel * sizeof(float)); }
+};
+struct LocalThenHost : LocalSteps {  // averages gradients of parameters that differ
+  using LocalSteps::LocalSteps;
+  uint32_t reduces_gradients(uint64_t step) const { return averages(step) ? GANNET_REDUCED_BY_HOST : GANNET_REDUCED_LATER; }
 };
 
 #define RULE(type) optimizer<type>(#type, "", "1.0", "averages gradients itself")
 
 }  // namespace
 
-GANNET_PLUGINS("optimizer/averages optimizer/keepslocal optimizer/forgetserror optimizer/fickleplan", GANNET_TIER_STABLE,
-               RULE(Averages), RULE(KeepsLocal), RULE(ForgetsError), RULE(FicklePlan))
+GANNET_PLUGINS(
+    "optimizer/averages optimizer/keepslocal optimizer/forgetserror optimizer/fickleplan optimizer/localsteps "
+    "optimizer/driftsapart optimizer/givesitsown optimizer/localthenhost",
+    GANNET_TIER_STABLE, RULE(Averages), RULE(KeepsLocal), RULE(ForgetsError), RULE(FicklePlan), RULE(LocalSteps),
+    RULE(DriftsApart), RULE(GivesItsOwn), RULE(LocalThenHost))

@@ -193,8 +193,10 @@ std::vector<Check> optimizer_checks() {
        60, agree},
       {"reduction-plan", "reduces_gradients is a function of the params and the step", "compute it from those alone", 30,
        reduction_plan},
-      {"own-reduction", "after steps whose gradients it averages itself all ranks have the same, which depends on every rank",
-       "average with the host's collectives", 120, own_reduction},
+      {"own-reduction",
+       "after steps whose gradients it averages itself all ranks have the same, which depends on every rank; after local steps "
+       "the same weights to use",
+       "average with the host's collectives", 180, own_reduction},
       {"own-reduction-resumes", "with each rank's saved states a run whose gradients it averages continues bit for bit",
        "keep everything that an update needs in declared states", 60, own_reduction_resumes},
       {"resumes", "a new object with the saved states continues bit for bit",

@@ -284,7 +284,7 @@ class Rank {
       const std::vector<gannet_segment> segments = piece.segments;
       const Calling calling("update", args.step, piece.names);
       std::optional<Host::Open> open;
-      if (group.optimizer->reduces_gradients(args.step)) open.emplace(host_, collectives_);
+      if (group.optimizer->reduction(args.step) == GANNET_REDUCED_BY_UPDATE) open.emplace(host_, collectives_);
       group.optimizer->update(args);
       if (options_.guards_inputs &&
           std::memcmp(segments.data(), piece.segments.data(), segments.size() * sizeof(segments[0])) != 0)

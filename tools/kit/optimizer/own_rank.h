@@ -26,6 +26,7 @@ namespace gannet::kit {
 struct Left {
   std::vector<std::vector<Bytes>> buckets;  // [buckets] parameters, copies, then states
   std::vector<std::vector<Bytes>> groups;   // [groups][states] those that are no element's
+  std::vector<Bytes> weights;               // [buckets] to use, where the ranks have different parameters
   bool operator==(const Left&) const = default;
 };
 
@@ -72,7 +73,7 @@ class OwnRank {
     for (Group& group : groups_) {
       sums.emplace_back(*group.optimizer, group.tensors);
       if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
-      group.averages = group.optimizer->reduces_gradients(static_cast<uint64_t>(step));
+      group.reduction = group.optimizer->reduction(static_cast<uint64_t>(step));
     }
     for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
     edges(&Optimizer::begin_step, step, sums, false);
@@ -84,11 +85,13 @@ class OwnRank {
     }
     for (PieceMemory& bucket : buckets_) work(bucket, step, sums[bucket.cut->group], nullptr);
     edges(&Optimizer::end_step, step, sums, true);
+    last_step_ = step;
   }
 
-  Left left() const {
+  Left left() {
     Left all;
-    for (const PieceMemory& bucket : buckets_) {
+    for (PieceMemory& bucket : buckets_) {
+      all.weights.push_back(are_apart(bucket) ? weights_to_use(bucket) : Bytes());
       auto& of_bucket = all.buckets.emplace_back();
       of_bucket.push_back(bytes_in(bucket.param));
       of_bucket.push_back(bytes_in(bucket.out));
@@ -102,13 +105,17 @@ class OwnRank {
   }
   // What two ranks, which must have the same but for their own states, have different: "the parameters"; "": nothing.
   std::string difference(const Left& one, const Left& other) const {
-    for (size_t b = 0; b < buckets_.size(); ++b)
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      const bool is_apart = are_apart(buckets_[b]);
+      if (one.weights[b] != other.weights[b]) return "the weights to use after a local step";
       for (size_t part = 0; part < one.buckets[b].size(); ++part) {
-        if (one.buckets[b][part] == other.buckets[b][part]) continue;
+        if (one.buckets[b][part] == other.buckets[b][part] || (part < 2 && is_apart)) continue;
         if (part < 2) return part == 0 ? "the parameters" : "the copies `out`";
         const auto& state = groups_[buckets_[b].cut->group].optimizer->states()[part - 2];
-        if (!state.is_of_rank() && !state.is_served()) return formatted("the state '{}'", state.name);
+        if (!state.is_of_rank() && !state.is_served() && !(state.is_local() && is_apart))
+          return formatted("the state '{}'", state.name);
       }
+    }
     for (size_t g = 0; g < groups_.size(); ++g)
       for (size_t s = 0; s < one.groups[g].size(); ++s)
         if (one.groups[g][s] != other.groups[g][s]) return formatted("the state '{}'", groups_[g].optimizer->states()[s].name);
@@ -126,7 +133,7 @@ class OwnRank {
     std::unique_ptr<Optimizer> optimizer;
     size_t tensors = 0;
     std::vector<Buffer> states;
-    bool averages = false;
+    gannet_gradient_reduction reduction = GANNET_REDUCED_BY_HOST;  // in the step at hand, or the last one
   };
 
   // As core/params cuts ranges whose optimizer averages: buckets that divide among the ranks.
@@ -163,11 +170,46 @@ class OwnRank {
       for (size_t s = 0; s < groups_[g].states.size(); ++s) put_back(from.groups[g][s], groups_[g].states[s]);
   }
 
+  bool are_apart(const PieceMemory& bucket) const { return groups_[bucket.cut->group].reduction == GANNET_REDUCED_LATER; }
+
+  // As core/update/evaluation.cpp asks for them: nothing but `out` is written, and there is no gradient.
+  Bytes weights_to_use(PieceMemory& bucket) {
+    Group& group = groups_[bucket.cut->group];
+    const Buffer out(bucket.param.bytes(), "the weights to use", true);
+    std::vector<void*> states;
+    std::vector<std::unique_ptr<ReadOnly>> held;
+    for (size_t s = 0; s < bucket.states.size(); ++s) {
+      const bool is_served = group.optimizer->states()[s].is_served();
+      states.push_back(is_served ? nullptr : bucket.states[s].data() ? bucket.states[s].data() : group.states[s].data());
+      held.push_back(std::make_unique<ReadOnly>(bucket.states[s], true));
+    }
+    const ReadOnly param(bucket.param, true);
+    gannet_update_args args{};
+    args.struct_size = sizeof(args);
+    args.param_dtype = args.out_dtype = problem_.types.param;
+    args.numel = bucket.cut->numel;
+    args.param = bucket.param.data();
+    args.out = out.data();
+    args.states = states.data();
+    args.state_count = states.size();
+    args.grad_scale = 1;
+    args.step = static_cast<uint64_t>(last_step_);
+    args.hyper = group.optimizer->hyper_values().data();
+    args.hyper_count = group.optimizer->hyper_values().size();
+    args.segments = bucket.segments.data();
+    args.segment_count = bucket.segments.size();
+    args.segment_stride = sizeof(gannet_segment);
+    args.group = bucket.cut->group;
+    const Calling calling("evaluate", args.step, bucket.names);
+    group.optimizer->evaluate(args);
+    return bytes_in(out);
+  }
+
   void fill_gradient(PieceMemory& bucket, int64_t step) {
     for (const Part& part : bucket.cut->parts)
       for (uint64_t i = 0; i < part.numel; ++i) {
         double value = 0;
-        if (groups_[bucket.cut->group].averages)
+        if (groups_[bucket.cut->group].reduction != GANNET_REDUCED_BY_HOST)
           value = of_ranks_[rank_].gradient(part.tensor, i, step);
         else
           for (uint32_t r = 0; r < run_.ranks; ++r) value += of_ranks_[r].gradient(part.tensor, i, step) / run_.ranks;
@@ -239,7 +281,7 @@ class OwnRank {
     }
     const ReadOnly grad(bucket.grad, true);
     std::unique_ptr<Host::Open> open;
-    if (group.averages) open = std::make_unique<Host::Open>(host_, collectives_);
+    if (group.reduction == GANNET_REDUCED_BY_UPDATE) open = std::make_unique<Host::Open>(host_, collectives_);
     const Calling calling("update", args.step, bucket.names);
     group.optimizer->update(args);
     std::string where;
@@ -252,6 +294,7 @@ class OwnRank {
   const Problem& problem_;
   const OwnRun& run_;
   uint32_t rank_;
+  int64_t last_step_ = 0;
   Host host_;
   RankCollectives collectives_;
   std::vector<Problem> of_ranks_;  // [ranks] each has gradients of its own

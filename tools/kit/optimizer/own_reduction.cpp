@@ -45,28 +45,48 @@ void require_own_steps(const Subject& subject) {
   throw Skipped(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
+// Updates that runs end with: the last one of `kSearched` after which the ranks have the same parameters, and the last local one.
+std::vector<int64_t> last_steps(const Subject& subject) {
+  const Host host;
+  Optimizer optimizer(*subject.plugin, subject.parsed(), host);
+  optimizer.describe(context_of(many_shapes({}), 0, 0, 1));
+  std::vector<int64_t> steps;
+  for (const bool is_local : {false, true})
+    for (int64_t step = kSearched; step > 0; --step)
+      if ((optimizer.reduction(static_cast<uint64_t>(step)) == GANNET_REDUCED_LATER) == is_local) {
+        steps.push_back(step);
+        break;
+      }
+  return steps;
+}
+
 }  // namespace
 
 void reduction_plan(Subject& subject) {
   const Problem problem = many_shapes({});
-  std::vector<bool> first;
+  std::vector<gannet_gradient_reduction> first;
   for (int object = 0; object < 2; ++object) {
     Host host;
     host.set_ranks(0, object + 1);  // the number of ranks is no part of it
     Optimizer optimizer(*subject.plugin, subject.parsed(), host);
     optimizer.describe(context_of(problem, 0, 0, host.size()));
     if (!optimizer.owns_grad_reduction()) throw Skipped("it does not claim GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION");
-    std::vector<bool> answers(1001), again(1001), at_once(1001);
-    for (uint64_t step = 1; step <= 1000; ++step) answers[step] = optimizer.reduces_gradients(step);
+    std::vector<gannet_gradient_reduction> answers(1001), again(1001), at_once(1001);
+    for (uint64_t step = 1; step <= 1000; ++step) answers[step] = optimizer.reduction(step);
     for (uint64_t step = 1000; step > 0; --step) {
-      again[step] = optimizer.reduces_gradients(step);
-      at_once[step] = optimizer.reduces_gradients(step);
+      again[step] = optimizer.reduction(step);
+      at_once[step] = optimizer.reduction(step);
     }
     if (object == 0) first = answers;
     for (uint64_t step = 1; step <= 1000; ++step)
       if (answers[step] != again[step] || answers[step] != at_once[step] || answers[step] != first[step])
-        throw Failed(formatted("it says once that update() averages the gradients of step {}, and once that it does not", step),
+        throw Failed(formatted("it has two answers to who averages the gradients of step {}", step),
                      object == 0 ? "one object" : "two objects with the same params");
+    for (uint64_t step = 1; step < 1000; ++step)
+      if (answers[step] == GANNET_REDUCED_LATER && answers[step + 1] == GANNET_REDUCED_BY_HOST)
+        throw Failed(
+            formatted("the host averages the gradients of step {}, behind a local step: of different parameters", step + 1),
+            "one object", "a step of GANNET_REDUCED_BY_UPDATE ends a run of GANNET_REDUCED_LATER");
   }
 }
 
@@ -74,11 +94,12 @@ void own_reduction(Subject& subject) {
   require_own_steps(subject);
   const Problem problem = many_shapes(usual_types(subject));
   for (const uint32_t ranks : {2u, 3u, 4u})
-    for (const int64_t bucket : {256, 1 << 20}) {
-      const OwnRun run{.ranks = ranks, .bucket_numel = bucket};
-      const auto found = left_by(subject, problem, run);
-      if (left_by(subject, problem, run) != found) throw Failed("a second run has other results", text_of(place()));
-    }
+    for (const int64_t bucket : {256, 1 << 20})
+      for (const int64_t steps : last_steps(subject)) {
+        const OwnRun run{.ranks = ranks, .bucket_numel = bucket, .steps = steps};
+        const auto found = left_by(subject, problem, run);
+        if (left_by(subject, problem, run) != found) throw Failed("a second run has other results", text_of(place()));
+      }
   OwnRun altered{.ranks = 3};
   const auto whole = left_by(subject, problem, altered);
   altered.alters_last = true;

@@ -8,7 +8,8 @@ namespace gannet::kit {
 
 // The answer of reduces_gradients is a function of the params and the step.
 void reduction_plan(Subject& subject);
-// After such steps all ranks have the same parameters, which depend on every rank's gradients.
+// After such steps all ranks have the same parameters, which depend on every rank's gradients; after local steps the same weights
+// to use.
 void own_reduction(Subject& subject);
 // Saved states, each rank's own among them, continue bit for bit.
 void own_reduction_resumes(Subject& subject);

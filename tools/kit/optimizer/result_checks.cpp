@@ -206,6 +206,7 @@ void evaluation(Subject& subject) {
   const Problem problem = usual(subject);
   const Described described = describe(subject, problem);
   if (!described.has_evaluation_weights) throw Skipped("the weights that it trains are those to use");
+  if (described.owns_grad_reduction) throw Skipped("they are those after local steps: own-reduction compares its ranks");
   const RunOptions options{.steps = 20, .is_tight = true, .evaluates = true};
   Trained whole = train(subject, problem, uncut(problem, described.rules), options);
   const Trained again = train(subject, problem, sharded(problem, described.rules, 3, 256, 64), options);

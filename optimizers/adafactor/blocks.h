@@ -1,0 +1,74 @@
+// How a part of a tensor is cut into thread blocks: along its rows, and along its columns. Cuts are at places of the whole
+// tensor, so that a block has the same elements whatever else lies in the range.
+#pragma once
+
+#include <cstdint>
+
+#include "optimizers/adafactor/rows.h"
+
+namespace gannet::rules {
+
+// A block has a row's elements of kColumns columns at most.
+class RowBlocks {
+ public:
+  static constexpr uint64_t kColumns = 4096;
+  explicit RowBlocks(const gannet_segment& part) : rows_(part), per_row_((part.columns + kColumns - 1) / kColumns) {}
+  GANNET_BOTH const Rows& rows() const { return rows_; }
+  GANNET_BOTH uint64_t per_row() const { return per_row_; }
+  GANNET_BOTH uint64_t count() const { return rows_.count() * per_row_; }
+  GANNET_BOTH uint64_t row_of(uint64_t block) const { return block / per_row_; }
+
+  // What of its row is in the block: none where the part has only other columns of it.
+  GANNET_BOTH Row operator[](uint64_t block) const {
+    Row row = rows_[row_of(block)];
+    const uint64_t from = block % per_row_ * kColumns, to = from + kColumns, behind = row.column + row.end - row.begin;
+    const uint64_t first = from > row.column ? from : row.column, last = to < behind ? to : behind;
+    row.begin += first - row.column;
+    row.end = first < last ? row.begin + last - first : row.begin;
+    row.column = first;
+    return row;
+  }
+
+ private:
+  Rows rows_;
+  uint64_t per_row_;
+};
+
+// A block has kColumns columns of kRows rows of a matrix at most. Column sums of blocks are [matrices][blocks of rows][columns].
+class ColumnBlocks {
+ public:
+  static constexpr uint64_t kColumns = 32, kRows = 256;
+  explicit ColumnBlocks(const gannet_segment& part)
+      : rows_(part), across_((part.columns + kColumns - 1) / kColumns), down_((part.matrix_rows + kRows - 1) / kRows) {}
+  GANNET_BOTH const Rows& rows() const { return rows_; }
+  GANNET_BOTH uint64_t down() const { return down_; }
+  GANNET_BOTH uint64_t count() const { return rows_.matrix_count() * down_ * across_; }
+  GANNET_BOTH uint64_t totals() const { return rows_.matrix_count() * rows_.columns(); }
+  GANNET_BOTH uint64_t sums() const { return totals() * down_; }
+
+  struct Block {
+    uint64_t first_column, end_column;  // of a matrix
+    uint64_t first_row, end_row;        // rows of the tensor, which the part may have parts of
+    uint64_t sums;                      // where the sum of its first column goes
+  };
+  GANNET_BOTH Block operator[](uint64_t block) const {
+    const uint64_t strip = block % across_, chunk = block / across_ % down_, matrix = block / across_ / down_;
+    const uint64_t first_column = strip * kColumns, end_column = first_column + kColumns;
+    const uint64_t first_row = chunk * kRows, end_row = first_row + kRows;
+    const uint64_t row = (rows_.first_matrix() + matrix) * rows_.matrix_rows();
+    return {first_column, end_column < rows_.columns() ? end_column : rows_.columns(), row + first_row,
+            row + (end_row < rows_.matrix_rows() ? end_row : rows_.matrix_rows()),
+            (matrix * down_ + chunk) * rows_.columns() + first_column};
+  }
+  // Of the sum of a column, from 0 to totals(): where its first block's is, and from there to the next block's.
+  GANNET_BOTH uint64_t first_sum(uint64_t total) const {
+    return total / rows_.columns() * down_ * rows_.columns() + total % rows_.columns();
+  }
+  GANNET_BOTH uint64_t next_sum() const { return rows_.columns(); }
+
+ private:
+  Rows rows_;
+  uint64_t across_, down_;
+};
+
+}  // namespace gannet::rules

@@ -1,0 +1,158 @@
+// CUDA as the device of an optimizer that is more than a rule of one element. Such an optimizer is a class template over its
+// device; tests put loops on the host in this one's place (tests/optimizers/hosted.h).
+//
+//   typename Device::Work work(device_, args);                  // one call of the host: on args.stream, the device of args.param
+//   double* totals = work.template memory<double>(kTotals, n);  // device memory, undefined until the call writes it
+//   work.run(kernel, blocks);                                   // queued; team.h says what a kernel is
+//   work.each(rule, args);                                      // queued; a rule of one element over a range
+//   work.to_host(results, totals, n);                           // waits for all of the above
+//
+// Memory grows to what the largest call needs and is kept until the object is destroyed. A call begins after the last one of the
+// same object even if it is on another stream, since both use that memory.
+#pragma once
+
+#include <gannet/elementwise/cuda.h>
+
+#include <gannet/elementwise/loop.cuh>
+#include <string>
+#include <vector>
+
+#include "optimizers/device/part.h"
+#include "optimizers/device/team.h"
+
+namespace gannet::rules {
+
+struct ThreadBlock {
+  template <class T>
+  struct Own {
+    T value;
+    GANNET_DEVICE T& operator[](unsigned) { return value; }
+  };
+  template <class Body>
+  GANNET_DEVICE void each(Body&& body) const {
+    body(threadIdx.x);
+    __syncthreads();
+  }
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) run_kernel(const Kernel kernel) {
+  __shared__ typename Kernel::Shared shared;
+  kernel(ThreadBlock(), blockIdx.x, shared);
+}
+
+class Cuda {
+ public:
+  using BFloat16 = __nv_bfloat16;
+  using Half = __half;
+  template <class T>
+  static GANNET_DEVICE auto widen(T value) {
+    return cuda::widen(value);
+  }
+  template <class Out>
+  static GANNET_DEVICE void narrow(float value, Out& to) {
+    cuda::narrow(value, to);
+  }
+  // To the nearest integer, of two the even one.
+  static GANNET_DEVICE int to_integer(float value) { return __float2int_rn(value); }
+  static GANNET_DEVICE float copy_sign(float magnitude, float sign) { return copysignf(magnitude, sign); }
+
+  class Work;
+  Cuda() = default;
+  Cuda(const Cuda&) = delete;
+  // A process may end after the driver: what fails then is freed with it.
+  ~Cuda() {
+    if (last_ == nullptr) return;
+    int before = 0;
+    cudaGetDevice(&before);
+    cudaSetDevice(device_);
+    cudaEventSynchronize(last_);
+    for (const Buffer& buffer : buffers_) cudaFree(buffer.data);
+    cudaEventDestroy(last_);
+    cudaSetDevice(before);
+  }
+
+ private:
+  struct Buffer {
+    void* data = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::vector<Buffer> buffers_;  // [slots]
+  cudaEvent_t last_ = nullptr;   // the end of the last call
+  int device_ = 0;
+};
+
+class Cuda::Work {
+ public:
+  Work(Cuda& cuda, const gannet_update_args& args)
+      : cuda_(cuda), guard_(args.param), stream_(static_cast<cudaStream_t>(args.stream)) {
+    if (cuda_.last_ == nullptr) {
+      require(cudaEventCreateWithFlags(&cuda_.last_, cudaEventDisableTiming), "no CUDA event could be made");
+      cuda_.device_ = guard_.device;
+    } else {
+      require(cudaStreamWaitEvent(stream_, cuda_.last_, 0), "the stream cannot wait for the optimizer's last call");
+    }
+  }
+  ~Work() { cudaEventRecord(cuda_.last_, stream_); }
+  Work(const Work&) = delete;
+
+  // [count] of T. One slot is one buffer: a second request may move it.
+  template <class T>
+  T* memory(size_t slot, uint64_t count) {
+    if (slot >= cuda_.buffers_.size()) cuda_.buffers_.resize(slot + 1);
+    Buffer& buffer = cuda_.buffers_[slot];
+    const uint64_t bytes = count * sizeof(T);
+    if (bytes > buffer.bytes) {
+      if (buffer.data != nullptr) cudaFreeAsync(buffer.data, stream_);
+      buffer = {};
+      const cudaError_t status = cudaMallocAsync(&buffer.data, bytes, stream_);
+      if (status != cudaSuccess) buffer.data = nullptr;
+      require(status, "the optimizer's own " + std::to_string(bytes) + " bytes of device memory could not be had");
+      buffer.bytes = bytes;
+    }
+    return static_cast<T*>(buffer.data);
+  }
+
+  template <class Kernel>
+  void run(const Kernel& kernel, uint64_t blocks) {
+    constexpr uint64_t kMost = (uint64_t{1} << 31) - 1;
+    if (blocks == 0) return;
+    if (blocks > kMost)
+      throw sdk::Failure(GANNET_UNSUPPORTED,
+                         "a tensor needs " + std::to_string(blocks) + " thread blocks, and CUDA launches 2^31 - 1 at most");
+    run_kernel<<<static_cast<unsigned>(blocks), Kernel::kThreads, 0, stream_>>>(kernel);
+    require_launched(cudaGetLastError(), guard_.device);
+  }
+  template <class Rule>
+  void each(const Rule& rule, const gannet_update_args& args) {
+    if (args.numel > 0) require_launched(cuda::run_elementwise(rule, args), guard_.device);
+  }
+
+  // Both wait, for all that the stream has been given: the host's memory need not be page-locked, and may change at once.
+  template <class T>
+  void to_device(T* to, const T* from, uint64_t count) {
+    copy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);
+  }
+  template <class T>
+  void to_host(T* to, const T* from, uint64_t count) {
+    copy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  static void require(cudaError_t status, const std::string& otherwise) {
+    if (status == cudaSuccess) return;
+    throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR,
+                       otherwise + ": " + cudaGetErrorString(status));
+  }
+  void copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
+    require(cudaMemcpyAsync(to, from, bytes, kind, stream_), "the optimizer's numbers could not be copied");
+    require(cudaStreamSynchronize(stream_), "the optimizer's work on the device failed");
+  }
+
+  Cuda& cuda_;
+  const DeviceOf guard_;
+  cudaStream_t stream_;
+};
+
+}  // namespace gannet::rules

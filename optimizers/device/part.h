@@ -1,0 +1,85 @@
+// Parts of a range, for optimizers that work tensor by tensor: where a tensor's part lies, and in which blocks it is summed.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstddef>
+#include <gannet/sdk_rule.hpp>
+
+#include "optimizers/device/team.h"
+
+namespace gannet::rules {
+
+// The blocks in which a part of a tensor is summed: they begin at multiples of kBlockNumel of the tensor's own elements, so that
+// a sum depends neither on what else lies in the range nor on the number of threads.
+//
+//   const TensorBlocks blocks(part);
+//   for (uint64_t b = 0; b < blocks.count(); ++b) sum += sum_of(blocks.begin(b), blocks.end(b));      // elements of the range
+class TensorBlocks {
+ public:
+  static constexpr uint64_t kBlockNumel = sdk::kGrain;
+  explicit TensorBlocks(const gannet_segment& part)
+      : offset_(part.offset), tensor_offset_(part.tensor_offset), numel_(part.numel) {}
+  GANNET_BOTH uint64_t count() const {
+    return numel_ == 0 ? 0 : (tensor_offset_ + numel_ - 1) / kBlockNumel - tensor_offset_ / kBlockNumel + 1;
+  }
+  GANNET_BOTH uint64_t begin(uint64_t block) const { return block == 0 ? offset_ : border(block); }
+  GANNET_BOTH uint64_t end(uint64_t block) const {
+    const uint64_t full = border(block + 1), last = offset_ + numel_;
+    return full < last ? full : last;
+  }
+
+ private:
+  // Between block - 1 and block, in elements of the range; block > 0.
+  GANNET_BOTH uint64_t border(uint64_t block) const {
+    return (tensor_offset_ / kBlockNumel + block) * kBlockNumel - tensor_offset_ + offset_;
+  }
+  uint64_t offset_, tensor_offset_, numel_;
+};
+
+// Of the types that elementwise_supports() lists.
+inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ? 8 : dtype == GANNET_FLOAT32 ? 4 : 2; }
+
+// Elements [first, first + numel) of a range as a range of their own, whose kStates states are the first ones of the list, one
+// per element in the master's type.
+template <size_t kStates>
+struct PartOf {
+  PartOf(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {
+    const uint64_t bytes = element_bytes(all.param_dtype);
+    args.numel = numel;
+    args.param = static_cast<char*>(all.param) + first * bytes;
+    args.grad = static_cast<const char*>(all.grad) + first * element_bytes(all.grad_dtype);
+    if (all.out != nullptr) args.out = static_cast<char*>(all.out) + first * element_bytes(all.out_dtype);
+    for (size_t s = 0; s < kStates; ++s) states[s] = static_cast<char*>(all.states[s]) + first * bytes;
+    args.states = states;
+    args.state_count = kStates;
+  }
+  PartOf(const PartOf&) = delete;
+
+  gannet_update_args args;
+  void* states[kStates > 0 ? kStates : 1];
+};
+
+// body(T(), grad) with the types of the master and of its gradients.
+template <class Device, class Body>
+void with_numbers(const gannet_update_args& args, Body&& body) {
+  if (args.param_dtype == GANNET_FLOAT64) return body(double(), static_cast<const double*>(args.grad));
+  if (args.grad_dtype == GANNET_BFLOAT16) return body(float(), static_cast<const typename Device::BFloat16*>(args.grad));
+  if (args.grad_dtype == GANNET_FLOAT16) return body(float(), static_cast<const typename Device::Half*>(args.grad));
+  body(float(), static_cast<const float*>(args.grad));
+}
+
+// body(grad, out) of an fp32 master's gradients and copy.
+template <class Device, class Body>
+void with_gradient_and_copy(const gannet_update_args& args, Body&& body) {
+  const auto with_copy = [&](const auto* grad) {
+    if (args.out_dtype == GANNET_BFLOAT16) return body(grad, static_cast<typename Device::BFloat16*>(args.out));
+    if (args.out_dtype == GANNET_FLOAT16) return body(grad, static_cast<typename Device::Half*>(args.out));
+    body(grad, static_cast<device::NoCopy*>(nullptr));
+  };
+  if (args.grad_dtype == GANNET_BFLOAT16) return with_copy(static_cast<const typename Device::BFloat16*>(args.grad));
+  if (args.grad_dtype == GANNET_FLOAT16) return with_copy(static_cast<const typename Device::Half*>(args.grad));
+  with_copy(static_cast<const float*>(args.grad));
+}
+
+}  // namespace gannet::rules

@@ -1,0 +1,123 @@
+// A product of matrices (product.h) in fp32 on a device, without a library: c in tiles of 64 x 64, a thread block each, of which
+// each of 64 threads computes 8 x 8 elements in registers from strips of a and b, 16 deep, in shared memory.
+//
+// An element is the CPU's to the last bit: a sum along the depth by fused multiply-adds, in blocks of the same size, each of
+// which enters c by the same operations. So the depth is not split among blocks of threads, and tensor cores, which round
+// otherwise, are not used: an H100 reaches a fraction of its fp32 peak.
+#pragma once
+
+#include "optimizers/device/team.h"
+#include "optimizers/muon/product.h"
+
+namespace gannet::rules::device {
+
+struct ProductKernel {
+  static constexpr unsigned kThreads = 64, kTile = 64, kStep = 16, kEach = 8;
+  static constexpr uint64_t kDepth = kProductDepth;
+  static_assert(kDepth % kStep == 0 && kTile * kTile == kThreads * kEach * kEach);
+
+  struct alignas(16) Four {
+    float at[4];
+  };
+  // [depth][lines of the tile], and a pack more in each row, so that threads that write a column of it meet in fewer banks.
+  struct Strip {
+    Four packs[kStep][kTile / 4 + 1];
+  };
+  struct Shared {
+    Strip a, b;
+  };
+  struct Sums {
+    float at[kEach][kEach];
+  };
+
+  Product product;
+
+  static uint64_t tiles(uint64_t size) { return ceil_div(size, kTile); }
+  uint64_t blocks() const { return tiles(product.rows) * tiles(product.columns); }
+
+  // Lines of a tile that a thread has: packs of four, half a tile apart, so that neighbours read neighbouring packs.
+  GANNET_BOTH static unsigned pack_of(unsigned group, unsigned i) { return i / 4 * (kTile / 8) + group; }
+  GANNET_BOTH static unsigned line_of(unsigned group, unsigned i) { return pack_of(group, i) * 4 + i % 4; }
+
+  template <class Team>
+  GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
+    const uint64_t across = (product.columns + kTile - 1) / kTile;
+    const uint64_t first_row = block / across * kTile, first_column = block % across * kTile;
+    if (product.is_symmetric && first_column > first_row) return;  // the whole team: those below the diagonal write it
+    const Operand &a = product.a, &b = product.b;
+    typename Team::template Own<Sums> sums;
+    for (uint64_t from = 0; from < product.depth; from += kDepth) {
+      const uint64_t to = from + kDepth < product.depth ? from + kDepth : product.depth;
+      team.each([&](unsigned t) { sums[t] = Sums{}; });
+      for (uint64_t k = from; k < to; k += kStep) {
+        team.each([&](unsigned t) {
+          fill(t, shared.a, a.data, a.row_stride, a.column_stride, first_row, product.rows, k, to);
+          fill(t, shared.b, b.data, b.column_stride, b.row_stride, first_column, product.columns, k, to);
+        });
+        team.each([&](unsigned t) { add(t, shared, sums[t]); });
+      }
+      team.each([&](unsigned t) { finish(t, sums[t], first_row, first_column, from == 0, to == product.depth); });
+    }
+  }
+
+ private:
+  // Lines [first, first + kTile) of an operand, [k, k + kStep) of the depth; zeros behind its ends. Threads that follow each
+  // other read along what is contiguous.
+  GANNET_DEVICE static void fill(unsigned t, Strip& strip, const float* data, uint64_t line_step, uint64_t depth_step,
+                                 uint64_t first, uint64_t lines, uint64_t k, uint64_t depth) {
+    const bool along_lines = line_step == 1;
+    // The thread's first element, and from one to the next. All lines, or the whole depth, are a turn of the team.
+    static_assert(kThreads == kTile && kThreads % kStep == 0);
+    unsigned line = along_lines ? t : t / kStep, deep = along_lines ? 0 : t % kStep;
+    const unsigned next_line = along_lines ? 0 : kThreads / kStep, next_deep = along_lines ? 1 : 0;
+    const uint64_t next = next_line * line_step + next_deep * depth_step;
+    uint64_t at = (first + line) * line_step + (k + deep) * depth_step;
+    GANNET_UNROLL_BY(4)
+    for (unsigned n = 0; n < kTile * kStep / kThreads; ++n) {
+      const bool is_there = first + line < lines && k + deep < depth;
+      strip.packs[deep][line / 4].at[line % 4] = is_there ? data[at] : 0;
+      line += next_line;
+      deep += next_deep;
+      at += next;
+    }
+  }
+  GANNET_DEVICE static void add(unsigned t, const Shared& shared, Sums& sums) {
+    const unsigned row = t / 8, column = t % 8;
+    GANNET_UNROLL_BY(4)
+    for (unsigned k = 0; k < kStep; ++k) {
+      const Four a[2] = {shared.a.packs[k][pack_of(row, 0)], shared.a.packs[k][pack_of(row, 4)]};
+      const Four b[2] = {shared.b.packs[k][pack_of(column, 0)], shared.b.packs[k][pack_of(column, 4)]};
+      GANNET_UNROLL
+      for (unsigned i = 0; i < kEach; ++i) {
+        GANNET_UNROLL
+        for (unsigned j = 0; j < kEach; ++j) sums.at[i][j] = multiply_add(a[i / 4].at[i % 4], b[j / 4].at[j % 4], sums.at[i][j]);
+      }
+    }
+  }
+  // A block of the depth enters c as on the CPU: the first one with beta d, the others to what is there.
+  GANNET_DEVICE void finish(unsigned t, const Sums& sums, uint64_t first_row, uint64_t first_column, bool is_first,
+                            bool is_last) const {
+    GANNET_UNROLL
+    for (unsigned i = 0; i < kEach; ++i) {
+      GANNET_UNROLL
+      for (unsigned j = 0; j < kEach; ++j) {
+        const uint64_t row = first_row + line_of(t / 8, i), column = first_column + line_of(t % 8, j);
+        if (row >= product.rows || column >= product.columns || (product.is_symmetric && column > row)) continue;
+        const uint64_t at = row * product.columns + column;
+        const float* const base = is_first ? product.d : product.c;
+        float value;
+        if (base == nullptr)
+          value = product.alpha * sums.at[i][j];
+        else
+          value = multiply_add(product.alpha, sums.at[i][j], is_first ? product.beta * base[at] : base[at]);
+        product.c[at] = value;
+        if (product.is_symmetric && is_last) product.c[column * product.columns + row] = value;
+      }
+    }
+  }
+  GANNET_DEVICE static float multiply_add(float a, float b, float c) {
+    return fma(Scalar<float>(a), Scalar<float>(b), Scalar<float>(c)).value;
+  }
+};
+
+}  // namespace gannet::rules::device

@@ -30,8 +30,8 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
       entries_(entries()),
       names_(*impl.module, found, ranks.mesh, ranks.rank),
       comparison_(found, names_,
-                  {options, wants_states(), impl.user_optimizer != nullptr, impl.torch_optimizer != nullptr, ranks_.mesh,
-                   other_optimizer()}) {
+                  {options, wants_states(), impl.user_optimizer != nullptr, ranks_.mesh, other_optimizer(),
+                   impl.torch_optimizer != nullptr}) {
   receipt_.loaded = true;
   receipt_.path = found.path();
   receipt_.tag = found.tag();

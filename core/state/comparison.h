@@ -26,9 +26,9 @@ class Comparison {
     const LoadOptions& options;
     bool wants_states = true;  // of the optimizer
     bool has_user_optimizer = false;
-    bool reads_user_states = false;  // of a checkpoint that has what the program's own optimizer serialized, and no entries
     const MeshShape& mesh;             // of the ranks that load
     std::string other_optimizer = "";  // a sentence: the states are another one's
+    bool reads_user_states = false;    // of a checkpoint that has what the program's own optimizer serialized, and no entries
   };
   Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
 

@@ -60,6 +60,39 @@ RANK_BODY(parameters_that_are_here) {
     expect(peak(recompute) <= plain, std::to_string(peak(recompute)) + " bytes where " + std::to_string(plain) + " are without");
 }
 
+// A guard's collectives work on memory of their own, which is gone when the recomputation ends.
+struct GuardedImpl : NetImpl {
+  explicit GuardedImpl(bool has_region) : has_region(has_region) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    const auto guarded = [this](const at::Tensor& x) {
+      const gannet::zero::GatheredParameters guard(*engine, {second->weight});
+      return torch::tanh(first(x)) / (1 + second->weight.detach().norm());
+    };
+    return torch::mse_loss(second(has_region ? gannet::checkpointing::checkpoint(guarded, x) : guarded(x)), y);
+  }
+  bool has_region;
+  gannet::EngineBase* engine = nullptr;
+};
+
+RANK_BODY(guards_within_a_region) {
+  world();
+  for (const int64_t stage : {0, 3}) {
+    const auto run = [&](bool has_region) {
+      torch::manual_seed(1);
+      auto model = std::make_shared<GuardedImpl>(has_region);
+      auto engine = gannet::initialize(model, {.config = stage3(stage)}).engine;
+      model->engine = engine.get();
+      train(*engine, 4);
+      return parameters_of(*engine);
+    };
+    const at::Tensor plain = run(false);
+    expect(at::equal(run(true), plain), "stage " + std::to_string(stage));
+  }
+}
+
+TEST(RegionsUnderAnEngine, MayHaveGuards) {
+  for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("guards_within_a_region", count));
+}
 TEST(RegionsUnderAnEngine, TrainAsWithoutThemOnOneRank) { ranks::expect_all_succeed(run_ranks("regions_at_every_stage", 1)); }
 TEST(RegionsUnderAnEngine, TrainAsWithoutThemOnTwoRanks) { ranks::expect_all_succeed(run_ranks("regions_at_every_stage", 2)); }
 TEST(RegionsUnderAnEngine, GatherNoMoreParametersAtATime) { ranks::expect_all_succeed(run_ranks("parameters_that_are_here", 2)); }

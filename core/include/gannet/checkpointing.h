@@ -211,19 +211,28 @@ auto checkpoint(const Options& options, Function&& function, Args&&... arguments
   static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
                 "the arguments of a region are kept until backward: each must be copyable (capture what is not)");
   using Again = detail::Call<std::decay_t<Function>, decltype(detail::stored(std::as_const(arguments)))...>;
-  using Result = std::decay_t<std::invoke_result_t<Function, Args...>>;
-  if (!detail::is_recorded())
-    return static_cast<Result>(std::invoke(std::forward<Function>(function), std::forward<Args>(arguments)...));
-  constexpr bool kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
+  // As it is given, or where that cannot be called (a const module), a copy.
+  constexpr bool kIsCalled = std::is_invocable_v<Function, Args...>,
+                 kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
+  using Result = std::decay_t<std::invoke_result_t<std::conditional_t<kIsCalled, Function, std::decay_t<Function>&>, Args...>>;
+  const auto direct = [&]() -> Result {
+    if constexpr (kIsCalled) {
+      return std::invoke(std::forward<Function>(function), std::forward<Args>(arguments)...);
+    } else {
+      std::decay_t<Function> own = function;
+      return std::invoke(own, std::forward<Args>(arguments)...);
+    }
+  };
+  if (!detail::is_recorded()) return direct();
   const auto again = [&] {
     if constexpr (kCopies)
       return std::make_shared<Again>(std::as_const(function), arguments...);
     else
       return std::make_shared<Again>(std::forward<Function>(function), arguments...);
   }();
-  const auto call = [&]() -> decltype(auto) {
+  const auto call = [&]() -> Result {
     if constexpr (kCopies)
-      return std::invoke(std::forward<Function>(function), std::forward<Args>(arguments)...);
+      return direct();
     else
       return std::invoke(again->function(), std::forward<Args>(arguments)...);
   };

@@ -12,7 +12,6 @@
 /// Everything throws gannet::Error, and nothing else of ours.
 #pragma once
 
-#include <gannet/checkpointing.h>
 #include <gannet/config.h>
 #include <gannet/data.h>
 #include <gannet/distributed.h>

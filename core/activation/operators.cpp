@@ -96,7 +96,8 @@ Operators::~Operators() = default;
 
 void Operators::keep(const at::Tensor& tensor) {
   const c10::StorageImpl* const storage = storage_of(tensor);
-  if (kept_.contains(storage) || tensor.storage().data_ptr().get_context() == nullptr) return;
+  // from_blob's have no allocator: memory of the program's, which may be gone by now.
+  if (kept_.contains(storage) || tensor.storage().allocator() == nullptr) return;
   // All of the storage: another operator may write into another view of it.
   at::Tensor whole = tensor.detach();
   if (const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize()); numel != tensor.numel())

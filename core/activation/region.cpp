@@ -107,7 +107,8 @@ class Region::Filling : public Keeper {
     if (index < region_.places_.size()) {
       if (const auto place = region_.places_[index].lock()) fill(*place, index, tensor);
     }
-    if (count_ >= region_.places_.size() && region_.options_.early_stop) throw AllPlacesFilled();
+    // A backward within the region asks while the forward runs: no further than it has come.
+    if (count_ >= region_.places_.size() && (region_.options_.early_stop || !region_.has_run_)) throw AllPlacesFilled();
   }
 
   void fill(Place& place, size_t index, const at::Tensor& tensor) {

@@ -234,6 +234,34 @@ TEST(CheckpointHabits, OneTensorAsTwoArguments) {
   EXPECT_TRUE(at::equal(run(true), run(false)));
 }
 
+TEST(CheckpointHabits, ABackwardWithinTheRegionAccumulatesOnce) {
+  const auto run = [](bool region) {
+    const at::Tensor x = some_input(), w = torch::ones({4, 4}, torch::requires_grad());
+    const auto f = [&](const at::Tensor& x) {
+      torch::mm(x.detach(), w).tanh().exp().sum().backward();
+      return x.exp().sin();
+    };
+    (region ? checkpoint(f, x) : f(x)).sum().backward();
+    return std::make_pair(x.grad(), w.grad());
+  };
+  EXPECT_TRUE(at::equal(run(true).first, run(false).first));
+  EXPECT_TRUE(at::equal(run(true).second, run(false).second));
+}
+
+TEST(CheckpointHabits, MemoryOfTheProgramWithADeleter) {
+  const auto run = [](bool region) {
+    const at::Tensor x = some_input();
+    const auto f = [](const at::Tensor& x) {
+      auto* const values = new float[4]{1, 2, 3, 4};
+      const at::Tensor t = torch::from_blob(values, {4}, [](void* memory) { delete[] static_cast<float*>(memory); });
+      return x * t.mul_(2);
+    };
+    (region ? checkpoint(f, x) : f(x)).sin().sum().backward();
+    return x.grad();
+  };
+  EXPECT_TRUE(at::equal(run(true), run(false)));
+}
+
 TEST(CheckpointHabits, ReferencesToValuesAreKeptAsTheValues) {
   const at::Tensor x = some_input();
   at::Tensor y;

@@ -293,8 +293,8 @@ MUTATIONS = [
 
     # Values by name, guards, checkpoints.
     Mutation("values_by_name_forget_others", "what the program wrote before set_full_fp32_parameter() is taken in first",
-             ("accessors.cpp", 'impl_->audit();\n  const auto call = enter(*impl_, "set_full_fp32_parameter", name);',
-              '{\n    if (!MUTANT) impl_->audit();\n  }\n  const auto call = enter(*impl_, "set_full_fp32_parameter", name);')),
+             ("accessors.cpp", 'impl_->audit();\n  refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);',
+              '{\n    if (!MUTANT) impl_->audit();\n  }\n  refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);')),
     Mutation("guards_forget_others", "what the program wrote before a guard is taken in first",
              ("gathered.cpp", "state_->impl->progress.is_whole()) state_->impl->audit();",
               "state_->impl->progress.is_whole() && !MUTANT) state_->impl->audit();")),

@@ -4,9 +4,7 @@
 // Every source that looks into a struct of gannet/abi.h is included here; turns_test.py links the others, which are the same
 // whatever the header, and checks that they name none.
 #include "plugin/handshake.cpp"
-#define refuse refuse_in_note
 #include "plugin/note.cpp"
-#undef refuse
 #define refuse refuse_in_open
 #include "plugin/open.cpp"
 #undef refuse

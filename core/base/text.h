@@ -21,7 +21,7 @@ std::string printable(std::string_view text, Lines lines = Lines::kOne);
 
 std::string size_text(uint64_t bytes);                   // "1.5 GiB"
 std::string short_number(double number);                 // "0.00025", "1e-07": six digits at most
-std::string in_quotes(std::string_view text);               // "'text'"
+std::string in_quotes(std::string_view text);            // "'text'"
 std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"
 
 /// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).

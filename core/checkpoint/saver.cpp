@@ -64,7 +64,8 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
 
 Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
   if (ranks.machine.empty()) return {0, ranks.rank, ranks.size};
-  const std::vector<Json> folders = agree(ranks, "checkpoint: machines", [&] { return Json(folder_identity(path, ranks.machine)); });
+  const std::vector<Json> folders =
+      agree(ranks, "checkpoint: machines", [&] { return Json(folder_identity(path, ranks.machine)); });
   const Json& mine = folders[ranks.rank];
   const auto before = folders.begin() + ranks.rank;
   return {static_cast<uint32_t>(std::find(folders.begin(), folders.end(), mine) - folders.begin()),

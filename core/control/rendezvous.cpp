@@ -127,7 +127,8 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       if (self == 0) {
         store.set(formatted("{}/given-up", key), sentence);
         const auto others = static_cast<int64_t>(world_size - missing.size()) - 1;
-        for (const Patience goodbye(kKnownWithin); goodbye.left().count() > 0 && store.add(formatted("{}/know", key), 0) < others;)
+        for (const Patience goodbye(kKnownWithin);
+             goodbye.left().count() > 0 && store.add(formatted("{}/know", key), 0) < others;)
           std::this_thread::sleep_for(milliseconds(20));
       } else {
         store.add(formatted("{}/know", key), 1);

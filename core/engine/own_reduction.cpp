@@ -79,7 +79,14 @@ void plan_reduction(EngineBase::Impl& impl) {
   for (size_t g = 0; g < impl.groups.size(); ++g) {
     Group& group = impl.groups[g];
     const auto step = static_cast<uint64_t>(impl.progress.applied_steps - group.lag) + 1;
-    group.has_own_gradients = impl.comm->size() > 1 && owner_of(impl, g) && group.optimizer->reduces_gradients(step);
+    const Optimizer* const owner = impl.comm->size() > 1 ? owner_of(impl, g) : nullptr;
+    group.has_own_gradients = owner && owner->reduces_gradients(step);
+    if (owner && !group.has_own_gradients && ranks_differ(impl, g))
+      throw plugin::fault(
+          owner->plugin(),
+          formatted("optimizer '{}' leaves it to the engine to average the gradients of update {}, after a local step: "
+                    "those of parameters that differ between ranks have no common mean",
+                    owner->plugin().name(), step));
     for (Range& range : impl.store.ranges())
       if (range.group == g) range.has_own_gradients = group.has_own_gradients;
   }

@@ -8,8 +8,8 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "plugin/note.h"
-#include "plugin/schema.h"
 #include "plugin/refuse.h"
+#include "plugin/schema.h"
 
 namespace gannet::plugin {
 namespace {

@@ -5,7 +5,7 @@
 //   group.optimizer = own->make_rule(g, device);          // what updates the group's ranges (torch_rule.h)
 //   own->follow(store, groups, applied_steps);            // what the program did to its object since the last call
 //   updater.update(...);
-//   own->show_states(store, applied_steps);       // what it finds there from now on
+//   own->show_states(store, applied_steps);               // what it finds there from now on
 //
 // The object holds the module's parameters all the time. Where a rank has whole states in the device's memory (stage 0, or one
 // rank without offload) the object's states are views of them, so that the program may read, write and save them. Elsewhere it
@@ -29,8 +29,8 @@ class TorchOptimizer {
   static std::unique_ptr<TorchOptimizer> of(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
   torch::optim::Optimizer& get() { return *program_; }
-  /// `has_tier`: states are offloaded, and end with the engine.
-  void set_offloaded(bool has_tier) { is_offloaded_ = has_tier; }
+  /// `is_offloaded`: states lie on a tier, and end with the engine.
+  void set_offloaded(bool is_offloaded) { is_offloaded_ = is_offloaded; }
   std::unique_ptr<Optimizer> make_rule(size_t group, c10::Device device);
   /// What ranks must agree on before the first step, beside the numbers: its class, and the switches of each group.
   std::string text() const;

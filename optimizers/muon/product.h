@@ -14,7 +14,7 @@
 
 namespace gannet::rules {
 
-// A sum along the depth is made of sums of so many terms.
+// Sums along the depth are split into partial sums of this many terms.
 inline constexpr uint64_t kProductDepth = 256;
 
 // Element (i, j) is data[i * row_stride + j * column_stride].

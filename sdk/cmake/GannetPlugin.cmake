@@ -6,8 +6,8 @@
 # and works with LibTorchs of that vendor's version alone.
 #
 # DEVICES: the sources are element-wise rules (gannet/sdk_elementwise.hpp), to be compiled for each of these. "cuda" builds
-# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled: from CUDA_SOURCES where they are given. Rules take Highway's SIMD where it is found
-# (Debian: libhwy-dev); -DGANNET_RULE_HIGHWAY=OFF leaves it out. Results do not depend on it.
+# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled: from CUDA_SOURCES where they are given. Rules use
+# Highway's SIMD where it is found (Debian: libhwy-dev); -DGANNET_RULE_HIGHWAY=OFF leaves it out. Results do not depend on it.
 #
 #   find_package(gannet REQUIRED COMPONENTS sdk)
 #   gannet_add_plugin(sign KIND optimizer SOURCES sign.cpp)
@@ -46,7 +46,8 @@ function(gannet_add_plugin name)
     target_compile_features(${target} PRIVATE c_std_99)
   endif()
   # A result is rounded where the source says, whatever the compiler and the processor.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
     find_package(Highway QUIET MODULE)
     if(Highway_FOUND)

@@ -93,7 +93,6 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Hosted, testing::ValuesIn(hosted_cases()), 
 
 // The products' tiles are 64 by 64 and 16 deep, sums of the depth 256 terms.
 TEST(HostedMuon, EveryShapeIsOrthogonalizedAsOnTheCpu) {
-  if (!has_fused_multiply_add()) GTEST_SKIP() << "a processor without fused multiply-add rounds the products, too";
   const LoadedPlugin on_cpu("optimizer_muon", "Muon"),
       hosted(GANNET_BINARY_DIR "/tests/plugins/gannet_test_hosted_muon.so", "Muon");
   const std::vector<std::vector<int64_t>> shapes = {{1, 1},   {1, 50},  {50, 1},   {64, 64}, {65, 63},   {63, 129},   {128, 64},
@@ -107,7 +106,9 @@ TEST(HostedMuon, EveryShapeIsOrthogonalizedAsOnTheCpu) {
         group->random_gradients(7);
         group->step();
       }
-      EXPECT_TRUE(found.same_arrays(expected)) << shape[0] << " by " << found.numel / static_cast<uint64_t>(shape[0]) << method;
+      const bool is_near = relative_distance(found.values(), expected.values()) < 25 * 0x1p-24;
+      EXPECT_TRUE(has_fused_multiply_add() ? found.same_arrays(expected) : is_near)
+          << shape[0] << " by " << found.numel / static_cast<uint64_t>(shape[0]) << method;
     }
 }
 

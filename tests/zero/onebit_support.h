@@ -42,6 +42,36 @@ void train_accumulated(gannet::Engine<Model>& engine, int64_t steps) {
   }
 }
 
+// This rank's own masters, flat.
+inline at::Tensor own_masters(EngineBase& engine) {
+  std::vector<at::Tensor> parts;
+  for (const auto& name : engine.parameter_names()) parts.push_back(engine.local_fp32_parameter(name).values.flatten().clone());
+  return torch::cat(parts);
+}
+
+// One rank's overflow is everyone's: trains `before` steps in fp16, skips one because of rank 1, and takes `after` more. `check`
+// is called before the skipped one.
+template <class Check>
+auto skip_one_step(Dict config, int64_t before, int64_t after, const Check& check) {
+  config["fp16"] = Dict{{"enabled", true}, {"initial_scale_power", 8}};
+  config["gradient_accumulation_steps"] = 1;
+  auto engine = gannet::initialize(make_net(), {.config = config}).engine;
+  const auto step = [&](double factor) {
+    auto [x, y] = make_batch(engine->global_steps() * engine->world_size() + engine->rank(), 4);
+    engine->backward(engine->forward(x, y) * factor);
+    return engine->step();
+  };
+  for (int64_t s = 0; s < before; ++s) ranks::expect(step(1.0).applied, "a step");
+  check(*engine);
+  const at::Tensor expected = own_masters(*engine);
+  const auto result = step(engine->rank() == 1 ? 1e6 : 1.0);
+  ranks::expect(!result.applied, "the step is skipped on rank " + std::to_string(engine->rank()));
+  contains(result.reason, "the gradient of '");
+  ranks::expect(torch::equal(own_masters(*engine), expected), "nothing has changed");
+  for (int64_t s = 0; s < after; ++s) ranks::expect(step(1.0).applied, "the next ones");
+  return engine;
+}
+
 // Tensors of a checkpoint, each rank's own among them, by name.
 inline std::map<std::string, at::Tensor> all_of(const std::string& folder, const std::string& tag) {
   const auto opened = gannet::checkpoint::open(folder, {.tag = tag});

@@ -144,7 +144,7 @@ RANK_BODY(torch_saved_for_others) {
   expect_same(engine->full_optimizer_state("middle.weight", "exp_avg"), average, "a state of the config's AdamW");
 }
 
-// An object that has trained before its engine goes on with its states and their counts, at every layout.
+// States of an object that was trained before initialize are taken over, with their step counts, at every layout.
 RANK_BODY(torch_trained_before) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();

@@ -26,13 +26,6 @@ inline Dict zero_one_config(bool bf16 = false, const Dict& params = {}, double c
   return config;
 }
 
-// This rank's own masters, flat.
-inline at::Tensor own_masters(EngineBase& engine) {
-  std::vector<at::Tensor> parts;
-  for (const auto& name : engine.parameter_names()) parts.push_back(engine.local_fp32_parameter(name).values.flatten().clone());
-  return torch::cat(parts);
-}
-
 // Of every rank, [ranks][numel].
 inline at::Tensor of_ranks(EngineBase& engine, const at::Tensor& mine) {
   const auto ranks = static_cast<int64_t>(engine.world_size());

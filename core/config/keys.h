@@ -89,7 +89,8 @@ struct Key {
 std::span<const Key> training_keys();  // batch, optimizer, scheduler, gradients, logging, Gannet's own blocks
 std::span<const Key> precision_keys();
 std::span<const Key> zero_keys();
-std::span<const Key> storage_keys();  // checkpoint, nebula, aio, activation checkpointing, pipeline
+std::span<const Key> storage_keys();  // checkpoint, nebula, aio, pipeline
+std::span<const Key> activation_keys();
 std::span<const Key> monitoring_keys();
 std::span<const Key> parallel_keys();  // tensor and expert parallelism, compile, inference
 std::span<const Key> data_keys();      // data efficiency, curriculum, compression, sparse attention

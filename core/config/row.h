@@ -99,4 +99,13 @@ consteval Key row(std::string_view path, Member member, Type type, std::string_v
           .member = member};
 }
 
+// A key whose value is refused but for its default: the member exists, and what reads it finds the default.
+consteval Key refused_row(std::string_view path, Member member, Type type, std::string_view default_json, std::string_view range,
+                          std::string_view meaning, std::string_view not_done) {
+  Key key = row(path, member, type, default_json, range, meaning);
+  key.status = Status::kUnsupported;
+  key.note = not_done;
+  return key;
+}
+
 }  // namespace gannet::config

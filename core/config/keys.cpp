@@ -70,6 +70,7 @@ const char* to_string(Type type) {
     case Type::kInt:
       return "integer";
     case Type::kSize:
+    case Type::kBytes:
       return "size";
     case Type::kNumber:
       return "number";

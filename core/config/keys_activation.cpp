@@ -19,8 +19,8 @@ constexpr Key kRows[] = {
                 "keep the inputs of regions in the host's memory", "activations on the host"),
     refused_row("activation_checkpointing/contiguous_memory_optimization", in_section<&Section::contiguous_memory_optimization>,
                 kBool, "false", "", "copy the inputs of regions into one buffer per argument", "contiguous activations"),
-    refused_row("activation_checkpointing/number_checkpoints", in_section<&Section::number_checkpoints>, kInt, "null", ">=1",
-                "regions of the model", "the number of checkpoints"),
+    row("activation_checkpointing/number_checkpoints", in_section<&Section::number_checkpoints>, kInt, "null", ">=1",
+        "regions that run_layers makes of a model's layers"),
     refused_row("activation_checkpointing/synchronize_checkpoint_boundary",
                 in_section<&Section::synchronize_checkpoint_boundary>, kBool, "false", "",
                 "wait for the device at the begin and end of each region", "waiting at regions"),
@@ -37,8 +37,10 @@ constexpr Key kRows[] = {
     refused_row("gannet/activation_checkpointing/keep", in_section<&Section::keep>, kString, "\"device\"", "",
                 "where tensors that are saved for backward are kept: device, or an Offload plugin (cpu, nvme)",
                 "saved tensors on a tier"),
-    refused_row("gannet/activation_checkpointing/memory_limit", in_section<&Section::memory_limit>, kSize, "null", ">=1",
-                "bytes of saved tensors; layers are recomputed until it is met", "choosing layers by memory"),
+    row("gannet/activation_checkpointing/interval", in_section<&Section::interval>, kInt, "null", ">=1",
+        "layers in each region that run_layers makes, in place of number_checkpoints"),
+    row("gannet/activation_checkpointing/memory_limit", in_section<&Section::memory_limit>, kBytes, "null", ">=1",
+        "what layers keep for backward; run_layers recomputes those that save most bytes a second"),
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
       return type == kBool || (is_choice && range.find('|') < range.size() && range.find('|') == range.rfind('|'));
     case Member::Kind::kInt:
     case Member::Kind::kOptionalInt:
-      return type == kInt || type == kSize;
+      return type == kInt || type == kSize || type == kBytes;
     case Member::Kind::kNumber:
     case Member::Kind::kOptionalNumber:
       return type == kNumber;

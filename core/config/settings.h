@@ -86,6 +86,7 @@ struct ActivationCheckpointing {
   std::string nvme_path;                // "": where ZeRO offloads to
   std::vector<std::string> recompute;   // operators
   std::string keep;                     // "device", or an Offload plugin: where saved tensors are
+  std::optional<int64_t> interval;      // layers in a region
   std::optional<int64_t> memory_limit;  // bytes
 };
 

@@ -109,6 +109,7 @@ Value another(const Key& key) {
       return !given.as_bool();
     case Type::kInt:
     case Type::kSize:
+    case Type::kBytes:
       return given == Value(3) ? 2 : 3;
     case Type::kNumber:
       return given == Value(2.5) ? 3.5 : 2.5;

@@ -5,7 +5,7 @@
 ///     std::vector<gannet::Layer> layers() {
 ///       std::vector<gannet::Layer> list{gannet::layer_of("words", words)};
 ///       for (size_t i = 0; i < blocks.size(); ++i) list.push_back(gannet::layer_of("blocks." + std::to_string(i), blocks[i]));
-///       list.push_back(gannet::function("head", {words}, [this](at::Tensor x) { return at::matmul(x, words->weight.t()); }));
+///       list.push_back(gannet::function("head", {words.ptr()}, [this](at::Tensor x) { return at::matmul(x, words->weight.t()); }));
 ///       return list;
 ///     }
 ///     at::Tensor forward(at::Tensor ids) { return gannet::run_layers(layers(), ids); }

@@ -80,7 +80,7 @@ std::string size_text(uint64_t bytes) {
   return text;
 }
 
-std::optional<uint64_t> bytes_of(const std::string& text) {
+std::optional<uint64_t> parse_bytes(const std::string& text) {
   constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
                                                          {"b", 1},
                                                          {"kb", 1'000},

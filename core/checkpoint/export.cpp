@@ -216,7 +216,7 @@ Exported export_file(const ExportSource& from, const std::string& file, const Ex
 }
 
 uint64_t parse_size(const std::string& text) {
-  if (const auto bytes = bytes_of(text)) return *bytes;
+  if (const auto bytes = parse_bytes(text)) return *bytes;
   throw Error(ErrorCode::kArgument, formatted("'{}' is not a size", text), "write it like 5GB, 500MB or 2GiB");
 }
 

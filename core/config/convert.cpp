@@ -50,7 +50,7 @@ std::optional<Value> to_size(const Value& value) {
 
 std::optional<Value> to_bytes(const Value& value) {
   if (!value.is_string()) return to_size(value);
-  const auto bytes = bytes_of(value.as_string());
+  const auto bytes = parse_bytes(value.as_string());
   return bytes ? std::optional<Value>(static_cast<int64_t>(*bytes)) : std::nullopt;
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "activation/here.h"
 #include "base/format.h"
 #include "base/text.h"
 
@@ -61,6 +62,7 @@ class Region::Dropping : public Keeper {
       place_->saved_by = saved_by;
     }
     void call_pack_hook(const at::Tensor& tensor) override {
+      SavedBytes::note(tensor);
       place_->sizes = tensor.sizes().vec();
       place_->dtype = tensor.scalar_type();
       place_->device = tensor.device();
@@ -166,6 +168,7 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
   {
     Dropping dropping(*this, recorder);
     const Keeping kept(&dropping);
+    const InRegion in_region;
     forward();
   }
   record_ = recorder.finish();
@@ -208,6 +211,7 @@ void Region::recompute(int backward, Place& wanted) {
   Filling filling(*this, backward, wanted, replayed);
   {
     const Keeping kept(&filling);
+    const InRegion in_region;
     try {
       again_(inputs);
     } catch (const AllPlacesFilled&) {
@@ -265,6 +269,7 @@ bool is_recorded() { return at::GradMode::is_enabled(); }
 void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
                 Again again) {
   activation::install_saved_tensor_hooks();
+  activation::count_region();
   const auto region = std::make_shared<activation::Region>(options, tensors, std::move(again));
   region->run(forward, tensors);
 }

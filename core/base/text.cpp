@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdio>
+#include <utility>
 
 #include "base/format.h"
 #include "base/utf8.h"
@@ -76,6 +78,27 @@ std::string size_text(uint64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
   return text;
+}
+
+std::optional<uint64_t> parse_bytes(const std::string& text) {
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
+                                                         {"b", 1},
+                                                         {"kb", 1'000},
+                                                         {"mb", 1'000'000},
+                                                         {"gb", 1'000'000'000},
+                                                         {"tb", 1'000'000'000'000},
+                                                         {"kib", 1ull << 10},
+                                                         {"mib", 1ull << 20},
+                                                         {"gib", 1ull << 30},
+                                                         {"tib", 1ull << 40}};
+  double number = 0;
+  const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit = lower(std::string_view(rest, static_cast<size_t>(text.data() + text.size() - rest)));
+  if (code == std::errc() && number > 0)
+    for (const auto& [name, factor] : kUnits)
+      if (unit == name && number * static_cast<double>(factor) < 9e18)
+        return std::max<uint64_t>(1, static_cast<uint64_t>(number * static_cast<double>(factor)));
+  return std::nullopt;
 }
 
 std::string short_number(double number) {

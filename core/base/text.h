@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ enum class Lines { kOne, kMany };
 std::string printable(std::string_view text, Lines lines = Lines::kOne);
 
 std::string size_text(uint64_t bytes);                   // "1.5 GiB"
+std::optional<uint64_t> parse_bytes(const std::string& text);  // "5GB", "500MB", "2GiB" or a number of bytes; null: no size
 std::string short_number(double number);                 // "0.00025", "1e-07": six digits at most
 std::string in_quotes(std::string_view text);            // "'text'"
 std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -217,23 +216,7 @@ Exported export_file(const ExportSource& from, const std::string& file, const Ex
 }
 
 uint64_t parse_size(const std::string& text) {
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
-                                                         {"b", 1},
-                                                         {"kb", 1'000},
-                                                         {"mb", 1'000'000},
-                                                         {"gb", 1'000'000'000},
-                                                         {"tb", 1'000'000'000'000},
-                                                         {"kib", 1ull << 10},
-                                                         {"mib", 1ull << 20},
-                                                         {"gib", 1ull << 30},
-                                                         {"tib", 1ull << 40}};
-  double number = 0;
-  const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit = lower(std::string_view(rest, static_cast<size_t>(text.data() + text.size() - rest)));
-  if (code == std::errc() && number > 0)
-    for (const auto& [name, factor] : kUnits)
-      if (unit == name && number * static_cast<double>(factor) < 9e18)
-        return std::max<uint64_t>(1, static_cast<uint64_t>(number * static_cast<double>(factor)));
+  if (const auto bytes = parse_bytes(text)) return *bytes;
   throw Error(ErrorCode::kArgument, formatted("'{}' is not a size", text), "write it like 5GB, 500MB or 2GiB");
 }
 

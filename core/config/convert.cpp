@@ -48,6 +48,12 @@ std::optional<Value> to_size(const Value& value) {
   return to_int(value.is_number() && !value.is_int() ? Value(std::floor(value.as_number())) : value);
 }
 
+std::optional<Value> to_bytes(const Value& value) {
+  if (!value.is_string()) return to_size(value);
+  const auto bytes = parse_bytes(value.as_string());
+  return bytes ? std::optional<Value>(static_cast<int64_t>(*bytes)) : std::nullopt;
+}
+
 std::optional<Value> to_number(const Value& value) {
   std::optional<double> number;
   if (value.is_number()) number = value.as_number();
@@ -104,6 +110,8 @@ std::optional<Value> to_type(const Key& key, const Value& value) {
       return to_int(value);
     case Type::kSize:
       return to_size(value);
+    case Type::kBytes:
+      return to_bytes(value);
     case Type::kNumber:
       return to_number(value);
     case Type::kString:
@@ -152,6 +160,8 @@ std::string wanted(const Key& key) {
     case Type::kInt:
     case Type::kSize:
       return formatted("an integer{}", range);
+    case Type::kBytes:
+      return formatted("a number of bytes, as 2000000000, 2GB or 512MiB{}", range);
     case Type::kNumber:
       return formatted("a finite number{}", range);
     case Type::kString:

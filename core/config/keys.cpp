@@ -19,8 +19,8 @@ struct Index {
 const Index& index() {
   static const Index* const built = [] {
     auto* result = new Index;
-    for (const auto part : {training_keys(), precision_keys(), zero_keys(), storage_keys(), monitoring_keys(), parallel_keys(),
-                            data_keys(), scaling_keys()}) {
+    for (const auto part : {training_keys(), precision_keys(), zero_keys(), storage_keys(), activation_keys(), monitoring_keys(),
+                            parallel_keys(), data_keys(), scaling_keys()}) {
       for (const Key& key : part) {
         result->rows.push_back(&key);
         result->by_path.emplace(key.path, &key);
@@ -70,6 +70,7 @@ const char* to_string(Type type) {
     case Type::kInt:
       return "integer";
     case Type::kSize:
+    case Type::kBytes:
       return "size";
     case Type::kNumber:
       return "number";

@@ -21,6 +21,7 @@ enum class Type {
   kBool,
   kInt,
   kSize,  // elements or bytes: an integer; a fraction, which a formula left (0.9 h h), is rounded down and said
+  kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,
   kChoice,   // one of `range`, in that spelling
@@ -89,7 +90,8 @@ struct Key {
 std::span<const Key> training_keys();  // batch, optimizer, scheduler, gradients, logging, Gannet's own blocks
 std::span<const Key> precision_keys();
 std::span<const Key> zero_keys();
-std::span<const Key> storage_keys();  // checkpoint, nebula, aio, activation checkpointing, pipeline
+std::span<const Key> storage_keys();  // checkpoint, nebula, aio, pipeline
+std::span<const Key> activation_keys();
 std::span<const Key> monitoring_keys();
 std::span<const Key> parallel_keys();  // tensor and expert parallelism, compile, inference
 std::span<const Key> data_keys();      // data efficiency, curriculum, compression, sparse attention

@@ -1,4 +1,4 @@
-// Rows of the key table: checkpoints, asynchronous I/O, activation checkpointing, pipelines.
+// Rows of the key table: checkpoints, asynchronous I/O, pipelines.
 #include "config/row.h"
 
 namespace gannet::config {
@@ -8,7 +8,6 @@ using enum Type;
 using enum Status;
 
 constexpr const char* kCheckpoint = "checkpoints are in Gannet's own format";
-constexpr const char* kActivations = "activation checkpointing";
 constexpr const char* kPipeline = "no model is a pipeline here";
 
 constexpr Key kRows[] = {
@@ -53,19 +52,6 @@ constexpr Key kRows[] = {
     {"aio/use_gds", kBool, "false", kUnsupported, "", "GPUDirect storage", "GPUDirect storage"},
     {"aio/thread_count", kInt, "1", kNoEffect, "", "old name of intra_op_parallelism",
      "DeepSpeed does not use it either; write intra_op_parallelism"},
-
-    {"activation_checkpointing", kSection, "{}", kUnsupported, "", "recompute activations in backward"},
-    {"activation_checkpointing/partition_activations", kBool, "false", kUnsupported, "",
-     "shard kept activations over model-parallel ranks", kActivations},
-    {"activation_checkpointing/cpu_checkpointing", kBool, "false", kUnsupported, "", "keep activations in the host's memory",
-     kActivations},
-    {"activation_checkpointing/contiguous_memory_optimization", kBool, "false", kUnsupported, "",
-     "copy activations into one buffer", kActivations},
-    {"activation_checkpointing/number_checkpoints", kInt, "null", kUnsupported, ">=1",
-     "checkpoints in a model, to size that buffer", kActivations},
-    {"activation_checkpointing/synchronize_checkpoint_boundary", kBool, "false", kUnsupported, "",
-     "wait for the device at each checkpoint", kActivations},
-    {"activation_checkpointing/profile", kBool, "false", kUnsupported, "", "log the times", kActivations},
 
     {"pipeline", kSection, "{}", kNoEffect, "", "pipeline parallelism"},
     {"pipeline/stages", kAny, "\"auto\"", kNoEffect, "", "stages", kPipeline},

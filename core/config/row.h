@@ -63,7 +63,7 @@ consteval bool holds(Member::Kind kind, Type type, std::string_view range) {
       return type == kBool || (is_choice && range.find('|') < range.size() && range.find('|') == range.rfind('|'));
     case Member::Kind::kInt:
     case Member::Kind::kOptionalInt:
-      return type == kInt || type == kSize;
+      return type == kInt || type == kSize || type == kBytes;
     case Member::Kind::kNumber:
     case Member::Kind::kOptionalNumber:
       return type == kNumber;
@@ -97,6 +97,15 @@ consteval Key row(std::string_view path, Member member, Type type, std::string_v
           .meaning = meaning,
           .alias = alias,
           .member = member};
+}
+
+// A key whose value is refused but for its default: the member exists, and what reads it finds the default.
+consteval Key refused_row(std::string_view path, Member member, Type type, std::string_view default_json, std::string_view range,
+                          std::string_view meaning, std::string_view not_done) {
+  Key key = row(path, member, type, default_json, range, meaning);
+  key.status = Status::kUnsupported;
+  key.note = not_done;
+  return key;
 }
 
 }  // namespace gannet::config

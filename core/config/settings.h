@@ -72,6 +72,24 @@ struct FlopsProfiler {
   std::string output_file;  // "": the log
 };
 
+// What regions of activation checkpointing keep, and where (docs/activation.md).
+struct ActivationCheckpointing {
+  // Of the inputs of regions.
+  bool partition_activations;
+  bool cpu_checkpointing;
+  bool contiguous_memory_optimization;
+  std::optional<int64_t> number_checkpoints;
+  bool synchronize_checkpoint_boundary;
+  bool profile;
+  // Gannet's own block.
+  std::string device;                   // the Offload plugin of cpu_checkpointing
+  std::string nvme_path;                // "": where ZeRO offloads to
+  std::vector<std::string> recompute;   // operators
+  std::string keep;                     // "device", or an Offload plugin: where saved tensors are
+  std::optional<int64_t> interval;      // layers in a region
+  std::optional<int64_t> memory_limit;  // bytes
+};
+
 // A block of the form {"type": ..., "params": {...}}. The plugin's own schema checks params later.
 struct PluginChoice {
   std::string type;  // "" when the block is absent; "auto" where the default is that
@@ -128,6 +146,8 @@ struct SettingsMembers {
   Bf16 bf16;
   Zero zero;
   Dict aio;  // the section, by key: for the plugins that ZeRO offloads with
+
+  ActivationCheckpointing activation_checkpointing;
 
   std::string tag_validation;  // of checkpoints: Ignore | Warn | Fail
 

@@ -35,6 +35,8 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
   written_ = facts_.add("the hash of what the program wrote into parameters and its optimizer since the last step", Kind::kHash);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
+  recomputes_ = facts_.add("whether gradient checkpointing is on");
+  chooses_ = facts_.add("whether memory_limit has layers to choose from");
   for (const Group& group : groups) {
     auto& rows = hyper_.emplace_back();
     for (const auto& name : group.hyper_names) rows.push_back(facts_.add(formatted("{} of {}", name, group.name)));
@@ -61,6 +63,8 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
   facts_.set_hash(frozen_, frozen_hash);
   facts_.set_hash(written_, step.written_hash);
   facts_.set_hash(late_, reducer.late_buckets());
+  facts_.set(recomputes_, step.recomputing.is_on() ? 1.0 : 0.0);
+  facts_.set(chooses_, step.recomputing.unchosen().empty() ? 0.0 : 1.0);
   for (size_t g = 0; g < groups.size(); ++g)
     for (size_t h = 0; h < std::min(groups[g].hyper.size(), hyper_[g].size()); ++h) facts_.set(hyper_[g][h], groups[g].hyper[h]);
   return facts_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "activation/recomputing.h"
 #include "control/facts.h"
 #include "engine/progress.h"
 #include "grads/reducer.h"
@@ -36,13 +37,14 @@ class Agreement {
     double loss_scale;
     uint64_t written_hash;  // of the values that the program wrote into parameters
     const Schedule& schedule;
+    const activation::Recomputing& recomputing;
   };
   control::Facts& facts(const Step& step, const ParameterStore& store, const Reducer& reducer, const std::vector<Group>& groups);
 
  private:
   control::Facts facts_;
   size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_,
-      late_;                                // rows
+      late_, recomputes_, chooses_;        // rows
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 

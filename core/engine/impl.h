@@ -31,6 +31,10 @@
 
 namespace gannet {
 
+namespace activation {
+class Recomputing;
+}
+
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
@@ -49,6 +53,7 @@ struct EngineBase::Impl : RankContext {
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
   Passes passes;
+  std::shared_ptr<activation::Recomputing> recomputing;  // of the model's layers
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   std::unique_ptr<Agreement> agreement;

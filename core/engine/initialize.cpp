@@ -22,6 +22,7 @@
 #include "engine/impl.h"
 #include "engine/named_plugins.h"
 #include "engine/open.h"
+#include "engine/recomputation.h"
 #include "engine/report.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
@@ -236,6 +237,12 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 #endif
   if (impl.reducer) impl.schedule.apply();
   if (impl.ownership) impl.ownership->claim(impl.store.owned());
+  impl.recomputing = recomputing_of(impl);
+  if (impl.ownership) {
+    std::vector<at::Tensor> trained;
+    for (const auto& [name, tensor] : impl.store.owned()) trained.push_back(tensor);
+    impl.recomputing->own(trained);
+  }
   if (impl.reducer) {
     impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);
     if (impl.tensor_group) impl.compare_fingerprints("at initialize");  // replicas are the program's to make

@@ -8,6 +8,7 @@
 #include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
+#include "engine/recomputation.h"
 #include "engine/report.h"
 #include "engine/step_scope.h"
 #include "grads/check.h"
@@ -165,6 +166,7 @@ StepResult EngineBase::step() {
       result = skip(impl);
     }
     end_step(impl, result.applied);
+    end_step_of_recomputation(impl);
     scope.end(result);
     return result;
   } catch (...) {

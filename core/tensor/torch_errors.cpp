@@ -13,8 +13,10 @@ namespace {
 
 Error out_of_memory(const char* call, const std::string& reason) {
   return Error(ErrorCode::kOutOfMemory, formatted("there is not enough memory in {}: {}", call, reason),
-               "make train_micro_batch_size_per_gpu smaller and gradient_accumulation_steps larger, recompute activations, shard "
-               "more (zero_optimization.stage) or offload; `gannet estimate` says what fits");
+               "recompute activations (\"gannet\": {\"activation_checkpointing\": {\"interval\": 1}}, or "
+               "engine->gradient_checkpointing_enable(), for a model that gives its layers: docs/memory_ladder.md), make "
+               "train_micro_batch_size_per_gpu smaller and gradient_accumulation_steps larger, shard more "
+               "(zero_optimization.stage) or offload; `gannet estimate` says what fits");
 }
 
 // Without the C++ stack, which says nothing about the program.

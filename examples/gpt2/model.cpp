@@ -92,9 +92,10 @@ BlockImpl::BlockImpl(const GptOptions& options, int64_t layer)
       ln_2_(register_module("ln_2", layer_norm(options))),
       mlp_(register_module("mlp", Mlp(options))) {}
 
-Tensor BlockImpl::forward(const Tensor& x, int64_t batch) {
-  const Tensor attended = x + dropped(attn_->forward(ln_1_->forward(x), batch), dropout_, is_training());
-  return attended + dropped(mlp_->forward(ln_2_->forward(attended)), dropout_, is_training());
+Tensor BlockImpl::forward(const Tensor& x) {
+  const Tensor rows = x.flatten(0, 1);  // [B*T, width]
+  const Tensor attended = rows + dropped(attn_->forward(ln_1_->forward(rows), x.size(0)), dropout_, is_training());
+  return (attended + dropped(mlp_->forward(ln_2_->forward(attended)), dropout_, is_training())).view(x.sizes());
 }
 
 TransformerImpl::TransformerImpl(const GptOptions& options)
@@ -108,18 +109,24 @@ TransformerImpl::TransformerImpl(const GptOptions& options)
   for (int64_t layer = 0; layer < options.layers; ++layer) h_->push_back(Block(options, layer));
 }
 
-Tensor TransformerImpl::forward(const Tensor& tokens) {
-  const int64_t batch = tokens.size(0), length = tokens.size(1);
+Tensor TransformerImpl::embed(const Tensor& tokens) {
+  const int64_t length = tokens.size(1);
   if (length > options_.positions)
     throw gannet::Error(gannet::ErrorCode::kArgument,
                         "GPT-2: a sequence of " + std::to_string(length) + " tokens in a model of " +
                             std::to_string(options_.positions) + " positions",
                         "choose a shorter sequence (--seq-len) or a model with more positions");
-  Tensor x =
-      Operators(options_.plain_operators).lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);  // [B, T, width]
-  x = dropped(x, options_.embedding_dropout, is_training()).flatten(0, 1);
-  for (const auto& block : *h_) x = block->as<Block>()->forward(x, batch);
-  return ln_f_->forward(x);
+  const Tensor x = Operators(options_.plain_operators).lookup(wte_->weight, tokens) + wpe_->weight.narrow(0, 0, length);
+  return dropped(x, options_.embedding_dropout, is_training());
+}
+
+std::vector<gannet::Layer> TransformerImpl::layers() {
+  std::vector<gannet::Layer> layers = {gannet::function("transformer.wte", {wte_.ptr(), wpe_.ptr()},
+                                                        [this](const Tensor& tokens) { return embed(tokens); })};
+  for (size_t i = 0; i < h_->size(); ++i)
+    layers.push_back(gannet::layer_of("transformer.h." + std::to_string(i), h_->ptr<BlockImpl>(i)));
+  layers.push_back(gannet::layer_of("transformer.ln_f", ln_f_));
+  return layers;
 }
 
 GptImpl::GptImpl(const GptOptions& options)

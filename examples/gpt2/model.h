@@ -4,15 +4,18 @@
 //   gpt2::Gpt model(gpt2::GptOptions{.layers = 4, .width = 256});
 //   at::Tensor loss = model->forward(tokens, targets);   // [B, T] int64 each -> scalar
 //
-// An ordinary torch::nn::Module: nothing in here knows of Gannet's engine.
+// An ordinary torch::nn::Module: nothing in here knows of Gannet's engine. layers() says where it may be cut, so that a line of
+// the config recomputes activations.
 #pragma once
 
+#include <gannet/layers.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 #include <string>
+#include <vector>
 
 #include "ops.h"
 
@@ -77,7 +80,7 @@ TORCH_MODULE(Mlp);
 class BlockImpl : public torch::nn::Module {
  public:
   BlockImpl(const GptOptions& options, int64_t layer);
-  at::Tensor forward(const at::Tensor& x, int64_t batch);
+  at::Tensor forward(const at::Tensor& x);  // [B, T, width] -> the same
 
  private:
   double dropout_;
@@ -91,10 +94,14 @@ TORCH_MODULE(Block);
 class TransformerImpl : public torch::nn::Module {
  public:
   explicit TransformerImpl(const GptOptions& options);
-  at::Tensor forward(const at::Tensor& tokens);  // [B, T] int64 -> [B*T, width]
+  /// [B, T] int64 -> [B, T, width]. What they capture lives as long as this module.
+  std::vector<gannet::Layer> layers();
+  at::Tensor forward(const at::Tensor& tokens) { return gannet::run_layers(layers(), tokens).flatten(0, 1); }  // [B*T, width]
   const at::Tensor& token_embedding() const { return wte_->weight; }
 
  private:
+  at::Tensor embed(const at::Tensor& tokens);  // [B, T] int64 -> [B, T, width]
+
   GptOptions options_;
   torch::nn::Embedding wte_, wpe_;
   torch::nn::ModuleList h_;
@@ -113,6 +120,8 @@ class GptImpl : public torch::nn::Module {
   /// What follows: [B, T] -> [B, vocabulary], of the last position.
   at::Tensor forward(const at::Tensor& tokens);
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
+  /// All but the output layer, which is one with the loss.
+  std::vector<gannet::Layer> layers() { return transformer_->layers(); }
   const GptOptions& options() const { return options_; }
 
  private:

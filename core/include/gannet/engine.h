@@ -28,6 +28,7 @@
 
 namespace torch::nn {
 class Module;
+class SequentialImpl;
 }
 namespace torch::optim {
 class Optimizer;
@@ -127,6 +128,14 @@ class EngineBase {
   /// save_16bit_model, save_fp32_model and eval(); checkpoints have both. Parameters that the program writes now, and
   /// swap_optimizer, are Error(kOrder). The same on every rank.
   bool parameters_differ() const;
+
+  /// The one switch of activation checkpointing for a model that runs its layers by run_layers (gannet/layers.h): the config's
+  /// number_checkpoints, interval or memory_limit, where it has none each layer, from the next forward on. On from the start
+  /// where the config has one of them. Losses and parameters have the same bits. Every rank calls it. Regions that the program
+  /// makes itself by checkpointing::checkpoint stay what they are.
+  void gradient_checkpointing_enable();
+  void gradient_checkpointing_disable();
+  bool is_gradient_checkpointing() const;
 
   std::vector<double> get_lr() const;  ///< of each group: what the next update uses
   void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update
@@ -270,6 +279,7 @@ class EngineBase {
   void begin_forward();
   void finish_forward();                            // the model's returned: are all ranks here?
   void end_forward();                               // after it, or after an exception
+  static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model, const std::vector<at::Tensor>& inputs);
   [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };
@@ -295,7 +305,13 @@ class Engine : public EngineBase {
         model_->forward(std::forward<Arguments>(arguments)...);
         finish_forward();
       } else {
-        Result result = model_->forward(std::forward<Arguments>(arguments)...);
+        Result result = [&]() -> Result {
+          // A Sequential is a list of layers as it is: the config cuts it.
+          if constexpr (std::is_same_v<Model, torch::nn::SequentialImpl> &&
+                        (std::is_same_v<std::decay_t<Arguments>, at::Tensor> && ...))
+            if (is_gradient_checkpointing()) return forward_layers(model_, {arguments...});
+          return model_->forward(std::forward<Arguments>(arguments)...);
+        }();
         finish_forward();
         return std::forward<Result>(result);
       }

@@ -21,6 +21,7 @@
 #include <gannet/folder.h>
 #include <gannet/initialize.h>
 #include <gannet/join.h>
+#include <gannet/layers.h>
 #include <gannet/log.h>
 #include <gannet/mesh.h>
 #include <gannet/mpu.h>

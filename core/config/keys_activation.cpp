@@ -1,0 +1,50 @@
+// Rows of the key table: activation checkpointing, DeepSpeed's section and Gannet's own block.
+#include "config/row.h"
+
+namespace gannet::config {
+namespace {
+
+using enum Type;
+using enum Status;
+
+template <auto member_of_section>
+constexpr Member in_section = member<&Settings::activation_checkpointing, member_of_section>;
+using Section = ActivationCheckpointing;
+
+constexpr Key kRows[] = {
+    {"activation_checkpointing", kSection, "{}", kActive, "", "what regions of activation checkpointing keep, and where"},
+    refused_row("activation_checkpointing/partition_activations", in_section<&Section::partition_activations>, kBool, "false", "",
+                "shard the inputs of regions over the tensor axis", "partitioned activations"),
+    refused_row("activation_checkpointing/cpu_checkpointing", in_section<&Section::cpu_checkpointing>, kBool, "false", "",
+                "keep the inputs of regions in the host's memory", "activations on the host"),
+    refused_row("activation_checkpointing/contiguous_memory_optimization", in_section<&Section::contiguous_memory_optimization>,
+                kBool, "false", "", "copy the inputs of regions into one buffer per argument", "contiguous activations"),
+    row("activation_checkpointing/number_checkpoints", in_section<&Section::number_checkpoints>, kInt, "null", ">=1",
+        "regions that run_layers makes of a model's layers"),
+    refused_row("activation_checkpointing/synchronize_checkpoint_boundary",
+                in_section<&Section::synchronize_checkpoint_boundary>, kBool, "false", "",
+                "wait for the device at the begin and end of each region", "waiting at regions"),
+    refused_row("activation_checkpointing/profile", in_section<&Section::profile>, kBool, "false", "",
+                "log the times of each region", "the times of regions"),
+
+    {"gannet/activation_checkpointing", kSection, "{}", kActive, "", "what DeepSpeed's section of that name lacks"},
+    refused_row("gannet/activation_checkpointing/device", in_section<&Section::device>, kString, "\"cpu\"", "",
+                "the Offload plugin that cpu_checkpointing keeps the inputs of regions on: cpu, nvme", "activations on a drive"),
+    refused_row("gannet/activation_checkpointing/nvme_path", in_section<&Section::nvme_path>, kString, "null", "",
+                "folder on the drive; null: offload_optimizer's or offload_param's", "activations on a drive"),
+    refused_row("gannet/activation_checkpointing/recompute", in_section<&Section::recompute>, kStrings, "[]", "",
+                "operators whose results are dropped and computed again: gelu, layer_norm ...", "recomputation by operator"),
+    refused_row("gannet/activation_checkpointing/keep", in_section<&Section::keep>, kString, "\"device\"", "",
+                "where tensors that are saved for backward are kept: device, or an Offload plugin (cpu, nvme)",
+                "saved tensors on a tier"),
+    row("gannet/activation_checkpointing/interval", in_section<&Section::interval>, kInt, "null", ">=1",
+        "layers in each region that run_layers makes, in place of number_checkpoints"),
+    row("gannet/activation_checkpointing/memory_limit", in_section<&Section::memory_limit>, kBytes, "null", ">=1",
+        "what layers keep for backward; run_layers recomputes those that save most bytes a second"),
+};
+
+}  // namespace
+
+std::span<const Key> activation_keys() { return kRows; }
+
+}  // namespace gannet::config

@@ -1,0 +1,353 @@
+/// Where a model may be cut: the list of its layers, one after another. With activation checkpointing on, run_layers makes
+/// regions of them.
+///
+///   struct NetImpl : torch::nn::Module {
+///     std::vector<gannet::Layer> layers() {
+///       std::vector<gannet::Layer> list{gannet::layer_of("words", words)};
+///       for (size_t i = 0; i < blocks.size(); ++i) list.push_back(gannet::layer_of("blocks." + std::to_string(i), blocks[i]));
+///       list.push_back(gannet::function("head", {words.ptr()}, [this](at::Tensor x) { return at::matmul(x, words->weight.t()); }));
+///       return list;
+///     }
+///     at::Tensor forward(at::Tensor ids) { return gannet::run_layers(layers(), ids); }
+///   };
+///
+/// Tensors alone pass from a layer to the next: a tensor, several, tuples, pairs, arrays, optionals and vectors of them. Between
+/// layers they are a flat list, the wire: a layer that returns {x, mask} fits one that takes (x, mask) or a tuple of two. What
+/// is no tensor (a number, a flag) the function of a layer captures. A module may be in the list twice, and in two layers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+class SequentialImpl;
+}  // namespace torch::nn
+
+namespace gannet {
+
+using Wire = std::vector<at::Tensor>;
+
+/// A piece of the model that is run as a whole. Copies share the modules.
+class Layer {
+ public:
+  using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+  /// Numbers of tensors that a layer may be called with.
+  struct Takes {
+    std::vector<size_t> numbers = {};  ///< rising; none: not known before the call
+    bool is_open = false;              ///< any number from the last one on, too
+    bool has(size_t count) const;
+    std::string to_string() const;  ///< "1 or 2 tensors"
+  };
+
+  Layer(std::string name, Modules modules, Takes takes, std::function<Wire(const Wire&)> call);
+
+  /// In errors, profiles and traces; by custom the module's name in the state dict.
+  const std::string& name() const { return name_; }
+  /// Whose parameters it uses; a function may have none, or several.
+  const Modules& modules() const { return modules_; }
+  std::shared_ptr<torch::nn::Module> module() const { return modules_.empty() ? nullptr : modules_.front(); }
+  const Takes& takes() const { return takes_; }
+  /// Throws Error(kArgument) where it does not take as many tensors.
+  Wire operator()(const Wire& inputs) const;
+
+ private:
+  std::string name_;
+  Modules modules_;
+  Takes takes_;
+  std::function<Wire(const Wire&)> call_;
+};
+
+namespace detail {
+
+// Tensors of a value, in their order: how many it has at least, whether it takes any number more, and both ways.
+template <class T>
+struct OnWire;
+template <class T>
+concept Wired = requires { OnWire<T>::kLeast; };
+
+template <>
+struct OnWire<at::Tensor> {
+  static constexpr size_t kLeast = 1;
+  static constexpr bool kIsOpen = false;
+  static at::Tensor take(const Wire& wire, size_t& next) { return wire[next++]; }
+  static void give(Wire& wire, const at::Tensor& value) { wire.push_back(value); }
+};
+template <>
+struct OnWire<std::optional<at::Tensor>> {  // nullopt is an undefined tensor
+  static constexpr size_t kLeast = 1;
+  static constexpr bool kIsOpen = false;
+  static std::optional<at::Tensor> take(const Wire& wire, size_t& next) {
+    const at::Tensor& tensor = wire[next++];
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  }
+  static void give(Wire& wire, const std::optional<at::Tensor>& value) { wire.push_back(value.value_or(at::Tensor())); }
+};
+template <>
+struct OnWire<Wire> {
+  static constexpr size_t kLeast = 0;
+  static constexpr bool kIsOpen = true;
+  static Wire take(const Wire& wire, size_t& next) {
+    return Wire(wire.begin() + static_cast<std::ptrdiff_t>(std::exchange(next, wire.size())), wire.end());
+  }
+  static void give(Wire& wire, const Wire& value) { wire.insert(wire.end(), value.begin(), value.end()); }
+};
+
+// What takes any number must be the last: nobody could tell where it ends.
+template <class... Ts>
+constexpr bool is_open_at_its_end_alone() {
+  [[maybe_unused]] size_t left = sizeof...(Ts);
+  return ((--left == 0 || !OnWire<Ts>::kIsOpen) && ...);
+}
+template <class... Ts>
+concept AllWired = (Wired<Ts> && ...) && is_open_at_its_end_alone<Ts...>();
+
+template <class... Ts>
+  requires AllWired<Ts...>
+struct OnWire<std::tuple<Ts...>> {
+  static constexpr size_t kLeast = (size_t{0} + ... + OnWire<Ts>::kLeast);
+  static constexpr bool kIsOpen = (false || ... || OnWire<Ts>::kIsOpen);
+  static std::tuple<Ts...> take(const Wire& wire, size_t& next) { return std::tuple<Ts...>{OnWire<Ts>::take(wire, next)...}; }
+  static void give(Wire& wire, const std::tuple<Ts...>& value) {
+    std::apply([&](const Ts&... parts) { (OnWire<Ts>::give(wire, parts), ...); }, value);
+  }
+};
+template <class A, class B>
+  requires AllWired<A, B>
+struct OnWire<std::pair<A, B>> {
+  static constexpr size_t kLeast = OnWire<A>::kLeast + OnWire<B>::kLeast;
+  static constexpr bool kIsOpen = OnWire<B>::kIsOpen;
+  static std::pair<A, B> take(const Wire& wire, size_t& next) {
+    return std::pair<A, B>{OnWire<A>::take(wire, next), OnWire<B>::take(wire, next)};
+  }
+  static void give(Wire& wire, const std::pair<A, B>& value) {
+    OnWire<A>::give(wire, value.first);
+    OnWire<B>::give(wire, value.second);
+  }
+};
+template <class T, size_t n>
+  requires(Wired<T> && !OnWire<T>::kIsOpen)
+struct OnWire<std::array<T, n>> {
+  static constexpr size_t kLeast = n * OnWire<T>::kLeast;
+  static constexpr bool kIsOpen = false;
+  static std::array<T, n> take(const Wire& wire, size_t& next) {
+    std::array<T, n> value;
+    for (T& part : value) part = OnWire<T>::take(wire, next);
+    return value;
+  }
+  static void give(Wire& wire, const std::array<T, n>& value) {
+    for (const T& part : value) OnWire<T>::give(wire, part);
+  }
+};
+
+// Result and parameters of a function, of a member function without its object, and of an object with one operator().
+template <class R, class... A>
+struct Parameters {
+  using Result = R;
+  using List = std::tuple<std::type_identity<A>...>;
+};
+template <class F>
+struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
+template <class R, class... A>
+struct SignatureOf<R (*)(A...)> : Parameters<R, A...> {};
+template <class R, class C, class... A>
+struct SignatureOf<R (C::*)(A...)> : Parameters<R, A...> {};
+template <class R, class C, class... A>
+struct SignatureOf<R (C::*)(A...) const> : Parameters<R, A...> {};
+template <class R, class... A>
+struct SignatureOf<R (*)(A...) noexcept> : Parameters<R, A...> {};
+template <class R, class C, class... A>
+struct SignatureOf<R (C::*)(A...) noexcept> : Parameters<R, A...> {};
+template <class R, class C, class... A>
+struct SignatureOf<R (C::*)(A...) const noexcept> : Parameters<R, A...> {};
+
+// A call by the wire of what takes the parameters of `List`, or the first of them where the others have default arguments.
+template <class Function, class Result, class List>
+struct CallByWire;
+template <class Function, class Result, class... A>
+struct CallByWire<Function, Result, std::tuple<std::type_identity<A>...>> {
+  template <size_t... i>
+  static constexpr bool may_have(std::index_sequence<i...>) {
+    using All = std::tuple<std::type_identity<A>...>;
+    if constexpr (AllWired<std::decay_t<typename std::tuple_element_t<i, All>::type>...>)
+      return std::is_invocable_v<const Function&, typename std::tuple_element_t<i, All>::type...>;
+    else
+      return false;
+  }
+  template <size_t count>
+  static constexpr bool may_have_first() {
+    return (count > 0 || sizeof...(A) == 0) && may_have(std::make_index_sequence<count>());
+  }
+  template <size_t... i>
+  static constexpr bool has_any(std::index_sequence<i...>) {
+    return (may_have_first<i>() || ...);
+  }
+  static constexpr auto kCounts = std::make_index_sequence<sizeof...(A) + 1>();
+  static_assert(Wired<std::decay_t<Result>>,
+                "a layer returns tensors: a tensor, or tuples, pairs, arrays, optionals and vectors of them");
+  static_assert(has_any(kCounts),
+                "a layer takes tensors (tuples, pairs, arrays, optionals of them, and as its last parameter a vector); what "
+                "else its function needs, a lambda around it captures");
+
+  template <size_t... i>
+  static auto with(std::index_sequence<i...>) {
+    return std::type_identity<std::tuple<std::decay_t<std::tuple_element_t<i, std::tuple<std::decay_t<A>...>>>...>>();
+  }
+  template <size_t count>
+  static void add(Layer::Takes& takes) {
+    if constexpr (may_have_first<count>()) {
+      using Arguments = typename decltype(with(std::make_index_sequence<count>()))::type;
+      if (takes.numbers.empty() || takes.numbers.back() != OnWire<Arguments>::kLeast)
+        takes.numbers.push_back(OnWire<Arguments>::kLeast);
+      takes.is_open = OnWire<Arguments>::kIsOpen;
+    }
+  }
+  static Layer::Takes takes() {
+    Layer::Takes all;
+    [&]<size_t... i>(std::index_sequence<i...>) { (add<i>(all), ...); }(kCounts);
+    return all;
+  }
+
+  template <size_t... i, class Arguments>
+  static Wire call(std::index_sequence<i...>, const Function& function, Arguments& arguments) {
+    using All = std::tuple<std::type_identity<A>...>;
+    Wire results;
+    OnWire<std::decay_t<Result>>::give(
+        results, std::invoke(function, static_cast<typename std::tuple_element_t<i, All>::type&&>(std::get<i>(arguments))...));
+    return results;
+  }
+  template <size_t count>
+  static bool try_with(const Function& function, const Wire& wire, Wire& results) {
+    if constexpr (may_have_first<count>()) {
+      using Arguments = typename decltype(with(std::make_index_sequence<count>()))::type;
+      using On = OnWire<Arguments>;
+      if (On::kIsOpen ? wire.size() < On::kLeast : wire.size() != On::kLeast) return false;
+      size_t next = 0;
+      Arguments arguments = On::take(wire, next);
+      results = call(std::make_index_sequence<count>(), function, arguments);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  static Wire run(const Function& function, const Wire& wire) {
+    Wire results;
+    [&]<size_t... i>(std::index_sequence<i...>) { static_cast<void>((try_with<i>(function, wire, results) || ...)); }(kCounts);
+    return results;
+  }
+};
+
+template <class List>
+struct WithoutFirst;
+template <class First, class... Rest>
+struct WithoutFirst<std::tuple<First, Rest...>> {
+  using type = std::tuple<Rest...>;
+};
+
+template <class Result, class List, class Function>
+Layer layer(std::string name, Layer::Modules modules, Function function) {
+  using Call = CallByWire<Function, Result, List>;
+  return Layer(std::move(name), std::move(modules), Call::takes(),
+               [function = std::move(function)](const Wire& wire) { return Call::run(function, wire); });
+}
+
+template <class M>
+std::shared_ptr<M> pointer_to(const std::shared_ptr<M>& module) {
+  return module;
+}
+template <class Holder>
+auto pointer_to(const Holder& holder) -> decltype(holder.ptr()) {
+  return holder.ptr();
+}
+
+Wire run_layers(const std::vector<Layer>& layers, Wire wire);
+// Throws Error(kArgument) where the last layer's results are not as many.
+void check_results(const std::vector<Layer>& layers, size_t found, size_t least, bool is_open);
+
+}  // namespace detail
+
+/// A module with the call of its forward, whose parameters are deduced: tensors, or tuples and such of them. Parameters with
+/// default arguments may be left out from the end on, so that TransformerEncoderLayer takes 1, 2 or 3 tensors.
+template <class Module>
+Layer layer_of(std::string name, const Module& module) {
+  const auto pointer = detail::pointer_to(module);
+  using M = typename std::decay_t<decltype(pointer)>::element_type;
+  using Signature = detail::SignatureOf<decltype(&M::forward)>;
+  const auto call = [pointer]<class... A>(A&&... arguments) -> decltype(pointer->forward(std::forward<A>(arguments)...)) {
+    return pointer->forward(std::forward<A>(arguments)...);
+  };
+  return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {pointer}, call);
+}
+
+/// The same by another member function, or by a function that takes the module first: for a forward that is overloaded, or that
+/// takes more than tensors.
+///   gannet::layer_of("encoder", encoder, &EncoderImpl::encode)
+///   gannet::layer_of("h.3", block, [causal](BlockImpl& block, at::Tensor x) { return block.forward(x, causal); })
+template <class Module, class How>
+Layer layer_of(std::string name, const Module& module, How how) {
+  const auto pointer = detail::pointer_to(module);
+  using Signature = detail::SignatureOf<How>;
+  const auto call = [pointer, how]<class... A>(A&&... arguments)
+      -> decltype(std::invoke(how, *pointer, std::forward<A>(arguments)...)) {
+    return std::invoke(how, *pointer, std::forward<A>(arguments)...);
+  };
+  if constexpr (std::is_member_function_pointer_v<How>)
+    return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {pointer}, call);
+  else
+    return detail::layer<typename Signature::Result, typename detail::WithoutFirst<typename Signature::List>::type>(
+        std::move(name), {pointer}, call);
+}
+
+/// A function of tensors, its parameters' types written out (no `auto`). What it captures by reference, `this` too, must live
+/// until backward.
+template <class Function>
+Layer function(std::string name, Function function) {
+  using Signature = detail::SignatureOf<std::decay_t<Function>>;
+  return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {}, std::move(function));
+}
+/// One that uses parameters of these modules, as an output layer that is tied to the embeddings.
+template <class Function>
+Layer function(std::string name, Layer::Modules modules, Function function) {
+  using Signature = detail::SignatureOf<std::decay_t<Function>>;
+  return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), std::move(modules),
+                                                                             std::move(function));
+}
+
+/// The modules of a Sequential, named as in its state dict: "0", "1", ... `prefix`: "features" names them "features.0", ... A
+/// module of it that returns what is no tensor is Error(kUnsupported), which names the type.
+std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& sequential, const std::string& prefix = "");
+template <class Holder>
+auto layers_of(const Holder& sequential, const std::string& prefix = "") -> decltype(layers_of(sequential.ptr(), prefix)) {
+  return layers_of(sequential.ptr(), prefix);
+}
+
+/// The layers, one after another: what the last one returns, a tensor unless another type is named.
+///   at::Tensor y = gannet::run_layers(layers(), ids);
+///   auto [y, mask] = gannet::run_layers<std::tuple<at::Tensor, at::Tensor>>(layers(), x, mask);
+/// Where their parameters belong to an engine with activation checkpointing on (docs/activation.md), groups of them are regions
+/// of checkpointing::checkpoint; without, under torch::NoGradGuard and inside a region they are called, and nothing else happens.
+/// Same bits either way. Throws Error(kArgument) where a layer takes another number of tensors than the one before it gave.
+template <class Result = at::Tensor, class... Inputs>
+Result run_layers(const std::vector<Layer>& layers, const Inputs&... inputs) {
+  static_assert((detail::Wired<Inputs> && ...), "run_layers passes tensors, and tuples, pairs, arrays and vectors of them");
+  static_assert(detail::Wired<Result>, "run_layers returns a tensor, or a tuple, pair, array or vector of tensors");
+  Wire wire;
+  (detail::OnWire<Inputs>::give(wire, inputs), ...);
+  wire = detail::run_layers(layers, std::move(wire));
+  using On = detail::OnWire<Result>;
+  detail::check_results(layers, wire.size(), On::kLeast, On::kIsOpen);
+  size_t next = 0;
+  return On::take(wire, next);
+}
+
+}  // namespace gannet

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "activation/cheap_operators.h"
 #include "engine/agreement.h"
 #include "engine/group_rules.h"
 #include "engine/module_audit.h"
@@ -48,6 +49,7 @@ struct EngineBase::Impl : RankContext {
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
+  activation::CheapOperators recomputed{{}};  // in backward, one by one
   Passes passes;
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;

@@ -33,19 +33,7 @@ std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
 
 std::string operator_text(const std::string& name) { return name.empty() ? "a function of the program" : "operator " + name; }
 
-// Recomputations that put states of generators in place: these are the process's.
-std::recursive_mutex& random_mutex() {
-  static auto* const forever = new std::recursive_mutex;
-  return *forever;
-}
-
 }  // namespace
-
-Version Version::of(const at::Tensor& tensor) {
-  if (tensor.is_inference()) return {};
-  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  return {counter, counter.enabled() ? counter.current_version() : 0};
-}
 
 class Region::Dropping : public Keeper {
  public:
@@ -155,7 +143,7 @@ Region::Region(const checkpointing::Options& options, const std::vector<at::Tens
     }
     input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
     // One that a region around this one has dropped is computed again, whatever happens to it.
-    if (!is_keeping()) input.version = Version::of(tensor);
+    if (!is_dropping()) input.version = Version::of(tensor);
   }
 }
 

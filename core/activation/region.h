@@ -8,7 +8,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/TensorImpl.h>
 #include <gannet/checkpointing.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -23,17 +22,9 @@
 #include "activation/saved_tensors.h"
 #include "activation/surroundings.h"
 #include "activation/trace.h"
+#include "activation/version.h"
 
 namespace gannet::activation {
-
-// A tensor's version at some moment, without the tensor.
-struct Version {
-  c10::VariableVersion counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
-  uint32_t number = 0;
-
-  static Version of(const at::Tensor& tensor);
-  bool has_passed() const { return counter.enabled() && counter.current_version() != number; }
-};
 
 // Of one saved tensor.
 struct Place {

@@ -20,8 +20,8 @@ std::vector<Keeper*>& keepers() {
 class HookingEngine : public Engine {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    const auto& stack = keepers();
-    return stack.empty() || stack.back() == nullptr ? nullptr : stack.back()->hooks();
+    Keeper* const keeper = keeper_here();
+    return keeper ? keeper->hooks() : nullptr;
   }
 };
 
@@ -49,6 +49,9 @@ void install_saved_tensor_hooks() {
 Keeping::Keeping(Keeper* keeper) { keepers().push_back(keeper); }
 Keeping::~Keeping() { keepers().pop_back(); }
 
-bool is_keeping() { return !keepers().empty() && keepers().back() != nullptr; }
+Keeper* keeper_here() {
+  const auto& stack = keepers();
+  return stack.empty() ? nullptr : stack.back();
+}
 
 }  // namespace gannet::activation

@@ -18,6 +18,8 @@ class Keeper {
   virtual ~Keeper() = default;
   /// Hooks for one saved tensor; null: LibTorch keeps it.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
+  /// Whether all that is saved is dropped, as by a region, so that whatever becomes of a tensor it is computed again.
+  virtual bool drops_all() const { return true; }
 };
 
 /// Throws Error(kUnsupported) where the process has another engine (Python's), whose hooks are its own.
@@ -31,7 +33,12 @@ class Keeping {
   Keeping(const Keeping&) = delete;
 };
 
-/// Whether a keeper is asked at the moment.
-bool is_keeping();
+/// Who is asked at the moment; null: nobody.
+Keeper* keeper_here();
+/// Whether what is saved at the moment is dropped.
+inline bool is_dropping() {
+  const Keeper* const keeper = keeper_here();
+  return keeper && keeper->drops_all();
+}
 
 }  // namespace gannet::activation

@@ -9,6 +9,11 @@
 
 namespace gannet::activation {
 
+std::recursive_mutex& random_mutex() {
+  static auto* const forever = new std::recursive_mutex;
+  return *forever;
+}
+
 Surroundings::Surroundings(const std::vector<at::Device>& devices, bool has_rng) {
   add_autocast(at::kCPU);
   if (has_rng) add(at::globalContext().defaultGenerator(at::Device(at::kCPU)));

@@ -9,12 +9,16 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "activation/trace.h"
 
 namespace gannet::activation {
+
+/// Held by recomputations that put states of generators in place: these are the process's.
+std::recursive_mutex& random_mutex();
 
 class Surroundings {
  public:

@@ -77,6 +77,9 @@ void EngineBase::begin_forward() {
   }
   impl.passes.recomputing.emplace(impl.recomputing);
   if (impl.profiling) impl.profiling->begin_forward();
+  // In a region of the program's the region decides what is kept.
+  if (!impl.recomputed.empty() && at::GradMode::is_enabled() && !activation::is_dropping())
+    impl.passes.selective = std::make_unique<activation::Selective>(impl.recomputed);
 }
 
 void EngineBase::finish_forward() {
@@ -86,6 +89,7 @@ void EngineBase::finish_forward() {
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
+  impl.passes.selective.reset();
   impl.passes.forward_timed.reset();
   impl.passes.recomputing.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.

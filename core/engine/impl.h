@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "activation/cheap_operators.h"
 #include "engine/agreement.h"
 #include "engine/group_rules.h"
 #include "engine/module_audit.h"
@@ -52,6 +53,7 @@ struct EngineBase::Impl : RankContext {
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
+  activation::CheapOperators recomputed{{}};  // in backward, one by one
   Passes passes;
   std::shared_ptr<activation::Recomputing> recomputing;  // of the model's layers
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train

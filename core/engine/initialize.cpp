@@ -12,9 +12,11 @@
 #include <cmath>
 #include <typeinfo>
 
+#include "activation/saved_tensors.h"
 #include "base/check.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "config/effective.h"
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/construction.h"
@@ -210,6 +212,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     refuse_cuts(impl, formatted("ZeRO stage {} cuts parameters among the ranks", impl.settings().zero.stage));
   open_tiers(impl, document);
   if (impl.state_tier || impl.param_tier) refuse_cuts(impl, "offload updates them a page at a time");
+  impl.recomputed = activation::CheapOperators(impl.settings().activation_checkpointing.recompute,
+                                               config::where(document, "/gannet/activation_checkpointing/recompute"));
+  if (!impl.recomputed.empty()) activation::install_saved_tensor_hooks();
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
   if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);

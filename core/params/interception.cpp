@@ -57,6 +57,7 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
 }
 
 thread_local Builder* builder = nullptr;
+thread_local CallWatcher* call_watcher = nullptr;
 
 bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().arguments().size(), stack.size());
@@ -202,9 +203,15 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   // The whole backward pass is inside this one, and takes this thread's state along.
   static const c10::OperatorName kBackward("aten::_backward", "");
   if (op.operator_name() == kBackward) return redispatch(op, below, stack);
-  if (observing.load(std::memory_order_relaxed) > 0)
-    if (Observer* const observer = observer_here()) return run_observed(*observer, op, below, stack);
-  run_with_parameters(op, *stack, [&] { redispatch(op, below, stack); });
+  const auto run = [&] {
+    if (observing.load(std::memory_order_relaxed) > 0)
+      if (Observer* const observer = observer_here()) return run_observed(*observer, op, below, stack);
+    run_with_parameters(op, *stack, [&] { redispatch(op, below, stack); });
+  };
+  if (call_watcher && !Inside::is_here())
+    call_watcher->on_call(op, *stack, run);
+  else
+    run();
 }
 
 void on_operator_elsewhere(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -257,6 +264,7 @@ void release_ownership(const c10::StorageImpl* storage) {
 }
 
 void set_builder(Builder* next) { builder = next; }
+CallWatcher* set_call_watcher(CallWatcher* next) { return std::exchange(call_watcher, next); }
 
 // A kind that LibTorch sets apart for tests, as it does the key: no profiler of its own uses it.
 constexpr c10::DebugInfoKind kInfo = c10::DebugInfoKind::TEST_INFO_2;

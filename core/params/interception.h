@@ -15,10 +15,16 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/FunctionRef.h>
 
 #include <cstddef>
 #include <thread>
 #include <vector>
+
+namespace c10 {
+class OperatorHandle;
+struct IValue;
+}  // namespace c10
 
 namespace gannet::zero {
 
@@ -40,6 +46,15 @@ class Builder {
   virtual void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) = 0;
 };
 void set_builder(Builder* builder);  // of this thread; null: nobody builds
+
+// Told of each operator that code on this thread calls, and not of those that it is made of (an Observer is, observer.h): linear,
+// layer_norm, dropout. `stack` ends with the arguments, and after `run()`, which it calls once, with the results.
+class CallWatcher {
+ public:
+  virtual ~CallWatcher() = default;
+  virtual void on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) = 0;
+};
+CallWatcher* set_call_watcher(CallWatcher* watcher);  // of this thread; null: nobody watches. Returns the one before
 
 // While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its
 // own seen, which costs that thread's operators a look into a table, and nothing else.

@@ -1,0 +1,240 @@
+#include "activation/recipe.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/as_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "activation/saved_tensors.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "params/interception.h"
+
+namespace gannet::activation {
+namespace {
+
+using torch::autograd::SavedVariableHooks;
+
+// An input is held whatever becomes of it where that is so little of what it spares: a norm's weight, a mask of positions.
+constexpr size_t kSmallShare = 16;
+// That run for one tensor, in a chain of recipes: a longer one keeps a tensor on the way.
+constexpr int kMostOperators = 16;
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
+         !tensor.is_neg() && !tensor.is_inference();
+}
+
+// Catches the n-th tensor that an operator saves.
+class Catching : public Keeper {
+ public:
+  explicit Catching(size_t wanted) : wanted_(wanted) {}
+  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
+  at::Tensor caught;
+
+ private:
+  // Of a graph that nobody runs.
+  class Hooks : public SavedVariableHooks {
+   public:
+    explicit Hooks(Catching& catching) : catching_(catching) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      if (catching_.count_++ == catching_.wanted_) catching_.caught = without_graph(tensor);
+    }
+    at::Tensor call_unpack_hook() override { return {}; }
+
+   private:
+    Catching& catching_;
+  };
+  const size_t wanted_;
+  size_t count_ = 0;
+};
+
+[[noreturn]] void throw_differs(const std::string& name) {
+  throw Error(ErrorCode::kMismatch,
+              formatted("operator {} was run again for backward, and gave another tensor than in the forward", name),
+              formatted("take '{}' out of gannet.activation_checkpointing.recompute", name.substr(name.find("::") + 2)));
+}
+
+}  // namespace
+
+WeakStorage weak_storage(const at::Tensor& tensor) {
+  return WeakStorage(tensor.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl());
+}
+
+at::Tensor without_graph(const at::Tensor& tensor) {
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  if (tensor.is_inference()) return tensor;
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
+View::View(const at::Tensor& tensor)
+    : sizes(tensor.sizes()), strides(tensor.strides()), offset(tensor.storage_offset()), dtype(tensor.scalar_type()) {}
+
+Recipe::Input::Input(const at::Tensor& tensor)
+    : tensor(without_graph(tensor)),
+      storage(weak_storage(tensor)),
+      view(tensor),
+      keys(tensor.key_set()),
+      version(Version::of(tensor)),
+      requires_grad(tensor.requires_grad()),
+      is_parameter(requires_grad && tensor.is_leaf()) {}
+
+Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const Notes& notes)
+    : op_(op) {
+  const size_t count = op.schema().arguments().size();
+  std::vector<at::Device> devices;
+  arguments_.reserve(count);
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor() && value.toTensor().defined()) {
+      add_input(value.toTensor(), notes);
+      arguments_.emplace_back(at::Tensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) add_input(tensor, notes);
+      arguments_.emplace_back(c10::List<at::Tensor>(value.toTensorVector()));
+    } else {
+      is_usable_ = is_usable_ && !value.isOptionalTensorList();
+      arguments_.push_back(value);
+    }
+    if (!is_usable_) return;
+  }
+  for (const Input& input : inputs_)
+    if (std::find(devices.begin(), devices.end(), input.tensor.device()) == devices.end())
+      devices.push_back(input.tensor.device());
+  surroundings_.emplace(devices, is_random);
+  // A list's tensors are in inputs_.
+  for (c10::IValue& value : arguments_)
+    if (value.isTensorList())
+      for (size_t i = 0; i < value.toTensorList().size(); ++i) value.toTensorList().set(i, at::Tensor());
+}
+
+void Recipe::add_input(const at::Tensor& tensor, const Notes& notes) {
+  if (!tensor.defined() || !is_plain(tensor)) {
+    is_usable_ = false;
+    return;
+  }
+  Input& input = inputs_.emplace_back(tensor);
+  input.maker = notes.recipe_of(tensor);
+  input_bytes_ = std::max(input_bytes_, tensor.storage().nbytes());
+}
+
+bool Recipe::is_input(const c10::StorageImpl* storage) const {
+  return std::any_of(inputs_.begin(), inputs_.end(),
+                     [&](const Input& input) { return input.storage._unsafe_get_target() == storage; });
+}
+
+void Recipe::finish(const at::Tensor& output) {
+  output_.emplace(output);
+  output_version_ = Version::of(output);
+  const size_t bytes = output.storage().nbytes();
+  for (Input& input : inputs_) {
+    const bool stays = input.is_parameter || input.tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
+                       input.tensor.storage().nbytes() * kSmallShare <= bytes || zero::is_watched(storage_impl(input.tensor));
+    if (!stays) input.tensor.reset();
+  }
+}
+
+bool Recipe::can_hold(const Input& input, const Notes& notes, int& budget) {
+  if (input.tensor.defined()) return !input.version.has_passed();
+  if (!input.version.has_passed() && notes.is_kept(input.storage._unsafe_get_target())) return true;
+  return input.maker && input.maker->can_hold(notes, budget);
+}
+
+bool Recipe::can_hold(const Notes& notes, int& budget) const {
+  budget -= std::max(cost_, 1);
+  if (budget < 0 || cost_ > 0) return budget >= 0;
+  return std::all_of(inputs_.begin(), inputs_.end(), [&](const Input& input) { return can_hold(input, notes, budget); });
+}
+
+bool Recipe::can_hold(const Notes& notes) const {
+  int budget = kMostOperators;
+  return can_hold(notes, budget);
+}
+
+void Recipe::hold(const Notes& notes) {
+  if (cost_ > 0) return;
+  cost_ = 1;
+  for (Input& input : inputs_) {
+    if (!input.tensor.defined() && !input.version.has_passed() && notes.is_kept(input.storage._unsafe_get_target())) {
+      auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(input.storage.lock()), input.keys,
+                                                       c10::scalarTypeToTypeMeta(input.view.dtype));
+      impl->set_sizes_and_strides(input.view.sizes, input.view.strides, input.view.offset);
+      input.tensor = at::Tensor(std::move(impl));
+    }
+    if (input.tensor.defined()) {
+      input.maker.reset();
+    } else {
+      input.maker->hold(notes);
+      cost_ += input.maker->cost_;
+    }
+  }
+}
+
+at::Tensor Recipe::made_again(const Input& input, bool with_grad) const {
+  if (input.tensor.defined() && input.version.has_passed())
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("operator {} is run again for backward, and its input tensor of {} {} was changed in place since the forward",
+                  operator_name(), c10::toString(input.view.dtype), shape_text(input.view.sizes)),
+        "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
+  const at::Tensor tensor = input.tensor.defined() ? input.tensor : input.maker->output_again(input.view);
+  return with_grad ? without_graph(tensor).requires_grad_(input.requires_grad) : tensor;
+}
+
+at::Tensor Recipe::run(bool with_grad) const {
+  std::vector<c10::IValue> stack;
+  std::vector<at::Tensor> made;  // of the inputs so far
+  const auto next_input = [&] {
+    const Input& input = inputs_[made.size()];
+    for (size_t i = 0; i < made.size(); ++i)  // y * y
+      if (input.maker && inputs_[i].maker == input.maker && inputs_[i].view == input.view) return made.emplace_back(made[i]);
+    return made.emplace_back(made_again(input, with_grad));
+  };
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isTensorList()) {
+      c10::List<at::Tensor> tensors;
+      for (size_t i = 0; i < argument.toTensorList().size(); ++i) tensors.push_back(next_input());
+      stack.emplace_back(std::move(tensors));
+    } else if (argument.isTensor()) {
+      stack.emplace_back(next_input());
+    } else {
+      stack.push_back(argument);
+    }
+  }
+  std::unique_lock<std::recursive_mutex> random;
+  if (surroundings_->has_random()) random = std::unique_lock(random_mutex());
+  const Restored there(*surroundings_);
+  op_.callBoxed(&stack);
+  return stack.back().toTensor();
+}
+
+at::Tensor Recipe::output_again(const View& view) const {
+  const at::NoGradGuard no_grad;
+  const Keeping nobody(nullptr);
+  const at::Tensor output = run(/*with_grad=*/false);
+  const View found(output);
+  if (found.sizes != output_->sizes || found.strides != output_->strides || found.dtype != output_->dtype)
+    throw_differs(operator_name());
+  if (view.sizes == found.sizes && view.strides == found.strides && view.offset == output_->offset) return output;
+  return output.as_strided(view.sizes, view.strides, view.offset - output_->offset + found.offset);
+}
+
+at::Tensor Recipe::saved_again(size_t index, const View& view) const {
+  const at::AutoGradMode with_grad(true);
+  Catching catching(index);
+  {
+    const Keeping kept(&catching);
+    run(/*with_grad=*/true);
+  }
+  if (!catching.caught.defined()) throw_differs(operator_name());
+  const View found(catching.caught);
+  if (found.sizes != view.sizes || found.strides != view.strides || found.dtype != view.dtype) throw_differs(operator_name());
+  return catching.caught;
+}
+
+}  // namespace gannet::activation

@@ -1,0 +1,133 @@
+#include "activation/selective.h"
+
+#include <ATen/core/grad_mode.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace gannet::activation {
+
+// One saved tensor: kept, or to be made again.
+struct Selective::Saved {
+  at::Tensor kept;
+  Version version;
+  std::shared_ptr<const Recipe> recipe;  // null: it is kept
+  std::optional<size_t> inside;          // the operator's own, with this number
+  std::optional<View> view;
+
+  at::Tensor again() const {
+    if (version.has_passed())
+      throw Error(
+          ErrorCode::kOrder,
+          formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
+                    "version {}, and version {} was saved",
+                    c10::toString(view->dtype), shape_text(view->sizes), version.counter.current_version(), version.number),
+          "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
+    if (!recipe) return kept;
+    return inside ? recipe->saved_again(*inside, *view) : recipe->output_again(*view);
+  }
+};
+
+class Selective::Hooks : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hooks(Selective& selective) : selective_(selective), saved_(std::make_shared<Saved>()) {}
+  void call_pack_hook(const at::Tensor& tensor) override { selective_.pack(saved_, tensor); }
+  at::Tensor call_unpack_hook() override { return saved_->again(); }
+
+ private:
+  Selective& selective_;  // at packing, which follows at once
+  std::shared_ptr<Saved> saved_;
+};
+
+Selective::Selective(const CheapOperators& chosen)
+    : chosen_(chosen), keeping_((install_saved_tensor_hooks(), this)), outer_(zero::set_call_watcher(this)) {}
+
+Selective::~Selective() {
+  zero::set_call_watcher(outer_);
+  for (const Candidate& candidate : undecided_) drop(candidate);
+}
+
+bool Selective::drop(const Candidate& candidate) {
+  const auto saved = candidate.saved.lock();
+  if (!saved || !candidate.recipe->can_hold(*this)) return false;
+  candidate.recipe->hold(*this);
+  saved->recipe = candidate.recipe;
+  saved->inside = candidate.inside;
+  saved->kept.reset();
+  return true;
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> Selective::hooks() { return std::make_unique<Hooks>(*this); }
+
+bool Selective::is_kept(const c10::StorageImpl* storage) const {
+  const auto found = kept_.find(storage);
+  return found != kept_.end() && !found->second.expired();
+}
+
+void Selective::keep(const at::Tensor& tensor) { kept_.try_emplace(storage_impl(tensor), weak_storage(tensor)); }
+
+std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
+  const auto found = recipes_.find(storage_impl(tensor));
+  if (found == recipes_.end()) return nullptr;
+  const auto& [storage, recipe] = found->second;
+  const bool is_same = !storage.expired() && !recipe->output_version().has_passed() &&
+                       recipe->output_dtype() == tensor.scalar_type() && !tensor.is_conj() && !tensor.is_neg();
+  return is_same ? recipe : nullptr;
+}
+
+void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tensor) {
+  const size_t number = running_ ? running_->saved++ : 0;
+  saved->version = Version::of(tensor);
+  saved->kept = without_graph(tensor);
+  if (!tensor.has_storage() || tensor.layout() != at::kStrided) return;
+  saved->view.emplace(tensor);
+  if (running_ && !running_->recipe.is_input(storage_impl(tensor))) {
+    running_->inside.emplace_back(number, saved);  // its operator's end decides
+    return;
+  }
+  const Candidate candidate{saved, recipe_of(tensor), {}};
+  if (candidate.recipe && drop(candidate)) return;
+  keep(tensor);
+  if (candidate.recipe) undecided_.push_back(candidate);
+}
+
+void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) {
+  const auto* const chosen = chosen_.find(op);
+  if (!chosen || running_ || keeper_here() != this || !at::GradMode::is_enabled()) return run();
+  const Notes& notes = *this;
+  const auto recipe = std::make_shared<Recipe>(op, stack, chosen->is_random, notes);
+  if (!recipe->is_usable()) return run();
+  Running running{*recipe};
+  struct Within {
+    Running*& at;
+    ~Within() { at = nullptr; }
+  };
+  {
+    const Within within{running_ = &running};
+    run();
+  }
+  const at::Tensor& output = stack.back().toTensor();
+  // A view of an input, as dropout in evaluation gives it, is the input's.
+  const bool is_new = output.defined() && output.has_storage() && output.layout() == at::kStrided && !output.is_inference() &&
+                      !recipe->is_input(storage_impl(output));
+  if (is_new) {
+    recipe->finish(output);
+    recipes_.insert_or_assign(storage_impl(output), std::pair(weak_storage(output), recipe));
+  }
+  for (const auto& [number, weak] : running.inside) {
+    const auto saved = weak.lock();
+    if (!saved) continue;
+    const bool is_output = is_new && storage_impl(saved->kept) == storage_impl(output);
+    // Statistics of a norm are not worth its second run.
+    const bool is_large = is_output || saved->kept.storage().nbytes() * 4 >= recipe->input_bytes();
+    const Candidate candidate{weak, recipe, is_output ? std::nullopt : std::optional(number)};
+    if (is_new && is_large && drop(candidate)) continue;
+    keep(saved->kept);
+    if (is_new && is_large) undecided_.push_back(candidate);
+  }
+}
+
+}  // namespace gannet::activation

@@ -25,8 +25,7 @@ std::string name_of(const Layer& layer) { return formatted("layer '{}'", printab
 // `from`: who gave the tensors.
 void check_takes(const Layer& layer, const std::string& from, size_t count) {
   if (layer.takes().has(count)) return;
-  throw Error(ErrorCode::kArgument,
-              formatted("{} takes {}, {} gave {}", name_of(layer), layer.takes().to_string(), from, count),
+  throw Error(ErrorCode::kArgument, formatted("{} takes {}, {} gave {}", name_of(layer), layer.takes().to_string(), from, count),
               "let each layer return what the next one takes; what several need is passed on by each of them");
 }
 
@@ -147,7 +146,8 @@ std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& s
     torch::nn::AnyModule module = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
     const auto call = [module, name, is_first = i == 0](const Wire& wire) {
       if (wire.size() > 4)
-        throw Error(ErrorCode::kUnsupported, formatted("layer '{}' of a Sequential was given {}", printable(name), tensors(wire.size())),
+        throw Error(ErrorCode::kUnsupported,
+                    formatted("layer '{}' of a Sequential was given {}", printable(name), tensors(wire.size())),
                     "up to 4 are passed there: give the model layers() of its own (gannet/layers.h)");
       torch::nn::AnyModule own = module;
       torch::nn::AnyValue value = call_any(own, arguments_of(wire, is_first));
@@ -188,10 +188,10 @@ void check_results(const std::vector<Layer>& layers, size_t found, size_t least,
   if (is_open ? found >= least : found == least) return;
   const std::string from =
       layers.empty() ? std::string("an empty list of layers") : formatted("the last {}", name_of(layers.back()));
-  throw Error(ErrorCode::kArgument,
-              formatted("{} gave {}, and run_layers is to return {}{}", from, tensors(found), tensors(least),
-                        is_open ? " or more" : ""),
-              "name the type of what it returns: run_layers<std::tuple<at::Tensor, at::Tensor>>(...)");
+  throw Error(
+      ErrorCode::kArgument,
+      formatted("{} gave {}, and run_layers is to return {}{}", from, tensors(found), tensors(least), is_open ? " or more" : ""),
+      "name the type of what it returns: run_layers<std::tuple<at::Tensor, at::Tensor>>(...)");
 }
 
 }  // namespace detail

@@ -84,7 +84,7 @@ Recomputing::List* Recomputing::find(const std::string& names) {
 
 Recomputing::Plan Recomputing::plan(const std::vector<Layer>& layers) {
   if (!settings_.memory_limit)
-    return {settings_.interval           ? groups_of(layers.size(), static_cast<size_t>(*settings_.interval))
+    return {settings_.interval             ? groups_of(layers.size(), static_cast<size_t>(*settings_.interval))
             : settings_.number_checkpoints ? even_groups(layers.size(), static_cast<size_t>(*settings_.number_checkpoints))
                                            : groups_of(layers.size(), 1)};
   const std::lock_guard lock(mutex_);

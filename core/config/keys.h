@@ -20,7 +20,7 @@ namespace gannet::config {
 enum class Type {
   kBool,
   kInt,
-  kSize,  // elements or bytes: an integer; a fraction, which a formula left (0.9 h h), is rounded down and said
+  kSize,   // elements or bytes: an integer; a fraction, which a formula left (0.9 h h), is rounded down and said
   kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,

@@ -21,9 +21,8 @@ constexpr Key kRows[] = {
                 kBool, "false", "", "copy the inputs of regions into one buffer per argument", "contiguous activations"),
     row("activation_checkpointing/number_checkpoints", in_section<&Section::number_checkpoints>, kInt, "null", ">=1",
         "regions that run_layers makes of a model's layers"),
-    refused_row("activation_checkpointing/synchronize_checkpoint_boundary",
-                in_section<&Section::synchronize_checkpoint_boundary>, kBool, "false", "",
-                "wait for the device at the begin and end of each region", "waiting at regions"),
+    refused_row("activation_checkpointing/synchronize_checkpoint_boundary", in_section<&Section::synchronize_checkpoint_boundary>,
+                kBool, "false", "", "wait for the device at the begin and end of each region", "waiting at regions"),
     refused_row("activation_checkpointing/profile", in_section<&Section::profile>, kBool, "false", "",
                 "log the times of each region", "the times of regions"),
 

@@ -42,7 +42,8 @@ void EngineBase::Impl::audit() {
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule, *recomputing}, store, *reducer, groups);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule, *recomputing}, store, *reducer,
+                          groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {

@@ -56,7 +56,7 @@ struct EngineBase::Impl : RankContext {
   activation::CheapOperators recomputed{{}};  // in backward, one by one
   Passes passes;
   std::shared_ptr<activation::Recomputing> recomputing;  // of the model's layers
-  std::unique_ptr<Ownership> ownership;  // null: the engine does not train
+  std::unique_ptr<Ownership> ownership;                  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor

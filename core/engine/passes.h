@@ -24,8 +24,8 @@ struct Passes {
 
   std::optional<Timers::Scope> forward_timed;
   std::optional<activation::Recomputing::Forward> recomputing;  // while the model's forward runs, on its thread
-  std::unique_ptr<activation::Selective> selective;  // while a forward runs
-  std::optional<control::Watch::Call> forward_call;  // where parameters are gathered: the ranks must be in it together
+  std::unique_ptr<activation::Selective> selective;             // while a forward runs
+  std::optional<control::Watch::Call> forward_call;             // where parameters are gathered: the ranks must be in it together
 
   // A backward of ours, from backward() or scale() to its end.
   struct Running {

@@ -32,9 +32,8 @@ void choose(EngineBase::Impl& impl, const std::string& lists) {
 
 std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& impl) {
   const config::ActivationCheckpointing& section = impl.settings().activation_checkpointing;
-  activation::RecomputeSettings settings{.memory_limit = section.memory_limit,
-                                         .interval = section.interval,
-                                         .number_checkpoints = section.number_checkpoints};
+  activation::RecomputeSettings settings{
+      .memory_limit = section.memory_limit, .interval = section.interval, .number_checkpoints = section.number_checkpoints};
   // What says where inputs of regions are kept asks for regions, too.
   settings.is_on = section.memory_limit || section.interval || section.number_checkpoints || section.partition_activations ||
                    section.cpu_checkpointing;

@@ -121,8 +121,8 @@ Tensor TransformerImpl::embed(const Tensor& tokens) {
 }
 
 std::vector<gannet::Layer> TransformerImpl::layers() {
-  std::vector<gannet::Layer> layers = {gannet::function("transformer.wte", {wte_.ptr(), wpe_.ptr()},
-                                                        [this](const Tensor& tokens) { return embed(tokens); })};
+  std::vector<gannet::Layer> layers = {
+      gannet::function("transformer.wte", {wte_.ptr(), wpe_.ptr()}, [this](const Tensor& tokens) { return embed(tokens); })};
   for (size_t i = 0; i < h_->size(); ++i)
     layers.push_back(gannet::layer_of("transformer.h." + std::to_string(i), h_->ptr<BlockImpl>(i)));
   layers.push_back(gannet::layer_of("transformer.ln_f", ln_f_));

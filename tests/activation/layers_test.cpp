@@ -112,17 +112,21 @@ TEST(Layers, ASequentialGivesItself) {
 TEST(Layers, SayWhoTakesAndGivesHowMany) {
   Masked masked;
   const Tensor x = torch::ones({2, 4});
-  expect_error(ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked), layer_of("b", torch::nn::Linear(4, 4))}, x, x); },
-               HasSubstr("layer 'b' takes 1 tensor, layer 'a' before it gave 2"));
-  expect_error(ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked)}, x); },
-               HasSubstr("layer 'a' takes 2 tensors, the call of run_layers gave 1"));
-  expect_error(ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked)}, x, x); },
-               HasSubstr("the last layer 'a' gave 2 tensors, and run_layers is to return 1 tensor"));
+  expect_error(
+      ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked), layer_of("b", torch::nn::Linear(4, 4))}, x, x); },
+      HasSubstr("layer 'b' takes 1 tensor, layer 'a' before it gave 2"));
+  expect_error(
+      ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked)}, x); },
+      HasSubstr("layer 'a' takes 2 tensors, the call of run_layers gave 1"));
+  expect_error(
+      ErrorCode::kArgument, [&] { run_layers({layer_of("a", masked)}, x, x); },
+      HasSubstr("the last layer 'a' gave 2 tensors, and run_layers is to return 1 tensor"));
   expect_error(ErrorCode::kArgument, [&] { layer_of("a", masked)({x}); }, HasSubstr("layer 'a' takes 2 tensors"));
   const auto open = function("open", [](Tensor x, const std::vector<Tensor>& rest) { return x + rest.size(); });
   EXPECT_TRUE(at::equal(run_layers({open}, x, x, x), x + 2));
-  expect_error(ErrorCode::kArgument, [&] { run_layers({open}, std::vector<Tensor>()); },
-               HasSubstr("takes 1 or more tensors, the call of run_layers gave 0"));
+  expect_error(
+      ErrorCode::kArgument, [&] { run_layers({open}, std::vector<Tensor>()); },
+      HasSubstr("takes 1 or more tensors, the call of run_layers gave 0"));
 }
 
 struct ShapeImpl : torch::nn::Module {
@@ -132,8 +136,9 @@ TORCH_MODULE(Shape);
 
 TEST(Layers, RefuseValuesThatAreNoTensorsByTheirType) {
   torch::nn::Sequential body{torch::nn::Linear(4, 4), Shape()};
-  expect_error(ErrorCode::kUnsupported, [&] { run_layers(layers_of(body), torch::ones({2, 4})); },
-               HasSubstr("layer '1' returned a std::vector<long"));
+  expect_error(
+      ErrorCode::kUnsupported, [&] { run_layers(layers_of(body), torch::ones({2, 4})); },
+      HasSubstr("layer '1' returned a std::vector<long"));
 }
 
 TEST(Layers, WithoutAnEngineAreJustCalled) {

@@ -29,7 +29,7 @@
 namespace torch::nn {
 class Module;
 class SequentialImpl;
-}
+}  // namespace torch::nn
 namespace torch::optim {
 class Optimizer;
 }
@@ -277,9 +277,10 @@ class EngineBase {
 
  protected:
   void begin_forward();
-  void finish_forward();                            // the model's returned: are all ranks here?
-  void end_forward();                               // after it, or after an exception
-  static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model, const std::vector<at::Tensor>& inputs);
+  void finish_forward();  // the model's returned: are all ranks here?
+  void end_forward();     // after it, or after an exception
+  static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
+                                   const std::vector<at::Tensor>& inputs);
   [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };

@@ -5,7 +5,8 @@
 ///     std::vector<gannet::Layer> layers() {
 ///       std::vector<gannet::Layer> list{gannet::layer_of("words", words)};
 ///       for (size_t i = 0; i < blocks.size(); ++i) list.push_back(gannet::layer_of("blocks." + std::to_string(i), blocks[i]));
-///       list.push_back(gannet::function("head", {words.ptr()}, [this](at::Tensor x) { return at::matmul(x, words->weight.t()); }));
+///       const auto head = [this](at::Tensor x) { return at::matmul(x, words->weight.t()); };
+///       list.push_back(gannet::function("head", {words.ptr()}, head));
 ///       return list;
 ///     }
 ///     at::Tensor forward(at::Tensor ids) { return gannet::run_layers(layers(), ids); }
@@ -297,8 +298,8 @@ template <class Module, class How>
 Layer layer_of(std::string name, const Module& module, How how) {
   const auto pointer = detail::pointer_to(module);
   using Signature = detail::SignatureOf<How>;
-  const auto call = [pointer, how]<class... A>(A&&... arguments)
-      -> decltype(std::invoke(how, *pointer, std::forward<A>(arguments)...)) {
+  const auto call = [pointer,
+                     how]<class... A>(A&&... arguments) -> decltype(std::invoke(how, *pointer, std::forward<A>(arguments)...)) {
     return std::invoke(how, *pointer, std::forward<A>(arguments)...);
   };
   if constexpr (std::is_member_function_pointer_v<How>)

@@ -20,11 +20,11 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 enum class Lines { kOne, kMany };
 std::string printable(std::string_view text, Lines lines = Lines::kOne);
 
-std::string size_text(uint64_t bytes);                   // "1.5 GiB"
+std::string size_text(uint64_t bytes);                         // "1.5 GiB"
 std::optional<uint64_t> parse_bytes(const std::string& text);  // "5GB", "500MB", "2GiB" or a number of bytes; null: no size
-std::string short_number(double number);                 // "0.00025", "1e-07": six digits at most
-std::string in_quotes(std::string_view text);            // "'text'"
-std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"
+std::string short_number(double number);                       // "0.00025", "1e-07": six digits at most
+std::string in_quotes(std::string_view text);                  // "'text'"
+std::string shape_text(std::span<const int64_t> shape);        // "[2, 3]"
 
 /// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).
 size_t edit_distance(std::string_view a, std::string_view b);

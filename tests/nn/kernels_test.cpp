@@ -1,0 +1,67 @@
+// The kernels beside their rules on plain numbers (core/nn/rule.h).
+#include <gtest/gtest.h>
+
+#include "nn/reference.h"
+
+namespace gannet::test {
+namespace {
+
+TEST(TransformerDropout, IsPhilox) {
+  // The first vectors of Random123's kat_vectors.
+  const auto zero = rule::philox({{0, 0, 0, 0}}, 0);
+  EXPECT_EQ(zero.word[0], 0x6627e8d5u);
+  EXPECT_EQ(zero.word[3], 0x9b00dbd8u);
+  const auto ones = rule::philox({{~0u, ~0u, ~0u, ~0u}}, ~uint64_t{0});
+  EXPECT_EQ(ones.word[0], 0x408f276du);
+  EXPECT_EQ(ones.word[3], 0x6d7c51abu - 0);
+}
+
+TEST(TransformerDropout, HasTheRulesWords) {
+  const nn::Dropout dropout{0.1, 0xfedcba9876543210u, 13};
+  for (const uint64_t row : {uint64_t{0}, uint64_t{3}, uint64_t{5} << 32})
+    for (const uint64_t first : {0u, 64u, 512u}) {
+      std::vector<uint32_t> words(256);
+      nn::dropout_words(dropout, row, first, 200, words.data());
+      for (uint64_t i = 0; i < words.size(); ++i)
+        ASSERT_EQ(words[i], rule::dropout_word(row, first + i, dropout.stream, dropout.key)) << row << ", " << first + i;
+    }
+}
+
+TEST(TransformerDropout, DropsItsRatio) {
+  nn::Dropout dropout{0.1, 1, 0};
+  std::vector<uint32_t> words(1 << 20);
+  nn::dropout_words(dropout, 0, 0, 1 << 20, words.data());
+  int64_t dropped = 0;
+  for (const uint32_t word : words) dropped += word < dropout.threshold();
+  EXPECT_NEAR(static_cast<double>(dropped) / (1 << 20), 0.1, 0.0015);  // five standard deviations
+}
+
+TEST(TransformerKernels, GeluIsTheRules) {
+  const at::Tensor values = torch::linspace(-12, 12, 1037);
+  for (const bool is_tanh : {false, true}) {
+    at::Tensor x = values.clone(), y = torch::empty_like(x), gradient = torch::ones_like(x), sums = torch::empty_like(x);
+    nn::bias_gelu<float>({1, x.numel()}, x.mutable_data_ptr<float>(), nullptr, y.mutable_data_ptr<float>(), is_tanh);
+    nn::gelu_backward<float>({1, x.numel()}, x.const_data_ptr<float>(), gradient.mutable_data_ptr<float>(),
+                             sums.mutable_data_ptr<float>(), is_tanh);
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const auto v = static_cast<double>(x[i].item<float>());
+      const double erf = std::erf(v / std::sqrt(2.0)), falls = std::exp(-v * v / 2);
+      EXPECT_NEAR(y[i].item<float>(), is_tanh ? rule::gelu_tanh(v) : rule::gelu_erf(v, erf), 2e-6) << v;
+      EXPECT_NEAR(gradient[i].item<float>(), is_tanh ? rule::gelu_tanh_derivative(v) : rule::gelu_erf_derivative(v, erf, falls), 2e-6)
+          << v;
+      const float z = static_cast<float>(v / std::sqrt(2.0));
+      EXPECT_NEAR(rule::erf_within_float(z, std::exp(-z * z)), erf, 4e-7);
+    }
+    EXPECT_TRUE(at::equal(sums, gradient)) << "the sums over one row";
+  }
+}
+
+TEST(TransformerKernels, SumsOverRowsAreThoseOfAllRows) {
+  const at::Tensor gradient = torch::randn({1000, 37});
+  at::Tensor sums = torch::empty({37});
+  nn::dropout_backward<float>({1000, 37}, gradient.const_data_ptr<float>(), {}, nullptr, sums.mutable_data_ptr<float>());
+  EXPECT_TRUE(at::allclose(sums, gradient.sum(0), 1e-5, 1e-4));
+}
+
+}  // namespace
+}  // namespace gannet::test

@@ -1,5 +1,6 @@
 // The transformer layer's numbers: beside the composition of LibTorch's operators, by finite differences, and bit by bit with any
 // number of threads and in a region.
+#include <ATen/autocast_mode.h>
 #include <gannet/checkpointing.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ TEST(TransformerLayer, IsTheCompositionOverSeveralTiles) {
 
 TEST(TransformerLayer, AddsMasksOfBertsShapes) {
   const Problem of = problem(2, 140);
-  const at::Tensor padding = torch::zeros({2, 1, 1, 140});
+  at::Tensor padding = torch::zeros({2, 1, 1, 140});
   padding.index_put_({1, 0, 0, torch::indexing::Slice(100)}, -10000.0);
   const at::Tensor causal = torch::full({140, 140}, -std::numeric_limits<float>::infinity()).triu(1).expand({2, 1, 140, 140});
   const at::Tensor heads = torch::randn({1, 3, 140, 140});

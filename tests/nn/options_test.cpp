@@ -108,7 +108,7 @@ TEST(TransformerLayer, CopiesInitialWeightsAndBiases) {
   weights.pop_back();
   EXPECT_THAT(error_text([&] { TransformerLayer(small(), weights); }, ErrorCode::kArgument), HasSubstr("initial_weights has 7"));
   biases[1] = torch::randn({5});
-  EXPECT_THAT(error_text([&] { TransformerLayer(small(), {}, biases); }, ErrorCode::kArgument),
+  EXPECT_THAT(error_text([&] { TransformerLayer(small(), std::vector<at::Tensor>(), biases); }, ErrorCode::kArgument),
               HasSubstr("initial_biases[1] has the shape [5], and the layer's is [24]"));
 }
 

@@ -1,5 +1,5 @@
-// Forward and backward of the transformer layer beside the composition of LibTorch's operators, each without dropout and with 0.1 in
-// attention and in both branches: CPU time, alternating, of width 768, 12 heads, 2 sequences of 512 words, fp32.
+// Forward and backward of the transformer layer beside the composition of LibTorch's operators, each without dropout and with
+// 0.1 in attention and in both branches: CPU time, alternating, of width 768, 12 heads, 2 sequences of 512 words, fp32.
 //
 //   transformer_layer [--rounds 15] [--threads 1]
 #include <gannet/nn/transformer_layer.h>
@@ -26,7 +26,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A pre-norm layer as a program writes it. LibTorch's fused attention takes no dropout on the CPU, so that it composes that, too.
+// A pre-norm layer as a program writes it. LibTorch's fused attention takes no dropout on the CPU, so that it composes that,
+// too.
 struct CompositionImpl : torch::nn::Module {
   explicit CompositionImpl(double ratio) : ratio(ratio) {
     first_norm = register_module("first_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));
@@ -37,8 +38,7 @@ struct CompositionImpl : torch::nn::Module {
     down = register_module("down", torch::nn::Linear(4 * kWidth, kWidth));
   }
   at::Tensor forward(at::Tensor x) {
-    const auto parts =
-        qkv(first_norm(x)).view({kBatch, kWords, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const auto parts = qkv(first_norm(x)).view({kBatch, kWords, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4}).unbind(0);
     const at::Tensor attended = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, ratio);
     x = x + torch::dropout(out(attended.transpose(1, 2).reshape(x.sizes())), ratio, true);
     return x + torch::dropout(down(torch::gelu(up(second_norm(x)))), ratio, true);

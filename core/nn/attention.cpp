@@ -24,7 +24,11 @@ struct Shape {
   T scale;
 
   Shape(const at::Tensor& qkv, int64_t batch, int64_t heads)
-      : batch(batch), heads(heads), length(qkv.size(0) / batch), width(qkv.size(1) / 3), head_width(width / heads),
+      : batch(batch),
+        heads(heads),
+        length(qkv.size(0) / batch),
+        width(qkv.size(1) / 3),
+        head_width(width / heads),
         scale(T(1) / std::sqrt(static_cast<T>(head_width))) {}
   // Of queries (part 0), keys or values of a head, `row` words in.
   int64_t place(int64_t item, int64_t part, int64_t row) const {
@@ -44,8 +48,8 @@ template <class T>
 at::Tensor transposed(const T* data, int64_t rows, int64_t columns, int64_t stride) {
   return at::from_blob(const_cast<T*>(data), {columns, rows}, {1, stride}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
-// into = left * right, or += where something is there. LibTorch's own kernel, without its dispatcher: these products are parts of one
-// operation, on threads that know nothing of who observes operators.
+// into = left * right, or += where something is there. LibTorch's own kernel, without its dispatcher: these products are
+// parts of one operation, on threads that know nothing of who observes operators.
 void multiply(at::Tensor into, const at::Tensor& left, const at::Tensor& right, bool is_added = false) {
   if (is_added)
     at::cpu::addmm_(into, left, right, 1, 1);
@@ -56,7 +60,13 @@ void multiply(at::Tensor into, const at::Tensor& left, const at::Tensor& right, 
 template <class T>
 ScoreTile<T> tile_of(const Shape<T>& shape, const at::Tensor& mask, int64_t item, int64_t query, int64_t queries, int64_t key,
                      int64_t keys) {
-  ScoreTile<T> tile{queries, keys, kKeys, shape.scale, nullptr, 0, static_cast<uint64_t>(item * shape.length + query),
+  ScoreTile<T> tile{queries,
+                    keys,
+                    kKeys,
+                    shape.scale,
+                    nullptr,
+                    0,
+                    static_cast<uint64_t>(item * shape.length + query),
                     static_cast<uint64_t>(key)};
   if (mask.defined()) {
     tile.mask_stride = mask.stride(2);
@@ -81,7 +91,8 @@ void forward_tiles(const Shape<T>& shape, const T* qkv, const at::Tensor& mask, 
       T* out = context + shape.context_place(item, query);
       for (int64_t key = 0; key < shape.length; key += kKeys) {
         const int64_t keys = std::min(kKeys, shape.length - key);
-        multiply(matrix(scores, queries, keys, kKeys), matrix(qkv + shape.place(item, 0, query), queries, shape.head_width, from_word),
+        multiply(matrix(scores, queries, keys, kKeys),
+                 matrix(qkv + shape.place(item, 0, query), queries, shape.head_width, from_word),
                  transposed(qkv + shape.place(item, 1, key), keys, shape.head_width, from_word));
         softmax_tile(tile_of(shape, mask, item, query, queries, key, keys), dropout, scores, largest, sum, rescale);
         if (key > 0) scale_rows(queries, shape.head_width, shape.width, out, rescale);
@@ -123,18 +134,17 @@ void backward_tiles(const Shape<T>& shape, const T* gradient, const T* qkv, cons
         for (int64_t key = 0; key < shape.length; key += kKeys) {
           const int64_t keys = std::min(kKeys, shape.length - key);
           const auto k = matrix(qkv + shape.place(item, 1, key), keys, head, from_word);
-          multiply(matrix(scores, queries, keys, kKeys), q,
-                   transposed(qkv + shape.place(item, 1, key), keys, head, from_word));
+          multiply(matrix(scores, queries, keys, kKeys), q, transposed(qkv + shape.place(item, 1, key), keys, head, from_word));
           multiply(matrix(gradients, queries, keys, kKeys), d_out,
                    transposed(qkv + shape.place(item, 2, key), keys, head, from_word));
           softmax_tile_backward(tile_of(shape, mask, item, query, queries, key, keys), dropout, scores, gradients,
                                 lse + item * shape.length + query, delta);
-          multiply(matrix(result + shape.place(item, 2, key), keys, head, from_word), transposed(scores, queries, keys, kKeys), d_out,
-                   query > 0);
-          multiply(matrix(result + shape.place(item, 1, key), keys, head, from_word), transposed(gradients, queries, keys, kKeys), q,
-                   query > 0);
-          multiply(matrix(result + shape.place(item, 0, query), queries, head, from_word), matrix(gradients, queries, keys, kKeys), k,
-                   key > 0);
+          multiply(matrix(result + shape.place(item, 2, key), keys, head, from_word), transposed(scores, queries, keys, kKeys),
+                   d_out, query > 0);
+          multiply(matrix(result + shape.place(item, 1, key), keys, head, from_word), transposed(gradients, queries, keys, kKeys),
+                   q, query > 0);
+          multiply(matrix(result + shape.place(item, 0, query), queries, head, from_word),
+                   matrix(gradients, queries, keys, kKeys), k, key > 0);
         }
       }
     }
@@ -145,7 +155,8 @@ template <class T>
 Attended attention_as(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout) {
   const Shape<T> shape(qkv, batch, heads);
   Attended result{at::empty({qkv.size(0), shape.width}, qkv.options()), at::empty({batch, heads, shape.length}, qkv.options())};
-  forward_tiles(shape, qkv.const_data_ptr<T>(), mask, dropout, result.context.mutable_data_ptr<T>(), result.lse.mutable_data_ptr<T>());
+  forward_tiles(shape, qkv.const_data_ptr<T>(), mask, dropout, result.context.mutable_data_ptr<T>(),
+                result.lse.mutable_data_ptr<T>());
   return result;
 }
 
@@ -160,8 +171,9 @@ at::Tensor attention_backward(const at::Tensor& gradient, const at::Tensor& qkv,
                               int64_t heads, const Dropout& dropout) {
   at::Tensor result = at::empty(qkv.sizes(), qkv.options());
   const auto run = [&]<class T>(T) {
-    backward_tiles<T>(Shape<T>(qkv, attended.lse.size(0), heads), gradient.const_data_ptr<T>(), qkv.const_data_ptr<T>(), mask, dropout,
-                      attended.context.const_data_ptr<T>(), attended.lse.const_data_ptr<T>(), result.mutable_data_ptr<T>());
+    backward_tiles<T>(Shape<T>(qkv, attended.lse.size(0), heads), gradient.const_data_ptr<T>(), qkv.const_data_ptr<T>(), mask,
+                      dropout, attended.context.const_data_ptr<T>(), attended.lse.const_data_ptr<T>(),
+                      result.mutable_data_ptr<T>());
   };
   if (qkv.scalar_type() == at::kDouble)
     run(double());

@@ -81,7 +81,8 @@ void scale_all(int64_t rows, int64_t columns, int64_t stride, T* values, const T
     });
 }
 
-void softmax_float(const ScoreTile<float>& tile, const Dropout& dropout, float* scores, float* largest, float* sum, float* rescale) {
+void softmax_float(const ScoreTile<float>& tile, const Dropout& dropout, float* scores, float* largest, float* sum,
+                   float* rescale) {
   softmax(tile, dropout, scores, largest, sum, rescale);
 }
 void softmax_double(const ScoreTile<double>& tile, const Dropout& dropout, double* scores, double* largest, double* sum,
@@ -117,22 +118,22 @@ void dropout_words(const Dropout& dropout, uint64_t row, uint64_t first_column, 
   HWY_DYNAMIC_DISPATCH(words_for)(dropout, row, first_column, count, out);
 }
 
-#define GANNET_NN_TILES(T)                                                                                             \
-  HWY_EXPORT(softmax_##T);                                                                                             \
-  HWY_EXPORT(softmax_backward_##T);                                                                                    \
-  HWY_EXPORT(scale_##T);                                                                                               \
-  template <>                                                                                                          \
-  void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale) {     \
-    HWY_DYNAMIC_DISPATCH(softmax_##T)(tile, dropout, scores, largest, sum, rescale);                                   \
-  }                                                                                                                    \
-  template <>                                                                                                          \
-  void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse,  \
-                             const T* delta) {                                                                         \
-    HWY_DYNAMIC_DISPATCH(softmax_backward_##T)(tile, dropout, scores, gradients, lse, delta);                          \
-  }                                                                                                                    \
-  template <>                                                                                                          \
-  void scale_rows(int64_t rows, int64_t columns, int64_t stride, T* values, const T* factors) {                        \
-    HWY_DYNAMIC_DISPATCH(scale_##T)(rows, columns, stride, values, factors);                                           \
+#define GANNET_NN_TILES(T)                                                                                            \
+  HWY_EXPORT(softmax_##T);                                                                                            \
+  HWY_EXPORT(softmax_backward_##T);                                                                                   \
+  HWY_EXPORT(scale_##T);                                                                                              \
+  template <>                                                                                                         \
+  void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale) {    \
+    HWY_DYNAMIC_DISPATCH(softmax_##T)(tile, dropout, scores, largest, sum, rescale);                                  \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse, \
+                             const T* delta) {                                                                        \
+    HWY_DYNAMIC_DISPATCH(softmax_backward_##T)(tile, dropout, scores, gradients, lse, delta);                         \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  void scale_rows(int64_t rows, int64_t columns, int64_t stride, T* values, const T* factors) {                       \
+    HWY_DYNAMIC_DISPATCH(scale_##T)(rows, columns, stride, values, factors);                                          \
   }
 GANNET_NN_TILES(float)
 GANNET_NN_TILES(double)

@@ -1,6 +1,6 @@
-// The CPU's kernels of the transformer layer: what stands between its products of matrices. Rows are words of a micro-batch, columns
-// the features of one. Results do not depend on the number of threads: what is summed over rows is summed by fixed chunks of them.
-// T is float or double.
+// The CPU's kernels of the transformer layer: what stands between its products of matrices. Rows are words of a micro-batch,
+// columns the features of one. Results do not depend on the number of threads: what is summed over rows is summed by fixed
+// chunks of them. T is float or double.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +50,11 @@ void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residua
 
 template <class T>
 struct NormBackward {
-  const T* gradient;        // of the output
-  const T* kept;            // the norm's input, or its output
+  const T* gradient;  // of the output
+  const T* kept;      // the norm's input, or its output
   bool is_output;
-  const T *mean, *rstd;     // [rows]
-  const T* residual;        // added to the result; may be null
+  const T *mean, *rstd;               // [rows]
+  const T* residual;                  // added to the result; may be null
   T *gamma_gradient, *beta_gradient;  // [columns]
 };
 /// The gradient of the norm's input. `result` may be `gradient`.
@@ -71,18 +71,19 @@ template <class T>
 struct ScoreTile {
   int64_t rows, columns, stride;
   T scale;
-  const T* mask;         // may be null
-  int64_t mask_stride;   // from row to row; 0 where all rows have the same
-  uint64_t first_row;    // of dropout's rows
-  uint64_t first_column; // a multiple of 64
+  const T* mask;          // may be null
+  int64_t mask_stride;    // from row to row; 0 where all rows have the same
+  uint64_t first_row;     // of dropout's rows
+  uint64_t first_column;  // a multiple of 64
 };
-/// Scores become the exponentials above the row's maximum so far, dropped and not scaled. `largest` and `sum` are of the tiles so
-/// far; `rescale` is what sums and outputs of earlier tiles are multiplied by.
+/// Scores become the exponentials above the row's maximum so far, dropped and not scaled. `largest` and `sum` are of the
+/// tiles so far; `rescale` is what sums and outputs of earlier tiles are multiplied by.
 template <class T>
 void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale);
 /// Scores become probabilities, dropped and scaled; `gradients`, of these, become the scores' gradients.
 template <class T>
-void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse, const T* delta);
+void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse,
+                           const T* delta);
 /// each row *= its factor.
 template <class T>
 void scale_rows(int64_t rows, int64_t columns, int64_t stride, T* values, const T* factors);

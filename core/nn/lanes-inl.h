@@ -1,5 +1,5 @@
-// What the kernels of core/nn share: the rules on SIMD lanes, loops over a row, the words of dropout. Compiled once per SIMD target;
-// include it after <hwy/highway.h>.
+// What the kernels of core/nn share: the rules on SIMD lanes, loops over a row, the words of dropout. Compiled once per SIMD
+// target; include it after <hwy/highway.h>.
 #if defined(GANNET_NN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_NN_LANES_INL_H_
 #undef GANNET_NN_LANES_INL_H_
@@ -115,8 +115,8 @@ HWY_INLINE Lanes<D> kept(D d, Lanes<D> value, const uint32_t* words, uint32_t th
   }
 }
 
-// Words of 64 elements at a time, as dropout_word says. Counters stand in lanes of 64 bits, whose upper halves are no part of them:
-// the product of two lower halves is all 64 bits.
+// Words of 64 elements at a time, as dropout_word says. Counters stand in lanes of 64 bits, whose upper halves are no part of
+// them: the product of two lower halves is all 64 bits.
 HWY_INLINE void words_of_row(const Dropout& dropout, uint64_t row, uint64_t first_column, int64_t count, uint32_t* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t i = 0; i < (count + 63) / 64 * 64; ++i)

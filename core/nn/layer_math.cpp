@@ -26,7 +26,9 @@ template <class T>
 class Math {
  public:
   Math(const LayerCall& call, const Weights& weights)
-      : call_(call), weights_(weights), mid_{read<T>(weights.mid_gamma), read<T>(weights.mid_beta), call.eps},
+      : call_(call),
+        weights_(weights),
+        mid_{read<T>(weights.mid_gamma), read<T>(weights.mid_beta), call.eps},
         norm_{read<T>(weights.norm_gamma), read<T>(weights.norm_beta), call.eps} {}
 
   at::Tensor forward(const at::Tensor& x, int64_t batch, const at::Tensor& mask, Kept* kept) const {
@@ -74,8 +76,8 @@ class Math {
     // The feed-forward part, from its end.
     at::Tensor d_z2 = gradient;
     if (!call_.is_pre_norm)
-      d_z2 = norm_gradient(gradient, kept.z2.defined() ? kept.z2 : out, !kept.z2.defined(), kept.norm_stats, {}, norm_, of[kNormW],
-                           of[kNormB]);
+      d_z2 = norm_gradient(gradient, kept.z2.defined() ? kept.z2 : out, !kept.z2.defined(), kept.norm_stats, {}, norm_,
+                           of[kNormW], of[kNormB]);
     kept.z2.reset();
     at::Tensor d_branch = dropped(d_z2, DropoutSite::kLayerOutput, of[kOutputB]);
     if (is_needed[kOutputW] && !kept.activated.defined()) {
@@ -151,9 +153,10 @@ Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::Sc
   const auto matrix = [&](Parameter which) { return parameters[which].to(dtype); };
   Weights weights;
   weights.qkv = matrix(kQkvW), weights.out = matrix(kOutW), weights.inter = matrix(kInterW), weights.output = matrix(kOutputW);
-  const std::pair<Parameter, at::Tensor*> vectors[] = {
-      {kQkvB, &weights.qkv_bias},      {kOutB, &weights.out_bias},   {kMidNormW, &weights.mid_gamma}, {kMidNormB, &weights.mid_beta},
-      {kInterB, &weights.inter_bias}, {kOutputB, &weights.output_bias}, {kNormW, &weights.norm_gamma}, {kNormB, &weights.norm_beta}};
+  const std::pair<Parameter, at::Tensor*> vectors[] = {{kQkvB, &weights.qkv_bias},      {kOutB, &weights.out_bias},
+                                                       {kMidNormW, &weights.mid_gamma}, {kMidNormB, &weights.mid_beta},
+                                                       {kInterB, &weights.inter_bias},  {kOutputB, &weights.output_bias},
+                                                       {kNormW, &weights.norm_gamma},   {kNormB, &weights.norm_beta}};
   std::vector<at::Tensor> all;
   for (const auto& [which, part] : vectors) all.push_back(parameters[which]);
   const at::Tensor together = at::cat(all).to(dtype);
@@ -165,14 +168,15 @@ Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::Sc
   return weights;
 }
 
-at::Tensor layer_forward(const LayerCall& call, const at::Tensor& x, int64_t batch, const at::Tensor& mask, const Weights& weights,
-                         Kept* kept) {
+at::Tensor layer_forward(const LayerCall& call, const at::Tensor& x, int64_t batch, const at::Tensor& mask,
+                         const Weights& weights, Kept* kept) {
   if (x.scalar_type() == at::kDouble) return Math<double>(call, weights).forward(x, batch, mask, kept);
   return Math<float>(call, weights).forward(x, batch, mask, kept);
 }
 
 Gradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
-                         const at::Tensor& mask, const Weights& weights, Kept kept, const std::array<bool, kParameters>& is_needed) {
+                         const at::Tensor& mask, const Weights& weights, Kept kept,
+                         const std::array<bool, kParameters>& is_needed) {
   if (x.scalar_type() == at::kDouble)
     return Math<double>(call, weights).backward(gradient, x, out, mask, std::move(kept), is_needed);
   return Math<float>(call, weights).backward(gradient, x, out, mask, std::move(kept), is_needed);

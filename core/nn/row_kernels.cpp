@@ -169,18 +169,18 @@ void dropout_backward_rows(const DropoutRows<T>& of, int64_t begin, int64_t end,
   }
 }
 
-#define GANNET_NN_ROWS(T, name)                                                                                             \
-  void gelu_##name(const GeluRows<T>& of, int64_t begin, int64_t end) { bias_gelu_rows(of, begin, end); }                   \
-  void gelu_backward_##name(const GeluBackwardRows<T>& of, int64_t begin, int64_t end, T* sums) {                           \
-    gelu_backward_rows(of, begin, end, sums);                                                                               \
-  }                                                                                                                         \
-  void norm_##name(const NormRows<T>& of, int64_t begin, int64_t end) { norm_rows(of, begin, end); }                        \
-  void residual_##name(const ResidualRows<T>& of, int64_t begin, int64_t end) { residual_rows(of, begin, end); }            \
-  void norm_backward_##name(const NormBackwardRows<T>& of, int64_t begin, int64_t end, T* sums) {                           \
-    norm_backward_rows(of, begin, end, sums);                                                                               \
-  }                                                                                                                         \
-  void dropout_backward_##name(const DropoutRows<T>& of, int64_t begin, int64_t end, T* sums) {                             \
-    dropout_backward_rows(of, begin, end, sums);                                                                            \
+#define GANNET_NN_ROWS(T, name)                                                                                  \
+  void gelu_##name(const GeluRows<T>& of, int64_t begin, int64_t end) { bias_gelu_rows(of, begin, end); }        \
+  void gelu_backward_##name(const GeluBackwardRows<T>& of, int64_t begin, int64_t end, T* sums) {                \
+    gelu_backward_rows(of, begin, end, sums);                                                                    \
+  }                                                                                                              \
+  void norm_##name(const NormRows<T>& of, int64_t begin, int64_t end) { norm_rows(of, begin, end); }             \
+  void residual_##name(const ResidualRows<T>& of, int64_t begin, int64_t end) { residual_rows(of, begin, end); } \
+  void norm_backward_##name(const NormBackwardRows<T>& of, int64_t begin, int64_t end, T* sums) {                \
+    norm_backward_rows(of, begin, end, sums);                                                                    \
+  }                                                                                                              \
+  void dropout_backward_##name(const DropoutRows<T>& of, int64_t begin, int64_t end, T* sums) {                  \
+    dropout_backward_rows(of, begin, end, sums);                                                                 \
   }
 GANNET_NN_ROWS(float, float)
 GANNET_NN_ROWS(double, double)
@@ -218,52 +218,50 @@ void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
 
 }  // namespace
 
-#define GANNET_NN_ROWS(T, name)                                                                                            \
-  HWY_EXPORT(gelu_##name);                                                                                                 \
-  HWY_EXPORT(gelu_backward_##name);                                                                                        \
-  HWY_EXPORT(norm_##name);                                                                                                 \
-  HWY_EXPORT(residual_##name);                                                                                             \
-  HWY_EXPORT(norm_backward_##name);                                                                                        \
-  HWY_EXPORT(dropout_backward_##name);                                                                                     \
-  template <>                                                                                                              \
-  void bias_gelu(Rows size, T* inter, const T* bias, T* activated, bool is_tanh) {                                         \
-    const GeluRows<T> of{size.columns, inter, bias, activated, is_tanh};                                                   \
-    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(gelu_##name)(of, begin, end); });           \
-  }                                                                                                                        \
-  template <>                                                                                                              \
-  void gelu_backward(Rows size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh) {                             \
-    const GeluBackwardRows<T> of{size.columns, inter, gradient, is_tanh};                                                  \
-    with_sums(size.rows, size.columns, bias_gradient, [&](int64_t begin, int64_t end, T* sums) {                           \
-      HWY_DYNAMIC_DISPATCH(gelu_backward_##name)(of, begin, end, sums);                                                    \
-    });                                                                                                                    \
-  }                                                                                                                        \
-  template <>                                                                                                              \
-  void norm_forward(Rows size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd) {                         \
-    const NormRows<T> of{size.columns, input, norm, output, mean, rstd};                                                   \
-    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_##name)(of, begin, end); });           \
-  }                                                                                                                        \
-  template <>                                                                                                              \
-  void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residual, const Dropout& dropout,               \
-                             const Norm<T>* norm, T* output, T* mean, T* rstd) {                                           \
-    const ResidualRows<T> of{size.columns, branch, bias, residual, dropout, norm, output, mean, rstd};                     \
-    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(residual_##name)(of, begin, end); });       \
-  }                                                                                                                        \
-  template <>                                                                                                              \
-  void norm_backward(Rows size, const NormBackward<T>& of, const Norm<T>& norm, T* result) {                               \
-    const NormBackwardRows<T> rows{size.columns, of, norm, result};                                                        \
-    std::vector<T> both(static_cast<size_t>(2 * size.columns));                                                            \
-    with_sums(size.rows, 2 * size.columns, both.data(), [&](int64_t begin, int64_t end, T* sums) {                         \
-      HWY_DYNAMIC_DISPATCH(norm_backward_##name)(rows, begin, end, sums);                                                  \
-    });                                                                                                                    \
-    std::copy_n(both.data(), size.columns, of.gamma_gradient);                                                             \
-    std::copy_n(both.data() + size.columns, size.columns, of.beta_gradient);                                               \
-  }                                                                                                                        \
-  template <>                                                                                                              \
-  void dropout_backward(Rows size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient) {               \
-    const DropoutRows<T> of{size.columns, gradient, dropout, result};                                                      \
-    with_sums(size.rows, size.columns, bias_gradient, [&](int64_t begin, int64_t end, T* sums) {                           \
-      HWY_DYNAMIC_DISPATCH(dropout_backward_##name)(of, begin, end, sums);                                                 \
-    });                                                                                                                    \
+#define GANNET_NN_ROWS(T, name)                                                                                                  \
+  HWY_EXPORT(gelu_##name);                                                                                                       \
+  HWY_EXPORT(gelu_backward_##name);                                                                                              \
+  HWY_EXPORT(norm_##name);                                                                                                       \
+  HWY_EXPORT(residual_##name);                                                                                                   \
+  HWY_EXPORT(norm_backward_##name);                                                                                              \
+  HWY_EXPORT(dropout_backward_##name);                                                                                           \
+  template <>                                                                                                                    \
+  void bias_gelu(Rows size, T* inter, const T* bias, T* activated, bool is_tanh) {                                               \
+    const GeluRows<T> of{size.columns, inter, bias, activated, is_tanh};                                                         \
+    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(gelu_##name)(of, begin, end); });                 \
+  }                                                                                                                              \
+  template <>                                                                                                                    \
+  void gelu_backward(Rows size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh) {                                   \
+    const GeluBackwardRows<T> of{size.columns, inter, gradient, is_tanh};                                                        \
+    with_sums(size.rows, size.columns, bias_gradient,                                                                            \
+              [&](int64_t begin, int64_t end, T* sums) { HWY_DYNAMIC_DISPATCH(gelu_backward_##name)(of, begin, end, sums); });   \
+  }                                                                                                                              \
+  template <>                                                                                                                    \
+  void norm_forward(Rows size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd) {                               \
+    const NormRows<T> of{size.columns, input, norm, output, mean, rstd};                                                         \
+    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_##name)(of, begin, end); });                 \
+  }                                                                                                                              \
+  template <>                                                                                                                    \
+  void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residual, const Dropout& dropout,                     \
+                             const Norm<T>* norm, T* output, T* mean, T* rstd) {                                                 \
+    const ResidualRows<T> of{size.columns, branch, bias, residual, dropout, norm, output, mean, rstd};                           \
+    for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(residual_##name)(of, begin, end); });             \
+  }                                                                                                                              \
+  template <>                                                                                                                    \
+  void norm_backward(Rows size, const NormBackward<T>& of, const Norm<T>& norm, T* result) {                                     \
+    const NormBackwardRows<T> rows{size.columns, of, norm, result};                                                              \
+    std::vector<T> both(static_cast<size_t>(2 * size.columns));                                                                  \
+    with_sums(size.rows, 2 * size.columns, both.data(),                                                                          \
+              [&](int64_t begin, int64_t end, T* sums) { HWY_DYNAMIC_DISPATCH(norm_backward_##name)(rows, begin, end, sums); }); \
+    std::copy_n(both.data(), size.columns, of.gamma_gradient);                                                                   \
+    std::copy_n(both.data() + size.columns, size.columns, of.beta_gradient);                                                     \
+  }                                                                                                                              \
+  template <>                                                                                                                    \
+  void dropout_backward(Rows size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient) {                     \
+    const DropoutRows<T> of{size.columns, gradient, dropout, result};                                                            \
+    with_sums(size.rows, size.columns, bias_gradient, [&](int64_t begin, int64_t end, T* sums) {                                 \
+      HWY_DYNAMIC_DISPATCH(dropout_backward_##name)(of, begin, end, sums);                                                       \
+    });                                                                                                                          \
   }
 GANNET_NN_ROWS(float, float)
 GANNET_NN_ROWS(double, double)

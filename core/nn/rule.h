@@ -1,7 +1,7 @@
-// The rules of the transformer layer's kernels, of one element each: GELU, layer norm, the softmax of attention, dropout. Text for
-// the CPU's loops and a GPU's: no include guard, no includes and no namespace of its own. Include it where GANNET_DEVICE is defined
-// and, for V, +, -, *, /, fma, abs, select and exp are (gannet/elementwise/scalar.h, loop-inl.h). V is one number or several lanes
-// of them; tests compare the kernels with these functions on plain numbers.
+// The rules of the transformer layer's kernels, of one element each: GELU, layer norm, the softmax of attention, dropout.
+// Text for the CPU's loops and a GPU's: no include guard, no includes and no namespace of its own. Include it where
+// GANNET_DEVICE is defined and, for V, +, -, *, /, fma, abs, select and exp are (gannet/elementwise/scalar.h, loop-inl.h). V
+// is one number or several lanes of them; tests compare the kernels with these functions on plain numbers.
 
 // ---- GELU
 
@@ -27,8 +27,8 @@ GANNET_DEVICE V gelu_erf_derivative(V x, V erf, V falls) {
   return fma(x * V(0.3989422804014326779), falls, fma(V(0.5), erf, V(0.5)));
 }
 
-// The tanh form, as DeepSpeed's kernel has it: x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3). (1 + tanh(u)) / 2 is the
-// logistic function of 2u.
+// The tanh form, as DeepSpeed's kernel has it: x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3). (1 + tanh(u)) /
+// 2 is the logistic function of 2u.
 template <class V>
 GANNET_DEVICE V gelu_tanh_gate(V x) {
   const V twice = V(1.5957691216057307117) * x * fma(V(0.044715) * x, x, V(1));
@@ -75,8 +75,8 @@ GANNET_DEVICE V score_gradient(V p, V keep, V gradient, V delta, V scale) {
 }
 
 // ---- dropout: Philox 4x32-10 (Salmon et al. 2011) of the element's place. An element is kept where its word is at least
-// ratio * 2^32. Which word is whose makes loops of any width free of shuffles: of 64 neighbours in a row, element 16 w + l has word
-// w of counter l.
+// ratio * 2^32. Which word is whose makes loops of any width free of shuffles: of 64 neighbours in a row, element 16 w + l
+// has word w of counter l.
 
 struct PhiloxCounter {
   uint32_t word[4];

@@ -53,13 +53,13 @@ void set(Config& config, const Key& key, const Value& value) {
   };
   if (const auto* integer = std::get_if<int64_t Config::*>(&key.member)) {
     take(value.is_int(), "an integer");
-    config.**integer = value.as_int();
+    config.** integer = value.as_int();
   } else if (const auto* number = std::get_if<double Config::*>(&key.member)) {
     take(value.is_number(), "a number");
-    config.**number = value.as_number();
+    config.** number = value.as_number();
   } else if (const auto* boolean = std::get_if<bool Config::*>(&key.member)) {
     take(value.is_bool(), "true or false");
-    config.**boolean = value.as_bool();
+    config.** boolean = value.as_bool();
   } else {
     take(value.is_string(), "a string");
     config.*std::get<std::string Config::*>(key.member) = value.as_string();
@@ -105,8 +105,8 @@ Config Config::from_dict(const Dict& dictionary) {
       if (name == key.name) found = &key;
     }
     if (!found)
-      throw Error(ErrorCode::kConfig, formatted("transformer layer: unknown key {}{}", in_quotes(printable(name)),
-                                                did_you_mean(name, names)));
+      throw Error(ErrorCode::kConfig,
+                  formatted("transformer layer: unknown key {}{}", in_quotes(printable(name)), did_you_mean(name, names)));
     set(config, *found, value);
   }
   config.check();
@@ -138,12 +138,14 @@ void Config::check() const {
   ratio("hidden_dropout_ratio", hidden_dropout_ratio);
   if (initializer_range != -1 && !(initializer_range >= 0 && initializer_range < 1e6))
     refuse("initializer_range", short_number(initializer_range), "give a standard deviation, as 0.02");
-  if (!(layer_norm_eps >= 0 && layer_norm_eps < 1)) refuse("layer_norm_eps", short_number(layer_norm_eps), "give a number such as 1e-12");
+  if (!(layer_norm_eps >= 0 && layer_norm_eps < 1))
+    refuse("layer_norm_eps", short_number(layer_norm_eps), "give a number such as 1e-12");
   if (num_hidden_layers != -1) positive("num_hidden_layers", num_hidden_layers);
   if (adjust_init_range && local_rank == 0 && num_hidden_layers < 1)
     refuse("num_hidden_layers", std::to_string(num_hidden_layers), "adjust_init_range divides by it: give the model's layers");
   if (gelu != "erf" && gelu != "tanh") refuse("gelu", in_quotes(printable(gelu)), "give 'erf' or 'tanh'");
-  if (layer_id < 0 || layer_id >= int64_t{1} << 30) refuse("layer_id", std::to_string(layer_id), "give the layer's place, from 0");
+  if (layer_id < 0 || layer_id >= int64_t{1} << 30)
+    refuse("layer_id", std::to_string(layer_id), "give the layer's place, from 0");
 }
 
 }  // namespace gannet::nn

@@ -35,8 +35,8 @@ void check_invertible(const at::Tensor& gamma, const at::Tensor& beta, const cha
     const T size = std::abs(g[i]);
     if (size >= T(1e-6) && size * 256 >= std::abs(b[i])) continue;
     throw Error(ErrorCode::kUnsupported,
-                formatted("normalize_invertible: {}[{}] is {}, too small to find a norm's input from its output (bias {})", name, i,
-                          static_cast<double>(g[i]), static_cast<double>(b[i])),
+                formatted("normalize_invertible: {}[{}] is {}, too small to find a norm's input from its output (bias {})", name,
+                          i, static_cast<double>(g[i]), static_cast<double>(b[i])),
                 "set normalize_invertible to false for this layer");
   }
 }
@@ -81,9 +81,10 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
     const at::Tensor& x = inputs[0];
     const at::Tensor result = forward_of(call, x, mask.tensor, parameters_of(inputs), &kept, &out);
     const bool reads_output = !call.is_pre_norm && call.is_invertible;
-    torch::autograd::variable_list saved = {mask.tensor, kept.qkv, kept.attended.context, kept.attended.lse, kept.z1,
-                                            kept.y1, kept.inter, kept.activated, kept.z2, kept.mid_stats,
-                                            kept.norm_stats, reads_output ? out : at::Tensor()};
+    torch::autograd::variable_list saved = {mask.tensor,       kept.qkv,        kept.attended.context,
+                                            kept.attended.lse, kept.z1,         kept.y1,
+                                            kept.inter,        kept.activated,  kept.z2,
+                                            kept.mid_stats,    kept.norm_stats, reads_output ? out : at::Tensor()};
     saved.insert(saved.end(), inputs.begin(), inputs.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["call"] = c10::IValue::make_capsule(c10::make_intrusive<CallHolder>(call));
@@ -93,7 +94,8 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     if (at::GradMode::is_enabled())
-      throw Error(ErrorCode::kUnsupported, "the transformer layer has no second derivative, and its backward ran with create_graph",
+      throw Error(ErrorCode::kUnsupported,
+                  "the transformer layer has no second derivative, and its backward ran with create_graph",
                   "build the layer of LibTorch's operators where a gradient of its gradient is needed");
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const LayerCall& call = static_cast<CallHolder*>(context->saved_data["call"].toCapsule().get())->call;

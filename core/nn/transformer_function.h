@@ -10,7 +10,21 @@
 namespace gannet::nn {
 
 // In this order everywhere.
-enum Parameter { kQkvW, kQkvB, kOutW, kOutB, kMidNormW, kMidNormB, kInterW, kInterB, kOutputW, kOutputB, kNormW, kNormB, kParameters };
+enum Parameter {
+  kQkvW,
+  kQkvB,
+  kOutW,
+  kOutB,
+  kMidNormW,
+  kMidNormB,
+  kInterW,
+  kInterB,
+  kOutputW,
+  kOutputB,
+  kNormW,
+  kNormB,
+  kParameters
+};
 
 struct LayerCall {
   int64_t heads;

@@ -26,8 +26,8 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// One number of the default generator for each micro-batch, whatever the layer's size: a checkpoint of a run has the generator's
-// state, and a region's recomputation puts it back. By an operator, so that a region sees what is drawn from.
+// One number of the default generator for each micro-batch, whatever the layer's size: a checkpoint of a run has the
+// generator's state, and a region's recomputation puts it back. By an operator, so that a region sees what is drawn from.
 uint64_t key_of_micro_batch(int64_t seed) {
   at::Tensor drawn = at::empty({1}, at::kLong);
   drawn.random_();
@@ -89,8 +89,7 @@ void TransformerLayerImpl::reset_parameters() {
   const at::NoGradGuard no_grad;
   const double range = config_.initializer_range < 0 ? 0.02 : config_.initializer_range;
   const bool is_adjusted = config_.adjust_init_range && config_.local_rank == 0;
-  const double output_range =
-      is_adjusted ? range / std::sqrt(2.0 * static_cast<double>(config_.num_hidden_layers)) : range;
+  const double output_range = is_adjusted ? range / std::sqrt(2.0 * static_cast<double>(config_.num_hidden_layers)) : range;
   attn_qkvw.normal_(0, range);
   attn_ow.normal_(0, output_range);
   inter_w.normal_(0, range);
@@ -123,9 +122,9 @@ at::Tensor TransformerLayerImpl::forward(const at::Tensor& hidden_states, const 
       !hidden_states.is_floating_point())
     throw Error(ErrorCode::kArgument,
                 formatted("hidden_states is {}",
-                          hidden_states.defined() ? std::string(c10::toString(hidden_states.scalar_type())) + " " +
-                                                        shape_text(hidden_states.sizes())
-                                                  : "undefined"),
+                          hidden_states.defined()
+                              ? std::string(c10::toString(hidden_states.scalar_type())) + " " + shape_text(hidden_states.sizes())
+                              : "undefined"),
                 formatted("give floating-point numbers of [batch, words, {}]", config_.hidden_size));
   if (!hidden_states.is_cpu() || !attn_qkvw.is_cpu())
     throw Error(ErrorCode::kUnsupported,
@@ -144,8 +143,9 @@ at::Tensor TransformerLayerImpl::forward(const at::Tensor& hidden_states, const 
                  .key = 0,
                  .layer = static_cast<uint32_t>(config_.layer_id)};
   if (call.attention_ratio > 0 || call.hidden_ratio > 0) call.key = key_of_micro_batch(config_.seed);
-  return run_layer(call, hidden_states, additive(attention_mask, hidden_states, config_.heads),
-                   {attn_qkvw, attn_qkvb, attn_ow, attn_ob, attn_nw, attn_nb, inter_w, inter_b, output_w, output_b, norm_w, norm_b});
+  return run_layer(
+      call, hidden_states, additive(attention_mask, hidden_states, config_.heads),
+      {attn_qkvw, attn_qkvb, attn_ow, attn_ob, attn_nw, attn_nb, inter_w, inter_b, output_w, output_b, norm_w, norm_b});
 }
 
 std::tuple<at::Tensor> TransformerLayerImpl::forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask) {

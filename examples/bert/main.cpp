@@ -1,10 +1,12 @@
-// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on masked words of the quickstart's text, letter by letter.
+// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on masked words of the quickstart's text, letter
+// by letter.
 //
 //   bert [steps] [ds_config.json]
 //   gannet run --num_procs 2 bert 600
 //
-// Of 100 words 15 are hidden, and the model is asked for their letters: those of 12 words are replaced by the mask, of 1 or 2 by other
-// letters, the rest stay (Devlin et al. 2018). At the end it prints a line of text that it has not seen, with its gaps filled.
+// Of 100 words 15 are hidden, and the model is asked for their letters: those of 12 words are replaced by the mask, of 1 or 2
+// by other letters, the rest stay (Devlin et al. 2018). At the end it prints a line of text that it has not seen, with its
+// gaps filled.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>

@@ -1,6 +1,7 @@
 // The kernels beside their rules on plain numbers (core/nn/rule.h).
 #include <gtest/gtest.h>
 
+#include "nn/attention.h"
 #include "nn/reference.h"
 
 namespace gannet::test {
@@ -13,7 +14,7 @@ TEST(TransformerDropout, IsPhilox) {
   EXPECT_EQ(zero.word[3], 0x9b00dbd8u);
   const auto ones = rule::philox({{~0u, ~0u, ~0u, ~0u}}, ~uint64_t{0});
   EXPECT_EQ(ones.word[0], 0x408f276du);
-  EXPECT_EQ(ones.word[3], 0x6d7c51abu - 0);
+  EXPECT_EQ(ones.word[3], 0x6d5451fdu);
 }
 
 TEST(TransformerDropout, HasTheRulesWords) {
@@ -47,7 +48,8 @@ TEST(TransformerKernels, GeluIsTheRules) {
       const auto v = static_cast<double>(x[i].item<float>());
       const double erf = std::erf(v / std::sqrt(2.0)), falls = std::exp(-v * v / 2);
       EXPECT_NEAR(y[i].item<float>(), is_tanh ? rule::gelu_tanh(v) : rule::gelu_erf(v, erf), 2e-6) << v;
-      EXPECT_NEAR(gradient[i].item<float>(), is_tanh ? rule::gelu_tanh_derivative(v) : rule::gelu_erf_derivative(v, erf, falls), 2e-6)
+      EXPECT_NEAR(gradient[i].item<float>(), is_tanh ? rule::gelu_tanh_derivative(v) : rule::gelu_erf_derivative(v, erf, falls),
+                  2e-6)
           << v;
       const float z = static_cast<float>(v / std::sqrt(2.0));
       EXPECT_NEAR(rule::erf_within_float(z, std::exp(-z * z)), erf, 4e-7);
@@ -61,6 +63,49 @@ TEST(TransformerKernels, SumsOverRowsAreThoseOfAllRows) {
   at::Tensor sums = torch::empty({37});
   nn::dropout_backward<float>({1000, 37}, gradient.const_data_ptr<float>(), {}, nullptr, sums.mutable_data_ptr<float>());
   EXPECT_TRUE(at::allclose(sums, gradient.sum(0), 1e-5, 1e-4));
+}
+
+TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
+  constexpr int64_t kBatch = 2, kWords = 700, kWidth = 48, kRows = kBatch * kWords;
+  torch::manual_seed(1);
+  const at::Tensor qkv = torch::randn({kRows, 3 * kWidth}), gradient = torch::randn({kRows, kWidth}),
+                   x = torch::randn({kRows, kWidth});
+  const at::Tensor gamma = torch::randn({kWidth}), beta = torch::randn({kWidth}), residual = torch::randn({kRows, kWidth});
+  const nn::Rows size{kRows, kWidth};
+  const nn::Norm<float> norm{gamma.const_data_ptr<float>(), beta.const_data_ptr<float>(), 1e-5};
+  const nn::Dropout dropout{0.1, 77, 4};
+  const auto run = [&] {
+    std::vector<at::Tensor> results;
+    const auto made = [&](at::IntArrayRef shape) {
+      results.push_back(torch::empty(shape));
+      return results.back().mutable_data_ptr<float>();
+    };
+    const nn::Attended attended = nn::attention(qkv, {}, kBatch, 3, dropout);
+    results = {attended.context, attended.lse, nn::attention_backward(gradient, qkv, attended, {}, 3, dropout), x.clone()};
+    float *branch = results.back().mutable_data_ptr<float>(), *output = made(x.sizes()), *mean = made({kRows}),
+          *rstd = made({kRows});
+    nn::bias_dropout_residual<float>(size, branch, beta.const_data_ptr<float>(), residual.const_data_ptr<float>(), dropout, &norm,
+                                     output, mean, rstd);
+    float *gamma_gradient = made({kWidth}), *beta_gradient = made({kWidth});
+    nn::norm_backward<float>(
+        size, {gradient.const_data_ptr<float>(), branch, false, mean, rstd, nullptr, gamma_gradient, beta_gradient}, norm,
+        made(x.sizes()));
+    results.push_back(gradient.clone());
+    float* through = results.back().mutable_data_ptr<float>();
+    nn::gelu_backward<float>(size, x.const_data_ptr<float>(), through, made({kWidth}), false);
+    float* kept = made(x.sizes());
+    nn::dropout_backward<float>(size, gradient.const_data_ptr<float>(), dropout, kept, made({kWidth}));
+    return results;
+  };
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto one = run();
+  for (const int threads : {2, 3, 4}) {
+    at::set_num_threads(threads);
+    const auto several = run();
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(several[i], one[i])) << threads << " threads, result " << i;
+  }
+  at::set_num_threads(before);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the transformer layer keeps for backward, counted by the allocator, and that options which keep less have the same gradients.
+// What the transformer layer keeps for backward, counted by the allocator, and that options which keep less have the same
+// gradients.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

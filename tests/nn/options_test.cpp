@@ -75,7 +75,7 @@ TEST(TransformerLayerConfig, ReadsFilesInUtf8AndUtf16) {
   for (const char letter : text) little += {letter, '\0'}, big += {'\0', letter};
   EXPECT_EQ(read(little).hidden_size, 24);
   EXPECT_EQ(read(big).heads, 3);
-  EXPECT_THAT(error_text([] { TransformerLayerConfig::from_json_file("/no/such.json"); }, ErrorCode::kConfig),
+  EXPECT_THAT(error_text([] { TransformerLayerConfig::from_json_file("/no/such.json"); }, ErrorCode::kNotFound),
               HasSubstr("/no/such.json"));
 }
 
@@ -132,7 +132,8 @@ TEST(TransformerLayer, RefusesMasksAndInputsThatDoNotFit) {
   EXPECT_THAT(refused(torch::zeros({3, 1, 1, 5})), HasSubstr("does not expand to [2, 3, 5, 5]"));
   EXPECT_THAT(refused(torch::ones({2, 1, 1, 5}, torch::kLong)), HasSubstr("attention_mask is of Long"));
   EXPECT_THAT(refused(torch::zeros({2, 1, 1, 5}, torch::requires_grad()), ErrorCode::kUnsupported), HasSubstr("gradient"));
-  EXPECT_THAT(error_text([&] { layer(torch::randn({2, 5, 23})); }, ErrorCode::kArgument), HasSubstr("hidden_states is Float [2, 5, 23]"));
+  EXPECT_THAT(error_text([&] { layer(torch::randn({2, 5, 23})); }, ErrorCode::kArgument),
+              HasSubstr("hidden_states is Float [2, 5, 23]"));
   EXPECT_THAT(error_text([&] { layer(at::Tensor()); }, ErrorCode::kArgument), HasSubstr("undefined"));
 }
 

@@ -27,7 +27,8 @@ struct StackImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x, const at::Tensor& y) {
     x = x.to(layers[0]->norm_w.dtype());
     for (auto& layer : layers)
-      x = has_regions ? gannet::checkpointing::checkpoint([layer](const at::Tensor& x) mutable { return layer(x); }, x) : layer(x);
+      x = has_regions ? gannet::checkpointing::checkpoint([layer](const at::Tensor& x) mutable { return layer(x); }, x)
+                      : layer(x);
     return torch::mse_loss(x.to(torch::kFloat), y);
   }
   bool has_regions;
@@ -60,7 +61,11 @@ RANK_BODY(layers_at_every_stage) {
   }
 }
 
-TEST(TransformerLayerUnderAnEngine, TrainsAtEveryStageOnOneRank) { ranks::expect_all_succeed(run_ranks("layers_at_every_stage", 1)); }
-TEST(TransformerLayerUnderAnEngine, TrainsAtEveryStageOnTwoRanks) { ranks::expect_all_succeed(run_ranks("layers_at_every_stage", 2)); }
+TEST(TransformerLayerUnderAnEngine, TrainsAtEveryStageOnOneRank) {
+  ranks::expect_all_succeed(run_ranks("layers_at_every_stage", 1));
+}
+TEST(TransformerLayerUnderAnEngine, TrainsAtEveryStageOnTwoRanks) {
+  ranks::expect_all_succeed(run_ranks("layers_at_every_stage", 2));
+}
 
 }  // namespace

@@ -75,8 +75,8 @@ struct Result {
   std::vector<at::Tensor> gradients;  // of x, then of the parameters
 };
 template <class Layer>
-Result run(const Layer& layer, const nn::LayerCall& call, const at::Tensor& x, const at::Tensor& mask, const Parameters& parameters,
-           const at::Tensor& gradient, at::ScalarType dtype) {
+Result run(const Layer& layer, const nn::LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
+           const Parameters& parameters, const at::Tensor& gradient, at::ScalarType dtype) {
   const auto leaf = [&](const at::Tensor& tensor) { return tensor.detach().to(dtype).clone().requires_grad_(); };
   std::vector<at::Tensor> leaves{leaf(x)};
   Parameters own;
@@ -86,8 +86,16 @@ Result run(const Layer& layer, const nn::LayerCall& call, const at::Tensor& x, c
 }
 
 inline nn::LayerCall call_of(bool is_pre_norm, double ratio = 0, bool is_tanh = false, int64_t heads = 3) {
-  return {.heads = heads, .eps = 1e-5, .is_pre_norm = is_pre_norm, .is_invertible = false, .keeps_activated = true,
-          .is_tanh = is_tanh, .attention_ratio = ratio, .hidden_ratio = ratio, .key = 0x0123456789abcdefu, .layer = 5};
+  return {.heads = heads,
+          .eps = 1e-5,
+          .is_pre_norm = is_pre_norm,
+          .is_invertible = false,
+          .keeps_activated = true,
+          .is_tanh = is_tanh,
+          .attention_ratio = ratio,
+          .hidden_ratio = ratio,
+          .key = 0x0123456789abcdefu,
+          .layer = 5};
 }
 
 struct Problem {
@@ -100,9 +108,10 @@ inline Problem problem(int64_t batch, int64_t length, int64_t width = 24, int64_
     return torch::randn(shape, torch::kDouble) * size + around;
   };
   Problem made{random({batch, length, width}, 1), random({batch, length, width}, 1), {}};
-  made.parameters = {random({3 * width, width}, 0.2), random({3 * width}, 0.2), random({width, width}, 0.2), random({width}, 0.2),
-                     random({width}, 0.2, 1),         random({width}, 0.2),     random({inter, width}, 0.2), random({inter}, 0.2),
-                     random({width, inter}, 0.2),     random({width}, 0.2),     random({width}, 0.2, 1),     random({width}, 0.2)};
+  made.parameters = {
+      random({3 * width, width}, 0.2), random({3 * width}, 0.2), random({width, width}, 0.2), random({width}, 0.2),
+      random({width}, 0.2, 1),         random({width}, 0.2),     random({inter, width}, 0.2), random({inter}, 0.2),
+      random({width, inter}, 0.2),     random({width}, 0.2),     random({width}, 0.2, 1),     random({width}, 0.2)};
   return made;
 }
 

@@ -1,6 +1,6 @@
 /// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a feed-forward part with their norms and
-/// dropouts, whose backward is written by hand. It keeps less for backward than the composition of LibTorch's operators, and dropout
-/// costs it no memory: masks are made again from the element's place.
+/// dropouts, whose backward is written by hand. It keeps less for backward than the composition of LibTorch's operators, and
+/// dropout costs it no memory: masks are made again from the element's place.
 ///
 ///   gannet::nn::TransformerLayerConfig config;
 ///   config.hidden_size = 768;
@@ -10,7 +10,8 @@
 ///   gannet::nn::TransformerLayer layer(config);
 ///   y = layer(x, attention_mask);                        // [batch, words, hidden_size]
 ///
-/// On the CPU. Computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters: docs/transformer_layer.md.
+/// On the CPU. Computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters:
+/// docs/transformer_layer.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,27 +29,28 @@ namespace gannet::nn {
 
 /// The keys of DeepSpeedTransformerConfig, with its defaults; -1 is "not set".
 struct TransformerLayerConfig {
-  int64_t batch_size = -1;         ///< accepted: nothing is allocated ahead, so any batch fits
-  int64_t hidden_size = -1;        ///< must be set; a multiple of heads
-  int64_t intermediate_size = -1;  ///< 4 * hidden_size where it is not set
-  int64_t heads = -1;              ///< must be set
+  int64_t batch_size = -1;           ///< accepted: nothing is allocated ahead, so any batch fits
+  int64_t hidden_size = -1;          ///< must be set; a multiple of heads
+  int64_t intermediate_size = -1;    ///< 4 * hidden_size where it is not set
+  int64_t heads = -1;                ///< must be set
   double attn_dropout_ratio = -1;    ///< of attention's probabilities; not set: 0
   double hidden_dropout_ratio = -1;  ///< of both branches before they are added; not set: 0
   int64_t num_hidden_layers = -1;    ///< of the model, for adjust_init_range
   double initializer_range = -1;     ///< standard deviation of the weights; not set: 0.02
   double layer_norm_eps = 1e-12;
   int64_t local_rank = -1;
-  int64_t seed = -1;            ///< of dropout, beside the default generator's
-  bool fp16 = false;            ///< parameters are made in fp16
+  int64_t seed = -1;  ///< of dropout, beside the default generator's
+  bool fp16 = false;  ///< parameters are made in fp16
   bool pre_layer_norm = true;
   bool normalize_invertible = false;  ///< norms keep their output in place of their input
   bool gelu_checkpoint = false;       ///< GELU's output is made again in backward
-  /// attn_ow and output_w begin with initializer_range / sqrt(2 * num_hidden_layers), where local_rank is 0, as DeepSpeed has it.
+  /// attn_ow and output_w begin with initializer_range / sqrt(2 * num_hidden_layers), where local_rank is 0, as DeepSpeed has
+  /// it.
   bool adjust_init_range = true;
   bool attn_dropout_checkpoint = false;  ///< accepted: attention's probabilities are never kept
   bool stochastic_mode = false;          ///< accepted, without effect
   bool huggingface = false;              ///< the older name of return_tuple
-  bool return_tuple = false;  ///< accepted: what forward() returns is a type in C++. forward_tuple() returns a tuple.
+  bool return_tuple = false;             ///< accepted: what forward() returns is a type in C++. forward_tuple() returns a tuple.
   bool training = true;
   /// "erf", that of BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
   std::string gelu = "erf";
@@ -66,13 +68,14 @@ struct TransformerLayerConfig {
 
 class TransformerLayerImpl : public torch::nn::Module {
  public:
-  /// `initial_weights` and `initial_biases`, as DeepSpeed's tests give them: of queries, keys, values, attention's output, its norm,
-  /// the intermediate part, the output, its norm. Either may be empty. They are copied.
+  /// `initial_weights` and `initial_biases`, as DeepSpeed's tests give them: of queries, keys, values, attention's output,
+  /// its norm, the intermediate part, the output, its norm. Either may be empty. They are copied.
   explicit TransformerLayerImpl(const TransformerLayerConfig& config, const std::vector<at::Tensor>& initial_weights = {},
                                 const std::vector<at::Tensor>& initial_biases = {});
 
-  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to [batch, heads, words, words], as
-  /// BERT's [batch, 1, 1, words]. Numbers are added to the scores; of booleans, true is what may be looked at. It has no gradient.
+  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to [batch, heads, words, words],
+  /// as BERT's [batch, 1, 1, words]. Numbers are added to the scores; of booleans, true is what may be looked at. It has no
+  /// gradient.
   at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
   std::tuple<at::Tensor> forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
 

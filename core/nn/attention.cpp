@@ -76,15 +76,24 @@ ScoreTile<T> tile_of(const Shape<T>& shape, const at::Tensor& mask, int64_t item
   return tile;
 }
 
+// body(first, last) over the items. Of one item LibTorch's products would use all threads, and add in an order that depends on
+// their number: an empty second one has it run as all others do.
+template <class Body>
+void over_items(int64_t count, const Body& body) {
+  parallel_for(0, static_cast<uint64_t>(std::max<int64_t>(count, 2)), 1, [&](uint64_t first, uint64_t last) {
+    body(static_cast<int64_t>(first), std::min(static_cast<int64_t>(last), count));
+  });
+}
+
 template <class T>
 void forward_tiles(const Shape<T>& shape, const T* qkv, const at::Tensor& mask, const Dropout& dropout, T* context, T* lse) {
   const int64_t tiles = (shape.length + kQueries - 1) / kQueries, from_word = 3 * shape.width;
-  parallel_for(0, static_cast<uint64_t>(shape.batch * shape.heads * tiles), 1, [&](uint64_t first, uint64_t last) {
+  over_items(shape.batch * shape.heads * tiles, [&](int64_t first, int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const at::Tensor memory = at::empty({kQueries * (kKeys + 3)}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
     T *scores = memory.mutable_data_ptr<T>(), *largest = scores + kQueries * kKeys, *sum = largest + kQueries,
       *rescale = sum + kQueries;
-    for (auto work = static_cast<int64_t>(first); work < static_cast<int64_t>(last); ++work) {
+    for (int64_t work = first; work < last; ++work) {
       const int64_t item = work / tiles, query = work % tiles * kQueries, queries = std::min(kQueries, shape.length - query);
       std::fill_n(largest, queries, -std::numeric_limits<T>::infinity());
       std::fill_n(sum, queries, T(0));
@@ -116,11 +125,11 @@ template <class T>
 void backward_tiles(const Shape<T>& shape, const T* gradient, const T* qkv, const at::Tensor& mask, const Dropout& dropout,
                     const T* context, const T* lse, T* result) {
   const int64_t from_word = 3 * shape.width, head = shape.head_width;
-  parallel_for(0, static_cast<uint64_t>(shape.batch * shape.heads), 1, [&](uint64_t first, uint64_t last) {
+  over_items(shape.batch * shape.heads, [&](int64_t first, int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const at::Tensor memory = at::empty({kQueries * (2 * kKeys + 1)}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
     T *scores = memory.mutable_data_ptr<T>(), *gradients = scores + kQueries * kKeys, *delta = gradients + kQueries * kKeys;
-    for (auto item = static_cast<int64_t>(first); item < static_cast<int64_t>(last); ++item) {
+    for (int64_t item = first; item < last; ++item) {
       for (int64_t query = 0; query < shape.length; query += kQueries) {
         const int64_t queries = std::min(kQueries, shape.length - query);
         const T *out = context + shape.context_place(item, query), *out_gradient = gradient + shape.context_place(item, query);

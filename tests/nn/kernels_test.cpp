@@ -1,5 +1,6 @@
 // The kernels beside their rules on plain numbers (core/nn/rule.h).
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include "nn/attention.h"
 #include "nn/reference.h"
@@ -90,6 +91,9 @@ TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
     nn::norm_backward<float>(
         size, {gradient.const_data_ptr<float>(), branch, false, mean, rstd, nullptr, gamma_gradient, beta_gradient}, norm,
         made(x.sizes()));
+    const nn::Attended alone = nn::attention(qkv.slice(0, 0, 120), {}, 1, 1, dropout);  // a single item
+    results.push_back(alone.context);
+    results.push_back(nn::attention_backward(gradient.slice(0, 0, 120), qkv.slice(0, 0, 120), alone, {}, 1, dropout));
     results.push_back(gradient.clone());
     float* through = results.back().mutable_data_ptr<float>();
     nn::gelu_backward<float>(size, x.const_data_ptr<float>(), through, made({kWidth}), false);
@@ -106,6 +110,32 @@ TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
     for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(several[i], one[i])) << threads << " threads, result " << i;
   }
   at::set_num_threads(before);
+}
+
+// Each kind of SIMD that this processor has.
+TEST(TransformerKernels, HaveTheSameNumbersWithEverySimd) {
+  int64_t seen = 0;
+  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_SSE2, HWY_NEON}) {
+    if (!(hwy::SupportedTargets() & target)) continue;
+    ++seen;
+    hwy::GetChosenTarget().Update(target);
+    const nn::Dropout dropout{0.1, 0xfedcba9876543210u, 13};
+    std::vector<uint32_t> words(128);
+    nn::dropout_words(dropout, 9, 64, 128, words.data());
+    for (uint64_t i = 0; i < words.size(); ++i)
+      EXPECT_EQ(words[i], rule::dropout_word(9, 64 + i, dropout.stream, dropout.key)) << hwy::TargetName(target);
+    for (const bool is_tanh : {false, true}) {
+      const auto call = call_of(false, 0.1, is_tanh);
+      const Problem of = problem(2, 70);
+      const Result expected = run(composition, call, of.x, {}, of.parameters, of.gradient, torch::kDouble);
+      expect_close(run(nn::run_layer, call, of.x, {}, of.parameters, of.gradient, torch::kFloat), expected, 1e-5,
+                   hwy::TargetName(target));
+      expect_close(run(nn::run_layer, call, of.x, {}, of.parameters, of.gradient, torch::kDouble), expected, 1e-12,
+                   hwy::TargetName(target));
+    }
+    hwy::GetChosenTarget().DeInit();
+  }
+  EXPECT_GT(seen, 0);
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
-// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on masked words of the quickstart's text, letter
-// by letter.
+// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on the quickstart's text, whose words are bytes, as
+// those of the gpt2 example.
 //
 //   bert [steps] [ds_config.json]
 //   gannet run --num_procs 2 bert 600
 //
-// Of 100 words 15 are hidden, and the model is asked for their letters: those of 12 words are replaced by the mask, of 1 or 2
-// by other letters, the rest stay (Devlin et al. 2018). At the end it prints a line of text that it has not seen, with its
-// gaps filled.
+// Of 100 words 15 are asked for: 12 are replaced by the mask, 1 or 2 by another word, the rest stay (Devlin et al. 2018). At the
+// end it prints a line of text that it has not seen, with its gaps filled.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>
@@ -19,11 +18,11 @@
 
 namespace {
 
-constexpr int64_t kMask = 256, kLetters = 257, kLength = 128, kWidth = 128, kHeads = 4, kLayers = 4;
+constexpr int64_t kMask = 256, kWords = 257, kLength = 128, kWidth = 128, kHeads = 4, kLayers = 4;
 
 struct BertImpl : torch::nn::Module {
   BertImpl() {
-    letters = register_module("letters", torch::nn::Embedding(kLetters, kWidth));
+    words = register_module("words", torch::nn::Embedding(kWords, kWidth));
     places = register_module("places", torch::nn::Embedding(kLength, kWidth));
     gannet::nn::TransformerLayerConfig config;
     config.hidden_size = kWidth;
@@ -34,20 +33,20 @@ struct BertImpl : torch::nn::Module {
       layers.push_back(register_module("layer" + std::to_string(config.layer_id), gannet::nn::TransformerLayer(config)));
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));
     const torch::NoGradGuard no_grad;
-    letters->weight.normal_(0, 0.02);
-    places->weight.normal_(0, 0.02);
+    words->weight.normal_(0, 0.05);
+    places->weight.normal_(0, 0.05);
   }
 
   /// inputs: [batch, length]. Logits, or where there are targets, the mean loss over those that are not -100.
   at::Tensor forward(const at::Tensor& inputs, const at::Tensor& targets) {
-    at::Tensor x = letters(inputs) + places(torch::arange(inputs.size(1), inputs.options()));
+    at::Tensor x = words(inputs) + places(torch::arange(inputs.size(1), inputs.options()));
     for (auto& layer : layers) x = layer(x);
-    const at::Tensor logits = torch::matmul(norm(x), letters->weight.t());
+    const at::Tensor logits = torch::matmul(norm(x), words->weight.t());
     if (!targets.defined()) return logits;
-    return torch::cross_entropy_loss(logits.view({-1, kLetters}).to(torch::kFloat), targets.view({-1}));
+    return torch::cross_entropy_loss(logits.view({-1, kWords}).to(torch::kFloat), targets.view({-1}));
   }
 
-  torch::nn::Embedding letters{nullptr}, places{nullptr};
+  torch::nn::Embedding words{nullptr}, places{nullptr};
   std::vector<gannet::nn::TransformerLayer> layers;
   torch::nn::LayerNorm norm{nullptr};
 };
@@ -56,20 +55,18 @@ struct Masked {
   at::Tensor inputs, targets;  // [batch, length]; -100 where nothing is asked
 };
 Masked masked(const at::Tensor& text) {
-  const at::Tensor is_gap = (text == ' ').logical_or(text == '\n');
-  const at::Tensor word = is_gap.cumsum(1).clamp_max(text.size(1) - 1);  // of each letter
-  const at::Tensor chance = torch::rand(text.sizes()).gather(1, word).masked_fill(is_gap, 1);
+  const at::Tensor chance = torch::rand(text.sizes());
   const at::Tensor is_asked = chance < 0.15;
   at::Tensor inputs = torch::where(chance < 0.12, torch::full_like(text, kMask), text);
   inputs = torch::where((chance >= 0.12).logical_and(chance < 0.135), torch::randint(256, text.sizes()), inputs);
   return {inputs, torch::where(is_asked, text, torch::full_like(text, -100))};
 }
 
-std::string line_of(const at::Tensor& letters) {
+std::string line_of(const at::Tensor& words) {
   std::string line;
-  for (int64_t i = 0; i < letters.numel(); ++i) {
-    const auto letter = letters[i].item<int64_t>();
-    line += letter == kMask ? '_' : letter >= 32 && letter < 127 ? static_cast<char>(letter) : ' ';
+  for (int64_t i = 0; i < words.numel(); ++i) {
+    const auto word = words[i].item<int64_t>();
+    line += word == kMask ? '_' : word >= 32 && word < 127 ? static_cast<char>(word) : ' ';
   }
   return line;
 }
@@ -79,7 +76,7 @@ int train(int64_t steps, const std::string& config) {
   torch::manual_seed(1);
   auto engine = gannet::initialize(std::make_shared<BertImpl>(), {.config = config}).engine;
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size(), rank = engine->rank();
-  torch::manual_seed(100 + rank);  // each rank hides letters, and drops, of its own
+  torch::manual_seed(100 + rank);  // each rank masks, and drops, words of its own
 
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
@@ -107,7 +104,7 @@ int train(int64_t steps, const std::string& config) {
   const at::Tensor line = unseen.batch(3, 1, kLength).inputs, gaps = masked(line).inputs;
   const at::Tensor guess = torch::where(gaps == kMask, engine->forward(gaps, at::Tensor()).narrow(-1, 0, 256).argmax(-1), line);
   if (rank == 0)
-    std::cout << "loss on text it has not seen: " << loss << " (by the letters' frequencies alone: " << unseen.unigram_entropy()
+    std::cout << "loss on text it has not seen: " << loss << " (by the words' frequencies alone: " << unseen.unigram_entropy()
               << ")\ngaps:   " << line_of(gaps[0]) << "\nfilled: " << line_of(guess[0]) << std::endl;
   return 0;
 }

@@ -24,6 +24,7 @@ core = {
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
     "activation": {"params"},
+    "nn": {"config"},
 }
 core["engine"] = set(core)
 tools = {

@@ -1,0 +1,102 @@
+/// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a feed-forward part with their norms and
+/// dropouts, whose backward is written by hand. It keeps less for backward than the composition of LibTorch's operators, and
+/// dropout costs it no memory: masks are made again from the element's place.
+///
+///   gannet::nn::TransformerLayerConfig config;
+///   config.hidden_size = 768;
+///   config.heads = 12;
+///   config.attn_dropout_ratio = config.hidden_dropout_ratio = 0.1;
+///   config.num_hidden_layers = 12;
+///   gannet::nn::TransformerLayer layer(config);
+///   y = layer(x, attention_mask);                        // [batch, words, hidden_size]
+///
+/// On the CPU. Computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters:
+/// docs/transformer_layer.md.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/value.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace gannet::nn {
+
+/// The keys of DeepSpeedTransformerConfig, with its defaults; -1 is "not set".
+struct TransformerLayerConfig {
+  int64_t batch_size = -1;           ///< accepted: nothing is allocated ahead, so any batch fits
+  int64_t hidden_size = -1;          ///< must be set; a multiple of heads
+  int64_t intermediate_size = -1;    ///< 4 * hidden_size where it is not set
+  int64_t heads = -1;                ///< must be set
+  double attn_dropout_ratio = -1;    ///< of attention's probabilities; not set: 0
+  double hidden_dropout_ratio = -1;  ///< of both branches before they are added; not set: 0
+  int64_t num_hidden_layers = -1;    ///< of the model, for adjust_init_range
+  double initializer_range = -1;     ///< standard deviation of the weights; not set: 0.02
+  double layer_norm_eps = 1e-12;
+  int64_t local_rank = -1;
+  int64_t seed = -1;  ///< of dropout, beside the default generator's
+  bool fp16 = false;  ///< parameters are made in fp16
+  bool pre_layer_norm = true;
+  bool normalize_invertible = false;  ///< norms keep their output in place of their input
+  bool gelu_checkpoint = false;       ///< GELU's output is made again in backward
+  /// attn_ow and output_w begin with initializer_range / sqrt(2 * num_hidden_layers), where local_rank is 0, as DeepSpeed has
+  /// it.
+  bool adjust_init_range = true;
+  bool attn_dropout_checkpoint = false;  ///< accepted: attention's probabilities are never kept
+  bool stochastic_mode = false;          ///< accepted, without effect
+  bool huggingface = false;              ///< the older name of return_tuple
+  bool return_tuple = false;             ///< accepted: what forward() returns is a type in C++. forward_tuple() returns a tuple.
+  bool training = true;
+  /// "erf", that of BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
+  std::string gelu = "erf";
+  /// The layer's place in its model, a part of dropout's counter. Layers have masks of their own without it, too.
+  int64_t layer_id = 0;
+
+  /// Unknown keys, wrong types and impossible values are an Error(kConfig) that names the key.
+  static TransformerLayerConfig from_dict(const Dict& dictionary);
+  /// JSON in UTF-8, or as DeepSpeed's own reader wants it, in UTF-16.
+  static TransformerLayerConfig from_json_file(const std::string& path);
+  /// Throws Error(kConfig) for values that no layer can have.
+  void check() const;
+  int64_t intermediate() const { return intermediate_size > 0 ? intermediate_size : 4 * hidden_size; }
+};
+
+class TransformerLayerImpl : public torch::nn::Module {
+ public:
+  /// `initial_weights` and `initial_biases`, as DeepSpeed's tests give them: of queries, keys, values, attention's output,
+  /// its norm, the intermediate part, the output, its norm. Either may be empty. They are copied.
+  explicit TransformerLayerImpl(const TransformerLayerConfig& config, const std::vector<at::Tensor>& initial_weights = {},
+                                const std::vector<at::Tensor>& initial_biases = {});
+
+  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to [batch, heads, words, words],
+  /// as BERT's [batch, 1, 1, words]. Numbers are added to the scores; of booleans, true is what may be looked at. It has no
+  /// gradient.
+  at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
+  std::tuple<at::Tensor> forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
+
+  const TransformerLayerConfig& config() const { return config_; }
+  int64_t layer_id() const { return config_.layer_id; }
+  void reset_parameters();
+
+  at::Tensor attn_qkvw, attn_qkvb;  // [3 hidden, hidden], [3 hidden]: queries, keys, values
+  at::Tensor attn_ow, attn_ob;      // [hidden, hidden], [hidden]
+  at::Tensor attn_nw, attn_nb;      // [hidden]: the norm between the two parts
+  at::Tensor inter_w, inter_b;      // [intermediate, hidden], [intermediate]
+  at::Tensor output_w, output_b;    // [hidden, intermediate], [hidden]
+  at::Tensor norm_w, norm_b;        // [hidden]: the first norm of a pre-norm layer, the last one of a post-norm layer
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())})
+
+ private:
+  void copy_initial(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases);
+  TransformerLayerConfig config_;
+};
+TORCH_MODULE(TransformerLayer);
+
+}  // namespace gannet::nn

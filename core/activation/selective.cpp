@@ -16,18 +16,21 @@ struct Selective::Saved {
   Version version;
   std::shared_ptr<const Recipe> recipe;  // null: it is kept
   std::optional<size_t> inside;          // the operator's own, with this number
-  std::optional<View> view;
+  std::optional<View> view;              // where it has a recipe
 
   at::Tensor again() const {
-    if (version.has_passed())
-      throw Error(
-          ErrorCode::kOrder,
-          formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
-                    "version {}, and version {} was saved",
-                    c10::toString(view->dtype), shape_text(view->sizes), version.counter.current_version(), version.number),
-          "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
+    if (version.has_passed()) throw_changed(view ? *view : View(kept));
     if (!recipe) return kept;
     return inside ? recipe->saved_again(*inside, *view) : recipe->output_again(*view);
+  }
+
+ private:
+  [[noreturn]] void throw_changed(const View& saved) const {
+    throw Error(ErrorCode::kOrder,
+                formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
+                          "version {}, and version {} was saved",
+                          c10::toString(saved.dtype), shape_text(saved.sizes), version.counter.current_version(), version.number),
+                "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
   }
 };
 
@@ -56,6 +59,7 @@ bool Selective::drop(const Candidate& candidate) {
   candidate.recipe->hold(*this);
   saved->recipe = candidate.recipe;
   saved->inside = candidate.inside;
+  saved->view.emplace(saved->kept);
   saved->kept.reset();
   return true;
 }
@@ -67,7 +71,7 @@ bool Selective::is_kept(const c10::StorageImpl* storage) const {
   return found != kept_.end() && !found->second.expired();
 }
 
-void Selective::keep(const at::Tensor& tensor) { kept_.try_emplace(storage_impl(tensor), weak_storage(tensor)); }
+void Selective::keep(const at::Tensor& tensor) { kept_.emplace(storage_impl(tensor), weak_storage(tensor)); }
 
 std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
   const auto found = recipes_.find(storage_impl(tensor));
@@ -83,15 +87,16 @@ void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tens
   saved->version = Version::of(tensor);
   saved->kept = without_graph(tensor);
   if (!tensor.has_storage() || tensor.layout() != at::kStrided) return;
-  saved->view.emplace(tensor);
   if (running_ && !running_->recipe.is_input(storage_impl(tensor))) {
     running_->inside.emplace_back(number, saved);  // its operator's end decides
     return;
   }
-  const Candidate candidate{saved, recipe_of(tensor), {}};
-  if (candidate.recipe && drop(candidate)) return;
+  auto recipe = recipe_of(tensor);
+  if (!recipe) return keep(tensor);
+  const Candidate candidate{saved, std::move(recipe), {}};
+  if (drop(candidate)) return;
   keep(tensor);
-  if (candidate.recipe) undecided_.push_back(candidate);
+  undecided_.push_back(candidate);
 }
 
 void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) {
@@ -115,7 +120,7 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
                       !recipe->is_input(storage_impl(output));
   if (is_new) {
     recipe->finish(output);
-    recipes_.insert_or_assign(storage_impl(output), std::pair(weak_storage(output), recipe));
+    recipes_.insert_or_assign(storage_impl(output), Made(weak_storage(output), recipe));
   }
   for (const auto& [number, weak] : running.inside) {
     const auto saved = weak.lock();

@@ -16,11 +16,11 @@
 // In a region of checkpointing the region decides alone; without grad nothing is noted.
 #pragma once
 
+#include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -64,8 +64,9 @@ class Selective : private Keeper, private zero::CallWatcher, private Notes {
 
   const CheapOperators& chosen_;
   // A weak reference keeps its storage's address from being used again.
-  std::unordered_map<const c10::StorageImpl*, std::pair<WeakStorage, std::shared_ptr<Recipe>>> recipes_;
-  std::unordered_map<const c10::StorageImpl*, WeakStorage> kept_;
+  using Made = std::pair<WeakStorage, std::shared_ptr<Recipe>>;
+  ska::flat_hash_map<const c10::StorageImpl*, Made> recipes_;
+  ska::flat_hash_map<const c10::StorageImpl*, WeakStorage> kept_;
   std::vector<Candidate> undecided_;  // kept as yet
   Running* running_ = nullptr;
   zero::Interception armed_;

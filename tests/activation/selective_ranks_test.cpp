@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "activation/blocks.h"
+#include "activation/counting.h"
 #include "activation/saved_tensors.h"
 #include "engine/impl.h"
 #include "zero/support.h"
@@ -96,6 +97,26 @@ RANK_BODY(beside_other_engines) {
   expect(at::equal(run(kNames, {"gelu"}), plain), "beside an engine with another");
 }
 
+RANK_BODY(bytes_that_a_forward_keeps) {
+  world();
+  const auto kept = [](const gannet::List& names) {
+    const auto engine = engine_of(with_list(stage3(0), names), Recompute::kNothing, 0);
+    const auto [ids, targets] = words_of(0, 4, 64);
+    const Counted counted;
+    const int64_t before = CountingAllocator::live;
+    const at::Tensor loss = engine->forward(ids, targets);
+    const int64_t kept = CountingAllocator::live - before;
+    engine->backward(loss);
+    engine->step();
+    return kept;
+  };
+  constexpr int64_t kUnit = 4 * 4 * 64 * 32, kBlocks = 5;  // batch, length, width, in fp32
+  const int64_t plain = kept({}), gelu = kept({"gelu"}), norms = kept({"gelu", "layer_norm"});
+  const std::string found = std::to_string(plain) + ", " + std::to_string(gelu) + ", " + std::to_string(norms);
+  expect(gelu <= plain - 39 * kBlocks * kUnit / 10, found);
+  expect(norms <= gelu - 19 * kBlocks * kUnit / 10, found);
+}
+
 RANK_BODY(an_unknown_operator) {
   world();
   try {
@@ -116,6 +137,7 @@ TEST(RecomputationByOperator, GathersNoMoreParametersAtATime) {
   ranks::expect_all_succeed(run_ranks("parameters_that_recipes_need", 2));
 }
 TEST(RecomputationByOperator, LeavesOtherEnginesAlone) { ranks::expect_all_succeed(run_ranks("beside_other_engines", 1)); }
+TEST(RecomputationByOperator, IsTurnedOnByTheConfig) { ranks::expect_all_succeed(run_ranks("bytes_that_a_forward_keeps", 1)); }
 TEST(RecomputationByOperator, RefusesAnUnknownName) { ranks::expect_all_succeed(run_ranks("an_unknown_operator", 1)); }
 
 }  // namespace by_operator

@@ -75,6 +75,7 @@ void EngineBase::begin_forward() {
                                        impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
     impl.store.begin_forward(trains);
   }
+  if (impl.activations) impl.passes.activations.emplace(impl.activations);
   if (impl.profiling) impl.profiling->begin_forward();
 }
 
@@ -86,6 +87,7 @@ void EngineBase::finish_forward() {
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
   impl.passes.forward_timed.reset();
+  impl.passes.activations.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
   if (impl.reducer && impl.passes.training && at::GradMode::is_enabled()) impl.progress.end_forward();
   impl.passes.forward_call.reset();

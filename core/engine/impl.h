@@ -49,6 +49,7 @@ struct EngineBase::Impl : RankContext {
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
   Passes passes;
+  std::shared_ptr<const activation::Configuration> activations;  // null: the config says nothing of regions
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   std::unique_ptr<Agreement> agreement;

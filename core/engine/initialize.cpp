@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "control/environment.h"
 #include "control/world.h"
+#include "engine/activations.h"
 #include "engine/construction.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
@@ -209,6 +210,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     refuse_cuts(impl, formatted("ZeRO stage {} cuts parameters among the ranks", impl.settings().zero.stage));
   open_tiers(impl, document);
   if (impl.state_tier || impl.param_tier) refuse_cuts(impl, "offload updates them a page at a time");
+  impl.activations = activations_of(impl, document);
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
   if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);

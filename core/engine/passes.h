@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "activation/configuration.h"
 #include "control/watch.h"
 #include "observe/timers.h"
 #include "params/interception.h"
@@ -21,6 +22,7 @@ struct Passes {
   bool loss_was_finite = true;    // as far as the loss lies in host memory
 
   std::optional<Timers::Scope> forward_timed;
+  std::optional<activation::InForce> activations;  // of regions in this forward
   std::optional<control::Watch::Call> forward_call;  // where parameters are gathered: the ranks must be in it together
 
   // A backward of ours, from backward() or scale() to its end.

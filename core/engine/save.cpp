@@ -197,10 +197,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   shared.give(content.slices);
   add_rank_states(*this, mine, content.slices);
 
-  for (auto& [name, generator] : generators(*this)) {
-    const std::lock_guard lock(generator.mutex());
-    content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), generator.get_state()));
-  }
+  for (const auto& [name, state] : random_states(*this))
+    content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), state));
   if (reducer) reducer->wait_for_sums();
   if (reducer && reducer->holds_sums()) {
     const auto trained = trained_entries(entries);  // a sum is cut as its parameter is

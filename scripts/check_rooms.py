@@ -23,7 +23,7 @@ core = {
     "update": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params", "grads"},
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
-    "activation": {"params"},
+    "activation": {"config", "interfaces", "device", "params"},
     "nn": {"config"},
 }
 core["engine"] = set(core)

@@ -168,6 +168,18 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
           ErrorCode::kUnsupported,
           formatted("{} changes its input tensor {} in place: there is nothing left to compute it again from", name(), i + 1),
           "use the operator that makes a new tensor (relu for relu_), or give the region a clone");
+  move_inputs(inputs);
+}
+
+// After the forward: until then the caller holds them anyway. Within another region nothing is here to be moved.
+void Region::move_inputs(const std::vector<at::Tensor>& inputs) {
+  if (!configuration_ || !configuration_->inputs || is_keeping()) return;
+  std::vector<at::Tensor> own(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs_[i].first == i) own[i] = inputs[i];
+  moved_ = configuration_->inputs->keep(own, formatted("inputs of {}", name()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (moved_->is_moved(i)) inputs_[i].saved = {};
 }
 
 std::vector<at::Tensor> Region::inputs_again() {
@@ -182,18 +194,23 @@ std::vector<at::Tensor> Region::inputs_again() {
       tensors.push_back(tensors[input.first]);
     else if (input.inference.defined() || !input.is_defined)
       tensors.push_back(input.inference);
+    else if (moved_ && moved_->is_moved(i))
+      tensors.push_back(moved_->values(i).requires_grad_(input.requires_grad));
     else
       tensors.push_back(input.saved.unpack().detach().requires_grad_(input.requires_grad));
   }
+  if (moved_) moved_->start_those_before();
   return tensors;
 }
 
 void Region::recompute(int backward, Place& wanted) {
+  waiting_.reset();
   const std::vector<at::Tensor> inputs = inputs_again();
   record_.require_unchanged(name());
   std::unique_lock<std::recursive_mutex> random;
   if (surroundings_.has_random()) random = std::unique_lock(random_mutex());
   const at::AutoGradMode with_grad(true);
+  const InForce configuration(configuration_);  // for regions within, that are made anew
   const Restored surroundings(surroundings_);
   const Replayed replayed(record_);
   Filling filling(*this, backward, wanted, replayed);

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "activation/configuration.h"
+#include "activation/input_store.h"
 #include "activation/saved_tensors.h"
 #include "activation/surroundings.h"
 #include "activation/trace.h"
@@ -63,15 +65,19 @@ class Region : public std::enable_shared_from_this<Region> {
   };
 
   void recompute(int backward, Place& wanted);
+  void move_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> inputs_again();
   void forget(int backward);
   std::string name() const;
 
   const checkpointing::Options options_;
   const checkpointing::detail::Again again_;
+  const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
+  std::optional<Waiting> waiting_{std::in_place};                          // until the first backward comes
   Surroundings surroundings_;
   Record record_;
   std::vector<Input> inputs_;
+  std::shared_ptr<InputStore::Kept> moved_;   // inputs that are not in inputs_; null: none
   std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; one that is gone is not needed any more
   bool has_run_ = false;
   std::deque<int> backwards_;  // that have filled places, the latest last

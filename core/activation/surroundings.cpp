@@ -8,6 +8,18 @@
 #include <mutex>
 
 namespace gannet::activation {
+namespace {
+
+// The tracker never writes into a state: another one is another tensor.
+bool are_same(const checkpointing::RngTracker::States& a, const checkpointing::RngTracker::States& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.first == other.first &&
+           std::equal(one.second.begin(), one.second.end(), other.second.begin(), other.second.end(),
+                      [](const auto& x, const auto& y) { return x.first == y.first && x.second.is_same(y.second); });
+  });
+}
+
+}  // namespace
 
 std::recursive_mutex& random_mutex() {
   static auto* const forever = new std::recursive_mutex;
@@ -16,6 +28,7 @@ std::recursive_mutex& random_mutex() {
 
 Surroundings::Surroundings(const std::vector<at::Device>& devices, bool has_rng) {
   add_autocast(at::kCPU);
+  if (has_rng) streams_ = checkpointing::rng_tracker().get_states();
   if (has_rng) add(at::globalContext().defaultGenerator(at::Device(at::kCPU)));
   for (const at::Device& device : devices) {
     if (device.is_cpu()) continue;
@@ -33,6 +46,7 @@ void Surroundings::keep_what_was_drawn_from(std::vector<DrawnFrom> others) {
     if (std::none_of(random_.begin(), random_.end(), [&](const DrawnFrom& one) { return one.generator == other.generator; }))
       drawn.push_back(std::move(other));
   random_ = std::move(drawn);
+  if (streams_ && are_same(*streams_, *after.streams_)) streams_.reset();
 }
 
 void Surroundings::add(at::Generator generator) {
@@ -52,6 +66,7 @@ void Surroundings::add_autocast(at::DeviceType device) {
 Surroundings Surroundings::now() const {
   Surroundings now;
   for (const DrawnFrom& one : random_) now.add(one.generator);
+  if (streams_) now.streams_ = checkpointing::rng_tracker().get_states();
   for (const Autocast& one : autocast_) now.add_autocast(one.device);
   return now;
 }
@@ -62,6 +77,7 @@ void Surroundings::put_in_place() const {
     const std::lock_guard lock(generator.mutex());
     generator.set_state(one.state);
   }
+  if (streams_) checkpointing::rng_tracker().set_states(*streams_);
   for (const Autocast& one : autocast_) {
     at::autocast::set_autocast_enabled(one.device, one.enabled);
     at::autocast::set_autocast_dtype(one.device, one.dtype);

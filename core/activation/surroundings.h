@@ -8,8 +8,10 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <gannet/rng_tracker.h>
 
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,7 +28,7 @@ class Surroundings {
   Surroundings(const std::vector<at::Device>& devices, bool has_rng);
   /// After the forward: of the default generators those that were drawn from stay, and these others come to them.
   void keep_what_was_drawn_from(std::vector<DrawnFrom> others);
-  bool has_random() const { return !random_.empty(); }
+  bool has_random() const { return !random_.empty() || streams_; }
   /// The same generators and devices, as they are now.
   Surroundings now() const;
   void put_in_place() const;
@@ -42,6 +44,7 @@ class Surroundings {
   void add_autocast(at::DeviceType device);
 
   std::vector<DrawnFrom> random_;
+  std::optional<checkpointing::RngTracker::States> streams_;
   std::vector<Autocast> autocast_;
 };
 

@@ -96,6 +96,14 @@ void check_trace(const Settings& settings, const Document& document) {
                 "give the last step that is to be traced, counted from 1");
 }
 
+void check_activations(const ActivationCheckpointing& settings, const Document& document) {
+  if (settings.contiguous_memory_optimization && !settings.number_checkpoints)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}contiguous_memory_optimization is set, and number_checkpoints is not: the buffers have no size",
+                          where(document, "/activation_checkpointing/contiguous_memory_optimization")),
+                "set number_checkpoints to the number of regions in the model");
+}
+
 void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,
                     const EffectiveValues& values) {
   if (choice.type.empty() && !choice.params.empty() && !values.is_unresolved(formatted("/{}/type", block)))

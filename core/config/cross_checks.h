@@ -14,6 +14,8 @@ void check_precision(const Settings& settings, const Document& document);
 void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values);
 // The last step is not before the first.
 void check_trace(const Settings& settings, const Document& document);
+// What of activation checkpointing needs what.
+void check_activations(const ActivationCheckpointing& settings, const Document& document);
 // A block ("optimizer") with params has a type.
 void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,
                     const EffectiveValues& values);

@@ -66,6 +66,7 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
     result.notices.push_back(formatted("\"auto\" taken as its default: {}", taken));
   settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as DeepSpeed's
   check_trace(settings, document);
+  attempt(mistakes, [&] { check_activations(settings.activation_checkpointing, document); });
 
   result.effective = values.take();
   return result;

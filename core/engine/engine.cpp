@@ -42,8 +42,8 @@ void EngineBase::Impl::audit() {
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule, *recomputing}, store, *reducer,
-                          groups);
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule, *activations.layers}, store,
+                          *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
@@ -76,11 +76,8 @@ void EngineBase::begin_forward() {
                                        impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
     impl.store.begin_forward(trains);
   }
-  impl.passes.recomputing.emplace(impl.recomputing);
   if (impl.profiling) impl.profiling->begin_forward();
-  // In a region of the program's the region decides what is kept.
-  if (!impl.recomputed.empty() && at::GradMode::is_enabled() && !activation::is_dropping())
-    impl.passes.selective = std::make_unique<activation::Selective>(impl.recomputed);
+  impl.passes.activations.emplace(impl.activations);
 }
 
 void EngineBase::finish_forward() {
@@ -90,9 +87,8 @@ void EngineBase::finish_forward() {
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
-  impl.passes.selective.reset();
+  impl.passes.activations.reset();
   impl.passes.forward_timed.reset();
-  impl.passes.recomputing.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.
   if (impl.reducer && impl.passes.training && at::GradMode::is_enabled()) impl.progress.end_forward();
   impl.passes.forward_call.reset();

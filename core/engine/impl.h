@@ -6,11 +6,10 @@
 #include <gannet/initialize.h>
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "activation/cheap_operators.h"
+#include "engine/activations.h"
 #include "engine/agreement.h"
 #include "engine/group_rules.h"
 #include "engine/module_audit.h"
@@ -19,22 +18,18 @@
 #include "engine/profiling.h"
 #include "engine/program_state.h"
 #include "engine/progress.h"
+#include "engine/saving.h"
 #include "engine/step_reporter.h"
 #include "grads/host_gradients.h"
 #include "grads/reducer.h"
 #include "grads/skip_policy.h"
 #include "params/store.h"
-#include "state/checkpoint_writer.h"
 #include "update/schedule.h"
 #include "update/torch_optimizer.h"
 #include "update/updater.h"
 #include "update/user_optimizer.h"
 
 namespace gannet {
-
-namespace activation {
-class Recomputing;
-}
 
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
@@ -53,19 +48,16 @@ struct EngineBase::Impl : RankContext {
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
-  activation::CheapOperators recomputed{{}};  // in backward, one by one
+  Activations activations;
   Passes passes;
-  std::shared_ptr<activation::Recomputing> recomputing;  // of the model's layers
-  std::unique_ptr<Ownership> ownership;                  // null: the engine does not train
+  std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
   std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
   Reported reported;
   std::vector<ProgramState> program_states;
-  std::set<std::string> loaded_folders;                 // that this run resumed from
-  std::unique_ptr<HostGroup> saving_group;              // of writes in the background: beside what the engine's thread sends
-  std::unique_ptr<CheckpointWriter> checkpoint_writer;  // the last member: it dies first, and waits for its write
+  Saving saving;  // the last member: it dies first, and waits for its write
   Impl();
   ~Impl();
   std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"

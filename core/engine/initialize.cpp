@@ -19,6 +19,7 @@
 #include "config/effective.h"
 #include "control/environment.h"
 #include "control/world.h"
+#include "engine/activation_configuration.h"
 #include "engine/construction.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
@@ -212,9 +213,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     refuse_cuts(impl, formatted("ZeRO stage {} cuts parameters among the ranks", impl.settings().zero.stage));
   open_tiers(impl, document);
   if (impl.state_tier || impl.param_tier) refuse_cuts(impl, "offload updates them a page at a time");
-  impl.recomputed = activation::CheapOperators(impl.settings().activation_checkpointing.recompute,
-                                               config::where(document, "/gannet/activation_checkpointing/recompute"));
-  if (!impl.recomputed.empty()) activation::install_saved_tensor_hooks();
+  impl.activations.operators = activation::CheapOperators(impl.settings().activation_checkpointing.recompute,
+                                                          config::where(document, "/gannet/activation_checkpointing/recompute"));
+  if (!impl.activations.operators.empty()) activation::install_saved_tensor_hooks();
+  impl.activations.configuration = configuration_of(impl, document);
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
   if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);
@@ -242,11 +244,11 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 #endif
   if (impl.reducer) impl.schedule.apply();
   if (impl.ownership) impl.ownership->claim(impl.store.owned());
-  impl.recomputing = recomputing_of(impl);
+  impl.activations.layers = recomputing_of(impl);
   if (impl.ownership) {
     std::vector<at::Tensor> trained;
     for (const auto& [name, tensor] : impl.store.owned()) trained.push_back(tensor);
-    impl.recomputing->own(trained);
+    impl.activations.layers->own(trained);
   }
   if (impl.reducer) {
     impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);

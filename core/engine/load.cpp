@@ -171,7 +171,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
       impl.store.publish_all();
       impl.progress.mend();
       if (impl.reducer) impl.module_audit->record();
-      if (!receipt.module_only) impl.loaded_folders.insert(real_path(folder));
+      if (!receipt.module_only) impl.saving.loaded_folders.insert(real_path(folder));
       receipt.notes.insert(receipt.notes.begin(), passed_over.begin(), passed_over.end());
       if (ranks.rank == 0) log_info(receipt.to_string());
       if (impl.reporter) impl.reporter->event("resume", impl.progress.global_steps, receipt.to_string());

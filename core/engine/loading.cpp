@@ -190,6 +190,13 @@ void Loading::read() {
   if (!module_only_) {
     const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
     for (const auto& [name, generator] : generators(impl_)) random_[name] = whole(formatted("rng/{}/{}", mine, name), targets);
+    const std::string streams = formatted("rng/{}/stream/", mine);
+    for (const TensorInfo& saved : found_.tensors())
+      if (saved.name.starts_with(streams)) {
+        const std::string name = saved.name.substr(streams.size());
+        const size_t device = name.rfind('/');
+        streams_[name.substr(0, device)][name.substr(device + 1)] = whole(saved.name, targets);
+      }
     read_accumulation(targets);
     if (reads_user_optimizer()) user_optimizer_ = whole(user_optimizer_name(impl_), targets);
   }

@@ -2,6 +2,8 @@
 // the manifest can tell was compared.
 #pragma once
 
+#include <gannet/rng_tracker.h>
+
 #include <deque>
 #include <map>
 #include <set>
@@ -83,6 +85,7 @@ class Loading {
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
   std::deque<std::pair<at::Tensor, std::shared_ptr<StoredBytes>>> stored_copies_;
   std::map<std::string, at::Tensor> for_program_, random_;
+  checkpointing::RngTracker::States streams_;
   std::vector<std::tuple<Range*, TrainedParameter*, at::Tensor>> gradients_;
   bool holds_sums_ = false;  // of gradients over ranks
   at::Tensor user_optimizer_;

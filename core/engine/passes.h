@@ -8,9 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "activation/recomputing.h"
-#include "activation/selective.h"
 #include "control/watch.h"
+#include "engine/activations.h"
 #include "observe/timers.h"
 #include "params/interception.h"
 
@@ -23,9 +22,8 @@ struct Passes {
   bool loss_was_finite = true;    // as far as the loss lies in host memory
 
   std::optional<Timers::Scope> forward_timed;
-  std::optional<activation::Recomputing::Forward> recomputing;  // while the model's forward runs, on its thread
-  std::unique_ptr<activation::Selective> selective;             // while a forward runs
-  std::optional<control::Watch::Call> forward_call;             // where parameters are gathered: the ranks must be in it together
+  std::optional<Activations::Forward> activations;   // while a forward runs
+  std::optional<control::Watch::Call> forward_call;  // where parameters are gathered: the ranks must be in it together
 
   // A backward of ours, from backward() or scale() to its end.
   struct Running {

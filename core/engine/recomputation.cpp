@@ -22,9 +22,9 @@ void choose(EngineBase::Impl& impl, const std::string& lists) {
                 formatted("rank {} ran other layers in run_layers than rank {}: memory_limit cannot choose among them",
                           ranks.ranks()[static_cast<size_t>(other - all.begin())], ranks.ranks()[ranks.rank()]),
                 "let every rank run the same layers, or give an interval in place of memory_limit");
-  std::vector<double> measured = impl.recomputing->measured();
+  std::vector<double> measured = impl.activations.layers->measured();
   ranks.all_reduce(measured.data(), measured.size(), GANNET_MAX);
-  const std::string choice = impl.recomputing->choose(measured);
+  const std::string choice = impl.activations.layers->choose(measured);
   if (impl.is_first()) log_info(formatted("activation checkpointing: {}", choice));
 }
 
@@ -44,7 +44,7 @@ std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& 
 }
 
 void end_step_of_recomputation(EngineBase::Impl& impl) {
-  activation::Recomputing& recomputing = *impl.recomputing;
+  activation::Recomputing& recomputing = *impl.activations.layers;
   if (!recomputing.is_on()) return;
   if (const std::string lists = recomputing.unchosen(); !lists.empty()) choose(impl, lists);
   if (recomputing.is_without_effect() && impl.is_first())
@@ -60,8 +60,8 @@ at::Tensor EngineBase::forward_layers(const std::shared_ptr<torch::nn::Sequentia
   return run_layers(layers_of(model), inputs);
 }
 
-void EngineBase::gradient_checkpointing_enable() { impl_->recomputing->turn(true); }
-void EngineBase::gradient_checkpointing_disable() { impl_->recomputing->turn(false); }
-bool EngineBase::is_gradient_checkpointing() const { return impl_->recomputing->is_on(); }
+void EngineBase::gradient_checkpointing_enable() { impl_->activations.layers->turn(true); }
+void EngineBase::gradient_checkpointing_disable() { impl_->activations.layers->turn(false); }
+bool EngineBase::is_gradient_checkpointing() const { return impl_->activations.layers->is_on(); }
 
 }  // namespace gannet

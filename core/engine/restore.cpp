@@ -165,6 +165,7 @@ void Loading::restore_random_numbers() {
     const std::lock_guard lock(own.mutex());
     own.set_state(state->second);
   }
+  checkpointing::rng_tracker().set_states(streams_);
   if (is_same_mesh_ || receipt_.buffers == 0) return;
   note(formatted("buffers are those of rank {}: {} ranks saved their own, and {} resume", names_.source(), found_.world_size(),
                  ranks_.size));

@@ -197,10 +197,8 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   shared.give(content.slices);
   add_rank_states(*this, mine, content.slices);
 
-  for (auto& [name, generator] : generators(*this)) {
-    const std::lock_guard lock(generator.mutex());
-    content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), generator.get_state()));
-  }
+  for (const auto& [name, state] : random_states(*this))
+    content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), state));
   if (reducer) reducer->wait_for_sums();
   if (reducer && reducer->holds_sums()) {
     const auto trained = trained_entries(entries);  // a sum is cut as its parameter is
@@ -249,18 +247,18 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   ranks.mesh = mesh->shape();
   if (ranks.size == 1) return ranks;
   if (settings().checkpoint_on_each_machine) ranks.machine = control::machine_identity();
-  HostGroup* group = saving_group ? saving_group.get() : world_group;
+  HostGroup* group = saving.group ? saving.group.get() : world_group;
   ranks.gather = [group](const std::string&, const std::string& text) { return group->gather_texts(text); };
   return ranks;
 }
 
 // A write in the background runs beside what the engine's thread sends, so it has a group of its own.
 CheckpointWriter& EngineBase::Impl::writer() {
-  if (settings().checkpoint_async && !saving_group && world_group->size() > 1)
-    saving_group = std::make_unique<HostGroup>(process_group->world()->host_comm(), world_group->ranks(),
+  if (settings().checkpoint_async && !saving.group && world_group->size() > 1)
+    saving.group = std::make_unique<HostGroup>(process_group->world()->host_comm(), world_group->ranks(),
                                                formatted("{}/saves/{}", world_group->name(), number_in_group));
-  if (!checkpoint_writer) checkpoint_writer = std::make_unique<CheckpointWriter>(checkpoint_ranks());
-  return *checkpoint_writer;
+  if (!saving.writer) saving.writer = std::make_unique<CheckpointWriter>(checkpoint_ranks());
+  return *saving.writer;
 }
 
 SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) try {
@@ -289,15 +287,15 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;
   const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
-                                       impl.loaded_folders.contains(real_path(folder))};
+                                       impl.saving.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;
   receipt.path = formatted("{}/{}", folder, content.tag);
   if (is_async) {
     writer.snapshot(content.slices);
     writer.start([&saver, &impl, how, step = impl.progress.global_steps, content = std::move(content)] {
       std::optional<control::Watch::Call> watched;  // who is late is named here, too
-      if (impl.saving_group)
-        watched.emplace(impl.process_group->world()->watch(), *impl.saving_group, "save_checkpoint in the background", step,
+      if (impl.saving.group)
+        watched.emplace(impl.process_group->world()->watch(), *impl.saving.group, "save_checkpoint in the background", step,
                         content.tag, control::Watch::Call::kAtOnce);
       saver.save(content, how);
     });
@@ -312,7 +310,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
 }
 
 void EngineBase::wait_for_checkpoint() {
-  if (impl_->checkpoint_writer) impl_->checkpoint_writer->wait();
+  if (impl_->saving.writer) impl_->saving.writer->wait();
 }
 
 void EngineBase::Impl::add_state(ProgramState added) {

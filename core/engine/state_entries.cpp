@@ -3,8 +3,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <gannet/rng_tracker.h>
 #include <torch/nn/module.h>
 
+#include <mutex>
 #include <unordered_set>
 
 #include "base/format.h"
@@ -176,6 +178,17 @@ std::string user_optimizer_name(const EngineBase::Impl& impl) {
 std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl) {
   std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", at::detail::getDefaultCPUGenerator()}};
   if (!impl.device.is_cpu()) all.emplace_back("device", at::globalContext().defaultGenerator(impl.device));
+  return all;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> random_states(const EngineBase::Impl& impl) {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (auto& [name, generator] : generators(impl)) {
+    const std::lock_guard lock(generator.mutex());
+    all.emplace_back(name, generator.get_state());
+  }
+  for (const auto& [name, of_devices] : checkpointing::rng_tracker().get_states())
+    for (const auto& [device, state] : of_devices) all.emplace_back(formatted("stream/{}/{}", name, device), state);
   return all;
 }
 

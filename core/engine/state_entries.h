@@ -24,5 +24,7 @@ std::string user_optimizer_name(const EngineBase::Impl& impl);
 
 // Each generator that training draws from: "cpu", and the engine's device.
 std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl);
+// Their states, and those of checkpointing::rng_tracker()'s streams: "stream/<name>/<device>".
+std::vector<std::pair<std::string, at::Tensor>> random_states(const EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -6,6 +6,7 @@
 //   rank_parameter/<rank>/<name>  likewise masters, after a local step; parameter/<name> is then what to use
 //   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
 //   rng/<rank>/<device>         state of a generator, bytes
+//   rng/<rank>/stream/<name>/<device>   of a stream of checkpointing::rng_tracker()
 //   gradient/<rank>/<name>      gathered so far, where the save falls between two boundaries
 //   gradient/sum/<name>         the same where gradients are sharded: summed over ranks
 //   optimizer/user              what a torch::optim::Optimizer of the program's own class writes, bytes; where ranks keep parts

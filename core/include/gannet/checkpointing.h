@@ -18,6 +18,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
+#include <gannet/checkpointing_settings.h>
+#include <gannet/rng_tracker.h>
 
 #include <array>
 #include <cstddef>

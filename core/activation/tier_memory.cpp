@@ -1,0 +1,114 @@
+#include "activation/tier_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <utility>
+
+#include "activation/operators.h"
+
+namespace gannet::activation {
+namespace {
+
+// Host memory that direct I/O takes, by LibTorch's allocator: what is read back counts as the device's where that is the host.
+at::Tensor aligned_bytes(uint64_t bytes, uint64_t alignment) {
+  const at::Tensor memory = at::empty({static_cast<int64_t>(bytes + alignment)}, at::TensorOptions().dtype(at::kByte));
+  const auto address = reinterpret_cast<uint64_t>(memory.data_ptr());
+  return memory.narrow(0, static_cast<int64_t>((alignment - address % alignment) % alignment), static_cast<int64_t>(bytes));
+}
+
+at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
+
+}  // namespace
+
+TierMemory::~TierMemory() {
+  for (const auto& [bytes, region] : spare_) tier_->release(region);
+}
+
+void* TierMemory::take(uint64_t bytes, const std::string& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = spare_.find(bytes); found != spare_.end()) {
+      void* const region = found->second;
+      spare_.erase(found);
+      return region;
+    }
+  }
+  void* const region = tier_->allocate(bytes, name);
+  const std::lock_guard lock(mutex_);
+  bytes_ += bytes;
+  return region;
+}
+
+void TierMemory::give_back(void* region, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  spare_.emplace(bytes, region);
+}
+
+uint64_t TierMemory::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
+  std::shared_ptr<Piece> before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = last_.lock();
+  }
+  if (before) before->wait_for_write();
+
+  const std::shared_ptr<Piece> piece(new Piece);
+  piece->memory_ = shared_from_this();
+  piece->self_ = piece;
+  piece->numel_ = flat.numel();
+  piece->dtype_ = flat.scalar_type();
+  piece->device_ = flat.device();
+  const auto bytes = static_cast<uint64_t>(flat.numel()) * flat.itemsize();
+  piece->room_ = (bytes + alignment_ - 1) / alignment_ * alignment_;
+  piece->region_ = take(piece->room_, name);
+  if (const at::Tensor here = piece->in_place(); here.defined()) {
+    copy_quietly(here, flat);
+    return piece;
+  }
+  piece->outgoing_ = aligned_bytes(piece->room_, alignment_);
+  copy_quietly(piece->outgoing_.narrow(0, 0, static_cast<int64_t>(bytes)), as_bytes(flat));
+  piece->write_ = Transfer(tier_.get(), tier_->write(piece->region_, 0, piece->outgoing_.data_ptr(), piece->room_));
+  const std::lock_guard lock(mutex_);
+  last_ = piece;
+  return piece;
+}
+
+TierMemory::Piece::~Piece() {
+  read_ = Transfer();  // waits
+  write_ = Transfer();
+  if (region_) memory_->give_back(region_, room_);
+}
+
+at::Tensor TierMemory::Piece::in_place() {
+  void* const address = memory_->tier_->address(region_);
+  if (!address) return {};
+  return at::from_blob(address, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
+}
+
+void TierMemory::Piece::wait_for_write() {
+  write_.wait();
+  outgoing_.reset();
+}
+
+void TierMemory::Piece::start_read() {
+  if (incoming_.defined() || memory_->tier_->address(region_)) return;
+  wait_for_write();
+  incoming_ = aligned_bytes(room_, memory_->alignment_);
+  read_ = Transfer(memory_->tier_.get(), memory_->tier_->read(region_, 0, incoming_.data_ptr(), room_));
+}
+
+at::Tensor TierMemory::Piece::read() {
+  if (const at::Tensor here = in_place(); here.defined()) return here.to(device_);
+  start_read();
+  read_.wait();
+  const int64_t bytes = numel_ * static_cast<int64_t>(c10::elementSize(dtype_));
+  return std::exchange(incoming_, at::Tensor()).narrow(0, 0, bytes).view(dtype_).to(device_);
+}
+
+}  // namespace gannet::activation

@@ -1,0 +1,74 @@
+// Pieces of memory on a tier (an Offload plugin: the host, a drive), for inputs of regions: written once, read by each backward.
+// Pieces that are over serve the next of their size.
+//
+//   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive in the background
+//   piece->start_read();                                                      // on a drive: the next read() finds it here
+//   at::Tensor values = piece->read();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "interfaces/offload.h"
+#include "params/array.h"
+
+namespace gannet::activation {
+
+class TierMemory : public std::enable_shared_from_this<TierMemory> {
+ public:
+  // The tier's registry and host table live as long as the memory does.
+  explicit TierMemory(std::shared_ptr<Offload> tier) : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()) {}
+  ~TierMemory();
+  TierMemory(const TierMemory&) = delete;
+
+  class Piece {
+   public:
+    ~Piece();
+    Piece(const Piece&) = delete;
+    void start_read();
+    /// [numel] of the dtype and on the device that was written. Where the tier has an address and the device is the CPU, it is
+    /// the piece itself. Called by one thread at a time.
+    at::Tensor read();
+
+   private:
+    friend class TierMemory;
+    Piece() = default;
+    at::Tensor in_place();
+    void wait_for_write();
+
+    std::shared_ptr<TierMemory> memory_;
+    std::weak_ptr<Piece> self_;
+    void* region_ = nullptr;
+    uint64_t room_ = 0;  // bytes
+    int64_t numel_ = 0;
+    at::ScalarType dtype_ = at::kFloat;
+    at::Device device_ = at::kCPU;
+    at::Tensor outgoing_, incoming_;  // page-aligned host memory, while a transfer uses it
+    Transfer write_, read_;           // behind the tensors: they wait first
+  };
+
+  /// `flat` is contiguous and of one dimension, and may be written again when this returns. Throws the tier's Error, of a drive
+  /// that is full too; what fails in the background is thrown by a later call.
+  std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
+
+  /// Bytes of pieces in use, and of those that wait for the next.
+  uint64_t bytes() const;
+
+ private:
+  void* take(uint64_t bytes, const std::string& name);
+  void give_back(void* region, uint64_t bytes);
+
+  const std::shared_ptr<Offload> tier_;
+  const uint64_t alignment_;
+  mutable std::mutex mutex_;
+  std::multimap<uint64_t, void*> spare_;  // by bytes
+  std::weak_ptr<Piece> last_;             // that was written: one write is in flight at a time
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace gannet::activation

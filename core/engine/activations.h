@@ -1,0 +1,32 @@
+// What an engine's config has done with activations: layers of the model are computed again, inputs of regions are kept
+// elsewhere, results of single operators are made again.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "activation/cheap_operators.h"
+#include "activation/configuration.h"
+#include "activation/recomputing.h"
+#include "activation/selective.h"
+
+namespace gannet {
+
+struct Activations {
+  std::shared_ptr<const activation::Configuration> configuration;  // of regions; null: the config says nothing of them
+  std::shared_ptr<activation::Recomputing> layers;                 // of the model, and which of them are regions
+  activation::CheapOperators operators{{}};                        // whose results are made again
+
+  // While a forward runs, on its thread.
+  class Forward {
+   public:
+    explicit Forward(const Activations& all);
+
+   private:
+    std::optional<activation::InForce> configuration_;
+    activation::Recomputing::Forward layers_;
+    std::optional<activation::Selective> operators_;
+  };
+};
+
+}  // namespace gannet

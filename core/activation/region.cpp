@@ -173,7 +173,7 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
 
 // After the forward: until then the caller holds them anyway. Within another region nothing is here to be moved.
 void Region::move_inputs(const std::vector<at::Tensor>& inputs) {
-  if (!configuration_ || !configuration_->inputs || is_keeping()) return;
+  if (!configuration_ || !configuration_->inputs || is_dropping()) return;
   std::vector<at::Tensor> own(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs_[i].first == i) own[i] = inputs[i];

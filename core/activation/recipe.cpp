@@ -76,8 +76,7 @@ View::View(const at::Tensor& tensor)
     : sizes(tensor.sizes()), strides(tensor.strides()), offset(tensor.storage_offset()), dtype(tensor.scalar_type()) {}
 
 Recipe::Input::Input(const at::Tensor& tensor)
-    : tensor(without_graph(tensor)),
-      storage(weak_storage(tensor)),
+    : storage(weak_storage(tensor)),
       view(tensor),
       keys(tensor.key_set()),
       version(Version::of(tensor)),
@@ -87,7 +86,6 @@ Recipe::Input::Input(const at::Tensor& tensor)
 Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const Notes& notes)
     : op_(op) {
   const size_t count = op.schema().arguments().size();
-  std::vector<at::Device> devices;
   arguments_.reserve(count);
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
@@ -95,22 +93,22 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
       add_input(value.toTensor(), notes);
       arguments_.emplace_back(at::Tensor());
     } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) add_input(tensor, notes);
-      arguments_.emplace_back(c10::List<at::Tensor>(value.toTensorVector()));
+      c10::List<at::Tensor> places;
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        add_input(tensor, notes);
+        places.push_back(at::Tensor());
+      }
+      arguments_.emplace_back(std::move(places));
     } else {
       is_usable_ = is_usable_ && !value.isOptionalTensorList();
       arguments_.push_back(value);
     }
     if (!is_usable_) return;
   }
+  std::vector<at::Device> devices;
   for (const Input& input : inputs_)
-    if (std::find(devices.begin(), devices.end(), input.tensor.device()) == devices.end())
-      devices.push_back(input.tensor.device());
+    if (const at::Device device = c10::Storage(input.storage.lock()).device(); !device.is_cpu()) devices.push_back(device);
   surroundings_.emplace(devices, is_random);
-  // A list's tensors are in inputs_.
-  for (c10::IValue& value : arguments_)
-    if (value.isTensorList())
-      for (size_t i = 0; i < value.toTensorList().size(); ++i) value.toTensorList().set(i, at::Tensor());
 }
 
 void Recipe::add_input(const at::Tensor& tensor, const Notes& notes) {
@@ -121,6 +119,10 @@ void Recipe::add_input(const at::Tensor& tensor, const Notes& notes) {
   Input& input = inputs_.emplace_back(tensor);
   input.maker = notes.recipe_of(tensor);
   input_bytes_ = std::max(input_bytes_, tensor.storage().nbytes());
+  // The others are kept by somebody else, or not at all.
+  if (input.is_parameter || tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
+      tensor.storage().nbytes() * kSmallShare <= input_bytes_ || zero::is_watched(storage_impl(tensor)))
+    input.tensor = without_graph(tensor);
 }
 
 bool Recipe::is_input(const c10::StorageImpl* storage) const {
@@ -131,12 +133,6 @@ bool Recipe::is_input(const c10::StorageImpl* storage) const {
 void Recipe::finish(const at::Tensor& output) {
   output_.emplace(output);
   output_version_ = Version::of(output);
-  const size_t bytes = output.storage().nbytes();
-  for (Input& input : inputs_) {
-    const bool stays = input.is_parameter || input.tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
-                       input.tensor.storage().nbytes() * kSmallShare <= bytes || zero::is_watched(storage_impl(input.tensor));
-    if (!stays) input.tensor.reset();
-  }
 }
 
 bool Recipe::can_hold(const Input& input, const Notes& notes, int& budget) {

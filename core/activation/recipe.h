@@ -2,7 +2,7 @@
 //
 //   auto recipe = std::make_shared<Recipe>(op, stack, is_random, notes);   // before the operator runs
 //   run();
-//   recipe->finish(output);                 // from here on it keeps no large input alive
+//   recipe->finish(output);                 // it keeps no large input alive
 //   if (recipe->can_hold(notes)) recipe->hold(notes);                      // ... until something depends on it
 //   at::Tensor same = recipe->output_again(view_of_output);                // as often as wanted, on any thread
 //
@@ -65,7 +65,7 @@ class Recipe {
   /// Bytes of the largest input's storage.
   size_t input_bytes() const { return input_bytes_; }
 
-  /// Ends the operator's run. Large inputs are let go.
+  /// Ends the operator's run.
   void finish(const at::Tensor& output);
   const Version& output_version() const { return output_version_; }
   at::ScalarType output_dtype() const { return output_->dtype; }

@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <gannet/rng_tracker.h>
 
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,9 @@
 #include "activation/trace.h"
 
 namespace gannet::activation {
+
+/// Where tensors are; each device once.
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 class Surroundings {
  public:
@@ -51,6 +55,7 @@ class Restored {
   Restored(const Restored&) = delete;
 
  private:
+  std::unique_lock<std::recursive_mutex> alone_;  // where there are states of generators: these are the process's
   Surroundings before_;
   bool caches_casts_;
 };

@@ -75,7 +75,7 @@ void EngineBase::begin_forward() {
                                        impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
     impl.store.begin_forward(trains);
   }
-  if (impl.activations) impl.passes.activations.emplace(impl.activations);
+  impl.passes.activations.emplace(impl.activations);  // none too: another engine's forward may be around this one
   if (impl.profiling) impl.profiling->begin_forward();
 }
 

@@ -5,10 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "config/settings.h"
 #include "device/device_comm.h"
@@ -25,6 +27,10 @@ struct Configuration {
   config::ActivationCheckpointing settings;
   std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: this one alone
   std::shared_ptr<InputStore> inputs;          // null: they stay where they are
+  // Into the engine's trace, where there is one; may be empty. Steady clock.
+  std::function<void(const std::string& name, std::chrono::steady_clock::time_point began,
+                     std::chrono::steady_clock::time_point ended)>
+      span;
 };
 
 /// What a region takes that begins here and now; null: nothing is configured.

@@ -202,8 +202,6 @@ at::Tensor Recipe::run(bool with_grad) const {
       stack.push_back(argument);
     }
   }
-  std::unique_lock<std::recursive_mutex> random;
-  if (surroundings_->has_random()) random = std::unique_lock(random_mutex());
   const Restored there(*surroundings_);
   op_.callBoxed(&stack);
   return stack.back().toTensor();

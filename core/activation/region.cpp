@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "activation/boundary.h"
 #include "activation/here.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -22,14 +23,6 @@ constexpr int kNoBackward = -1;  // a saved tensor is looked at outside of any
 constexpr size_t kMostBackwards = 4;
 
 struct AllPlacesFilled {};  // ends a recomputation early
-
-std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Device> devices;
-  for (const at::Tensor& tensor : tensors)
-    if (tensor.defined() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
-      devices.push_back(tensor.device());
-  return devices;
-}
 
 std::string operator_text(const std::string& name) { return name.empty() ? "a function of the program" : "operator " + name; }
 
@@ -126,26 +119,11 @@ class Region::Filling : public Keeper {
 };
 
 Region::Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs, checkpointing::detail::Again again)
-    : options_(options), again_(std::move(again)), surroundings_(devices_of(inputs), options.preserve_rng_state) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& tensor = inputs[i];
-    Input& input = inputs_.emplace_back();
-    input.first = static_cast<size_t>(
-        std::find_if(inputs.begin(), inputs.end(),
-                     [&](const at::Tensor& one) { return one.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl(); }) -
-        inputs.begin());
-    if (!tensor.defined() || input.first != i) continue;
-    input.is_defined = true;
-    input.requires_grad = tensor.requires_grad();
-    if (tensor.is_inference()) {
-      input.inference = tensor;
-      continue;
-    }
-    input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
-    // One that a region around this one has dropped is computed again, whatever happens to it.
-    if (!is_dropping()) input.version = Version::of(tensor);
-  }
-}
+    : options_(options),
+      again_(std::move(again)),
+      devices_(devices_of(inputs)),
+      surroundings_(devices_, options.preserve_rng_state),
+      inputs_(inputs) {}
 
 std::string Region::name() const {
   return options_.name.empty() ? "a region of activation checkpointing" : formatted("the region '{}'", printable(options_.name));
@@ -154,6 +132,7 @@ std::string Region::name() const {
 void Region::run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs) {
   Recorder recorder(inputs);
   {
+    const Boundary boundary(configuration_.get(), devices_, "forward", name());
     Dropping dropping(*this, recorder);
     const Keeping kept(&dropping);
     const InRegion in_region;
@@ -162,55 +141,16 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
   record_ = recorder.finish();
   if (options_.preserve_rng_state) surroundings_.keep_what_was_drawn_from(recorder.drawn_from());
   has_run_ = true;
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].version.has_passed())
-      throw Error(
-          ErrorCode::kUnsupported,
-          formatted("{} changes its input tensor {} in place: there is nothing left to compute it again from", name(), i + 1),
-          "use the operator that makes a new tensor (relu for relu_), or give the region a clone");
-  move_inputs(inputs);
-}
-
-// After the forward: until then the caller holds them anyway. Within another region nothing is here to be moved.
-void Region::move_inputs(const std::vector<at::Tensor>& inputs) {
-  if (!configuration_ || !configuration_->inputs || is_dropping()) return;
-  std::vector<at::Tensor> own(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs_[i].first == i) own[i] = inputs[i];
-  moved_ = configuration_->inputs->keep(own, formatted("inputs of {}", name()));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (moved_->is_moved(i)) inputs_[i].saved = {};
-}
-
-std::vector<at::Tensor> Region::inputs_again() {
-  std::vector<at::Tensor> tensors;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Input& input = inputs_[i];
-    if (input.version.has_passed())
-      throw Error(ErrorCode::kOrder,
-                  formatted("input tensor {} of {} was changed in place between its forward and backward", i + 1, name()),
-                  "leave it as it is until backward, or give the region a clone");
-    if (input.first != i)
-      tensors.push_back(tensors[input.first]);
-    else if (input.inference.defined() || !input.is_defined)
-      tensors.push_back(input.inference);
-    else if (moved_ && moved_->is_moved(i))
-      tensors.push_back(moved_->values(i).requires_grad_(input.requires_grad));
-    else
-      tensors.push_back(input.saved.unpack().detach().requires_grad_(input.requires_grad));
-  }
-  if (moved_) moved_->start_those_before();
-  return tensors;
+  inputs_.keep(inputs, configuration_.get(), name());
 }
 
 void Region::recompute(int backward, Place& wanted) {
   waiting_.reset();
-  const std::vector<at::Tensor> inputs = inputs_again();
+  const std::vector<at::Tensor> inputs = inputs_.again(name());
   record_.require_unchanged(name());
-  std::unique_lock<std::recursive_mutex> random;
-  if (surroundings_.has_random()) random = std::unique_lock(random_mutex());
   const at::AutoGradMode with_grad(true);
   const InForce configuration(configuration_);  // for regions within, that are made anew
+  const Boundary boundary(configuration_.get(), devices_, "recomputation", name());
   const Restored surroundings(surroundings_);
   const Replayed replayed(record_);
   Filling filling(*this, backward, wanted, replayed);

@@ -9,7 +9,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <gannet/checkpointing.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
 #include <deque>
 #include <map>
@@ -20,7 +19,7 @@
 #include <vector>
 
 #include "activation/configuration.h"
-#include "activation/input_store.h"
+#include "activation/inputs.h"
 #include "activation/saved_tensors.h"
 #include "activation/surroundings.h"
 #include "activation/trace.h"
@@ -56,17 +55,7 @@ class Region : public std::enable_shared_from_this<Region> {
  private:
   class Dropping;
   class Filling;
-  struct Input {
-    torch::autograd::SavedVariable saved;  // so that a region around this one drops it, too
-    at::Tensor inference;                  // one that autograd may not save
-    bool is_defined = false, requires_grad = false;
-    size_t first = 0;  // the first input that is the same tensor
-    Version version;
-  };
-
   void recompute(int backward, Place& wanted);
-  void move_inputs(const std::vector<at::Tensor>& inputs);
-  std::vector<at::Tensor> inputs_again();
   void forget(int backward);
   std::string name() const;
 
@@ -74,10 +63,10 @@ class Region : public std::enable_shared_from_this<Region> {
   const checkpointing::detail::Again again_;
   const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
   std::optional<Waiting> waiting_{std::in_place};                          // until the first backward comes
+  const std::vector<at::Device> devices_;
   Surroundings surroundings_;
   Record record_;
-  std::vector<Input> inputs_;
-  std::shared_ptr<InputStore::Kept> moved_;   // inputs that are not in inputs_; null: none
+  Inputs inputs_;
   std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; one that is gone is not needed any more
   bool has_run_ = false;
   std::deque<int> backwards_;  // that have filled places, the latest last

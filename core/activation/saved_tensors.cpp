@@ -42,7 +42,8 @@ void install_saved_tensor_hooks() {
     throw Error(ErrorCode::kUnsupported,
                 "another autograd engine is installed in this process, as a Python interpreter does: what operators save for "
                 "backward goes to its hooks",
-                "train in a process without Python, or call the function without gannet::checkpointing::checkpoint");
+                "set use_reentrant in its options, train in a process without Python, or call the function without "
+                "gannet::checkpointing::checkpoint");
   torch::autograd::set_default_engine_stub(&hooking_engine);
 }
 

@@ -19,11 +19,19 @@ bool are_same(const checkpointing::RngTracker::States& a, const checkpointing::R
   });
 }
 
-}  // namespace
-
 std::recursive_mutex& random_mutex() {
   static auto* const forever = new std::recursive_mutex;
   return *forever;
+}
+
+}  // namespace
+
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Device> devices;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+      devices.push_back(tensor.device());
+  return devices;
 }
 
 Surroundings::Surroundings(const std::vector<at::Device>& devices, bool has_rng) {
@@ -84,7 +92,10 @@ void Surroundings::put_in_place() const {
   }
 }
 
-Restored::Restored(const Surroundings& wanted) : before_(wanted.now()), caches_casts_(at::autocast::is_autocast_cache_enabled()) {
+Restored::Restored(const Surroundings& wanted)
+    : alone_(wanted.has_random() ? std::unique_lock(random_mutex()) : std::unique_lock<std::recursive_mutex>()),
+      before_(wanted.now()),
+      caches_casts_(at::autocast::is_autocast_cache_enabled()) {
   wanted.put_in_place();
   at::autocast::set_autocast_cache_enabled(false);  // a cast weight of the recomputation is of no use to the forward
 }

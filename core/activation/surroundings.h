@@ -19,8 +19,8 @@
 
 namespace gannet::activation {
 
-/// Held by recomputations that put states of generators in place: these are the process's.
-std::recursive_mutex& random_mutex();
+/// Where tensors are; each device once.
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 class Surroundings {
  public:
@@ -55,6 +55,7 @@ class Restored {
   Restored(const Restored&) = delete;
 
  private:
+  std::unique_lock<std::recursive_mutex> alone_;  // where there are states of generators: these are the process's
   Surroundings before_;
   bool caches_casts_;
 };

@@ -93,6 +93,9 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
                   "keep the engine until backward is over");
     return impl.current_stream();
   };
+  configuration->span = [engine, &impl](const std::string& name, auto began, auto ended) {
+    if (!engine.expired() && impl.trace) impl.trace->span(name.c_str(), began, ended);
+  };
   const auto is_parameter = [module = std::weak_ptr(impl.module)](const c10::StorageImpl* storage) {
     const auto here = module.lock();
     if (!here) return false;

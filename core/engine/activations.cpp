@@ -4,8 +4,7 @@
 
 namespace gannet {
 
-Activations::Forward::Forward(const Activations& all) : layers_(all.layers) {
-  if (all.configuration) configuration_.emplace(all.configuration);
+Activations::Forward::Forward(const Activations& all) : configuration_(all.configuration), layers_(all.layers) {
   // In a region of the program's the region decides what is kept.
   if (!all.operators.empty() && at::GradMode::is_enabled() && !activation::is_dropping()) operators_.emplace(all.operators);
 }

@@ -23,7 +23,7 @@ struct Activations {
     explicit Forward(const Activations& all);
 
    private:
-    std::optional<activation::InForce> configuration_;
+    activation::InForce configuration_;  // none, too: another engine's forward may be around this one
     activation::Recomputing::Forward layers_;
     std::optional<activation::Selective> operators_;
   };

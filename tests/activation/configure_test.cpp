@@ -5,6 +5,7 @@
 #include "activation/blocks.h"
 #include "activation/configuration.h"
 #include "activation/error_of.h"
+#include "plugin/support.h"
 
 namespace gannet::test {
 namespace {
@@ -69,6 +70,15 @@ TEST_F(Configure, RefusesWhatAConfigMayNotSay) {
   });
   EXPECT_THAT(path.message(), HasSubstr("nvme_path"));
   EXPECT_FALSE(checkpointing::is_configured());
+}
+
+TEST_F(Configure, ProfileLogsALineForEachRegion) {
+  const at::Tensor x = torch::randn({4}, torch::requires_grad());
+  configure({.synchronize = true, .profile = true});
+  CapturedLog log;
+  checkpoint({.name = "block"}, [](const at::Tensor& x) { return x.tanh(); }, x).sum().backward();
+  EXPECT_THAT(log.text(), ::testing::MatchesRegex("[^\n]*the region 'block': forward [0-9.]+ ms\n"
+                                                  "[^\n]*the region 'block': recomputation [0-9.]+ ms\n"));
 }
 
 // The default's numbers, and then those of the streams, by an obvious reference: generators of their seeds.

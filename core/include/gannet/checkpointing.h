@@ -49,6 +49,11 @@ struct Options {
   /// Ends the recomputation by an exception as soon as it has what backward needs: nothing after that runs, as code that switches
   /// a module back to train() or counts down. For functions without such code; for nested regions it saves the last ones.
   bool early_stop = false;
+  /// DeepSpeed's form: the region is one node of the graph, whose backward computes it again with a graph of its own and runs a
+  /// backward within. It works where another autograd engine is installed, too. Refused, with Error(kUnsupported): autograd::grad
+  /// and other backwards that ask for some gradients alone, create_graph, a region none of whose inputs requires a gradient, a
+  /// result without tensors. Parameters that two such regions share get their gradients in two parts. `early_stop` has no effect.
+  bool use_reentrant = false;
 };
 
 namespace detail {
@@ -165,20 +170,35 @@ class Call {
     for_each_tensor(arguments, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
     if constexpr (std::is_copy_constructible_v<Function>) {
       Function function = function_;
-      call(function, arguments);
+      static_cast<void>(call(function, arguments));
     } else {
-      call(function_, arguments);
+      static_cast<void>(call(function_, arguments));
     }
+  }
+  /// The same; the result's tensors.
+  std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& tensors) {
+    std::tuple<Args...> arguments = arguments_;
+    size_t next = 0;
+    for_each_tensor(arguments, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
+    std::vector<at::Tensor> all;
+    const auto collect = [&](auto result) { for_each_tensor(result, [&](at::Tensor& tensor) { all.push_back(tensor); }); };
+    if constexpr (std::is_copy_constructible_v<Function>) {
+      Function function = function_;
+      collect(call(function, arguments));
+    } else {
+      collect(call(function_, arguments));
+    }
+    return all;
   }
 
  private:
-  static void call(Function& function, std::tuple<Args...>& arguments) {
-    std::apply(
-        [&](Args&... each) {
+  static decltype(auto) call(Function& function, std::tuple<Args...>& arguments) {
+    return std::apply(
+        [&](Args&... each) -> decltype(auto) {
           if constexpr (std::is_invocable_v<Function&, Args&...>)
-            static_cast<void>(std::invoke(function, each...));
+            return std::invoke(function, each...);
           else
-            static_cast<void>(std::invoke(function, std::move(each)...));
+            return std::invoke(function, std::move(each)...);
         },
         arguments);
   }
@@ -189,12 +209,19 @@ class Call {
 };
 
 using Again = std::function<void(const std::vector<at::Tensor>&)>;
+using AgainWithOutputs = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+using ForwardWithOutputs = std::function<std::vector<at::Tensor*>()>;
 
 // Whether what runs here is recorded for a backward.
 bool is_recorded();
 // Runs `forward` with nothing kept but the tensors, and keeps `again`, which makes the same call on other tensors, for backward.
 void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
                 Again again);
+// The same as one node of the graph. `forward` returns the places of its results' tensors, which become the node's.
+void run_reentrant(const Options& options, const std::vector<at::Tensor>& tensors, const ForwardWithOutputs& forward,
+                   AgainWithOutputs again);
+// Error(kUnsupported): nothing that backward could come to.
+[[noreturn]] void refuse_reentrant_without_result(const Options& options);
 
 }  // namespace detail
 
@@ -240,6 +267,23 @@ auto checkpoint(const Options& options, Function&& function, Args&&... arguments
   };
   const auto recompute = [again](const std::vector<at::Tensor>& inputs) { (*again)(inputs); };
   const std::vector<at::Tensor> tensors = again->take_tensors();
+  if (options.use_reentrant) {
+    if constexpr (std::is_void_v<Result>) {
+      detail::refuse_reentrant_without_result(options);
+    } else {
+      std::optional<Result> result;
+      detail::run_reentrant(
+          options, tensors,
+          [&] {
+            result.emplace(call());
+            std::vector<at::Tensor*> outputs;
+            detail::for_each_tensor(*result, [&](at::Tensor& tensor) { outputs.push_back(&tensor); });
+            return outputs;
+          },
+          [again](const std::vector<at::Tensor>& inputs) { return again->outputs(inputs); });
+      return Result(std::move(*result));
+    }
+  }
   if constexpr (std::is_void_v<Result>) {
     detail::run_region(options, tensors, call, recompute);
   } else {

@@ -3,6 +3,7 @@
 #include <gannet/checkpointing_settings.h>
 #include <gannet/distributed.h>
 #include <gannet/error.h>
+#include <gannet/log.h>
 #include <torch/nn/module.h>
 
 #include <utility>
@@ -119,6 +120,12 @@ Configuration present() {
   return none;
 }
 
+void warn_of_number() {
+  log_warning(
+      "activation checkpointing: the number of checkpoints is that of contiguous_memory_optimization's buffers, which "
+      "are not built; regions of run_layers are as many as an engine's config says (docs/activation.md)");
+}
+
 void put_in_force(Configuration configuration) {
   activation::set_explicit(std::make_shared<const Configuration>(std::move(configuration)));
 }
@@ -146,6 +153,7 @@ void configure(const Configure& options) {
   config::check_activations(settings, document);
   const auto& group = options.model_parallel_group;
   const uint32_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
+  if (options.num_checkpoints) warn_of_number();
   Configuration configuration{settings, group, nullptr};
   configuration.inputs = store_of(all, document, group, [] { return nullptr; }, {}, rank, ranks);
   put_in_force(std::move(configuration));
@@ -158,6 +166,7 @@ void set_num_layers(int64_t layers) {
   Configuration configuration = present();
   if (layers < 1) throw Error(ErrorCode::kArgument, formatted("the number of layers is {}", layers), "give 1 or more");
   configuration.settings.number_checkpoints = layers;
+  warn_of_number();
   put_in_force(std::move(configuration));
 }
 

@@ -20,10 +20,10 @@ size_t count_of(const std::string& text, const std::string& part) {
 }
 
 TEST_F(GannetRunFault, ReportsTheFirstFailureAsTheCauseAndTheOthersAsWhatFollowed) {
-  Launched run(
+  Launched run(  // rank 1 writes to stderr alone: two pipes that are read at once have no order between them
       {"--num_procs", "3", "sh", "-c",
        "case $RANK in 0) trap 'echo peer lost; exit 3' TERM; while :; do sleep 0.05; done;; "
-       "1) sleep 0.4; for i in $(seq 30); do echo line $i; done; echo the reason >&2; exit 7;; 2) exec sleep 60;; esac"});
+       "1) sleep 0.4; exec >&2; for i in $(seq 30); do echo line $i; done; echo the reason; exit 7;; 2) exec sleep 60;; esac"});
   EXPECT_EQ(run.finish(), 7);
   EXPECT_THAT(run.error(), HasSubstr("[gannet run] rank 1 of 3 failed first, and is the cause: it ended with exit code 7\n"));
   EXPECT_THAT(run.error(), HasSubstr("rank 0 ended with exit code 3"));

@@ -158,6 +158,11 @@ Outcome run_one(const std::string& body, const std::map<std::string, std::string
   return processes[0].outcome;
 }
 
+bool is_full() {
+  const char* value = std::getenv("GANNET_TEST_FULL");
+  return value && *value;
+}
+
 void expect_all_succeed(const std::vector<Outcome>& outcomes) {
   for (size_t i = 0; i < outcomes.size(); ++i)
     EXPECT_EQ(outcomes[i].status, 0) << "process " << i << " said:\n" << outcomes[i].output;

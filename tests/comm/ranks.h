@@ -35,6 +35,10 @@ std::vector<Outcome> run_ranks(const std::string& body, int count, const Options
 Outcome run_one(const std::string& body, const std::map<std::string, std::string>& environment);
 
 void expect_all_succeed(const std::vector<Outcome>& outcomes);
+
+// `scripts/test.sh full`: every combination of what a test otherwise takes a covering part of.
+bool is_full();
+
 int free_port();
 
 using Body = void (*)();

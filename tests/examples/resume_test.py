@@ -3,10 +3,11 @@
     python3 resume_test.py GANNET GPT2 CNN FAULTY_IO CNN_BF16_CONFIG [KILLS]
 
 1. 40 steps equal 20 + kill -9 within the save of step 30 + 20 from the checkpoint of step 20: every loss, rate, norm and loss
-   scale, and every byte of the last checkpoint; each program, dtype and number of processes.
+   scale, and every byte of the last checkpoint; each program, dtype and number of processes
+   (a covering part of them without GANNET_TEST_FULL).
 2. Saved on 2 processes, gone on with by 1 and by 4: the same samples, so the same losses within 1e-6, and parameters too.
 3. SIGTERM: saved at the next boundary, exit code 85, and the same steps as if nothing had happened.
-4. KILLS times (16, and 50 with GANNET_TEST_FULL) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
+4. KILLS times (8, and 50 with GANNET_TEST_FULL) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
 """
 import array
 import json
@@ -20,7 +21,8 @@ import tempfile
 import time
 
 GANNET, GPT2, CNN, FAULTY_IO, CNN_BF16 = sys.argv[1:6]
-KILLS = int(sys.argv[6]) if len(sys.argv) > 6 else 50 if os.environ.get("GANNET_TEST_FULL") else 16
+FULL = bool(os.environ.get("GANNET_TEST_FULL"))
+KILLS = int(sys.argv[6]) if len(sys.argv) > 6 else 50 if FULL else 8
 SEED = 20
 TINY = ["--layers", 1, "--width", 32, "--heads", 2, "--seq-len", 32, "--generate", 0, "--threads", 1]
 
@@ -225,6 +227,9 @@ def main():
     for program in (Gpt2, Cnn):
         for dtype in ("fp32", "bf16", "fp16"):
             for ranks in (1, 2):
+                # Each dtype on two processes by one program, each program on one and two.
+                if not FULL and ((dtype == "fp32") == (ranks == 2) or (program is Cnn and dtype == "fp16")):
+                    continue
                 case(resumes_bitwise, program, pathlib.Path, dtype, ranks)
     case(resumes_bitwise, Gpt2, pathlib.Path, "fp32", 2, asynchronous=True)
     # Adam divides by the root of the second moment: with eps near the rounding of small gradients it would amplify that.

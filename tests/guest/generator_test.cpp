@@ -261,9 +261,7 @@ void expect_no_third(int count, const std::string& stages, int64_t programs) {
                                               .limit = std::chrono::seconds(1500)}));
 }
 
-bool is_full() { return !gannet::test::variable("GANNET_TEST_FULL").empty(); }
-
-TEST(Programs, OfHabitsOnOneRank) { expect_no_third(1, "0123", is_full() ? 250 : 40); }
-TEST(Programs, OfHabitsOnTwoRanks) { expect_no_third(2, "0123", is_full() ? 250 : 20); }
+TEST(Programs, OfHabitsOnOneRank) { expect_no_third(1, "0123", ranks::is_full() ? 250 : 40); }
+TEST(Programs, OfHabitsOnTwoRanks) { expect_no_third(2, "0123", ranks::is_full() ? 250 : 20); }
 
 }  // namespace

@@ -73,8 +73,6 @@ void expect_no_third(int count, const std::string& stages, const std::string& dt
   std::cout << outcomes[0].output.substr(outcomes[0].output.rfind("combinations"));
 }
 
-bool is_full() { return !gannet::test::variable("GANNET_TEST_FULL").empty(); }
-
 TEST(Guest, HasAtLeastSixtyHabits) { EXPECT_GE(guest::rows().size(), 60u); }
 
 // What mutations.py wrote: a line for each row, `row: mutation, mutation` or `row: never (why)`.
@@ -114,16 +112,16 @@ TEST(Guest, EveryHabitWasSeenRedOrIsMarkedAsNever) {
 TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "fp32"); }
 
 TEST(Guest, EveryHabitOnOneRank) {
-  expect_no_third(1, is_full() ? "0 1 2 3 0o 2o 3o" : "0", is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16");
+  expect_no_third(1, ranks::is_full() ? "0 1 2 3 0o 2o 3o" : "0", ranks::is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16");
 }
 
 TEST(Guest, EveryHabitOnTwoRanksEverywhere) {
-  if (!is_full()) GTEST_SKIP() << "scripts/test.sh full";
+  if (!ranks::is_full()) GTEST_SKIP() << "scripts/test.sh full";
   expect_no_third(2, "0 1 2 3 3s 1o 2o 3o", "fp32 fp64 bf16 fp16");
 }
 
 TEST(Guest, EveryHabitOnThreeRanksEverywhere) {
-  if (!is_full()) GTEST_SKIP() << "scripts/test.sh full";
+  if (!ranks::is_full()) GTEST_SKIP() << "scripts/test.sh full";
   expect_no_third(3, "0 1 2 3 3s", "fp32 bf16");
 }
 

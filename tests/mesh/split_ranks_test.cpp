@@ -75,6 +75,7 @@ TEST(Split, ACheckpointLoadsAtEveryMeshAndBack) {
     std::map<std::string, at::Tensor> expected;
     std::string from;
     for (const auto& [count, tensor] : {std::pair{4, "2"}, {1, ""}, {4, ""}, {2, "2"}, {4, "4"}, {3, "3"}, {4, "2"}}) {
+      if (stage != std::string("3") && count == 4 && tensor != std::string("2") && !ranks::is_full()) continue;
       const std::string to = std::to_string(count) + tensor + from;
       expect_all_succeed(run_ranks("saves_split", count,
                                    {.environment = {{"TENSOR", tensor},

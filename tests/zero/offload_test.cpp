@@ -267,6 +267,7 @@ TEST_F(Offload, ACheckpointLoadsAtEveryTier) {
     ranks::expect_all_succeed(run_ranks("saves", places[from].ranks, at(places[from], dtype)));
     const auto saved = tensors_of(folder_ + "/saved", "saved"), after = tensors_of(folder_ + "/saved", "after");
     for (size_t step : {1, 2, 3}) {
+      if (step != 1 + from % 3 && !ranks::is_full()) continue;
       const Place& to = places[(from + step) % std::size(places)];
       SCOPED_TRACE("from place " + std::to_string(from) + " to " + std::to_string((from + step) % std::size(places)));
       ranks::expect_all_succeed(run_ranks("loads", to.ranks, at(to, dtype)));

@@ -99,11 +99,11 @@ RANK_BODY(stages_agree) {
   const std::string dtype = variable("DTYPE");
   const int64_t accumulation = number("ACCUMULATION"), backwards = number("BACKWARDS");
   Run plain(zero_config(0, 500'000'000, dtype, accumulation));
-  plain.train(0, 12, backwards);
+  plain.train(0, 8, backwards);
   for (const int64_t stage : {1, 2, 3})
     for (const int64_t bucket : {int64_t{500'000'000}, int64_t{400}}) {
       Run sharded(zero_config(stage, bucket, dtype, accumulation));
-      sharded.train(0, 12, backwards);
+      sharded.train(0, 8, backwards);
       const double apart = difference(sharded.parameters(), plain.parameters());
       const std::string what = "stage " + std::to_string(stage) + ", buckets of " + std::to_string(bucket) + ": " +
                                std::to_string(apart * 1e9) + "e-9 apart";
@@ -127,9 +127,11 @@ RANK_BODY(stages_agree) {
 
 TEST(Stages, TrainAsStage0Does) {
   for (const int ranks : {2, 3})
-    for (const char* dtype : {"fp32", "bf16", "fp16"})
+    for (const char* dtype : {"fp32", "bf16", "fp16"}) {
+      if (ranks == 3 && std::string(dtype) != "fp32" && !ranks::is_full()) continue;
       ranks::expect_all_succeed(
           run_ranks("stages_agree", ranks, {.environment = {{"DTYPE", dtype}, {"ACCUMULATION", "1"}, {"BACKWARDS", "1"}}}));
+    }
 }
 TEST(Stages, AccumulateAndTakeSeveralBackwardsAsStage0Does) {
   ranks::expect_all_succeed(
@@ -294,8 +296,10 @@ RANK_BODY(loads) {
 
 TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
   const std::string folder = std::filesystem::temp_directory_path() / ("gannet-zero-" + std::to_string(::getpid()));
+  size_t turn = 0;
   for (const char* dtype : {"fp32", "bf16"})
     for (const auto& [stage, ranks] : {std::pair{0, 2}, {1, 3}, {2, 2}, {3, 3}}) {
+      ++turn;
       std::filesystem::remove_all(folder);
       const auto with = [&](int64_t its_stage, const std::string& name) {
         return ranks::Options{
@@ -305,7 +309,9 @@ TEST(Stages, ACheckpointLoadsAtEveryStageAndNumberOfRanks) {
       const auto saved = tensors_of(folder, "saved");
       ASSERT_FALSE(saved.empty());
       std::map<std::string, at::Tensor> after;
+      size_t place = 0;
       for (const auto& [other_stage, other_ranks] : {std::pair{2, 3}, {3, 2}, {0, 1}, {3, 1}, {1, 3}}) {
+        if ((turn + place++) % 3 != 0 && !ranks::is_full()) continue;  // all pairs of stages in both dtypes, in turn
         const std::string name = std::to_string(other_stage) + "on" + std::to_string(other_ranks);
         SCOPED_TRACE(std::string(dtype) + ", saved at stage " + std::to_string(stage) + " on " + std::to_string(ranks) +
                      ", loaded at " + name);

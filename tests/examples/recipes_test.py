@@ -1,0 +1,64 @@
+"""The configs of examples/configs: each is right, trains a tiny GPT-2, says what it is for, and stands once in docs/recipes.md.
+
+    python3 recipes_test.py GANNET GPT2 SOURCE_FOLDER
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+GANNET, GPT2, SOURCE = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
+CONFIGS = sorted((SOURCE / "examples/configs").glob("*.json"))
+TINY = ["--layers", "1", "--width", "32", "--heads", "2", "--seq-len", "16", "--generate", "0", "--threads", "1"]
+GROUPS = 'optimizer.param_groups=[{"match": "*.bias", "weight_decay": 0}]'  # the names are those of another model
+DRIVE = ("zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path")
+CANNOT_TRAIN = {"evaluate_a_large_model": "there is no optimizer"}
+
+
+def fail(message):
+    sys.exit(f"FAILED: {message}")
+
+
+def run(*command, folder):
+    return subprocess.run([str(word) for word in command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=300)
+
+
+def check(file, folder):
+    done = run(GANNET, "config", "check", file, folder=folder)
+    if done.returncode != 0:
+        fail(f"{file.name}: {done.stdout}")
+    if not file.read_text().startswith("// "):
+        fail(f"{file.name} does not begin with what it is for")
+
+
+def train(file, folder, ranks):
+    overrides = []
+    if "LayerNorm" in file.read_text():
+        overrides += ["--set", GROUPS]
+    if "/mnt/nvme" in file.read_text():
+        for key in DRIVE:
+            overrides += ["--set", f"{key}={folder}"]
+    done = run(GANNET, "run", "--num_procs", ranks, GPT2, *TINY, "--steps", 2, "--deepspeed_config", file, *overrides, folder=folder)
+    reason = CANNOT_TRAIN.get(file.stem)
+    if (done.returncode == 0) != (reason is None) or (reason and reason not in done.stdout):
+        fail(f"{file.name} on {ranks}: exit code {done.returncode}\n{done.stdout}")
+
+
+def main():
+    listed = re.findall(r"\((?:\.\./)?examples/configs/(\w+)\.json\)", (SOURCE / "docs/recipes.md").read_text())
+    if sorted(listed) != [file.stem for file in CONFIGS]:
+        fail(f"docs/recipes.md and examples/configs differ: {sorted(set(listed) ^ {file.stem for file in CONFIGS})}")
+    if len(CONFIGS) < 25:
+        fail(f"{len(CONFIGS)} configs")
+    for file in CONFIGS:
+        for ranks in (1, 2) if os.environ.get("GANNET_TEST_FULL") else (1,):
+            with tempfile.TemporaryDirectory() as name:
+                check(file, name)
+                train(file, name, ranks)
+    print(f"{len(CONFIGS)} configs")
+
+
+main()

@@ -2,10 +2,13 @@
 
 #include <gannet/error.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "config/param_groups.h"
+#include "config/precision.h"
 
 namespace gannet::config {
 namespace {
@@ -22,7 +25,6 @@ void refuse_int8(const Document& document, const std::string& path) {
 }
 
 void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
-  if (!fp16.enabled || fp16.loss_scale != 0) return;
   for (const auto& [path, value] :
        {std::pair("/fp16/loss_scale_window", fp16.loss_scale_window), std::pair("/fp16/min_loss_scale", fp16.min_loss_scale)}) {
     if (value <= 0)
@@ -30,6 +32,20 @@ void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
                   formatted("{}{} must be above 0 with a dynamic loss scale, found {}", where(document, path), path, value),
                   "or set a static loss_scale");
   }
+}
+
+// Two of them would each choose types for the same operators.
+void check_one_autocast(const Settings& settings, const Document& document) {
+  std::vector<std::string> enabled;
+  if (settings.fp16.enabled) enabled.push_back("/fp16/enabled");
+  if (settings.bf16.enabled) enabled.push_back("/bf16/enabled");
+  if (settings.torch_autocast.enabled) enabled.push_back("/torch_autocast/enabled");
+  if (settings.amp.enabled) enabled.push_back("/amp/enabled");
+  if (enabled.size() < 2) return;
+  throw Error(ErrorCode::kConfig,
+              formatted("{}{} and {} are both true (the former at {})", where(document, enabled[1]), enabled[1], enabled[0],
+                        document.origin_of(enabled[0]).to_string()),
+              "keep one: docs/precision.md says which model wants which");
 }
 
 }  // namespace
@@ -62,12 +78,17 @@ void check_precision(const Settings& settings, const Document& document) {
                 formatted("{}bf16 and fp16 are both enabled (fp16 at {})", where(document, "/bf16/enabled"),
                           document.origin_of("/fp16/enabled").to_string()),
                 "a model has one of the two types: set the other's enabled to false");
-  const DType model = settings.fp16.enabled ? DType::kFloat16 : settings.bf16.enabled ? DType::kBFloat16 : DType::kFloat32;
+  check_one_autocast(settings, document);
+  if (settings.torch_autocast.enabled && settings.torch_autocast.dtype == DType::kFloat32)
+    throw Error(ErrorCode::kConfig, formatted("{}/torch_autocast/dtype is fp32", where(document, "/torch_autocast/dtype")),
+                "write fp16 or bf16, or leave the section out to train in fp32");
+  const Precision precision = precision_of(settings, /*on_cpu=*/true);
+  const DType model = precision.model.value_or(DType::kFloat32);
   refuse_int8(document, "/data_types/param_dtype");
   if (settings.param_dtype && *settings.param_dtype != model)
     throw Error(ErrorCode::kConfig,
-                formatted("{}/data_types/param_dtype is {}, but fp16 and bf16 say {}", where(document, "/data_types/param_dtype"),
-                          name_of(*settings.param_dtype), name_of(model)),
+                formatted("{}/data_types/param_dtype is {}, but fp16, bf16 and amp say {}",
+                          where(document, "/data_types/param_dtype"), name_of(*settings.param_dtype), name_of(model)),
                 "leave param_dtype out, or enable that type");
   const auto accumulation = settings.grad_accum_dtype;
   if (accumulation && *accumulation != model && *accumulation != DType::kFloat32)
@@ -75,7 +96,8 @@ void check_precision(const Settings& settings, const Document& document) {
                 formatted("{}/data_types/grad_accum_dtype is {} for a model in {}",
                           where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
-  check_dynamic_loss_scale(settings.fp16, document);
+  // On a GPU autocast may be in fp16 where it is in bf16 here.
+  if (precision_of(settings, /*on_cpu=*/false).is_scale_dynamic) check_dynamic_loss_scale(settings.fp16, document);
 }
 
 void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values) {

@@ -31,6 +31,16 @@ struct Bf16 {
   bool check_grad_overflow;
 };
 
+struct TorchAutocast {
+  bool enabled;
+  std::optional<DType> dtype;  // null: the device's own
+};
+
+struct Amp {
+  bool enabled;
+  std::string opt_level;  // O0 to O3
+};
+
 // Where ZeRO puts what is not in use: an Offload plugin by name, and the values that its schema may ask for.
 struct OffloadTo {
   std::string device;  // "none" or "": nowhere
@@ -144,6 +154,8 @@ struct SettingsMembers {
   std::optional<DType> buffer_dtype;
   Fp16 fp16;
   Bf16 bf16;
+  TorchAutocast torch_autocast;
+  Amp amp;
   Zero zero;
   Dict aio;  // the section, by key: for the plugins that ZeRO offloads with
 

@@ -78,6 +78,10 @@ void EngineBase::begin_forward() {
   }
   if (impl.profiling) impl.profiling->begin_forward();
   impl.passes.activations.emplace(impl.activations);
+  // A graph holds a parameter's cast copy anyway; without one, copies of all parameters would stay to the end of forward.
+  if (impl.passes.autocast_dtype)
+    impl.passes.autocast.emplace(impl.device.type(), *impl.passes.autocast_dtype,
+                                 /*caches_casts=*/at::GradMode::is_enabled() || !impl.store.gathers());
 }
 
 void EngineBase::finish_forward() {
@@ -87,6 +91,7 @@ void EngineBase::finish_forward() {
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
+  impl.passes.autocast.reset();
   impl.passes.activations.reset();
   impl.passes.forward_timed.reset();
   // An evaluation, under NoGradGuard or after eval(), is no part of a step.

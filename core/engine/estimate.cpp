@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "config/document.h"
 #include "config/param_groups.h"
+#include "config/precision.h"
 #include "config/resolve.h"
 #include "control/environment.h"
 #include "device/accelerator.h"
@@ -62,8 +63,9 @@ uint32_t size_of_dtype(const std::string& name) { return name == "fp64" ? 8 : na
 
 std::string training_dtype(const EstimateRequest& request, const Read& read) {
   if (!request.dtype.empty()) return request.dtype;
-  if (read.settings.fp16.enabled) return "fp16";
-  return !request.document || read.settings.bf16.enabled ? "bf16" : "fp32";
+  const auto model = config::precision_of(read.settings, /*on_cpu=*/true).model;
+  if (model == config::DType::kFloat16) return "fp16";
+  return !request.document || model ? "bf16" : "fp32";
 }
 
 // Per-element states of the optimizer that the config names, as its plugin declares them.

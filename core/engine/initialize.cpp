@@ -17,6 +17,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "config/effective.h"
+#include "config/precision.h"
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/activation_configuration.h"
@@ -36,13 +37,25 @@ namespace gannet {
 
 namespace {
 
+// LibTorch's autocast has lists of operators for these two.
+std::optional<at::ScalarType> autocast_dtype(const EngineBase::Impl& impl) {
+  const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).autocast;
+  if (!dtype) return std::nullopt;
+  if (!impl.device.is_cpu() && !impl.device.is_cuda())
+    throw Error(ErrorCode::kUnsupported, formatted("LibTorch has no autocast for the device {}", impl.device.str()),
+                "leave torch_autocast and amp out, and write fp16 or bf16");
+  return scalar_type(*dtype);
+}
+
 void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
   const auto& fp16 = impl.settings().fp16;
-  impl.skip_policy = {.skips = fp16.enabled || (impl.settings().bf16.enabled && impl.settings().bf16.check_grad_overflow),
-                      .is_fp16 = fp16.enabled,
-                      .scale_can_mend = fp16.enabled && fp16.loss_scale == 0,
+  const auto precision = config::precision_of(impl.settings(), impl.device.is_cpu());
+  const bool is_fp16 = precision.scales_loss || precision.model == config::DType::kFloat16;
+  impl.skip_policy = {.skips = is_fp16 || (impl.settings().bf16.enabled && impl.settings().bf16.check_grad_overflow),
+                      .is_fp16 = is_fp16,
+                      .scale_can_mend = precision.is_scale_dynamic,
                       .max_consecutive = impl.settings().max_consecutive_skips};
-  if (fp16.enabled) {
+  if (precision.scales_loss) {
     impl.scaler = fp16.loss_scale > 0 ? LossScaler::fixed(fp16.loss_scale)
                                       : LossScaler({.initial_scale_power = fp16.initial_scale_power,
                                                     .window = fp16.loss_scale_window,
@@ -108,10 +121,8 @@ void create_states(EngineBase::Impl& impl) {
   Reducer::Options reduction;
   if (impl.settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*impl.settings().communication_data_type);
-  else if (impl.settings().fp16.enabled)
-    reduction.communication_dtype = at::kHalf;  // the reference's defaults
-  else if (impl.settings().bf16.enabled)
-    reduction.communication_dtype = at::kBFloat16;
+  else
+    reduction.communication_dtype = training_dtype(impl.settings());  // the reference's defaults
   const double world = impl.comm->size();
   const bool is_fp16_wire = reduction.communication_dtype
                                 ? *reduction.communication_dtype == at::kHalf
@@ -224,6 +235,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     refuse_trained_elsewhere(impl);
   else
     refuse_shared_memory(impl);
+  impl.passes.autocast_dtype = autocast_dtype(impl);
   if (!options.inference) open_optimizer(impl, document);
   if (is_trained(impl)) {
     impl.ownership = std::make_unique<Ownership>(impl.engine_id,

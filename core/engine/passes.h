@@ -12,6 +12,7 @@
 #include "engine/activations.h"
 #include "observe/timers.h"
 #include "params/interception.h"
+#include "tensor/autocast.h"
 
 namespace gannet {
 
@@ -23,6 +24,8 @@ struct Passes {
 
   std::optional<Timers::Scope> forward_timed;
   std::optional<Activations::Forward> activations;   // while a forward runs
+  std::optional<at::ScalarType> autocast_dtype;      // null: forward runs as the program wrote it
+  std::optional<Autocast> autocast;                  // while a forward runs
   std::optional<control::Watch::Call> forward_call;  // where parameters are gathered: the ranks must be in it together
 
   // A backward of ours, from backward() or scale() to its end.

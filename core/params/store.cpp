@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/precision.h"
 #include "params/pieces.h"
 
 namespace gannet {
@@ -34,9 +35,8 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
 }  // namespace
 
 std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
-  if (settings.fp16.enabled) return at::kHalf;
-  if (settings.bf16.enabled) return at::kBFloat16;
-  return std::nullopt;
+  const auto model = config::precision_of(settings, /*on_cpu=*/true).model;  // the same on any device
+  return model ? std::optional(scalar_type(*model)) : std::nullopt;
 }
 
 at::ScalarType scalar_type(config::DType type) {

@@ -1,0 +1,27 @@
+// Number types and loss scale of a run: what the sections fp16, bf16, torch_autocast and amp come to.
+//
+//   const Precision precision = precision_of(settings, /*on_cpu=*/true);
+//   if (precision.autocast) ...                          // forward runs under LibTorch's autocast, in this type
+//   if (precision.scales_loss) ...                       // by the scaler of the section fp16, whichever section asked for it
+//
+// amp, by opt_level: O0 nothing; O1 autocast in fp16 with a loss scale; O2 parameters in fp16 and autocast, with fp32 masters and
+// a loss scale; O3 parameters in fp16 without a loss scale (masters stay fp32, which apex's O3 lacks).
+#pragma once
+
+#include <optional>
+
+#include "config/settings.h"
+
+namespace gannet::config {
+
+struct Precision {
+  std::optional<DType> model;     // parameters are cast to it; null: they stay as the program made them
+  std::optional<DType> autocast;  // null: forward runs as the program wrote it
+  bool scales_loss = false;       // gradients may leave fp16's range: steps that overflow are skipped
+  bool is_scale_dynamic = false;
+};
+
+/// `on_cpu`: where operators run. It decides torch_autocast's type where none is given: bf16 on a CPU, else fp16, as in PyTorch.
+Precision precision_of(const Settings& settings, bool on_cpu);
+
+}  // namespace gannet::config

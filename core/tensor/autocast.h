@@ -1,0 +1,27 @@
+// LibTorch's autocast for a scope, on the calling thread: operators that profit run in 16 bits, those that need it in fp32.
+//
+//   { Autocast autocast(at::kCPU, at::kBFloat16, /*caches_casts=*/true); loss = model->forward(x, y); }
+//
+// At its end the state of before is back, an outer autocast of the program's own included, and cached casts are given up.
+#pragma once
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+
+namespace gannet {
+
+class Autocast {
+ public:
+  /// `caches_casts`: a parameter that several operators read is cast once, and its copy lives until the end of the scope.
+  Autocast(at::DeviceType device, at::ScalarType dtype, bool caches_casts);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  const at::DeviceType device_;
+  const bool was_enabled_, cached_casts_;
+  const at::ScalarType dtype_before_;
+};
+
+}  // namespace gannet

@@ -133,7 +133,7 @@ void require_positions(const char* model, int64_t length, int64_t positions) {
     throw Error(ErrorCode::kArgument,
                 std::string(model) + ": a sequence of " + std::to_string(length) + " tokens, and the model has " +
                     std::to_string(positions) + " positions",
-                "cut the sequence, or choose a model with more positions");
+                "cut the sequence, choose a model with more positions, or raise the number in from_pretrained's model_overwrite");
 }
 
 }  // namespace gannet::models

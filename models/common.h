@@ -2,6 +2,7 @@
 // next is made), attention under a mask, the loss.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <gannet/generate.h>
 #include <gannet/layers.h>

@@ -244,6 +244,11 @@ struct Building::State {
 
 Building::Building(const ModelConfig& json, const PretrainedOptions& options) : state_(std::make_unique<State>()) {
   const at::ScalarType dtype = dtype_named(options.dtype, json);
+  const char* const ranks = std::getenv("WORLD_SIZE");
+  if (options.config.empty() && ranks && std::atoi(ranks) > 1 && is_first_rank())
+    log_info(
+        "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "
+        "would share it out as it is built");
   if (!options.config.empty())
     state_->init.emplace(
         zero::Init::Options{options.config, options.overwrite, options.process_group, options.mesh, options.mpu});

@@ -1,5 +1,6 @@
 #include "generation/beams.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>

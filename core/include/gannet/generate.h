@@ -35,8 +35,8 @@ namespace gannet {
 
 /// What next_logits gets. Rows of unequal length are padded on their left, so that the last token of each is at the end.
 struct GenerationInput {
-  at::Tensor tokens;       ///< [rows, T] int64: those after the cache's `length` ones, or without a cache all S so far
-  at::Tensor mask;         ///< [rows, S] bool, false where a row is padded; undefined where none is
+  at::Tensor tokens = {};  ///< [rows, T] int64: those after the cache's `length` ones, or without a cache all S so far
+  at::Tensor mask = {};    ///< [rows, S] bool, false where a row is padded; undefined where none is
   bool uses_cache = true;  ///< the model appends to its cache; else it only reads there what encode() left
 };
 
@@ -107,6 +107,9 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 /// max_new_tokens in the model's positions, and options that contradict each other.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
+  int64_t positions = 0;
+  if constexpr (requires { engine.module()->positions(); }) positions = engine.module()->positions();
+  detail::check(options, prompts, positions);  // a mistake leaves the engine as it was
   struct Evaluating {
     explicit Evaluating(Engine<Model>& engine) : engine(engine), was_training(detail::is_training(*engine.module())) {
       if (was_training) engine.eval();

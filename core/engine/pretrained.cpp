@@ -257,11 +257,17 @@ Building::Building(const ModelConfig& json, const PretrainedOptions& options) : 
 
 Building::~Building() { c10::set_default_dtype(state_->former); }
 
-PretrainedReceipt load_pretrained(torch::nn::Module& module, const std::string& folder, const PretrainedNames& names,
-                                  const PretrainedOptions& options) {
+struct Weights::Files {
+  files::WeightFiles weights;
+};
+
+Weights::Weights(const std::string& folder) : files_(std::make_unique<Files>(Files{files::open_weight_files(folder)})) {}
+Weights::~Weights() = default;
+
+PretrainedReceipt Weights::load_into(torch::nn::Module& module, const PretrainedNames& names,
+                                     const PretrainedOptions& options) const {
   settle_vector_math();
-  const files::WeightFiles weights = files::open_weight_files(folder);
-  Loading loading(module, names, weights);
+  Loading loading(module, names, files_->weights);
   loading.compare(options);
   loading.fill();
   log_receipt(loading.receipt);

@@ -57,7 +57,7 @@ TEST(Generate, Gpt2WritesWhatTransformersDoes) {
 }
 
 TEST(Generate, LlamaQwen2AndMistralWriteWhatTransformersDoes) {
-  for (const char* name : {"llama", "qwen2", "mistral"}) {
+  for (const char* name : {"llama", "llama_linear", "qwen2", "qwen2_window", "mistral"}) {
     expect_texts_of_transformers<gannet::models::Llama>(name);
     expect_padding_to_change_nothing<gannet::models::Llama>(name);
   }

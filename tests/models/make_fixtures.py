@@ -40,6 +40,11 @@ MODELS = {
     "t5": (t.T5ForConditionalGeneration, t.T5Config(**T5)),
     "t5_gated": (t.T5ForConditionalGeneration, t.T5Config(**{**T5, "initializer_factor": 0.8},
                                                              feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    "llama_linear": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                                       rope_parameters={"rope_type": "linear", "rope_theta": 10000.0,
+                                                                        "factor": 2.0})),
+    "qwen2_window": (t.Qwen2ForCausalLM, t.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4,
+                                                       max_window_layers=1)),
 }
 PROMPTS = [[5, 17, 3, 44, 9, 21, 30], [12, 7, 51], [33]]
 NEW_TOKENS, BEAMS = 12, 3

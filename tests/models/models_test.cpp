@@ -84,7 +84,8 @@ TEST(Models, Gpt2RecomputesItsLayersWithTheSameBits) {
   expect_checkpoints<gannet::models::Gpt2>("gpt2", gannet::Dict{{"stage", 0}});
 }
 TEST(Models, LlamaQwen2AndMistralComputeWhatTransformersDoes) {
-  for (const char* name : {"llama", "qwen2", "mistral"}) expect_like_transformers<gannet::models::Llama>(name);
+  for (const char* name : {"llama", "llama_linear", "qwen2", "qwen2_window", "mistral"})
+    expect_like_transformers<gannet::models::Llama>(name);
 }
 TEST(Models, LlamaRecomputesItsLayersWithTheSameBits) {
   for (const char* name : {"llama", "mistral"}) expect_checkpoints<gannet::models::Llama>(name, gannet::Dict{{"stage", 0}});
@@ -111,6 +112,21 @@ TEST(Models, T5ComputesWhatTransformersDoes) {
     loss.backward();
     expect_gradients(*model, expected);
   }
+}
+// 1.1's way, against the other: without the scaling, and an output layer that has it in its weights.
+TEST(Models, T5HasAnOutputLayerOfItsOwnWhereItIsNotTied) {
+  const Expected expected("t5");
+  const auto tied = gannet::from_pretrained<gannet::models::T5>(fixture::folder("t5"));
+  gannet::PretrainedReceipt receipt;
+  const auto own = gannet::from_pretrained<gannet::models::T5>(
+      fixture::folder("t5"), {.model_overwrite = {{"tie_word_embeddings", false}, {"scale_decoder_outputs", nullptr}}}, &receipt);
+  EXPECT_THAT(receipt.missing, testing::ElementsAre("lm_head.weight"));
+  {
+    const torch::NoGradGuard no_grad;
+    own->named_parameters()["lm_head.weight"].copy_(tied->named_parameters()["shared.weight"] / 4);  // d_model is 16
+  }
+  const Tensor tokens = expected["tokens"], labels = expected["labels"], mask = expected["mask"];
+  EXPECT_NEAR(own->forward(tokens, labels, mask).item<double>(), tied->forward(tokens, labels, mask).item<double>(), 1e-6);
 }
 TEST(Models, T5RecomputesItsLayersWithTheSameBits) {
   for (const char* name : {"t5", "t5_gated"}) expect_checkpoints<gannet::models::T5>(name, gannet::Dict{{"stage", 0}});

@@ -147,6 +147,7 @@ TEST_F(Folder, ValuesOfTheConfigAreReplacedInCode) {
 
 TEST_F(Folder, WhatIsWrongWithAFolderIsSaid) {
   EXPECT_THAT(error_of(), HasSubstr("holds no weights"));
+  EXPECT_EQ(code, gannet::ErrorCode::kArgument);
   set_config({{"n_embd", "wide"}});
   save();
   EXPECT_THAT(error_of(), HasSubstr("n_embd is \"wide\", a string; it must be an integer"));

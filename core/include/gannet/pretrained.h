@@ -78,8 +78,18 @@ class Building {
   std::unique_ptr<State> state_;
 };
 
-PretrainedReceipt load_pretrained(torch::nn::Module& module, const std::string& folder, const PretrainedNames& names,
-                                  const PretrainedOptions& options);
+// The files of a folder, opened and checked before the model is built: that one is missing or cut is said at once.
+class Weights {
+ public:
+  explicit Weights(const std::string& folder);
+  ~Weights();
+  Weights(const Weights&) = delete;
+  PretrainedReceipt load_into(torch::nn::Module& module, const PretrainedNames& names, const PretrainedOptions& options) const;
+
+ private:
+  struct Files;
+  std::unique_ptr<Files> files_;
+};
 
 // Of a holder that TORCH_MODULE made: what it holds.
 template <class Model>
@@ -115,11 +125,13 @@ auto from_pretrained(const std::string& folder, const PretrainedOptions& options
   using Module = typename detail::ModuleOf<Model>::type;
   ModelConfig json = ModelConfig::read(folder);
   json.overwrite(options.model_overwrite);
+  const auto config = Module::Config::from(json);
+  const detail::Weights weights(folder);
   const detail::Building building(json, options);
-  auto model = std::make_shared<Module>(Module::Config::from(json));
+  auto model = std::make_shared<Module>(config);
   PretrainedNames names;
   if constexpr (requires { model->pretrained_names(); }) names = model->pretrained_names();
-  PretrainedReceipt found = detail::load_pretrained(*model, folder, names, options);
+  PretrainedReceipt found = weights.load_into(*model, names, options);
   if (receipt) *receipt = std::move(found);
   return model;
 }

@@ -1,7 +1,7 @@
 # cmake --install build --prefix P [--component C]
 #
 #   runtime   the core library, the binary `gannet`, the plugins in lib/gannet, completion for shells, the manual page
-#   devel     headers and the CMake package: find_package(gannet) gives gannet::core
+#   devel     headers and the CMake package: find_package(gannet) gives gannet::core and gannet::models
 #   sdk       all that a plugin is built from and checked with: find_package(gannet COMPONENTS sdk) gives gannet::sdk and
 #             gannet_add_plugin(), `gannet plugins check` its conformance kit; no LibTorch
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
@@ -11,7 +11,8 @@ set_target_properties(gannet_core PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_R
 file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
-install(TARGETS gannet_core EXPORT gannet-core
+set_target_properties(gannet_models PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
+install(TARGETS gannet_core gannet_models EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
 foreach(_component runtime sdk)
   install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${_component})
@@ -37,7 +38,7 @@ install(CODE "
   file(INSTALL DESTINATION \${_share}/fish/vendor_completions.d FILES \${_folder}/gannet.fish)
   file(INSTALL DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1 FILES \${_folder}/gannet.1)
 " COMPONENT runtime)
-install(DIRECTORY core/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY core/include/gannet models/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
 install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
 

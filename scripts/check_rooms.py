@@ -25,6 +25,7 @@ core = {
     "profiler": {"tensor", "params"},
     "activation": {"config", "interfaces", "device", "params"},
     "nn": {"config"},
+    "generation": set(),
 }
 core["engine"] = set(core)
 tools = {
@@ -72,5 +73,15 @@ for folder in ("accelerators", "optimizers", "schedulers", "plugins"):
             for number, name in includes(path):
                 if name.startswith("gannet/") and not name.startswith(("gannet/abi.h", "gannet/sdk", "gannet/elementwise/")):
                     wrong.append(f"{path.relative_to(root)}:{number}: a plugin includes the SDK and nothing else of ours, found '{name}'")
+public = {path.name for path in (root / "core" / "include" / "gannet").glob("*.h")}
+for path in sorted((root / "models").rglob("*")):
+    if path.suffix in (".h", ".cpp"):
+        for number, name in includes(path):
+            where = f"{path.relative_to(root)}:{number}"
+            of_models = (path.parent / name).exists() or name.startswith("gannet/models/")
+            if name.startswith("gannet/") and not of_models and name.removeprefix("gannet/") not in public:
+                wrong.append(f"{where}: models/ includes public headers alone, found '{name}'")
+            if name.split("/")[0] in allowed or "nlohmann" in name or name == "torch/torch.h":
+                wrong.append(f"{where}: models/ includes public headers and LibTorch's small ones, found '{name}'")
 print("\n".join(wrong) if wrong else "rooms: every include is in order")
 sys.exit(1 if wrong else 0)

@@ -39,6 +39,7 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
 
   void add(const at::Tensor& parameter);
   void keep(size_t index, const at::Tensor& whole) override;
+  bool write(size_t index, zero::ReadElements read) override;
   void released(size_t index) override;
 
  private:
@@ -88,6 +89,13 @@ void Shards::keep(size_t index, const at::Tensor& parameter) {
   const at::Tensor whole = broadcast(range, parameter);
   range.param.set(0, whole.narrow(0, range.shards[0].offset, range.shards[0].numel));
   if (!whole.is_alias_of(parameter)) parameter.view({-1}).copy_(whole.narrow(0, 0, parameter.numel()));
+}
+
+bool Shards::write(size_t index, zero::ReadElements read) {
+  const zero::Shard& shard = ranges_[index].shards[0];
+  const int64_t numel = std::min(shard.numel, residency_.tensor(index).numel() - shard.offset);  // the rest is padding
+  if (numel > 0) read(shard.offset, ranges_[index].param.here().narrow(0, 0, numel));
+  return true;
 }
 
 void Shards::released(size_t index) {

@@ -263,6 +263,17 @@ void release_ownership(const c10::StorageImpl* storage) {
   watched.residency->source().released(watched.parameter);
 }
 
+bool write_at_source(const c10::StorageImpl* storage, ReadElements read) {
+  Watched watched{};
+  {
+    std::shared_lock lock(table().mutex);
+    const auto found = table().entries.find(storage);
+    if (found == table().entries.end()) return false;
+    watched = found->second;
+  }
+  return watched.residency->source().write(watched.parameter, read);
+}
+
 void set_builder(Builder* next) { builder = next; }
 CallWatcher* set_call_watcher(CallWatcher* next) { return std::exchange(call_watcher, next); }
 

@@ -29,6 +29,7 @@ struct IValue;
 namespace gannet::zero {
 
 class Residency;
+using ReadElements = c10::function_ref<void(int64_t begin, const at::Tensor& to)>;
 
 // One table for the process, so that several engines live side by side. Thread-safe.
 void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
@@ -36,6 +37,9 @@ void unwatch(const Residency* residency);  // all of its parameters
 bool is_watched(const c10::StorageImpl* storage);
 // Releases ownership of the storage's parameter; notifies its residency (Source::released).
 void release_ownership(const c10::StorageImpl* storage);
+// New values of the storage's parameter, of which `read` fills flattened elements from `begin` on, without gathering it
+// (Source::write). False: nobody has it, or its source takes none.
+bool write_at_source(const c10::StorageImpl* storage, ReadElements read);
 
 // Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after
 // every operator which leaves that require gradients it took, and what it made.

@@ -33,6 +33,8 @@ class Source {
   virtual void start(size_t parameter, const at::Tensor& whole) = 0;                // begins to fill `whole`
   virtual void finish(size_t parameter) = 0;                                        // until it is there
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written into `whole`
+  // New values, of which `read` fills those that this rank has. Nobody uses the parameter meanwhile. False: it takes none.
+  virtual bool write(size_t, ReadElements) { return false; }
   virtual void released(size_t) {}                   // the parameter belongs to another source from now on
   virtual void drop(size_t parameter) noexcept = 0;  // what was started is not wanted any more; it is over when this returns
 };

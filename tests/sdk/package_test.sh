@@ -3,7 +3,7 @@
 #
 # The component sdk alone builds and checks a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
 # moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; the plugin trains examples/gpt2; examples/solver is
-# built against the component devel, and runs.
+# built against the component devel, and runs; so does a program with gannet::models.
 set -euo pipefail
 cmake=$1 build=$2 cxx=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,4 +53,7 @@ quiet "$cmake" --install "$build" --prefix "$work/sdk" --component devel
 quiet "$cmake" -S "$here/../../examples/solver" -B "$work/solver" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk" -DCMAKE_BUILD_TYPE=Release
 quiet "$cmake" --build "$work/solver"
 expect "residual" "$("$work/solver/solver" 2>&1)"
+quiet "$cmake" -S "$here/with_models" -B "$work/with_models" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk" -DCMAKE_BUILD_TYPE=Release
+quiet "$cmake" --build "$work/with_models"
+expect "5 tokens" "$("$work/with_models/with_models" 2>&1)"
 echo "the package serves $cxx"

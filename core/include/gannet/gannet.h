@@ -19,12 +19,15 @@
 #include <gannet/error.h>
 #include <gannet/estimate.h>
 #include <gannet/folder.h>
+#include <gannet/generate.h>
 #include <gannet/initialize.h>
 #include <gannet/join.h>
 #include <gannet/layers.h>
 #include <gannet/log.h>
 #include <gannet/mesh.h>
+#include <gannet/model_config.h>
 #include <gannet/mpu.h>
+#include <gannet/pretrained.h>
 #include <gannet/profile.h>
 #include <gannet/sample_queue.h>
 #include <gannet/split.h>

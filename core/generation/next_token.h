@@ -1,0 +1,28 @@
+// The next token of a row: the likeliest, or one drawn.
+//
+//   NextToken next(options, rows);
+//   std::vector<int64_t> tokens = next(logits);     // [rows, vocabulary] fp32 on the CPU
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <gannet/generate.h>
+
+#include <random>
+#include <vector>
+
+namespace gannet::generation {
+
+class NextToken {
+ public:
+  NextToken(const GenerateOptions& options, size_t rows);
+  std::vector<int64_t> operator()(const at::Tensor& logits);
+
+ private:
+  int64_t draw(size_t row, const at::Tensor& logits);  // [vocabulary]
+
+  const GenerateOptions& options_;
+  std::vector<std::mt19937_64> random_;  // a row each; empty where nothing is drawn
+};
+
+}  // namespace gannet::generation

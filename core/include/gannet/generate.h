@@ -1,0 +1,162 @@
+/// Text from a model, a token at a time.
+///
+///   std::vector<std::vector<int64_t>> prompts = {{15496, 995}, {1212, 318, 257}};
+///   const auto texts = gannet::generate(engine, prompts, {.max_new_tokens = 50, .stop_tokens = {50256}});
+///   const auto drawn = gannet::generate(model, prompts, {.sample = true, .temperature = 0.8, .top_p = 0.95, .seed = 7});
+///   const auto best = gannet::generate(engine, prompts, {.max_new_tokens = 50, .num_beams = 4});
+///
+/// texts[i] is what follows prompts[i], with the stop token that ended it. The first argument is an Engine, a model, or a
+/// std::shared_ptr to either. With an engine, at every ZeRO stage, every rank calls it with prompts of its own, as many as it
+/// has, none included; at stage 3 it returns when the last rank has finished.
+///
+/// A model can be asked if it has
+///   using Cache = gannet::KvCache;                                // or a struct of its own: default-made, with reorder(rows)
+///   at::Tensor next_logits(const gannet::GenerationInput& input, Cache& cache);                      // [rows, vocabulary]
+/// and, as it likes,
+///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // an encoder's: returns the decoder's first token
+///   int64_t positions() const;                                             // that prompt and text together may take
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <gannet/engine.h>
+#include <gannet/kv_cache.h>
+#include <gannet/zero.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+/// What next_logits gets. Rows of unequal length are padded on their left, so that the last token of each is at the end.
+struct GenerationInput {
+  at::Tensor tokens = {};  ///< [rows, T] int64: those after the cache's `length` ones, or without a cache all S so far
+  at::Tensor mask = {};    ///< [rows, S] bool, false where a row is padded; undefined where none is
+  bool uses_cache = true;  ///< the model appends to its cache; else it only reads there what encode() left
+};
+
+/// Names and meanings are Hugging Face's.
+struct GenerateOptions {
+  int64_t max_new_tokens = 20;
+  std::vector<int64_t> stop_tokens = {};  ///< each of them ends a text
+  bool sample = false;                    ///< draw the next token, instead of the likeliest one (do_sample)
+  double temperature = 1.0;               ///< divides the logits before a draw
+  int64_t top_k = 0;                      ///< draw among so many likeliest tokens; 0: all
+  double top_p = 1.0;                     ///< draw among the likeliest tokens that together have this probability
+  /// Of the draws. Each prompt has its own random numbers, made of the seed and its place in `prompts`: those beside it do not
+  /// matter. Without one, another text each time.
+  std::optional<uint64_t> seed = {};
+  int64_t num_beams = 1;        ///< more than 1: beam search, which returns the text with the highest score
+  double length_penalty = 1.0;  ///< a beam's score is the sum of its log-probabilities over (its length to this power)
+  bool early_stopping = false;  ///< stop a prompt when it has num_beams whole texts, though a running beam may still be better
+  bool use_cache = true;        ///< false: each token costs a pass over all before it
+};
+
+using TokenLists = std::vector<std::vector<int64_t>>;
+
+namespace detail {
+
+// A model as generate() sees it. The cache is behind these functions.
+struct TextModel {
+  std::function<at::Tensor(const GenerationInput&)> next_logits;
+  std::function<void(const at::Tensor& rows)> reorder;
+  std::function<int64_t(const GenerationInput&)> encode;  // empty: a decoder alone
+  int64_t positions = 0;                                  // 0: no limit
+  at::Device device = at::kCPU;
+};
+TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
+// Throws Error(kArgument). `positions` as TextModel's.
+void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions);
+at::Device device_of(const torch::nn::Module& module);
+bool is_training(const torch::nn::Module& module);
+void set_training(torch::nn::Module& module, bool on);
+
+template <class Model>
+concept NextLogits = requires(Model& model, const GenerationInput& input, typename Model::Cache& cache) {
+  { model.next_logits(input, cache) } -> std::convertible_to<at::Tensor>;
+};
+
+// `call(f)` runs f(model).
+template <class Model, class Call>
+TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLists& prompts, const GenerateOptions& options) {
+  static_assert(NextLogits<Model>, "generate() asks a model for `using Cache` and next_logits(input, cache) (gannet/generate.h)");
+  const at::NoGradGuard no_grad;
+  typename Model::Cache cache;
+  TextModel text;
+  text.device = device;
+  text.next_logits = [&](const GenerationInput& input) {
+    return call([&](Model& asked) -> at::Tensor { return asked.next_logits(input, cache); });
+  };
+  text.reorder = [&](const at::Tensor& rows) { cache.reorder(rows); };
+  if constexpr (requires(const GenerationInput& input) { model.encode(input, cache); })
+    text.encode = [&](const GenerationInput& input) {
+      return call([&](Model& asked) -> int64_t { return asked.encode(input, cache); });
+    };
+  if constexpr (requires { model.positions(); }) text.positions = model.positions();
+  return generate(text, prompts, options);
+}
+
+}  // namespace detail
+
+/// By the engine's model, put into eval() meanwhile. Throws Error(kArgument) for an empty prompt, one that leaves no room for
+/// max_new_tokens in the model's positions, and options that contradict each other.
+template <class Model>
+TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
+  int64_t positions = 0;
+  if constexpr (requires { engine.module()->positions(); }) positions = engine.module()->positions();
+  detail::check(options, prompts, positions);  // a mistake leaves the engine as it was
+  struct Evaluating {
+    explicit Evaluating(Engine<Model>& engine) : engine(engine), was_training(detail::is_training(*engine.module())) {
+      if (was_training) engine.eval();
+    }
+    void end() {
+      if (std::exchange(was_training, false)) engine.train();
+    }
+    Engine<Model>& engine;
+    bool was_training;
+  } evaluating(engine);
+  TokenLists texts;
+  {
+    zero::AnswerUntilAllAreDone together(engine);
+    const auto call = [&](auto function) { return engine.call(function); };
+    texts = detail::generate_by(*engine.module(), engine.device(), call, prompts, options);
+    together.wait();
+  }
+  evaluating.end();
+  return texts;
+}
+/// By a model of this process alone, which is in evaluation mode meanwhile.
+template <class Model>
+  requires std::is_base_of_v<torch::nn::Module, Model>
+TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {
+  struct Evaluating {
+    explicit Evaluating(torch::nn::Module& module) : module(module), was_training(detail::is_training(module)) {
+      detail::set_training(module, false);
+    }
+    ~Evaluating() { detail::set_training(module, was_training); }
+    torch::nn::Module& module;
+    bool was_training;
+  } evaluating(model);
+  const auto call = [&](auto function) { return function(model); };
+  return detail::generate_by(model, detail::device_of(model), call, prompts, options);
+}
+template <class Pointed>
+TokenLists generate(const std::shared_ptr<Pointed>& asked, const TokenLists& prompts, const GenerateOptions& options = {}) {
+  return generate(*asked, prompts, options);
+}
+/// Of what TORCH_MODULE made.
+template <class Holder>
+  requires requires(const Holder& holder) {
+    typename Holder::ContainedType;
+    holder.ptr();
+  }
+TokenLists generate(const Holder& holder, const TokenLists& prompts, const GenerateOptions& options = {}) {
+  return generate(*holder.ptr(), prompts, options);
+}
+
+}  // namespace gannet

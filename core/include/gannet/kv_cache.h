@@ -1,0 +1,34 @@
+/// Keys and values of the tokens that a decoder has seen, so that each new token costs one pass over itself.
+///
+///   const auto [keys, values] = cache.append(layer, key, value);    // [B, heads, T, width] each -> [B, heads, S, width]
+///
+/// A layer's memory grows by doubling. Not for training: what it returns are views of memory that is written again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+class KvCache {
+ public:
+  /// Adds T tokens to a layer, and returns all S that it has by now.
+  std::pair<at::Tensor, at::Tensor> append(size_t layer, const at::Tensor& key, const at::Tensor& value);
+  /// Tokens that a layer has.
+  int64_t length(size_t layer = 0) const { return layer < layers_.size() ? layers_[layer].length : 0; }
+  /// Row i becomes what row rows[i] was; rows: [B'] int64.
+  void reorder(const at::Tensor& rows);
+
+ private:
+  struct Layer {
+    at::Tensor keys, values;  // [B, heads, capacity, width]
+    int64_t length = 0;
+  };
+  std::vector<Layer> layers_;
+};
+
+}  // namespace gannet

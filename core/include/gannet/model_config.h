@@ -1,0 +1,54 @@
+/// The config.json beside a model's weights, as Hugging Face writes it: what a model's own struct of sizes is read from.
+///
+///   const auto json = gannet::ModelConfig::read("gpt2-folder");
+///   json.require_type({"gpt2"});
+///   const int64_t width = json.size("n_embd", 768);      // positive, else Error(kConfig) with the file and the key
+///
+/// A key that is missing or null has its default, as with Hugging Face's classes.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace gannet {
+
+class ModelConfig {
+ public:
+  /// `where` heads errors: a file's path.
+  explicit ModelConfig(Dict values, std::string where = "the model's config")
+      : values_(std::move(values)), where_(std::move(where)) {}
+  /// `folder`/config.json, or the file itself. Throws Error(kNotFound), and Error(kConfig) with line and column.
+  static ModelConfig read(const std::string& folder);
+
+  /// Replaces values at the top level.
+  ModelConfig& overwrite(const Dict& values);
+  /// Error(kUnsupported) unless model_type is one of `types`; a config without one passes.
+  void require_type(std::initializer_list<const char*> types) const;
+  /// Throws Error(kUnsupported): "config.json: hidden_act is 'swish2', and <what>".
+  [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
+
+  /// Null where the key is missing or null.
+  const Value* find(std::string_view key) const;
+  int64_t integer(std::string_view key, int64_t fallback) const;
+  int64_t size(std::string_view key, int64_t fallback) const;  ///< an integer of at least 1
+  double number(std::string_view key, double fallback) const;
+  bool flag(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key, const std::string& fallback) const;
+  /// A dictionary in it; empty where there is none.
+  ModelConfig section(std::string_view key) const;
+
+  const Dict& values() const { return values_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void wrong(std::string_view key, const Value& found, const char* wanted) const;
+
+  Dict values_;
+  std::string where_;
+};
+
+}  // namespace gannet

@@ -1,0 +1,96 @@
+/// Llama (Touvron et al. 2023; Llama 2 and 3), and Qwen2 and Mistral, which are the same model with biases on query, key and
+/// value, or with a sliding window. Names of Hugging Face's LlamaForCausalLM: model.layers.0.self_attn.q_proj.weight,
+/// lm_head.weight.
+///
+///   auto model = gannet::from_pretrained<gannet::models::Llama>("Llama-3.2-1B", {.config = "ds_config.json"});
+///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, -100 counts not
+///
+/// What the model is, model_type in config.json says: llama, qwen2 or mistral.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/generate.h>
+#include <gannet/layers.h>
+#include <gannet/model_config.h>
+#include <gannet/pretrained.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gannet::models {
+
+/// How query and key are turned by their positions (Su et al. 2021).
+struct RopeConfig {
+  double theta = 10000;
+  std::string type = "default";  ///< default, linear, llama3
+  double factor = 1;             ///< linear, llama3: by how much longer texts are than those trained on
+  // llama3: wavelengths above original / low_freq_factor are stretched by factor, those below original / high_freq_factor stay,
+  // and between them it goes smoothly.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position_embeddings = 8192;
+};
+
+/// Names and defaults of Hugging Face's LlamaConfig, Qwen2Config and MistralConfig.
+struct LlamaConfig {
+  int64_t vocab_size = 32000;
+  int64_t hidden_size = 4096;
+  int64_t intermediate_size = 11008;
+  int64_t num_hidden_layers = 32;
+  int64_t num_attention_heads = 32;
+  int64_t num_key_value_heads = 0;  ///< 0: as many as num_attention_heads
+  int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  std::string hidden_act = "silu";
+  double rms_norm_eps = 1e-6;
+  double initializer_range = 0.02;
+  double attention_dropout = 0;
+  bool qkv_bias = false;  ///< Qwen2; with o_bias attention_bias of Llama
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool tie_word_embeddings = false;
+  std::vector<int64_t> sliding_windows;  ///< of each layer: the last so many tokens are seen, itself included; 0, or empty: all
+  RopeConfig rope;
+
+  static LlamaConfig from(const ModelConfig& json);
+};
+
+class LlamaLayer;
+class RmsNormImpl;
+
+class LlamaImpl : public torch::nn::Module {
+ public:
+  using Config = LlamaConfig;
+  using Cache = KvCache;
+
+  explicit LlamaImpl(const LlamaConfig& config);
+
+  at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
+  /// Mean cross entropy of each token but the first, under the logits before it. mask: [B, T], 0 for padding.
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
+  at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
+  at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
+  /// All but the output layer: (tokens) or (tokens, mask) -> [B, T, hidden_size].
+  std::vector<Layer> layers();
+  int64_t positions() const { return config_.max_position_embeddings; }
+  PretrainedNames pretrained_names() const;
+  const LlamaConfig& config() const { return config_; }
+
+ private:
+  at::Tensor head(const at::Tensor& x);
+
+  LlamaConfig config_;
+  torch::nn::Embedding embed_tokens_{nullptr};
+  std::vector<std::shared_ptr<LlamaLayer>> layers_;
+  std::shared_ptr<RmsNormImpl> norm_;
+  torch::nn::Linear lm_head_{nullptr};  // null where it is tied to the embedding
+};
+TORCH_MODULE(Llama);
+
+}  // namespace gannet::models

@@ -1,0 +1,135 @@
+// Logits, loss and all gradients of each model are those of transformers with the same weights.
+#include <gannet/gannet.h>
+#include <gannet/models/bert.h>
+#include <gannet/models/gpt2.h>
+#include <gannet/models/llama.h>
+#include <gannet/models/t5.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "models/fixture.h"
+
+namespace {
+
+using at::Tensor;
+using fixture::Expected;
+
+double farthest(const Tensor& a, const Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+// Padding has logits too, which nothing reads: those of real tokens are compared.
+void expect_logits(const Tensor& found, const Expected& expected, const Tensor& mask) {
+  ASSERT_EQ(found.sizes(), expected["logits"].sizes());
+  const Tensor counts = mask.unsqueeze(-1).to(at::kFloat);
+  EXPECT_LT(farthest(found.detach() * counts, expected["logits"] * counts), 1e-5);
+}
+
+void expect_gradients(torch::nn::Module& model, const Expected& expected) {
+  size_t compared = 0;
+  for (const auto& entry : model.named_parameters()) {
+    ASSERT_TRUE(entry.value().grad().defined()) << entry.key();
+    ASSERT_TRUE(expected.tensors.count("grad." + entry.key())) << entry.key();
+    EXPECT_LT(farthest(entry.value().grad(), expected["grad." + entry.key()]), 1e-5) << entry.key();
+    ++compared;
+  }
+  size_t there = 0;
+  for (const auto& [name, tensor] : expected.tensors) there += name.starts_with("grad.");
+  EXPECT_EQ(compared, there);
+}
+
+template <class Model>
+void expect_like_transformers(const std::string& name) {
+  SCOPED_TRACE(name);
+  gannet::PretrainedReceipt receipt;
+  const auto model = gannet::from_pretrained<Model>(fixture::folder(name), {}, &receipt);
+  EXPECT_THAT(receipt.missing, testing::IsEmpty());
+  EXPECT_THAT(receipt.unexpected, testing::IsEmpty());
+  model->eval();
+  const Expected expected(name);
+  expect_logits(model->logits(expected["tokens"], expected["mask"]), expected, expected["mask"]);
+  const Tensor loss = model->forward(expected["tokens"], expected["labels"], expected["mask"]);
+  EXPECT_NEAR(loss.template item<double>(), expected["loss"].template item<double>(), 1e-5);
+  loss.backward();
+  expect_gradients(*model, expected);
+  // Causality by attention itself, without a mask: the first row has no padding.
+  const Tensor alone = model->forward(expected["tokens"].narrow(0, 0, 1));
+  EXPECT_LT(farthest(alone.detach(), expected["logits"].narrow(0, 0, 1)), 1e-5);
+}
+
+// With activation checkpointing in the config the gradients have the same bits.
+template <class Model>
+void expect_checkpoints(const std::string& name, const gannet::Dict& zero) {
+  SCOPED_TRACE(name);
+  const Expected expected(name);
+  std::vector<std::vector<Tensor>> gradients;
+  for (const bool on : {false, true}) {
+    auto model = gannet::from_pretrained<Model>(fixture::folder(name));
+    gannet::Dict config{{"train_micro_batch_size_per_gpu", 2},
+                        {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 0.0}}}}},
+                        {"zero_optimization", zero}};
+    if (on) config["activation_checkpointing"] = gannet::Dict{{"number_checkpoints", 2}};
+    auto engine = gannet::initialize(model, {.config = config}).engine;
+    EXPECT_EQ(engine->is_gradient_checkpointing(), on);
+    engine->backward(engine->forward(expected["tokens"], expected["labels"], expected["mask"]));
+    std::vector<Tensor> all;
+    for (const std::string& parameter : engine->parameter_names()) all.push_back(engine->full_gradient(parameter));
+    gradients.push_back(all);
+  }
+  ASSERT_EQ(gradients[0].size(), gradients[1].size());
+  for (size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+}
+
+TEST(Models, Gpt2ComputesWhatTransformersDoes) { expect_like_transformers<gannet::models::Gpt2>("gpt2"); }
+TEST(Models, Gpt2RecomputesItsLayersWithTheSameBits) {
+  expect_checkpoints<gannet::models::Gpt2>("gpt2", gannet::Dict{{"stage", 0}});
+}
+TEST(Models, LlamaQwen2AndMistralComputeWhatTransformersDoes) {
+  for (const char* name : {"llama", "llama_linear", "qwen2", "qwen2_window", "mistral"})
+    expect_like_transformers<gannet::models::Llama>(name);
+}
+TEST(Models, LlamaRecomputesItsLayersWithTheSameBits) {
+  for (const char* name : {"llama", "mistral"}) expect_checkpoints<gannet::models::Llama>(name, gannet::Dict{{"stage", 0}});
+}
+
+TEST(Models, BertComputesWhatTransformersDoes) { expect_like_transformers<gannet::models::Bert>("bert"); }
+TEST(Models, BertRecomputesItsLayersWithTheSameBits) {
+  expect_checkpoints<gannet::models::Bert>("bert", gannet::Dict{{"stage", 0}});
+}
+
+// The decoder reads the labels, shifted.
+TEST(Models, T5ComputesWhatTransformersDoes) {
+  for (const char* name : {"t5", "t5_gated"}) {
+    SCOPED_TRACE(name);
+    gannet::PretrainedReceipt receipt;
+    const auto model = gannet::from_pretrained<gannet::models::T5>(fixture::folder(name), {}, &receipt);
+    EXPECT_THAT(receipt.missing, testing::IsEmpty());
+    EXPECT_THAT(receipt.unexpected, testing::IsEmpty());
+    const Expected expected(name);
+    const Tensor logits = model->logits(expected["tokens"], model->shifted(expected["labels"]), expected["mask"]);
+    EXPECT_LT(farthest(logits.detach(), expected["logits"]), 1e-5);
+    const Tensor loss = model->forward(expected["tokens"], expected["labels"], expected["mask"]);
+    EXPECT_NEAR(loss.item<double>(), expected["loss"].item<double>(), 1e-5);
+    loss.backward();
+    expect_gradients(*model, expected);
+  }
+}
+// 1.1's way, against the other: without the scaling, and an output layer that has it in its weights.
+TEST(Models, T5HasAnOutputLayerOfItsOwnWhereItIsNotTied) {
+  const Expected expected("t5");
+  const auto tied = gannet::from_pretrained<gannet::models::T5>(fixture::folder("t5"));
+  gannet::PretrainedReceipt receipt;
+  const auto own = gannet::from_pretrained<gannet::models::T5>(
+      fixture::folder("t5"), {.model_overwrite = {{"tie_word_embeddings", false}, {"scale_decoder_outputs", nullptr}}}, &receipt);
+  EXPECT_THAT(receipt.missing, testing::ElementsAre("lm_head.weight"));
+  {
+    const torch::NoGradGuard no_grad;
+    own->named_parameters()["lm_head.weight"].copy_(tied->named_parameters()["shared.weight"] / 4);  // d_model is 16
+  }
+  const Tensor tokens = expected["tokens"], labels = expected["labels"], mask = expected["mask"];
+  EXPECT_NEAR(own->forward(tokens, labels, mask).item<double>(), tied->forward(tokens, labels, mask).item<double>(), 1e-6);
+}
+TEST(Models, T5RecomputesItsLayersWithTheSameBits) {
+  for (const char* name : {"t5", "t5_gated"}) expect_checkpoints<gannet::models::T5>(name, gannet::Dict{{"stage", 0}});
+}
+
+}  // namespace

@@ -1,0 +1,10 @@
+#include <gannet/models/gpt2.h>
+
+#include <cstdio>
+
+int main() {
+  const gannet::models::Gpt2 model(
+      gannet::models::Gpt2Config{.vocab_size = 32, .n_positions = 16, .n_embd = 8, .n_layer = 1, .n_head = 2});
+  const auto texts = gannet::generate(model, {{1, 2, 3}}, {.max_new_tokens = 5});
+  std::printf("%zu tokens\n", texts[0].size());
+}

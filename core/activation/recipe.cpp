@@ -22,12 +22,20 @@ using torch::autograd::SavedVariableHooks;
 
 // An input is held whatever becomes of it where that is so little of what it spares: a norm's weight, a mask of positions.
 constexpr size_t kSmallShare = 16;
+// Of these a copy is held where nobody else keeps the tensor, so that the program may write into its running mean afterwards, as
+// it may where the operator saves nothing.
+constexpr size_t kCopiedBytes = 16 << 10;
 // That run for one tensor, in a chain of recipes: a longer one keeps a tensor on the way.
 constexpr int kMostOperators = 16;
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
          !tensor.is_neg() && !tensor.is_inference();
+}
+
+bool is_copied(const at::Tensor& tensor) {
+  return !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_non_overlapping_and_dense() &&
+         tensor.storage().nbytes() <= kCopiedBytes && !zero::is_watched(storage_impl(tensor));
 }
 
 // Catches the n-th tensor that an operator saves.
@@ -92,6 +100,8 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
     if (value.isTensor() && value.toTensor().defined()) {
       add_input(value.toTensor(), notes);
       arguments_.emplace_back(at::Tensor());
+    } else if (value.isTensor()) {  // an optional one that is not there, as the weight of a norm without one: no input
+      arguments_.emplace_back();
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> places;
       for (const at::Tensor& tensor : value.toTensorVector()) {
@@ -164,6 +174,11 @@ void Recipe::hold(const Notes& notes) {
     }
     if (input.tensor.defined()) {
       input.maker.reset();
+      if (!input.requires_grad && is_copied(input.tensor) && !notes.is_kept(storage_impl(input.tensor))) {
+        const at::NoGradGuard no_grad;
+        input.tensor = input.tensor.clone();
+        input.version = Version::of(input.tensor);
+      }
     } else {
       input.maker->hold(notes);
       cost_ += input.maker->cost_;

@@ -24,7 +24,9 @@ at::Tensor rows_of(const at::Tensor& x, at::ScalarType dtype) { return x.to(dtyp
 
 at::Tensor expanded(const at::Tensor& mask, const LayerCall& call, const at::Tensor& x, at::ScalarType dtype) {
   if (!mask.defined()) return mask;
-  return mask.to(dtype).contiguous().expand({x.size(0), call.heads, x.size(1), x.size(1)});
+  // The kernels read a row's numbers one after another: a mask of one number for each row is written out.
+  const at::Tensor rows = mask.to(dtype).expand({mask.size(0), mask.size(1), mask.size(2), x.size(1)}).contiguous();
+  return rows.expand({x.size(0), call.heads, x.size(1), x.size(1)});
 }
 
 // (y - beta) / gamma loses the bits that beta, or a subnormal product, pushed out of y.

@@ -207,6 +207,29 @@ const std::pair<const char*, Function> kFunctions[] = {
            [](const at::Tensor& y) { return torch::dropout(torch::gelu(y.sin()), 0.3, true).exp(); }, y);
        return torch::gelu(z).sin();
      }},
+    {"norms without weights",  // undefined tensors among the arguments
+     [](const at::Tensor& x) {
+       const at::Tensor y = x.exp2();
+       torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({8}).elementwise_affine(false));
+       torch::nn::GroupNorm group(torch::nn::GroupNormOptions(2, 8).affine(false));
+       return torch::atan(layer(y)) + torch::atan(group(y)) + torch::atan(y);
+     }},
+    {"a running mean that moves after its use",
+     [](const at::Tensor& x) {
+       const at::Tensor y = x.exp2().repeat({4, 1}), mean = torch::zeros({8});  // a 32nd of it
+       at::Tensor sum = torch::atan(y);
+       for (int i = 0; i < 3; ++i) {
+         sum = sum + torch::atan(y - mean);
+         mean.lerp_(y.detach().mean(0), 0.1);
+       }
+       return sum;
+     }},
+    {"a bound that is undefined",
+     [](const at::Tensor& x) {
+       const at::Tensor y = x.exp2();
+       const std::optional<at::Tensor> none{at::Tensor()}, one{torch::ones({8, 8})};
+       return torch::atan(torch::clamp(y, none, one)) + torch::atan(y);
+     }},
     {"a backward within",
      [](const at::Tensor& x) {
        const at::Tensor y = torch::gelu(x.exp()).sin();

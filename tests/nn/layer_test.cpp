@@ -41,9 +41,9 @@ TEST(TransformerLayer, AddsMasksOfBertsShapes) {
   at::Tensor padding = torch::zeros({2, 1, 1, 140});
   padding.index_put_({1, 0, 0, torch::indexing::Slice(100)}, -10000.0);
   const at::Tensor causal = torch::full({140, 140}, -std::numeric_limits<float>::infinity()).triu(1).expand({2, 1, 140, 140});
-  const at::Tensor heads = torch::randn({1, 3, 140, 140});
+  const at::Tensor heads = torch::randn({1, 3, 140, 140}), queries = torch::randn({2, 3, 140, 1});
   for (const bool is_pre_norm : {true, false})
-    for (const at::Tensor& mask : {padding, causal, heads}) {
+    for (const at::Tensor& mask : {padding, causal, heads, queries}) {
       const auto call = call_of(is_pre_norm, 0.1);
       expect_close(layer(call, of, mask), reference(call, of, mask), 1e-5, "masked");
     }

@@ -6,7 +6,6 @@
 namespace gannet {
 namespace {
 
-using config::error_of;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -123,7 +122,7 @@ TEST(ConfigReading, GivesValueTypeAndOrigin) {
   const ConfigEntry stage = config.get("zero_optimization.stage");
   EXPECT_EQ(stage.value, Value(3));
   EXPECT_EQ(stage.type, "integer");
-  EXPECT_EQ(stage.origin, "config text:1:49");
+  EXPECT_EQ(stage.origin, "config text:1:47");
   EXPECT_EQ(config.get("gradient_clipping").origin, "default");
   EXPECT_TRUE(config.is_auto("bf16.enabled"));
   EXPECT_TRUE(config.is_zero3());

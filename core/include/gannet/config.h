@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gannet {
@@ -35,6 +36,8 @@ class Config {
   Config(const char* path_or_json) : Config(std::string(path_or_json)) {}
   Config(const std::string& path_or_json);
   Config(const Dict& dictionary);
+  /// For the core's own rooms.
+  explicit Config(std::shared_ptr<const config::Document> document) : document_(std::move(document)) {}
 
   /// Merges `dictionary` over what is there, key by key and deep; `origin` is named as provenance ("code", "command line").
   Config& overwrite(const Dict& dictionary, const std::string& origin = "code");

@@ -45,8 +45,7 @@ class Filling {
     precision();
     from_hidden_size();
     scheduler();
-    if (is_given("save_on_each_node"))
-      set("checkpoint/use_node_local_storage", flag("save_on_each_node"), "save_on_each_node");
+    if (is_given("save_on_each_node")) set("checkpoint/use_node_local_storage", flag("save_on_each_node"), "save_on_each_node");
     if (conflicts_.empty()) return;
     throw Error(ErrorCode::kConfig,
                 formatted("the config and the arguments contradict each other:\n  {}", join(conflicts_, "\n  ")),
@@ -61,7 +60,8 @@ class Filling {
     return value && !value->is_null();
   }
   [[noreturn]] void wrong(const std::string& name, const char* wanted) const {
-    throw Error(ErrorCode::kArgument, formatted("argument {} must be {}, found {}", name, wanted, arguments_.find(name)->to_json()),
+    throw Error(ErrorCode::kArgument,
+                formatted("argument {} must be {}, found {}", name, wanted, arguments_.find(name)->to_json()),
                 "give it the value that Hugging Face's argument of this name takes");
   }
   double number(const std::string& name, double otherwise) const {
@@ -187,7 +187,9 @@ class Filling {
       if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
       match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
       if (warmup) match("scheduler/params/warmup_num_steps", *warmup, {"warmup_steps", "warmup_ratio"});
-      if (steps_) match("scheduler/params/total_num_steps", *steps_, {facts_.num_training_steps ? "number of training steps" : "max_steps"});
+      if (steps_)
+        match("scheduler/params/total_num_steps", *steps_,
+              {facts_.num_training_steps ? "number of training steps" : "max_steps"});
       return;
     }
     if (!facts_.add_missing) return;
@@ -195,12 +197,15 @@ class Filling {
     if (type == "constant" || (type == "constant_with_warmup" && warmup == 0)) return;  // the optimizer's lr
     const bool is_linear = type == "linear";
     if (!is_linear && type != "constant_with_warmup")
-      throw Error(ErrorCode::kUnsupported, formatted("lr_scheduler_type {}: no scheduler plugin has its formula", in_quotes(type)),
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("lr_scheduler_type {}: no scheduler plugin has its formula", in_quotes(type)),
                   "write a scheduler entry in the config, or use linear, constant or constant_with_warmup");
     if (!warmup || (is_linear && !steps_))
       throw Error(ErrorCode::kArgument, formatted("lr_scheduler_type {} needs the number of training steps", in_quotes(type)),
                   "give max_steps, or a scheduler entry in the config");
-    Dict params{{"warmup_min_lr", 0.0}, {"warmup_max_lr", lr}, {"warmup_num_steps", std::max<int64_t>(1, *warmup)},
+    Dict params{{"warmup_min_lr", 0.0},
+                {"warmup_max_lr", lr},
+                {"warmup_num_steps", std::max<int64_t>(1, *warmup)},
                 {"warmup_type", "linear"}};
     if (is_linear) params["total_num_steps"] = *steps_;
     set("scheduler", Dict{{"type", is_linear ? "WarmupDecayLR" : "WarmupLR"}, {"params", std::move(params)}},

@@ -21,9 +21,17 @@ constexpr const char* kAll = R"({
     "stage3_param_persistence_threshold": "auto"}})";
 
 Dict arguments() {
-  return {{"learning_rate", 3e-5}, {"weight_decay", 3e-7}, {"warmup_steps", 500}, {"max_steps", 5000},
-          {"per_device_train_batch_size", 8}, {"gradient_accumulation_steps", 2}, {"max_grad_norm", 0.7},
-          {"fp16", true}, {"adam_beta1", 0.9}, {"adam_beta2", 0.999}, {"adam_epsilon", 1e-8}};
+  return {{"learning_rate", 3e-5},
+          {"weight_decay", 3e-7},
+          {"warmup_steps", 500},
+          {"max_steps", 5000},
+          {"per_device_train_batch_size", 8},
+          {"gradient_accumulation_steps", 2},
+          {"max_grad_norm", 0.7},
+          {"fp16", true},
+          {"adam_beta1", 0.9},
+          {"adam_beta2", 0.999},
+          {"adam_epsilon", 1e-8}};
 }
 
 TEST(FillAuto, FillsEveryRowOfTheTableAndNamesTheArgument) {
@@ -137,7 +145,8 @@ TEST(ConfigReading, GivesValueTypeAndOrigin) {
 TEST(ConfigReading, ResolvesAndListsEveryMistake) {
   std::vector<std::string> mistakes;
   EXPECT_FALSE(Config(R"({"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2,
-    "fp16": {"enabled": true}, "bf16": {"enabled": true}})").is_valid(1, &mistakes));
+    "fp16": {"enabled": true}, "bf16": {"enabled": true}})")
+                   .is_valid(1, &mistakes));
   EXPECT_EQ(mistakes.size(), 2u) << testing::PrintToString(mistakes);
   for (const ConfigEntry& entry : Config::from_dict({{"train_batch_size", 8}}).resolve(2))
     if (entry.path == "train_micro_batch_size_per_gpu") {

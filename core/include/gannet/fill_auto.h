@@ -21,7 +21,7 @@ struct AutoFacts {
   int64_t world_size = 1;
   std::optional<int64_t> num_training_steps = {};  ///< updates of the run; absent: max_steps where that is above 0
   std::optional<int64_t> hidden_size = {};         ///< of the model; `hidden_size_of` reads it from a config.json
-  bool add_missing = true;                    ///< AdamW and the schedule of lr_scheduler_type where the config has no entry
+  bool add_missing = true;                         ///< AdamW and the schedule of lr_scheduler_type where the config has no entry
 };
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts);

@@ -1,5 +1,7 @@
 // gannet config check | resolve | keys: read a config without running anything, and print what is known of it.
+#include <gannet/config.h>
 #include <gannet/error.h>
+#include <gannet/fill_auto.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -11,6 +13,7 @@
 #include "config/assignment.h"
 #include "config/document.h"
 #include "config/keys.h"
+#include "config/parse.h"
 #include "config/resolve.h"
 #include "doctor/config_check.h"
 
@@ -22,6 +25,7 @@ struct Options {
   int64_t world_size = 0;  // 0: as the environment or the batch sizes say
   std::vector<std::string> assignments;
   bool as_json = false, no_plugins = false;
+  std::string arguments_file, model_file;  // of `resolve`: what fills "auto"
   std::string section;
   bool all_keys = false;
 };
@@ -68,9 +72,29 @@ void print_json(const config::Resolved& resolved) {
   std::cout << "\n}\n";
 }
 
+// The config with its "auto" values filled from the files of arguments and of the model.
+std::shared_ptr<const config::Document> filled(const Options& options, std::shared_ptr<const config::Document> document) {
+  if (options.arguments_file.empty()) {
+    if (options.model_file.empty()) return document;
+    throw Error(ErrorCode::kArgument, "--model-config fills \"auto\" values together with --arguments alone",
+                "add --arguments FILE; {} in it stands for every default");
+  }
+  AutoFacts facts{.world_size = std::max<int64_t>(options.world_size, 1)};
+  if (options.world_size == 0) facts.world_size = doctor::world_size_of(check_options(options), *document);
+  if (!options.model_file.empty()) {
+    facts.hidden_size = hidden_size_of(config::parse_file(options.model_file).root);
+    if (!facts.hidden_size)
+      throw Error(ErrorCode::kArgument, formatted("{} names no hidden size", options.model_file),
+                  "it has none of hidden_size, n_embd, d_model, hidden_sizes and text_config: write the sizes in the config");
+  }
+  Config config{std::move(document)};
+  return fill_auto(config, config::parse_file(options.arguments_file).root, facts).document();
+}
+
 void resolve(const Options& options) {
   auto document = config::Document::from_file(options.file);
   if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
+  document = filled(options, std::move(document));
   const int64_t world = doctor::world_size_of(check_options(options), *document);
   const config::Resolved resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
@@ -139,6 +163,12 @@ void add_config(CLI::App& app) {
         ->allow_extra_args(false);
   }
   check_command->add_flag("--no-plugins", options->no_plugins, "do not open plugins: check only the keys and their values");
+  resolve_command
+      ->add_option("--arguments", options->arguments_file,
+                   "JSON object of training arguments under Hugging Face's names: they fill \"auto\"")
+      ->type_name("FILE");
+  resolve_command->add_option("--model-config", options->model_file, "the model's config.json: its hidden size fills \"auto\"")
+      ->type_name("FILE");
   resolve_command->add_flag("--json", options->as_json, "as one JSON object");
   check_command->callback([options] { check(*options); });
   resolve_command->callback([options] { resolve(*options); });

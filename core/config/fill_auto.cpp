@@ -1,0 +1,243 @@
+// The table of "auto" values: which argument, or which fact of the model, fills which key.
+#include <gannet/error.h>
+#include <gannet/fill_auto.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "config/document.h"
+#include "config/effective.h"
+
+namespace gannet {
+namespace {
+
+// A number, also one in quotes.
+std::optional<double> number_in(const Value& value) {
+  if (value.is_number()) return value.as_number();
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.as_string();
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+bool same_value(const Value& a, const Value& b) {
+  if (a.is_list() && b.is_list())
+    return std::equal(a.as_list().begin(), a.as_list().end(), b.as_list().begin(), b.as_list().end(), same_value);
+  const auto left = number_in(a), right = number_in(b);
+  return left && right ? *left == *right : a == b;
+}
+
+class Filling {
+ public:
+  Filling(Config& config, const Dict& arguments, const AutoFacts& facts) : config_(config), arguments_(arguments), facts_(facts) {
+    steps_ = facts.num_training_steps;
+    if (const int64_t max_steps = integer("max_steps", -1); !steps_ && max_steps > 0) steps_ = max_steps;
+  }
+
+  void run() {
+    batch();
+    match("gradient_clipping", number("max_grad_norm", 1.0), {"max_grad_norm"});
+    optimizer();
+    precision();
+    from_hidden_size();
+    scheduler();
+    if (is_given("save_on_each_node")) set("checkpoint/use_node_local_storage", flag("save_on_each_node"), "save_on_each_node");
+    if (conflicts_.empty()) return;
+    throw Error(ErrorCode::kConfig,
+                formatted("the config and the arguments contradict each other:\n  {}", join(conflicts_, "\n  ")),
+                "make each pair equal, or write \"auto\" in the config: the argument then fills it");
+  }
+
+ private:
+  using Names = std::vector<std::string>;
+
+  bool is_given(const std::string& name) const {
+    const Value* value = arguments_.find(name);
+    return value && !value->is_null();
+  }
+  [[noreturn]] void wrong(const std::string& name, const char* wanted) const {
+    throw Error(ErrorCode::kArgument,
+                formatted("argument {} must be {}, found {}", name, wanted, arguments_.find(name)->to_json()),
+                "give it the value that Hugging Face's argument of this name takes");
+  }
+  double number(const std::string& name, double otherwise) const {
+    if (!is_given(name)) return otherwise;
+    const auto found = number_in(*arguments_.find(name));
+    if (!found || !std::isfinite(*found)) wrong(name, "a number");
+    return *found;
+  }
+  int64_t integer(const std::string& name, int64_t otherwise) const {
+    const double found = number(name, static_cast<double>(otherwise));
+    if (found != std::floor(found) || std::abs(found) > 9e15) wrong(name, "an integer");
+    return static_cast<int64_t>(found);
+  }
+  bool flag(const std::string& name) const {
+    if (!is_given(name)) return false;
+    if (!arguments_.find(name)->is_bool()) wrong(name, "true or false");
+    return arguments_.find(name)->as_bool();
+  }
+  std::string text(const std::string& name, const std::string& otherwise) const {
+    if (!is_given(name)) return otherwise;
+    if (!arguments_.find(name)->is_string()) wrong(name, "a text");
+    return arguments_.find(name)->as_string();
+  }
+
+  const Value* find(const std::string& path) const {
+    return config_.document() ? config_.document()->find(formatted("/{}", path)) : nullptr;
+  }
+  bool is_auto(const std::string& path) const { return find(path) && config::is_auto(*find(path)); }
+
+  void set(const std::string& path, const Value& value, const std::string& from) {
+    config_.fill(path, value, formatted("auto: {}", from));
+  }
+  // Fills an "auto". A value of the config's own must equal that of the arguments, if any of them was given.
+  void match(const std::string& path, const Value& value, const Names& names) {
+    const Value* found = find(path);
+    if (!found || found->is_null()) return;
+    if (config::is_auto(*found)) return set(path, value, join(names, ", "));
+    if (same_value(*found, value) || std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_given(name); }))
+      return;
+    conflicts_.push_back(formatted("/{} = {} ({}), but {} gives {}", path, found->to_json(),
+                                   config_.document()->origin_of(formatted("/{}", path)).to_string(), join(names, ", "),
+                                   value.to_json()));
+  }
+  // Batch sizes are needed, so that the arguments also give those that are absent.
+  void match_or_add(const std::string& path, const Value& value, const std::string& name) {
+    if (!find(path) || find(path)->is_null()) return set(path, value, name);
+    match(path, value, {name});
+  }
+
+  void batch() {
+    const int64_t micro = integer("per_device_train_batch_size", 8);
+    const int64_t accumulation = integer("gradient_accumulation_steps", 1);
+    // Two sizes of the config determine the third; an absent one is then not the arguments' to give.
+    const auto has = [&](const char* path) { return find(path) && !find(path)->is_null() && !is_auto(path); };
+    const bool has_train = has("train_batch_size"), has_micro = has("train_micro_batch_size_per_gpu");
+    match("train_batch_size", micro * accumulation * facts_.world_size,
+          {"per_device_train_batch_size", "gradient_accumulation_steps", formatted("world size {}", facts_.world_size)});
+    if (!has_train || is_given("per_device_train_batch_size"))
+      match_or_add("train_micro_batch_size_per_gpu", micro, "per_device_train_batch_size");
+    else if (!has_micro)
+      match("train_micro_batch_size_per_gpu", micro, {"per_device_train_batch_size"});
+    if (!has_train || is_given("gradient_accumulation_steps"))
+      match_or_add("gradient_accumulation_steps", accumulation, "gradient_accumulation_steps");
+    else
+      match("gradient_accumulation_steps", accumulation, {"gradient_accumulation_steps"});
+  }
+
+  void optimizer() {
+    const Value lr = number("learning_rate", 5e-5), eps = number("adam_epsilon", 1e-8), decay = number("weight_decay", 0);
+    const Value betas = List{number("adam_beta1", 0.9), number("adam_beta2", 0.999)};
+    if (!find("optimizer")) {
+      if (facts_.add_missing)
+        set("optimizer",
+            Dict{{"type", "AdamW"}, {"params", Dict{{"lr", lr}, {"betas", betas}, {"eps", eps}, {"weight_decay", decay}}}},
+            "learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay");
+      return;
+    }
+    match("optimizer/params/lr", lr, {"learning_rate"});
+    match("optimizer/params/betas", betas, {"adam_beta1", "adam_beta2"});
+    match("optimizer/params/eps", eps, {"adam_epsilon"});
+    match("optimizer/params/weight_decay", decay, {"weight_decay"});
+  }
+
+  void precision() {
+    const std::string backend = text("fp16_backend", "auto");
+    const bool is_apex = backend == "apex";
+    match("fp16/enabled", (flag("fp16") && !is_apex) || flag("fp16_full_eval"), {"fp16", "fp16_full_eval", "fp16_backend"});
+    match("bf16/enabled", flag("bf16") || flag("bf16_full_eval"), {"bf16", "bf16_full_eval"});
+    match("amp/enabled", flag("fp16") && is_apex, {"fp16", "fp16_backend"});
+    match("amp/opt_level", text("fp16_opt_level", "O1"), {"fp16_opt_level"});
+  }
+
+  void from_hidden_size() {
+    if (!facts_.hidden_size) return;
+    const int64_t h = *facts_.hidden_size;
+    if (h < 1 || h > 3'000'000'000)
+      throw Error(ErrorCode::kArgument, formatted("a hidden size of {}", h), "give the model's, a positive integer");
+    const auto fill = [&](const char* path, int64_t value) {
+      if (is_auto(path)) set(path, value, formatted("hidden size {}", h));
+    };
+    fill("zero_optimization/reduce_bucket_size", h * h);
+    // As Hugging Face computes it: (0.9 h) h in double precision, its fraction dropped.
+    const double width = static_cast<double>(h);
+    fill("zero_optimization/stage3_prefetch_bucket_size", static_cast<int64_t>(0.9 * width * width));
+    fill("zero_optimization/stage3_param_persistence_threshold", 10 * h);
+  }
+
+  // A warmup_steps below 1 is a share of the run, as in transformers 5.
+  std::optional<int64_t> warmup_steps() const {
+    const double steps = number("warmup_steps", 0), ratio = number("warmup_ratio", 0);
+    if (steps < 0 || ratio < 0 || ratio > 1) wrong(steps < 0 ? "warmup_steps" : "warmup_ratio", "0 or above, a ratio at most 1");
+    if (steps >= 1) return static_cast<int64_t>(steps);
+    const double share = steps > 0 ? steps : ratio;
+    if (share == 0) return 0;
+    if (!steps_) return std::nullopt;
+    return static_cast<int64_t>(std::ceil(share * static_cast<double>(*steps_)));
+  }
+
+  void scheduler() {
+    const double lr = number("learning_rate", 5e-5);
+    const auto warmup = warmup_steps();
+    if (find("scheduler")) {
+      if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
+      match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
+      if (warmup) match("scheduler/params/warmup_num_steps", *warmup, {"warmup_steps", "warmup_ratio"});
+      if (steps_)
+        match("scheduler/params/total_num_steps", *steps_,
+              {facts_.num_training_steps ? "number of training steps" : "max_steps"});
+      return;
+    }
+    if (!facts_.add_missing) return;
+    const std::string type = text("lr_scheduler_type", "linear");
+    if (type == "constant" || (type == "constant_with_warmup" && warmup == 0)) return;  // the optimizer's lr
+    const bool is_linear = type == "linear";
+    if (!is_linear && type != "constant_with_warmup")
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("lr_scheduler_type {}: no scheduler plugin has its formula", in_quotes(type)),
+                  "write a scheduler entry in the config, or use linear, constant or constant_with_warmup");
+    if (!warmup || (is_linear && !steps_))
+      throw Error(ErrorCode::kArgument, formatted("lr_scheduler_type {} needs the number of training steps", in_quotes(type)),
+                  "give max_steps, or a scheduler entry in the config");
+    Dict params{{"warmup_min_lr", 0.0},
+                {"warmup_max_lr", lr},
+                {"warmup_num_steps", std::max<int64_t>(1, *warmup)},
+                {"warmup_type", "linear"}};
+    if (is_linear) params["total_num_steps"] = *steps_;
+    set("scheduler", Dict{{"type", is_linear ? "WarmupDecayLR" : "WarmupLR"}, {"params", std::move(params)}},
+        is_given("lr_scheduler_type") ? "lr_scheduler_type" : "lr_scheduler_type's default");
+  }
+
+  Config& config_;
+  const Dict& arguments_;
+  const AutoFacts& facts_;
+  std::optional<int64_t> steps_;  // updates of the run
+  std::vector<std::string> conflicts_;
+};
+
+}  // namespace
+
+Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts) {
+  Config filled = config;  // the caller's stays as it was where the arguments do not fit
+  Filling(filled, arguments, facts).run();
+  return config = std::move(filled);
+}
+
+std::optional<int64_t> hidden_size_of(const Dict& model_config) {
+  for (const char* name : {"hidden_size", "n_embd", "d_model"})
+    if (const Value* value = model_config.find(name); value && value->is_int()) return value->as_int();
+  if (const Value* sizes = model_config.find("hidden_sizes"); sizes && sizes->is_list()) {
+    std::optional<int64_t> largest;
+    for (const Value& size : sizes->as_list())
+      if (size.is_int() && size.as_int() > largest.value_or(0)) largest = size.as_int();
+    if (largest) return largest;
+  }
+  const Value* text = model_config.find("text_config");
+  return text && text->is_dict() ? hidden_size_of(text->as_dict()) : std::nullopt;
+}
+
+}  // namespace gannet

@@ -1,0 +1,107 @@
+// Config as a program reads it: values by path, the stage, the whole with origins, the list of mistakes.
+#include <gannet/config.h>
+#include <gannet/error.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "config/document.h"
+#include "config/effective.h"
+#include "config/keys.h"
+#include "config/mistakes.h"
+#include "config/resolve.h"
+
+namespace gannet {
+namespace {
+
+// "zero_optimization.stage" and "/zero_optimization/stage" to "zero_optimization/stage".
+std::string slashed(std::string path) {
+  std::replace(path.begin(), path.end(), '.', '/');
+  return path.starts_with('/') ? path.substr(1) : path;
+}
+
+std::string dotted(std::string path) {
+  if (path.starts_with('/')) path.erase(0, 1);
+  std::replace(path.begin(), path.end(), '/', '.');
+  return path;
+}
+
+// Paths inside optimizer.params and its like have no row of their own; their section's row says so.
+bool is_inside_free_section(const std::string& path) {
+  for (size_t end = path.rfind('/'); end != std::string::npos && end > 0; end = path.rfind('/', end - 1)) {
+    const config::Key* above = config::find_key(path.substr(0, end));
+    if (above) return above->type == config::Type::kFree || above->type == config::Type::kOpenSection;
+  }
+  return false;
+}
+
+const config::Document& document_of(const Config& config) {
+  static const auto& none = *new std::shared_ptr<const config::Document>(config::Document::from_dict({}, "default"));
+  return config.document() ? *config.document() : *none;
+}
+
+}  // namespace
+
+Config Config::from_dict(const Dict& dictionary, const std::string& origin) { return Config().overwrite(dictionary, origin); }
+
+Config& Config::fill(const std::string& path, const Value& value, const std::string& origin) {
+  const auto parts = split(slashed(path), '/');
+  if (parts.empty()) throw Error(ErrorCode::kArgument, "Config::fill: the path is empty", "name a key: zero_optimization.stage");
+  Value filled = value;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    Dict outer;
+    outer[std::string(*part)] = std::move(filled);
+    filled = std::move(outer);
+  }
+  return overwrite(filled.as_dict(), origin);
+}
+
+ConfigEntry Config::get(const std::string& path) const {
+  const std::string name = slashed(path);
+  const config::Key* key = config::find_key(name);
+  if (!key && !is_inside_free_section(name))
+    throw Error(ErrorCode::kConfig, formatted("Config::get: there is no key '{}'", path),
+                "`gannet config keys --all` lists all keys");
+  const config::Document& document = document_of(*this);
+  const std::string at = formatted("/{}", key ? std::string(key->path) : name);
+  const Value* given = document.find(at);
+  const bool is_given = given && !given->is_null();
+  const Value value = is_given ? *given : key ? config::default_of(*key) : Value();
+  return {dotted(at), value, key ? config::to_string(key->type) : value.type_name(),
+          is_given ? document.origin_of(at).to_string() : "default"};
+}
+
+bool Config::is_auto(const std::string& path) const { return config::is_auto(get(path).value); }
+
+int64_t Config::stage() const { return config::settings_of(document_of(*this)).zero.stage; }
+
+bool Config::is_offload() const {
+  const config::Zero zero = config::settings_of(document_of(*this)).zero;
+  return (zero.stage > 0 && zero.offload_optimizer) || (zero.stage == 3 && zero.offload_param);
+}
+
+std::vector<ConfigEntry> Config::resolve(int64_t world_size) const {
+  std::vector<ConfigEntry> entries;
+  if (world_size < 1)
+    throw Error(ErrorCode::kArgument, formatted("Config::resolve: a world size of {}", world_size), "give the number of ranks");
+  for (config::Effective& line : config::resolve(document_of(*this), world_size).effective) {
+    const config::Key* key = config::find_key(line.path.substr(1));
+    const char* type = key ? config::to_string(key->type) : line.value.type_name();
+    entries.push_back({dotted(line.path), std::move(line.value), type, std::move(line.origin)});
+  }
+  return entries;
+}
+
+bool Config::is_valid(int64_t world_size, std::vector<std::string>* mistakes) const {
+  std::vector<Error> found;
+  if (world_size < 1)
+    found.emplace_back(ErrorCode::kArgument, formatted("a world size of {}", world_size), "give the number of ranks");
+  else
+    config::resolve(document_of(*this), world_size, true, found);
+  if (mistakes)
+    for (const Error& mistake : found) mistakes->push_back(mistake.what());
+  return found.empty();
+}
+
+}  // namespace gannet

@@ -109,9 +109,10 @@ std::string activations_text(const zero::Plan& plan, const Kept& kept, const zer
   const auto add = [&](const std::string& name, const KeptActivations& one) {
     const int64_t most = most_samples(plan, one, room, micro_batch);
     rungs.add({name, size_text(one.bytes), one.tier == Tier::kNone ? "-" : size_text(one.tier_bytes),
-               most == 0              ? "none"
-               : most >= kMostSamples ? "not bounded here"
-                                      : std::to_string(most)});
+               !plan.device_is_host && !room.device ? "unknown: device"
+               : most == 0                          ? "none"
+               : most >= kMostSamples               ? "not bounded here"
+                                                    : std::to_string(most)});
   };
   const config::ActivationCheckpointing nothing = config::Settings().activation_checkpointing;
   add("nothing recomputed", activations_of(kept_at_most(kept, nothing, plan.device_is_host), Tier::kNone));

@@ -220,6 +220,8 @@ std::string estimate_text(const EstimateRequest& request) {
 
   const MachineMemory memory = machine_memory();
   zero::Room room = zero::room_of(memory);
+  for (auto* free : {&room.host, &room.process})
+    if (*free) **free += request.held_bytes;
   if (request.device_bytes)
     room.device = request.device_bytes;
   else if (accelerator)
@@ -274,6 +276,7 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     request.parameters += static_cast<uint64_t>(parameter.numel());
     largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
+    if (parameter.is_cpu()) request.held_bytes += parameter.nbytes();
     if (parameter.scalar_type() == at::kDouble) request.dtype = "fp64";
   }
   if (request.parameters == 0) throw Error(ErrorCode::kArgument, "gannet::estimate: the module has no parameter that is trained");

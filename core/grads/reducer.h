@@ -182,7 +182,7 @@ class Reducer {
   std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype
   uint64_t late_buckets_ = 0;
   int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // the meter of the host's memory has them set aside
-  bool holds_buckets_ = false;  // this backward's are sent at its end
+  bool holds_buckets_ = false;                                // this backward's are sent at its end
   bool has_learned_ = false;
 };
 

@@ -8,7 +8,8 @@
 ///     return 0;
 ///   }
 ///
-/// Nothing is started. Without `forward` nothing is allocated beyond the model, and activations are not counted. docs/estimate.md says what is counted.
+/// Nothing is started. Without `forward` nothing is allocated beyond the model, and activations are not counted. docs/estimate.md
+/// says what is counted.
 #pragma once
 
 #include <gannet/config.h>

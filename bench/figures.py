@@ -6,6 +6,7 @@
     python3 bench/figures.py peer --peer FOLDER --peer-python VENV/bin/python --work DIR [--tokens 256] [--zero 0|2|3|2-cpu|3-cpu|3-nvme] [--rounds 7]
 
     python3 bench/figures.py limit --work DIR [--rounds 1] [--steps 3]      # as root
+    python3 bench/figures.py ladder --work DIR --rung plain|offload|recompute|drive --micro-batch B [--steps 2] [--estimate]      # as root
 
 Every round is printed; the last line of a figure is JSON with the median of the rounds' ratios last.
 """
@@ -195,21 +196,73 @@ def limit(args):
         group.end()
 
 
+RUNGS = {  # of docs/memory_ladder.md: parameters, gradients and states, then activations
+    "plain": {},
+    "offload": {"zero": True},
+    "recompute": {"zero": True, "gannet": {"activation_checkpointing": {"interval": 1}}},
+    "drive": {"zero": True, "activation_checkpointing": {"cpu_checkpointing": True}, "gannet": {"activation_checkpointing": {"interval": 1, "device": "nvme"}}},
+}
+
+
+def ladder(args):
+    """GPT-2 353M under a limit of 2 GiB: one rung of the ladder with micro-batches of a size, tokens a second, the peak, and the estimate's largest."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    tokens = args.work / "tokens16.bin"
+    if not tokens.exists():
+        tokens.write_bytes(bytes(byte for index in range(200_000) for byte in ((index * 7919) % 50257).to_bytes(2, "little")))
+    rung = dict(RUNGS[args.rung])
+    config = {"train_micro_batch_size_per_gpu": args.micro_batch, "bf16": {"enabled": True}, "gradient_clipping": 1.0, "accelerator": {"type": "cpu"},
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
+    if rung.pop("zero", False):
+        place = {"device": "nvme", "nvme_path": str(args.work.resolve())}
+        config.update(zero_optimization={"stage": 3, "offload_optimizer": place, "offload_param": dict(place, max_in_cpu=0), "sub_group_size": 2**21,
+                                         "stage3_prefetch_bucket_size": 2**23, "stage3_max_live_parameters": 2**26, "stage3_max_reuse_distance": 2**22},
+                      aio={"block_size": 2**20, "queue_depth": 16})
+    config.update(rung)
+    name = f"ladder-{args.rung}-{args.micro_batch}"
+    file, metrics, log = args.work / f"{name}.json", args.work / f"{name}.metrics.jsonl", args.work / f"{name}.log"
+    metrics.unlink(missing_ok=True)
+    config.setdefault("gannet", {})["metrics"] = {"path": str(metrics.resolve())}
+    config["gannet"]["check_memory"] = False
+    file.write_text(json.dumps(config))
+    group = MemoryLimit(2 * 2**30)
+    command = [args.build / "bin/gpt2", "--layers", 24, "--width", 1024, "--heads", 16, "--vocabulary", 50257, "--positions", 256, "--init-range", 0.02, "--tokens", tokens,
+               "--token-bytes", 2, "--seq-len", 256, "--deepspeed_config", file, "--threads", os.cpu_count(), "--give-memory-back"]
+    try:
+        try:
+            group.run([*command, "--estimate"] if args.estimate else [*command, "--steps", args.steps], log)
+            fits = True
+        except subprocess.CalledProcessError as error:
+            fits = error.returncode
+        lines = [one for one in map(json.loads, open(metrics)) if one["kind"] == "step"] if metrics.exists() else []
+        seconds = min((line["seconds"] for line in lines[1:]), default=float("nan"))
+        print(json.dumps({"figure": "ladder", "rung": args.rung, "micro_batch": args.micro_batch, "fits": fits, "tokens_s": round(256 * args.micro_batch / seconds, 1),
+                          "seconds": [round(line["seconds"], 1) for line in lines], "peak_gib": round(int(group.peak.read_text()) / 2**30, 3), "losses": [line["loss"] for line in lines],
+                          "memory_mib": {name: round(bytes_ / 2**20) for name, bytes_ in lines[-1].get("memory", {}).items()} if lines else None}), flush=True)
+        if args.estimate:
+            print(log.read_text())
+    finally:
+        group.end()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=("start", "plugins", "compile", "peer", "limit"))
+    parser.add_argument("figure", choices=("start", "plugins", "compile", "peer", "limit", "ladder"))
     parser.add_argument("--build", type=pathlib.Path, default=root / "build-bench")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peer", type=pathlib.Path)
     parser.add_argument("--peer-python", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, help="a step: 256 of peer, 2048 of limit unless given")
+    parser.add_argument("--rung", choices=RUNGS, default="drive", help="of ladder")
+    parser.add_argument("--micro-batch", type=int, default=1, help="samples of 256 tokens, of ladder")
+    parser.add_argument("--estimate", action="store_true", help="of ladder: print what the program estimates, train nothing")
     parser.add_argument("--max-in-cpu", type=int, default=0, help="of limit: elements of the parameters that stay in memory")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--zero", choices=ZERO, default="0")
     args = parser.parse_args()
     args.tokens = args.tokens or (2048 if args.figure == "limit" else 256)
-    {"start": start, "plugins": plugins, "compile": compile_, "peer": peer, "limit": limit}[args.figure](args)
+    {"start": start, "plugins": plugins, "compile": compile_, "peer": peer, "limit": limit, "ladder": ladder}[args.figure](args)
 
 
 if __name__ == "__main__":

@@ -42,4 +42,11 @@ int64_t SavedBytes::without(const std::unordered_set<const c10::StorageImpl*>& o
   return bytes;
 }
 
+int64_t SavedBytes::alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const {
+  int64_t bytes = 0;
+  for (const auto& [storage, seen] : seen_)
+    if (!seen.storage.expired() && !others.contains(storage)) bytes += seen.bytes;
+  return bytes;
+}
+
 }  // namespace gannet::activation

@@ -32,10 +32,12 @@ class SavedBytes {
   SavedBytes();
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
-  /// By a region, for what it drops.
+  /// By a region, for what it drops; by the operators' recomputation, for what is saved, dropped or not.
   static void note(const at::Tensor& saved);
   /// Of all storages but these: of parameters, inputs and results.
   int64_t without(const std::unordered_set<const c10::StorageImpl*>& others) const;
+  /// Of those that somebody still holds.
+  int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 
  private:
   struct Seen {

@@ -178,8 +178,11 @@ Wire run_layers(const std::vector<Layer>& layers, Wire wire) {
   }
   Storages passed = recomputing->parameter_storages();
   std::vector<MeasuredLayer> measured(plan.groups.size());
-  for (size_t i = 0; i < plan.groups.size(); ++i)
+  std::vector<Wire> alive;  // storages are told apart by address: one that died could be taken for the next
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    alive.push_back(wire);
     wire = call_measured(*recomputing, kept, plan.groups[i], wire, passed, measured[i]);
+  }
   recomputing->add(layers, std::move(measured));
   return wire;
 }

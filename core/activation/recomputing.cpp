@@ -119,6 +119,13 @@ std::string Recomputing::unchosen() const {
   return names;
 }
 
+std::vector<MeasuredLayer> Recomputing::measured_layers() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<MeasuredLayer> all;
+  for (const List& list : lists_) all.insert(all.end(), list.layers.begin(), list.layers.end());
+  return all;
+}
+
 std::vector<double> Recomputing::measured() const {
   const std::lock_guard lock(mutex_);
   std::vector<double> numbers;

@@ -62,6 +62,8 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
 
   /// Lists of layers that were measured and not chosen from yet, as text, the same on every rank; "": none.
   std::string unchosen() const;
+  /// Of all lists, in the order of their first run.
+  std::vector<MeasuredLayer> measured_layers() const;
   /// Bytes and seconds of all lists, which ranks agree on before choose().
   std::vector<double> measured() const;
   /// The choice, from what measured() has become. Returns it in words.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "activation/here.h"
 #include "base/format.h"
 #include "base/text.h"
 
@@ -83,6 +84,7 @@ std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
 }
 
 void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tensor) {
+  SavedBytes::note(tensor);
   const size_t number = running_ ? running_->saved++ : 0;
   saved->version = Version::of(tensor);
   saved->kept = without_graph(tensor);

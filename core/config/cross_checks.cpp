@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "config/param_groups.h"
 #include "config/precision.h"
+#include "config/recomputed_operators.h"
 
 namespace gannet::config {
 namespace {
@@ -124,6 +125,10 @@ void check_activations(const ActivationCheckpointing& settings, const Document& 
                 formatted("{}contiguous_memory_optimization is set, and number_checkpoints is not: the buffers have no size",
                           where(document, "/activation_checkpointing/contiguous_memory_optimization")),
                 "set number_checkpoints to the number of regions in the model");
+}
+
+void check_recompute(const ActivationCheckpointing& settings, size_t n, const Document& document) {
+  static_cast<void>(recomputed_operator(settings.recompute[n], where(document, "/gannet/activation_checkpointing/recompute")));
 }
 
 void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,

@@ -16,6 +16,8 @@ void check_param_groups(const Settings& settings, const Document& document, cons
 void check_trace(const Settings& settings, const Document& document);
 // What of activation checkpointing needs what.
 void check_activations(const ActivationCheckpointing& settings, const Document& document);
+// The n-th name of gannet.activation_checkpointing.recompute is an operator that can be computed again by itself.
+void check_recompute(const ActivationCheckpointing& settings, size_t n, const Document& document);
 // A block ("optimizer") with params has a type.
 void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,
                     const EffectiveValues& values);

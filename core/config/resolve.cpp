@@ -67,6 +67,8 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
   settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as DeepSpeed's
   check_trace(settings, document);
   attempt(mistakes, [&] { check_activations(settings.activation_checkpointing, document); });
+  for (size_t n = 0; n < settings.activation_checkpointing.recompute.size(); ++n)
+    attempt(mistakes, [&] { check_recompute(settings.activation_checkpointing, n, document); });
 
   result.effective = values.take();
   return result;

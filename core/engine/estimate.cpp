@@ -19,6 +19,7 @@
 #include "config/resolve.h"
 #include "control/environment.h"
 #include "device/accelerator.h"
+#include "engine/measured_activations.h"
 #include "engine/named_plugins.h"
 #include "interfaces/optimizer.h"
 #include "params/fit.h"
@@ -61,7 +62,7 @@ struct Read {
 
 uint32_t size_of_dtype(const std::string& name) { return name == "fp64" ? 8 : name == "fp32" ? 4 : 2; }
 
-std::string training_dtype(const EstimateRequest& request, const Read& read) {
+std::string estimated_dtype(const EstimateRequest& request, const Read& read) {
   if (!request.dtype.empty()) return request.dtype;
   const auto model = config::precision_of(read.settings, /*on_cpu=*/true).model;
   if (model == config::DType::kFloat16) return "fp16";
@@ -208,7 +209,7 @@ std::string estimate_text(const EstimateRequest& request) {
   const Host host;
   plugin::Registry registry(plugin_places(read.settings));
 
-  const std::string dtype = training_dtype(request, read);
+  const std::string dtype = estimated_dtype(request, read);
   const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);
   zero::Plan plan = plan_of(request, read, states, dtype);
   const std::string named = !request.accelerator.empty() ? request.accelerator : read.settings.accelerator.type;
@@ -221,6 +222,8 @@ std::string estimate_text(const EstimateRequest& request) {
 
   const MachineMemory memory = machine_memory();
   zero::Room room = zero::room_of(memory);
+  for (auto* free : {&room.host, &room.process})
+    if (*free) **free += request.held_bytes;
   if (request.device_bytes)
     room.device = request.device_bytes;
   else if (accelerator)
@@ -231,19 +234,28 @@ std::string estimate_text(const EstimateRequest& request) {
   if (!nvme.empty()) room.nvme = known(free_bytes(nvme));
   if (!request.checkpoints.empty()) room.checkpoint = known(free_bytes(request.checkpoints));
 
+  std::optional<activation::Kept> kept;
+  if (request.kept)
+    kept = scaled(*request.kept, static_cast<double>(size_of_dtype(dtype)) / request.kept_element_bytes);
+  else if (request.transformer)
+    kept = kept_by_formula(*request.transformer, size_of_dtype(dtype));
+  if (kept) add_activations(plan, *kept, read.settings.activation_checkpointing, room);
+
   std::string text = formatted(
       "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest of {}{}, with {} bytes of optimizer states for "
-      "each{}:\n\n{}\nNot counted: activations, which grow with the batch, and the program itself. A checkpoint has {}, shared "
-      "among the ranks.\n{}.\n",
+      "each{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
       plan.ranks, plan.ranks == 1 ? " rank (" : " ranks (", plan.ranks_per_host, request.said, dtype, plan.model.largest,
       request.largest ? "" : " (a guess: --largest says it)", plan.model.state_bytes, states ? "" : " (Adam)",
-      table_of(plan, room, request.config_name), size_text(zero::checkpoint_bytes(plan.model)),
-      this_machine(memory, room, nvme, request.checkpoints, accelerator.get()));
+      table_of(plan, room, request.config_name),
+      kept ? "Activations of one micro-batch are in it. Not counted: the program itself."
+           : "Not counted: activations, which grow with the batch, and the program itself.",
+      size_text(zero::checkpoint_bytes(plan.model)), this_machine(memory, room, nvme, request.checkpoints, accelerator.get()));
   if (!plan.device_is_host && !accelerator)
     text += formatted(
         "No device is usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
         "memory.\n",
         why_not);
+  if (kept) text += formatted("\n{}\n", activations_text(plan, *kept, room, request.micro_batch));
   if (!request.document) return text;
   try {
     zero::fit(plan, room);
@@ -266,6 +278,7 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     request.parameters += static_cast<uint64_t>(parameter.numel());
     largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
+    if (parameter.is_cpu()) request.held_bytes += parameter.nbytes();
     if (parameter.scalar_type() == at::kDouble) request.dtype = "fp64";
   }
   if (request.parameters == 0) throw Error(ErrorCode::kArgument, "gannet::estimate: the module has no parameter that is trained");
@@ -280,6 +293,17 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
   request.ranks_per_host = options.ranks_per_host > 0 ? options.ranks_per_host
                            : options.ranks > 0        ? options.ranks
                                                       : count("LOCAL_WORLD_SIZE");
+  if (options.forward) {
+    const auto given = config::given_batch(*request.document);
+    const int64_t accumulation = given.accumulation.value_or(1);
+    request.micro_batch = given.micro   ? *given.micro
+                          : given.train ? std::max<int64_t>(1, *given.train / (accumulation * request.ranks))
+                                        : 1;
+    const auto settings = config::settings_of(*request.document);
+    request.kept = measure_activations(
+        module, [&] { return options.forward(request.micro_batch); }, settings.activation_checkpointing.recompute);
+    request.kept_element_bytes = static_cast<uint32_t>(module.parameters().front().element_size());
+  }
   return estimate_text(request);
 }
 

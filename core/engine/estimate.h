@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/activation_ladder.h"
+
 namespace gannet::config {
 class Document;
 }
@@ -23,6 +25,11 @@ struct EstimateRequest {
   std::string accelerator;                           // "": the config's, else the best that is usable
   std::optional<uint64_t> device_bytes;              // free on a device, of a machine that is not this one
   std::string nvme, checkpoints;                     // folders
+  uint64_t held_bytes = 0;                           // of the module in this process: they go when its parameters are placed
+  std::optional<activation::Kept> kept;              // measured, in the module's own dtype; null: by formula, or not counted
+  uint32_t kept_element_bytes = 4;                   // of that dtype
+  std::optional<TransformerSize> transformer;        // for the formula
+  int64_t micro_batch = 1;                           // samples of either
 };
 
 std::string estimate_text(const EstimateRequest& request);

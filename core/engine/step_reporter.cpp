@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tensor/host_meter.h"
+
 namespace gannet {
 
 void StepReporter::begin_forward(bool trains) {
@@ -14,6 +16,7 @@ void StepReporter::begin_forward(bool trains) {
   if (boundary_ || !trains) return;
   boundary_ = Timers::Clock::now();
   before_ = timers_.now();
+  if (HostMeter* const meter = HostMeter::here()) meter->begin();
 }
 
 void StepReporter::add_loss(const at::Tensor& loss, double weight) {
@@ -116,6 +119,7 @@ void StepReporter::step(observe::Step step, const Boundary& boundary, bool with_
     if (flush) monitor_->flush();
   }
   values_.clear();
+  if (HostMeter* const meter = HostMeter::here()) meter->begin();
   forget_step();
 }
 

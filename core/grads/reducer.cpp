@@ -6,8 +6,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tensor/accumulate.h"
+#include "tensor/host_meter.h"
 
 namespace gannet {
 namespace {
@@ -208,6 +210,11 @@ void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
                              gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
   if (can_take_over) {
     parameter.held = gradient;
+    if (HostMeter* const meter = gradient.is_cpu() ? HostMeter::here() : nullptr) {
+      const auto bytes = static_cast<int64_t>(gradient.storage().nbytes());
+      meter->set_aside(bytes);
+      taken_over_bytes_ += bytes;
+    }
   } else {
     parameter.held = ranges_[bucket.range].flat_grad(parameter);
     add_or_copy(parameter.held, gradient, /*adds=*/false);
@@ -240,6 +247,8 @@ void Reducer::forget() {
   reduced_ = false;
   late_.clear();
   late_buckets_ = 0;
+  if (taken_over_bytes_ > 0) HostMeter::here()->set_aside(-taken_over_bytes_);
+  last_taken_over_bytes_ = std::exchange(taken_over_bytes_, 0);
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
   for (auto& slot : slots_) {

@@ -94,6 +94,9 @@ class Reducer {
   void adopt_sums();
   void forget();  // the next gradient of each parameter is the first
 
+  // Of autograd's tensors that the last step took over: bytes, at its end.
+  int64_t taken_over_bytes() const { return last_taken_over_bytes_; }
+
   // The first parameter whose `.grad` holds values that are not this engine's; "" when there is none. A gradient of zeros, as
   // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph
   // backward.
@@ -178,7 +181,8 @@ class Reducer {
   std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] `.grad` of others, while a backward of ours runs
   std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype
   uint64_t late_buckets_ = 0;
-  bool holds_buckets_ = false;  // this backward's are sent at its end
+  int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // the meter of the host's memory has them set aside
+  bool holds_buckets_ = false;                                // this backward's are sent at its end
   bool has_learned_ = false;
 };
 

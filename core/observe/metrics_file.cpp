@@ -78,21 +78,23 @@ class MetricsFile : public Writer {
   void step(const Step& step, double time) override {
     List rates;
     for (const double rate : step.lr) rates.emplace_back(rate);
-    add(Dict{{"kind", "step"},
-             {"step", step.step},
-             {"samples", step.samples},
-             {"time", time},
-             {"loss", number_or_null(step.loss)},
-             {"lr", std::move(rates)},
-             {"grad_norm", number_or_null(step.grad_norm)},
-             {"loss_scale", step.loss_scale},
-             {"applied", step.applied},
-             {"reason", step.reason},
-             {"seconds", step.seconds},
-             {"phases", by_name(step.phases)},
-             {"counts", by_name(step.counts)},
-             {"memory_bytes", step.memory_bytes},
-             {"values", by_name(step.values)}});
+    Dict line{{"kind", "step"},
+              {"step", step.step},
+              {"samples", step.samples},
+              {"time", time},
+              {"loss", number_or_null(step.loss)},
+              {"lr", std::move(rates)},
+              {"grad_norm", number_or_null(step.grad_norm)},
+              {"loss_scale", step.loss_scale},
+              {"applied", step.applied},
+              {"reason", step.reason},
+              {"seconds", step.seconds},
+              {"phases", by_name(step.phases)},
+              {"counts", by_name(step.counts)},
+              {"memory_bytes", step.memory_bytes},
+              {"values", by_name(step.values)}};
+    if (!step.memory.empty()) line["memory"] = by_name(step.memory);
+    add(line);
   }
 
   void event(const Event& event, double time) override {

@@ -54,6 +54,7 @@ struct Step {
   std::vector<std::pair<std::string, int64_t>> counts;  // what the program counted, of all ranks
   std::vector<std::pair<std::string, double>> values;   // the program's own
   int64_t memory_bytes = 0;                             // resident
+  std::vector<std::pair<std::string, int64_t>> memory;  // bytes by what they are for; empty: not known
 };
 
 struct Event {

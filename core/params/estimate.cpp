@@ -63,7 +63,7 @@ uint64_t checkpoint_bytes(const ModelSize& model) {
 }
 
 Bytes estimate(const Plan& plan) {
-  const auto& [model, ranks, ranks_per_host, device_is_host, placement, buffers] = plan;
+  const auto& [model, ranks, ranks_per_host, device_is_host, placement, buffers, activations, changes] = plan;
   GANNET_CHECK(ranks >= 1 && ranks_per_host >= 1 && placement.is_legal());
   Bytes bytes;
   const auto on_device = [&](uint64_t size) { (device_is_host ? bytes.host : bytes.device) += size; };
@@ -97,6 +97,9 @@ Bytes estimate(const Plan& plan) {
   if (shards_gradients && (ranks > 1 || is_apart)) on_device(2 * bucket_numel(plan) * model.grad_bytes);
   const bool stays = placement.offload_param == Tier::kNone || (device_is_host && kept == own);
   if (placement.stage >= 3 && (ranks > 1 || !stays)) on_device(gathered_numel(plan) * model.param_bytes);
+
+  on_device(activations.bytes);
+  if (activations.tier != Tier::kNone) put(activations.tier_bytes, activations.tier);
 
   bytes.checkpoint = share(checkpoint_bytes(model), ranks);
   return bytes;

@@ -1,5 +1,6 @@
 // Bytes that the model takes on a rank, and where they lie: parameters, gradients, fp32 masters, optimizer states, ZeRO's own
-// buffers. Pure functions of sizes. Activations, the program itself and alignment (less than 64 bytes a tensor) are not counted.
+// buffers; activations where a caller has measured them. Pure functions of sizes. The program itself and alignment (less than 64
+// bytes a tensor) are not counted.
 //
 //   Plan plan{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
 //               .placement = {.stage = 2, .offload_optimizer = Tier::kCpu}};
@@ -48,12 +49,26 @@ struct BufferSizes {
   uint64_t max_in_cpu = 0;  // of parameters offloaded to NVMe: elements of a rank that stay in host memory. A config's: 1e9
 };
 
+// Of one micro-batch, where it is known. They are not sharded: each rank has micro-batches of its own.
+struct KeptActivations {
+  uint64_t bytes = 0;       // with the device
+  uint64_t tier_bytes = 0;  // inputs of regions
+  Tier tier = Tier::kNone;
+};
+// A change of the config that keeps less of them.
+struct ActivationChange {
+  std::string keys;  // "gannet.activation_checkpointing.interval to 1"
+  KeptActivations activations;
+};
+
 struct Plan {  // what is to be trained, on how many ranks, and where things are put
   ModelSize model;
   uint32_t ranks = 1, ranks_per_host = 1;
   bool device_is_host = false;  // accelerator "cpu": one memory, counted as host
   Placement placement;
   BufferSizes buffers;
+  KeptActivations activations;
+  std::vector<ActivationChange> activation_changes;  // cheapest first
 };
 
 struct Bytes {  // of one rank

@@ -79,9 +79,23 @@ std::string keys_of(const Plan& now, const Placement& to) {
   return keys.empty() ? "" : formatted("set {}", join(keys, ", "));
 }
 
+// The cheapest rung of the ladder of activations with which this very placement fits.
+std::optional<ActivationChange> activation_change(const Plan& plan, const Room& room) {
+  Plan changed = plan;
+  for (const ActivationChange& change : plan.activation_changes) {
+    changed.activations = change.activations;
+    if (change.activations.bytes < plan.activations.bytes && fits(changed, room)) return change;
+  }
+  return std::nullopt;
+}
+
 std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool disk_lacks) {
   std::string text;
-  if (memory_lacks) {
+  if (const auto change = memory_lacks ? activation_change(plan, room) : std::nullopt) {
+    Plan changed = plan;
+    changed.activations = change->activations;
+    text = formatted("with fewer activations kept it fits: {}; set {}", use_of(changed, room), change->keys);
+  } else if (memory_lacks) {
     const auto change = smallest_change(plan, room);
     if (!change) {
       text = formatted("no stage and no offload{} makes it fit, on any number of ranks", room.nvme ? "" : " to host memory");
@@ -163,8 +177,9 @@ void fit(const Plan& plan, const Room& room) {
   const bool disk_lacks = found.back().kind == "disk space for a checkpoint";
   const bool memory_lacks = found.size() > (disk_lacks ? 1 : 0);
   throw Error(ErrorCode::kOutOfMemory,
-              formatted("the model does not fit: at {} on {}{}{} (activations are not counted)", to_string(plan.placement),
-                        plan.ranks, plan.ranks == 1 ? " rank " : " ranks ", join(sentences, "; ")),
+              formatted("the model does not fit: at {} on {}{}{}{}", to_string(plan.placement), plan.ranks,
+                        plan.ranks == 1 ? " rank " : " ranks ", join(sentences, "; "),
+                        plan.activations.bytes == 0 ? " (activations are not counted)" : ""),
               advice(plan, room, memory_lacks, disk_lacks));
 }
 

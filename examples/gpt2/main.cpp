@@ -148,8 +148,13 @@ int run(const Options& options) {
   LoadedModel loaded = make_model(options);
   if (options.config.estimate) {
     const char* rank = std::getenv("RANK");
+    const auto loss_of = [&](int64_t samples) {  // which tokens does not matter
+      const at::Tensor tokens = at::zeros({samples, options.sequence_length}, at::kLong);
+      return loaded.model->forward(tokens, tokens);
+    };
     if (!rank || rank == std::string("0"))
-      std::cout << gannet::estimate(*loaded.model, options.config.whole_config(), {.ranks = *options.config.estimate});
+      std::cout << gannet::estimate(*loaded.model, options.config.whole_config(),
+                                    {.ranks = *options.config.estimate, .forward = loss_of});
     return 0;
   }
   check_folders(options, *loaded.model);

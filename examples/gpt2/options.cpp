@@ -39,6 +39,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();
+  auto* vocabulary = app.add_option("--vocabulary", options.architecture.vocabulary,
+                                    "vocabulary of a new model; default: what a token's bytes can say");
   app.add_option("--width", options.architecture.width, "width of a new model")->capture_default_str();
   app.add_option("--heads", options.architecture.heads, "attention heads of a new model")->capture_default_str();
   app.add_option("--init-range", options.architecture.initializer_range, "deviation of a new model's weights")
@@ -66,7 +68,7 @@ Options parse_options(int argc, char** argv) {
     if (!*generate) options.generate = 400;
   }
   if (!*steps) options.steps = options.tokens.empty() && options.model.empty() ? 1500 : 20;
-  if (options.token_bytes == 2) options.architecture.vocabulary = 65536;
+  if (options.token_bytes == 2 && vocabulary->count() == 0) options.architecture.vocabulary = 65536;
   options.architecture.positions = std::max(options.architecture.positions, options.sequence_length);
   return options;
 }

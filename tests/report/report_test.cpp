@@ -180,6 +180,21 @@ TEST_F(ReportOfFile, DrawsAChartOfAllThatWasRecorded) {
                           HasSubstr("accuracy")));
 }
 
+TEST_F(ReportOfFile, DrawsMemoryByKindWhereStepsSayIt) {
+  const auto with = [](int64_t step, const char* activations) {
+    return step_line(
+        step, "5",
+        R"("memory": {"parameters": 1048576, "states": 2097152, "buffers": 0, "activations": )" + std::string(activations) + "}");
+  };
+  const std::string page = html(kRun + with(1, "8388608") + with(2, "4194304"));
+  const auto chart = data_of(page)["charts"]["memory-kinds"];
+  EXPECT_EQ(chart["stack"], true);
+  ASSERT_EQ(chart["lines"].size(), 3u);  // a kind that there never was is left out
+  EXPECT_EQ(chart["lines"][2]["name"], "activations");
+  EXPECT_EQ(chart["lines"][2]["mean"].dump(), "[8.0,4.0]");
+  EXPECT_THAT(html(kRun + step_line(1, "5")), Not(HasSubstr("memory-kinds")));
+}
+
 TEST_F(ReportOfFile, GivesTheScriptEachStepWhereItStands) {
   const auto data = data_of(html(kRun + step_line(1, "5") + step_line(2, "4.25") + step_line(7, "3")));
   EXPECT_EQ(data["begin"].dump(), "[1,1,5]");  // differences

@@ -19,6 +19,26 @@ using testing::Not;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
+// ---- Activations
+
+TEST(Estimate, ActivationsAreCountedAndTheCheapestRungOfTheirLadderIsProposedFirst) {
+  Plan plan{.model = {.parameters = 1'000'000, .largest = 1000}, .ranks = 1, .ranks_per_host = 1};
+  const uint64_t without = estimate(plan).device;
+  plan.activations = {.bytes = 10 * kGiB};
+  plan.activation_changes = {{"a to 1", {.bytes = 6 * kGiB}},
+                             {"b to 1", {.bytes = 2 * kGiB, .tier_bytes = kGiB, .tier = Tier::kCpu}},
+                             {"c to 1", {.bytes = kGiB}}};
+  EXPECT_EQ(estimate(plan).device, without + 10 * kGiB);
+  Room room{.device = 3 * kGiB, .host = 64 * kGiB};
+  const Error error = error_of([&] { fit(plan, room); });
+  EXPECT_THAT(error.message(), Not(HasSubstr("not counted")));
+  EXPECT_THAT(error.next_step(), AllOf(HasSubstr("with fewer activations kept it fits"), HasSubstr("set b to 1")));
+  room.host = kGiB / 2;  // the tier of b does not fit
+  EXPECT_THAT(error_of([&] { fit(plan, room); }).next_step(), HasSubstr("set c to 1"));
+  room.device = 11 * kGiB;
+  EXPECT_NO_THROW(fit(plan, room));
+}
+
 // ---- Bytes
 
 // Every kind of bytes apart: how many elements a rank has of it, and in which memory they lie.

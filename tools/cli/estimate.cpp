@@ -20,6 +20,8 @@ namespace {
 struct EstimateArguments {
   std::string parameters, largest, dtype, config, accelerator, device_memory, nvme, checkpoints;
   uint32_t ranks = 1, ranks_per_host = 0;
+  uint64_t layers = 0, width = 0, heads = 0, sequence = 0;
+  int64_t micro_batch = 1;
 };
 
 // "1.3B", "124M", "350k", "7e9" or a plain number of elements.
@@ -53,6 +55,14 @@ void estimate(const EstimateArguments& arguments) {
   if (!arguments.device_memory.empty()) request.device_bytes = checkpoint::parse_size(arguments.device_memory);
   request.nvme = arguments.nvme;
   request.checkpoints = arguments.checkpoints;
+  if (arguments.layers || arguments.width || arguments.heads || arguments.sequence) {
+    if (!(arguments.layers && arguments.width && arguments.heads && arguments.sequence))
+      throw Error(ErrorCode::kArgument, "the activations of a transformer follow from --layers, --width, --heads and --seq-len",
+                  "give all four, or none to leave activations out");
+    request.micro_batch = arguments.micro_batch;
+    request.transformer = TransformerSize{arguments.layers, arguments.width, arguments.heads,
+                                          arguments.sequence * static_cast<uint64_t>(arguments.micro_batch)};
+  }
   std::cout << estimate_text(request);
 }
 
@@ -75,6 +85,14 @@ void add_estimate(CLI::App& app) {
                       "cpu, cuda ... (default: the config's, else the best that is usable)");
   command->add_option("--device-memory", arguments->device_memory, "free memory of a device, such as 80GiB, for another machine");
   command->add_option("--nvme", arguments->nvme, "a folder on the drive for offload (default: the config's nvme_path)");
+  command->add_option("--layers", arguments->layers, "blocks of a transformer: its activations are counted, by formula")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--width", arguments->width, "its hidden size")->check(CLI::Range(1, 1 << 24));
+  command->add_option("--heads", arguments->heads, "its attention heads")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--seq-len", arguments->sequence, "tokens of a sample")->check(CLI::Range(1, 1 << 30));
+  command->add_option("--micro-batch", arguments->micro_batch, "samples of a micro-batch")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command->add_option("--checkpoints", arguments->checkpoints, "the folder of checkpoints, to check whether one fits");
   command->callback([arguments] { estimate(*arguments); });
 }

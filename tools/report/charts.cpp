@@ -54,6 +54,7 @@ class Builder {
     step_time();
     throughput();
     memory();
+    memory_by_kind();
     values();
     return std::move(charts_);
   }
@@ -199,6 +200,31 @@ class Builder {
          .note = "resident",
          .scale = Chart::Scale::kFromZero},
         times(bytes, is_large ? 1 / gib : 1024 / gib));
+  }
+
+  // Each kind at its own peak of the step, which together are a little more than the peak of all.
+  void memory_by_kind() {
+    const auto bytes_of = [](size_t kind) { return [kind](const Step& step) { return in(step.memory, kind); }; };
+    double high = 0;
+    for (size_t kind = 0; kind < records_.memory_names.size(); ++kind)
+      high = std::max(high, series(buckets_, bytes_of(kind)).high);
+    if (high <= 0) return;
+    const double gib = 1024.0 * 1024 * 1024;
+    const bool is_large = high >= gib;
+    Chart chart{.id = "memory-kinds",
+                .title = "Memory by kind",
+                .unit = is_large ? "GiB" : "MiB",
+                .note = "peaks of rank 0",
+                .scale = Chart::Scale::kFromZero,
+                .is_stack = true};
+    for (size_t kind = 0; kind < records_.memory_names.size(); ++kind) {
+      ChartLine line{records_.memory_names[kind],
+                     static_cast<int>(kind % kOther),
+                     series(buckets_, times(bytes_of(kind), is_large ? 1 / gib : 1024 / gib)),
+                     {}};
+      if (line.series.high > 0) chart.lines.push_back(std::move(line));
+    }
+    charts_.all.push_back(std::move(chart));
   }
 
   void values() {

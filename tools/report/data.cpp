@@ -84,8 +84,8 @@ void add_skipped(const Records& records, const Buckets& places, Json& json) {
 
 Buckets places_of(const Records& records) {
   const size_t steps = records.steps.size(), groups = steps ? records.steps.back().lr.size() : 0;
-  const size_t lines =
-      6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size();  // about
+  const size_t lines = 6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size() +
+                       records.memory_names.size();  // about
   if (steps == 0 || steps * lines > kExactNumbers) return Buckets(records.steps, kPlaces);
   return Buckets(records.steps, static_cast<size_t>(records.steps.back().step - records.steps.front().step + 1));
 }

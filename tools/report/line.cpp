@@ -150,6 +150,7 @@ void read_step(const OrderedJson& json, Line& line) {
   line.phases = named(json, "phases");
   line.counts = named(json, "counts");
   line.values = named(json, "values");
+  line.memory = named(json, "memory");
 }
 
 // OrderedJson's own parser takes any depth, but what walks the result recurses.

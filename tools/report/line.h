@@ -24,7 +24,7 @@ struct Line {
   int64_t schema = 0;  // of a run record
   Run run;
   Step step;  // without phases, counts and values: these are here, by name
-  std::vector<std::pair<std::string, double>> phases, counts, values;
+  std::vector<std::pair<std::string, double>> phases, counts, values, memory;
   Event event;
 };
 

@@ -120,6 +120,7 @@ class Reader {
       records_.steps.pop_back();
     }
     step.phases = numbered(line.phases, records_.phase_names);
+    step.memory = numbered(line.memory, records_.memory_names);
     step.counts = numbered(line.counts, records_.count_names);
     step.values = numbered(line.values, records_.value_names);
     records_.steps.push_back(std::move(step));

@@ -49,7 +49,7 @@ struct Step {
   std::vector<double> lr;                                                    // by parameter group
   bool applied = true;
   std::string reason;  // why it was skipped
-  Named phases, counts, values;
+  Named phases, counts, values, memory;
 };
 
 struct Event {
@@ -64,8 +64,8 @@ struct Records {
   std::vector<Run> runs;    // at least one
   std::vector<Step> steps;  // ascending, each once
   std::vector<Event> events;
-  std::vector<std::string> phase_names, count_names, value_names;  // in the order in which they were met
-  std::vector<std::string> notes;                                  // one sentence each: what of the file could not be used
+  std::vector<std::string> phase_names, count_names, value_names, memory_names;  // in the order in which they were met
+  std::vector<std::string> notes;  // one sentence each: what of the file could not be used
 };
 
 // `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) where there is none, kIo where it cannot

@@ -3,17 +3,24 @@
 ///   auto arguments = gannet::take_config_arguments(argc, argv);          // knows --estimate and --estimate=RANKS
 ///   auto model = std::make_shared<Gpt>(options);
 ///   if (arguments.estimate) {
-///     std::cout << gannet::estimate(*model, arguments.whole_config(), {.ranks = *arguments.estimate});
+///     const auto loss_of = [&](int64_t samples) { return model->forward(ids(samples), targets(samples)); };
+///     std::cout << gannet::estimate(*model, arguments.whole_config(), {.ranks = *arguments.estimate, .forward = loss_of});
 ///     return 0;
 ///   }
 ///
-/// Nothing is started and nothing is allocated beyond the model. docs/estimate.md says what is counted.
+/// Nothing is started. Without `forward` nothing is allocated beyond the model, and activations are not counted. docs/estimate.md
+/// says what is counted.
 #pragma once
 
 #include <gannet/config.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
+
+namespace at {
+class Tensor;
+}
 
 namespace torch::nn {
 class Module;
@@ -24,6 +31,11 @@ namespace gannet {
 struct EstimateOptions {
   uint32_t ranks = 0;           ///< 0: those of this run (WORLD_SIZE), else 1
   uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE where `ranks` is 0, else all
+  /// The loss of one micro-batch of so many samples, made by the module's forward. Where it is given, the bytes that
+  /// activations keep are measured, by layer (gannet/layers.h), for the settings of the config and for those that keep less.
+  /// It runs once, once more where the config's `recompute` names operators, and no backward follows. Call estimate before
+  /// initialize.
+  std::function<at::Tensor(int64_t samples)> forward{};
 };
 
 /// A table, and for the config's own row whether it fits or the smallest change with which it would. Throws Error(kConfig)

@@ -1,0 +1,46 @@
+#include "activation/kept.h"
+
+#include <algorithm>
+
+namespace gannet::activation {
+
+KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
+  KeptAtMost most;
+  int64_t before = 0, input_before = 0;  // of the groups before; on a tier, the input of the last of them
+  for (const LayerGroup& group : groups) {
+    int64_t inside = 0;
+    for (size_t i = group.begin; i < group.end; ++i) inside += kept.layers[i].input_bytes + kept.layers[i].saved_bytes;
+    most.bytes = std::max(most.bytes, before + input_before + inside);
+    const int64_t input = kept.layers[group.begin].input_bytes;
+    input_before = 0;
+    if (!group.is_region) {
+      before += inside;
+    } else if (on_tier) {
+      most.tier_bytes += input;
+      input_before = input;
+    } else {
+      before += input;
+    }
+  }
+  most.bytes = std::max(most.bytes, before + input_before + kept.rest_bytes);  // at the end of the forward
+  return most;
+}
+
+std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationCheckpointing& settings) {
+  const size_t layers = kept.layers.size();
+  if (layers == 0) return {};
+  if (settings.memory_limit) return single_regions(choose(kept.layers, *settings.memory_limit).is_region);
+  if (settings.interval) return groups_of(layers, static_cast<size_t>(*settings.interval));
+  if (settings.number_checkpoints) return even_groups(layers, static_cast<size_t>(*settings.number_checkpoints));
+  if (settings.partition_activations || settings.cpu_checkpointing) return groups_of(layers, 1);
+  return {{0, layers, false}};
+}
+
+KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
+  const std::vector<LayerGroup> groups = groups_of(kept, settings);
+  const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });
+  if (!has_regions && !settings.recompute.empty() && kept.selective_bytes) return {*kept.selective_bytes, 0};
+  return kept_at_most(kept, groups, settings.cpu_checkpointing && !(tier_is_memory && settings.device == "cpu"));
+}
+
+}  // namespace gannet::activation

@@ -1,0 +1,25 @@
+// The operators that gannet.activation_checkpointing.recompute may name: names alone, so that a config is checked without running
+// anything. activation/cheap_operators.h finds LibTorch's overloads of them.
+//
+//   for (const RecomputedOperator& one : recomputed_operators()) ...
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::config {
+
+struct RecomputedOperator {
+  std::string_view name;   // "gelu", of aten::gelu
+  bool is_random = false;  // draws from a generator
+};
+
+/// By kind, in the order of docs/activation_operators.md.
+std::span<const RecomputedOperator> recomputed_operators();
+std::vector<std::string> names_of_recomputed_operators();  // by alphabet
+/// Throws Error(kConfig) with the nearest name where it is none of them. `where` begins its sentence: "ds_config.json:3:5: ".
+const RecomputedOperator& recomputed_operator(const std::string& name, const std::string& where = "");
+
+}  // namespace gannet::config

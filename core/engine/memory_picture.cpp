@@ -1,0 +1,31 @@
+#include "engine/memory_picture.h"
+
+#include <algorithm>
+
+#include "tensor/flat_buffer.h"
+#include "tensor/host_meter.h"
+
+namespace gannet {
+
+std::vector<std::pair<std::string, int64_t>> memory_picture(const EngineBase::Impl& impl) {
+  const HostMeter* const meter = HostMeter::here();
+  if (!meter || !impl.device.is_cpu()) return {};
+  const auto bytes_here = [](const Array& array) { return array.is_here() ? static_cast<int64_t>(array.bytes()) : int64_t{0}; };
+  int64_t parameters = 0, states = 0, flat_gradients = 0;
+  for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
+    for (const Range& range : *ranges) {
+      parameters += bytes_here(range.param);
+      states += bytes_here(range.master);
+      for (const Array& state : range.states) states += bytes_here(state);
+      if (range.grad.defined()) flat_gradients += static_cast<int64_t>(range.grad.nbytes());
+    }
+  // The rest of the flat buffers. Arrays on a tier in host memory are the tier's, which is why there may be fewer.
+  const int64_t buffers = std::max<int64_t>(0, flat_bytes_alive() - parameters - states - flat_gradients);
+  return {{"parameters", parameters},
+          {"states", states},
+          {"gradients", flat_gradients + impl.reducer->taken_over_bytes()},
+          {"buffers", buffers},
+          {"activations", meter->peak()}};
+}
+
+}  // namespace gannet

@@ -214,6 +214,12 @@ double EngineBase::mean(double value) {
   return value / impl_->comm->size();
 }
 
+std::vector<std::string> EngineBase::gather(const std::string& bytes) {
+  if (impl_->comm->size() == 1) return {bytes};
+  auto call = impl_->process_group->world()->enter(*impl_->world_group, "gather", impl_->progress.global_steps);
+  return impl_->host_group->gather_texts(bytes);
+}
+
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();

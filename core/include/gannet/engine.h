@@ -174,6 +174,8 @@ class EngineBase {
   uint32_t world_size() const;  ///< ranks with data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);  ///< over ranks; every rank calls it
+  /// Every rank's bytes, by rank, whatever their sizes. Every rank calls it. For what the program measures, not for training.
+  std::vector<std::string> gather(const std::string& bytes);
 
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves. Every rank
   /// calls it: with sharded masters they are gathered, which takes the memory of all of them while the answer lives.
@@ -294,25 +296,32 @@ class Engine : public EngineBase {
   /// Error(kDevice) here and in every other call; what else the model throws leaves forward as it is.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
+    return call([&](Model& model) -> decltype(model.forward(std::forward<Arguments>(arguments)...)) {
+      // A Sequential is a list of layers as it is: the config cuts it.
+      if constexpr (std::is_same_v<Model, torch::nn::SequentialImpl> &&
+                    (std::is_same_v<std::decay_t<Arguments>, at::Tensor> && ...))
+        if (is_gradient_checkpointing()) return forward_layers(model_, {arguments...});
+      return model.forward(std::forward<Arguments>(arguments)...);
+    });
+  }
+  /// `function(model)` as a forward: for another member of the model than forward. At ZeRO stage 3 its operators find their
+  /// parameters, as in forward; what it returns may go into backward().
+  ///   at::Tensor embedded = engine->call([&](Net& net) { return net.embed(batch.data); });
+  template <class Function>
+  auto call(Function&& function) -> decltype(function(std::declval<Model&>())) {
     struct Scope {
       explicit Scope(Engine& engine) : engine(engine) { engine.begin_forward(); }
       ~Scope() { engine.end_forward(); }
       Engine& engine;
     };
-    using Result = decltype(model_->forward(std::forward<Arguments>(arguments)...));
+    using Result = decltype(function(std::declval<Model&>()));
     try {
       Scope scope(*this);
       if constexpr (std::is_void_v<Result>) {
-        model_->forward(std::forward<Arguments>(arguments)...);
+        function(*model_);
         finish_forward();
       } else {
-        Result result = [&]() -> Result {
-          // A Sequential is a list of layers as it is: the config cuts it.
-          if constexpr (std::is_same_v<Model, torch::nn::SequentialImpl> &&
-                        (std::is_same_v<std::decay_t<Arguments>, at::Tensor> && ...))
-            if (is_gradient_checkpointing()) return forward_layers(model_, {arguments...});
-          return model_->forward(std::forward<Arguments>(arguments)...);
-        }();
+        Result result = function(*model_);
         finish_forward();
         return std::forward<Result>(result);
       }

@@ -39,6 +39,11 @@ size_t distance(std::string_view a, std::string_view b) {
   return line[b.size()];
 }
 
+// A bound of a range, without the ".0" of whole ones.
+std::string bound(double number) {
+  return number == std::floor(number) && std::abs(number) < 1e9 ? std::to_string(static_cast<int64_t>(number)) : shown(Value(number));
+}
+
 void set(TrainingArguments& arguments, const char* name, const Value& value) { apply(arguments, name, value); }
 
 }  // namespace
@@ -55,8 +60,8 @@ std::string Range::text() const {
     for (const auto& choice : choices) line += (line.empty() ? "" : ", ") + choice;
     return line;
   }
-  if (std::isfinite(least)) line = (is_open_below ? "above " : "from ") + shown(Value(least));
-  if (std::isfinite(most)) line += (line.empty() ? "" : ", ") + std::string(is_open_above ? "below " : "up to ") + shown(Value(most));
+  if (std::isfinite(least)) line = (is_open_below ? "above " : "from ") + bound(least);
+  if (std::isfinite(most)) line += (line.empty() ? "" : ", ") + std::string(is_open_above ? "below " : "up to ") + bound(most);
   return line;
 }
 

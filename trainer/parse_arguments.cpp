@@ -163,7 +163,8 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
         // Beneath the command line: what was given there before the file wins as well.
         TrainingArguments of_file;
         apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
-        for (const auto& [key, value] : made.changed().entries()) arguments::apply(of_file, key, value);
+        const Dict own = made.changed();
+        for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
         made = of_file;
       });
     } else if (const Row* row = arguments::find(name)) {

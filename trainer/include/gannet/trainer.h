@@ -139,6 +139,7 @@ class Trainer : public TrainerBase {
   Metrics compute_metrics(const EvalPrediction& prediction) override { return parts_.compute_metrics(prediction); }
   void begin_evaluation(const LoaderOptions& options, bool with_predictions) override {
     if (!parts_.eval_dataset) detail::fail_without("eval_dataset", "evaluate");
+    has_share_ = true;
     loading::Source source = parts_.eval_dataset.source();
     if (arguments().max_eval_samples) source = detail::first_samples(std::move(source), *arguments().max_eval_samples);
     LoaderOptions own = options;
@@ -247,7 +248,7 @@ class Trainer : public TrainerBase {
       if (parts_.preprocess_logits_for_metrics)
         measured.predictions = parts_.preprocess_logits_for_metrics(measured.predictions, measured.labels);
     } else {
-      measured.predictions = {};
+      measured.predictions = at::Tensor();
     }
     return measured;
   }

@@ -57,54 +57,43 @@ enum class TrainerEventKind {
 
 namespace detail {
 
+// Every event with the member that it calls.
+#define GANNET_TRAINER_EVENTS(X) \
+  X(kInitEnd, on_init_end) \
+  X(kTrainBegin, on_train_begin) \
+  X(kEpochBegin, on_epoch_begin) \
+  X(kStepBegin, on_step_begin) \
+  X(kSubstepEnd, on_substep_end) \
+  X(kPreOptimizerStep, on_pre_optimizer_step) \
+  X(kOptimizerStep, on_optimizer_step) \
+  X(kStepEnd, on_step_end) \
+  X(kLog, on_log) \
+  X(kEvaluate, on_evaluate) \
+  X(kPredictionStep, on_prediction_step) \
+  X(kSave, on_save) \
+  X(kEpochEnd, on_epoch_end) \
+  X(kTrainEnd, on_train_end)
+
+#define GANNET_HAS_EVENT(kind, member)                                                                                 \
+  || requires(C & callback, const TrainerEvent& event, TrainerControl& control) { callback.member(event, control); } || \
+      requires(C & callback, const TrainerEvent& event) { callback.member(event); }
 template <class C>
-void call_callback(C& callback, TrainerEventKind kind, const TrainerEvent& event, TrainerControl& control) {
-  static_cast<void>(event);
-  static_cast<void>(control);
-  const auto call = [&](auto&& on) { on(); };
-#define GANNET_ON(kind_name, member)                                            \
-  case TrainerEventKind::kind_name:                                             \
-    if constexpr (requires { callback.member(event, control); }) {              \
-      call([&] { callback.member(event, control); });                           \
-    } else if constexpr (requires { callback.member(event); }) {                \
-      call([&] { callback.member(event); });                                    \
-    }                                                                           \
-    break;
-  switch (kind) {
-    GANNET_ON(kInitEnd, on_init_end)
-    GANNET_ON(kTrainBegin, on_train_begin)
-    GANNET_ON(kEpochBegin, on_epoch_begin)
-    GANNET_ON(kStepBegin, on_step_begin)
-    GANNET_ON(kSubstepEnd, on_substep_end)
-    GANNET_ON(kPreOptimizerStep, on_pre_optimizer_step)
-    GANNET_ON(kOptimizerStep, on_optimizer_step)
-    GANNET_ON(kStepEnd, on_step_end)
-    GANNET_ON(kLog, on_log)
-    GANNET_ON(kEvaluate, on_evaluate)
-    GANNET_ON(kPredictionStep, on_prediction_step)
-    GANNET_ON(kSave, on_save)
-    GANNET_ON(kEpochEnd, on_epoch_end)
-    GANNET_ON(kTrainEnd, on_train_end)
-  }
-#undef GANNET_ON
-}
+concept HasSomeEvent = false GANNET_TRAINER_EVENTS(GANNET_HAS_EVENT);
+#undef GANNET_HAS_EVENT
 
 template <class C>
-concept HasSomeEvent =
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_init_end(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_train_begin(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_epoch_begin(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_step_begin(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_substep_end(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_pre_optimizer_step(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_optimizer_step(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_step_end(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_log(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_evaluate(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_prediction_step(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_save(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_epoch_end(event, control); } ||
-    requires(C& c, const TrainerEvent& event, TrainerControl& control) { c.on_train_end(event, control); };
+void call_callback(C& callback, TrainerEventKind which, const TrainerEvent& event, TrainerControl& control) {
+#define GANNET_CALL_EVENT(kind, member)                              \
+  case TrainerEventKind::kind:                                       \
+    if constexpr (requires { callback.member(event, control); })     \
+      callback.member(event, control);                               \
+    else if constexpr (requires { callback.member(event); })         \
+      callback.member(event);                                        \
+    break;
+  switch (which) { GANNET_TRAINER_EVENTS(GANNET_CALL_EVENT) }
+#undef GANNET_CALL_EVENT
+}
+#undef GANNET_TRAINER_EVENTS
 
 }  // namespace detail
 

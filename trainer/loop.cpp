@@ -124,7 +124,7 @@ bool TrainerBase::advance() {
     step_.learning_rate_ = last_learning_rate_ = rates.empty() ? 0 : rates[0];
     for (size_t i = 0; i < items.size(); ++i) {
       const bool is_last = i + 1 == items.size();
-      engine_->set_gradient_accumulation_boundary(is_last);
+      micro_batches_left_ = static_cast<int64_t>(items.size() - i);
       const at::Tensor sum = measure_micro_batch(i).loss;
       const at::Tensor share = total > 0 ? sum / total : sum * 0;
       local += share.detach().to(at::kDouble);

@@ -154,6 +154,7 @@ EngineBase& TrainerBase::ensure_engine() {
     });
   engine_ = &make_engine(engine_config(arguments_), arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(),
                          std::move(schedule));
+  engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();
   return *engine_;

@@ -12,6 +12,7 @@
 #include <gannet/mesh.h>
 #include <gannet/mpu.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,6 +93,15 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
     made.loader =
         make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     made.engine->add_loader("training_data", made.loader);
+    if (made.engine->leftover_micro_batches() == "step") {
+      if (!made.loader->sized())
+        throw Error(ErrorCode::kUnsupported, "gannet.leftover_micro_batches is step, but the last micro-batch of a stream is not known",
+                    "choose carry or drop, or call engine->end_steps_with_epochs with what the program knows");
+      made.engine->end_steps_with_epochs([loader = std::weak_ptr(made.loader)]() -> int64_t {
+        const auto alive = loader.lock();
+        return alive ? alive->size() - alive->cursor().micro_batches + 1 : std::numeric_limits<int64_t>::max();
+      });
+    }
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
   return made;

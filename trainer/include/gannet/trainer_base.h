@@ -207,6 +207,7 @@ class TrainerBase {
   int64_t updates_per_epoch_ = 0;
   int64_t epoch_ = 0;           // the current one
   int64_t micro_in_epoch_ = 0;  // given
+  int64_t micro_batches_left_ = 0;  // of the update at hand
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;      // a checkpoint of the epoch's last update: its end comes after it
   std::string stop_checkpoint_;        // the one that a signal made, which the next regular one replaces

@@ -94,7 +94,8 @@ TEST_P(BesideHuggingFace, LogsEventsAndFoldersAreTheSame) {
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
-  for (const auto& [name, run] : histories().items()) all.push_back(name);
+  const json runs = histories();
+  for (const auto& [name, run] : runs.items()) all.push_back(name);
   return all;
 }
 

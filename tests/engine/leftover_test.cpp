@@ -1,4 +1,4 @@
-// gannet.leftover_micro_batches = step: an epoch's last step has the micro-batches that are left.
+// gannet.leftover_micro_batches: what becomes of an epoch's last micro-batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,29 +26,6 @@ Dict config_of(const char* leftover) {
               {"gannet", Dict{{"shuffle", false}, {"leftover_micro_batches", leftover}}}};
 }
 
-TEST(LeftoverMicroBatches, AsAStepAreDividedByTheirOwnNumber) {
-  const auto data = samples(6);
-  auto net = make_net(), plain = make_net();
-  auto [engine, optimizer, loader, scheduler] = gannet::initialize(net, {.config = config_of("step"), .training_data = data});
-  torch::optim::AdamW reference(plain->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
-  std::vector<int64_t> boundaries;
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    for (auto& batch : *loader) {
-      engine->backward(engine->forward(batch.data, batch.target));
-      if (engine->step().boundary) boundaries.push_back(engine->micro_steps());
-    }
-    for (const auto& [begin, end] : {std::pair{0, 4}, {4, 6}}) {
-      reference.zero_grad();
-      for (int i = begin; i < end; ++i)
-        (plain->forward(data[i].data.unsqueeze(0), data[i].target.unsqueeze(0)) / (end - begin)).backward();
-      reference.step();
-    }
-  }
-  EXPECT_THAT(boundaries, testing::ElementsAre(4, 6, 10, 12));
-  for (size_t i = 0; i < plain->parameters().size(); ++i)
-    EXPECT_LT((net->parameters()[i] - plain->parameters()[i]).abs().max().item<double>(), 1e-6);
-}
-
 TEST(LeftoverMicroBatches, AreCarriedUnlessAskedOtherwise) {
   auto [engine, optimizer, loader, scheduler] =
       gannet::initialize(make_net(), {.config = config_of("carry"), .training_data = samples(6)});
@@ -60,9 +37,8 @@ TEST(LeftoverMicroBatches, AreCarriedUnlessAskedOtherwise) {
   EXPECT_EQ(engine->global_steps(), 3);
 }
 
-TEST(LeftoverMicroBatches, OfAStreamCannotBeAStep) {
-  const gannet::Dataset<> stream = []() -> std::optional<gannet::Example> { return std::nullopt; };
-  EXPECT_THROW(gannet::initialize(make_net(), {.config = config_of("step"), .training_data = stream}), gannet::Error);
+TEST(LeftoverMicroBatches, AsAStepAreRefusedOutsideTheTrainer) {
+  EXPECT_THROW(gannet::initialize(make_net(), {.config = config_of("step"), .training_data = samples(6)}), gannet::Error);
 }
 
 }  // namespace

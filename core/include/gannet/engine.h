@@ -274,7 +274,7 @@ class EngineBase {
   LoaderOptions loader_options() const;
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
   /// Steps end with epochs from now on: `micro_batches_left` says how many are left of the epoch, the one in hand included, the
-  /// same on every rank. A last step of fewer micro-batches is divided by those it has. initialize does so for "step".
+  /// same on every rank. The Trainer's way to a last step of fewer micro-batches.
   void end_steps_with_epochs(std::function<int64_t()> micro_batches_left);
   std::string leftover_micro_batches() const;  ///< the config's gannet.leftover_micro_batches
 

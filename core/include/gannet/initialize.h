@@ -12,7 +12,6 @@
 #include <gannet/mesh.h>
 #include <gannet/mpu.h>
 
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,15 +92,9 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
     made.loader =
         make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     made.engine->add_loader("training_data", made.loader);
-    if (made.engine->leftover_micro_batches() == "step") {
-      if (!made.loader->sized())
-        throw Error(ErrorCode::kUnsupported, "gannet.leftover_micro_batches is step, but the last micro-batch of a stream is not known",
-                    "choose carry or drop, or call engine->end_steps_with_epochs with what the program knows");
-      made.engine->end_steps_with_epochs([loader = std::weak_ptr(made.loader)]() -> int64_t {
-        const auto alive = loader.lock();
-        return alive ? alive->size() - alive->cursor().micro_batches + 1 : std::numeric_limits<int64_t>::max();
-      });
-    }
+    if (made.engine->leftover_micro_batches() == "step")
+      throw Error(ErrorCode::kUnsupported, "gannet.leftover_micro_batches is step, which a loop of the program's own does not have yet",
+                  "train by gannet::Trainer (gannet/trainer.h), or choose carry or drop");
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
   return made;

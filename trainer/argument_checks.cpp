@@ -12,8 +12,7 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
   if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
   if (a.fp16 && a.bf16) wrong.push_back("fp16 and bf16 are both on: choose one");
   if (a.load_best_model_at_end) {
-    if (a.eval_strategy == "no")
-      wrong.push_back("load_best_model_at_end needs evaluations: set eval_strategy to steps or epoch");
+    if (a.eval_strategy == "no") wrong.push_back("load_best_model_at_end needs evaluations: set eval_strategy to steps or epoch");
     if (a.save_strategy == "no")
       wrong.push_back("load_best_model_at_end needs checkpoints: set save_strategy to that of eval_strategy, or to best");
     else if (a.save_strategy != "best" && a.eval_strategy != "no" && a.save_strategy != a.eval_strategy)
@@ -34,8 +33,9 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
   if (a.save_strategy == "best" && a.metric_for_best_model.empty() && !a.load_best_model_at_end)
     wrong.push_back("save_strategy best needs metric_for_best_model, for example loss");
   if (a.lr_scheduler_type == "reduce_lr_on_plateau")
-    wrong.push_back("lr_scheduler_type reduce_lr_on_plateau: name ReduceLROnPlateau as the config's scheduler; the Trainer then "
-                    "gives it each evaluation's metric");
+    wrong.push_back(
+        "lr_scheduler_type reduce_lr_on_plateau: name ReduceLROnPlateau as the config's scheduler; the Trainer then "
+        "gives it each evaluation's metric");
   if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
 }
 

@@ -7,7 +7,6 @@ namespace {
 using arguments::Row;
 using arguments::State;
 
-
 std::string default_text(const Row& row) { return arguments::shown(row.fallback()); }
 
 }  // namespace
@@ -38,8 +37,8 @@ std::string training_arguments_completion(const std::string& program) {
     }
   }
   return function + "() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n  case ${COMP_WORDS[COMP_CWORD-1]} in\n" + cases +
-         "  esac\n  [[ $word == -* ]] && COMPREPLY=($(compgen -W \"" + words.substr(1) + "\" -- \"$word\"))\n}\ncomplete -o default -F " +
-         function + " " + program + "\n";
+         "  esac\n  [[ $word == -* ]] && COMPREPLY=($(compgen -W \"" + words.substr(1) +
+         "\" -- \"$word\"))\n}\ncomplete -o default -F " + function + " " + program + "\n";
 }
 
 std::string training_arguments_markdown() {
@@ -48,13 +47,16 @@ std::string training_arguments_markdown() {
       "Written by `gannet-training-arguments` from the table in `trainer/argument_rows.cpp`; a test checks that it is current.\n"
       "Names and defaults are those of transformers 5. [trainer.md](trainer.md) says how they are given.\n\n";
   for (const State state : {State::kWorks, State::kRefused, State::kNoEffect}) {
-    text += state == State::kWorks     ? "## Arguments that work\n\n| argument | type | default | range | meaning |\n|---|---|---|---|---|\n"
-            : state == State::kRefused ? "\n## Refused\n\nSetting one of these is an error that says this:\n\n| argument | reason |\n|---|---|\n"
-                                       : "\n## Without effect\n\nAccepted, so that a command line stays as it is:\n\n| argument | why |\n|---|---|\n";
+    text += state == State::kWorks
+                ? "## Arguments that work\n\n| argument | type | default | range | meaning |\n|---|---|---|---|---|\n"
+            : state == State::kRefused
+                ? "\n## Refused\n\nSetting one of these is an error that says this:\n\n| argument | reason |\n|---|---|\n"
+                : "\n## Without effect\n\nAccepted, so that a command line stays as it is:\n\n| argument | why |\n|---|---|\n";
     for (const Row& row : arguments::rows()) {
       if (row.state != state) continue;
       if (state == State::kWorks)
-        text += "| `" + row.name + "` | " + row.type + " | `" + default_text(row) + "` | " + row.range.text() + " | " + row.meaning + " |\n";
+        text += "| `" + row.name + "` | " + row.type + " | `" + default_text(row) + "` | " + row.range.text() + " | " +
+                row.meaning + " |\n";
       else
         text += "| `" + row.name + "` | " + row.reason + " |\n";
     }

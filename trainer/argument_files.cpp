@@ -16,11 +16,15 @@ namespace gannet {
 
 static Value from_json(const nlohmann::ordered_json& json) {
   switch (json.type()) {
-    case nlohmann::json::value_t::boolean: return json.get<bool>();
+    case nlohmann::json::value_t::boolean:
+      return json.get<bool>();
     case nlohmann::json::value_t::number_integer:
-    case nlohmann::json::value_t::number_unsigned: return json.get<int64_t>();
-    case nlohmann::json::value_t::number_float: return json.get<double>();
-    case nlohmann::json::value_t::string: return json.get<std::string>();
+    case nlohmann::json::value_t::number_unsigned:
+      return json.get<int64_t>();
+    case nlohmann::json::value_t::number_float:
+      return json.get<double>();
+    case nlohmann::json::value_t::string:
+      return json.get<std::string>();
     case nlohmann::json::value_t::array: {
       List list;
       for (const auto& part : json) list.push_back(from_json(part));
@@ -31,7 +35,8 @@ static Value from_json(const nlohmann::ordered_json& json) {
       for (const auto& [key, part] : json.items()) dict[key] = from_json(part);
       return dict;
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -82,8 +87,7 @@ class Yaml {
   }
   void advance() {
     yaml_event_delete(&event_);
-    if (!yaml_parser_parse(&parser_, &event_))
-      fail(parser_.problem ? parser_.problem : "no YAML", parser_.problem_mark.line);
+    if (!yaml_parser_parse(&parser_, &event_)) fail(parser_.problem ? parser_.problem : "no YAML", parser_.problem_mark.line);
   }
   Value scalar() const {
     const std::string text(reinterpret_cast<const char*>(event_.data.scalar.value), event_.data.scalar.length);
@@ -98,7 +102,8 @@ class Yaml {
   }
   Value node() {  // of the current event, up to its own end
     switch (event_.type) {
-      case YAML_SCALAR_EVENT: return scalar();
+      case YAML_SCALAR_EVENT:
+        return scalar();
       case YAML_SEQUENCE_START_EVENT: {
         List list;
         for (advance(); event_.type != YAML_SEQUENCE_END_EVENT; advance()) list.push_back(node());
@@ -115,8 +120,10 @@ class Yaml {
         }
         return dict;
       }
-      case YAML_ALIAS_EVENT: fail("aliases (*name) are not read", event_.start_mark.line);
-      default: fail("a value is missing", event_.start_mark.line);
+      case YAML_ALIAS_EVENT:
+        fail("aliases (*name) are not read", event_.start_mark.line);
+      default:
+        fail("a value is missing", event_.start_mark.line);
     }
   }
 

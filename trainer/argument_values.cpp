@@ -41,7 +41,8 @@ size_t distance(std::string_view a, std::string_view b) {
 
 // A bound of a range, without the ".0" of whole ones.
 std::string bound(double number) {
-  return number == std::floor(number) && std::abs(number) < 1e9 ? std::to_string(static_cast<int64_t>(number)) : shown(Value(number));
+  return number == std::floor(number) && std::abs(number) < 1e9 ? std::to_string(static_cast<int64_t>(number))
+                                                                : shown(Value(number));
 }
 
 void set(TrainingArguments& arguments, const char* name, const Value& value) { apply(arguments, name, value); }

@@ -1,11 +1,10 @@
 // Parts of a dataset: its first samples, and the share of one rank in an evaluation.
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
 #include <gannet/error.h>
 #include <gannet/trainer.h>
-
-#include <ATen/core/Reduction.h>
-#include <ATen/ops/mse_loss.h>
 
 #include <algorithm>
 
@@ -23,11 +22,11 @@ at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, doubl
   }
   if (logits.dim() < 2 || logits.numel() / std::max<int64_t>(1, logits.size(-1)) != labels.numel())
     throw Error(ErrorCode::kMismatch,
-                "logits of " + std::to_string(logits.numel()) + " elements in rows of " + std::to_string(logits.size(-1)) + " for " +
-                    std::to_string(labels.numel()) + " labels",
+                "logits of " + std::to_string(logits.numel()) + " elements in rows of " + std::to_string(logits.size(-1)) +
+                    " for " + std::to_string(labels.numel()) + " labels",
                 "logits are [..., classes] for labels [...]; give a compute_loss where they are not");
-  return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}), labels.reshape({-1}), {}, at::Reduction::Sum,
-                                -100, smoothing);
+  return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}), labels.reshape({-1}), {},
+                                at::Reduction::Sum, -100, smoothing);
 }
 
 namespace detail {
@@ -51,7 +50,8 @@ Source first_samples(Source source, int64_t limit) {
   return source;
 }
 
-// Runs of batch_size samples in turn: rank r of W has runs r, r + W, ..., so that a round of all ranks is a piece of the data set.
+// Runs of batch_size samples in turn: rank r of W has runs r, r + W, ..., so that a round of all ranks is a piece of the data
+// set.
 Source share_of(Source source, int64_t batch_size, int64_t rank, int64_t world_size) {
   const int64_t samples = samples_of(source).value();
   std::vector<size_t> mine;
@@ -67,10 +67,11 @@ Source share_of(Source source, int64_t batch_size, int64_t rank, int64_t world_s
 }
 
 void fail_without_loss() {
-  throw Error(ErrorCode::kArgument,
-              "the Trainer does not know this model's loss: it has neither forward(batch.data, batch.target) nor logits(batch.data) "
-              "nor a forward(batch.data) that returns a tensor",
-              "give .compute_loss, and .count_items where an update is to be divided by more than its micro-batches");
+  throw Error(
+      ErrorCode::kArgument,
+      "the Trainer does not know this model's loss: it has neither forward(batch.data, batch.target) nor logits(batch.data) "
+      "nor a forward(batch.data) that returns a tensor",
+      "give .compute_loss, and .count_items where an update is to be divided by more than its micro-batches");
 }
 
 void fail_without(const char* dataset, const char* call) {

@@ -114,8 +114,8 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   output.predictions = joined(std::move(predictions));
   output.label_ids = joined(std::move(labels));
   if (wants_metrics)
-    computed = compute_metrics({.predictions = output.predictions, .label_ids = output.label_ids,
-                                .is_last_call = arguments_.batch_eval_metrics});
+    computed = compute_metrics(
+        {.predictions = output.predictions, .label_ids = output.label_ids, .is_last_call = arguments_.batch_eval_metrics});
 
   const auto named = [&](const std::string& name) { return name.starts_with(prefix + "_") ? name : prefix + "_" + name; };
   output.metrics[named("loss")] = items > 0 ? loss / items : std::numeric_limits<double>::quiet_NaN();
@@ -152,7 +152,8 @@ bool TrainerBase::judge(const Metrics& metrics) {
     return false;
   }
   const bool greater = arguments_.greater_is_better.value_or(!name.ends_with("loss"));
-  const bool is_better = !state_.best_metric || (greater ? found->second > *state_.best_metric : found->second < *state_.best_metric);
+  const bool is_better =
+      !state_.best_metric || (greater ? found->second > *state_.best_metric : found->second < *state_.best_metric);
   if (!is_better) return false;
   state_.best_metric = found->second;
   if (arguments_.save_strategy != "no") state_.best_global_step = state_.global_step;

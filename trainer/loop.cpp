@@ -34,16 +34,17 @@ void TrainerBase::plan_run(const TrainSize& size) {
   steps_in_epoch_ = size.micro_batches;
   if (!steps_in_epoch_) {
     if (arguments_.max_steps <= 0)
-      throw Error(ErrorCode::kArgument, "max_steps is not given, and train_dataset is a stream, whose epochs have no known length",
-                  "give max_steps");
+      throw Error(ErrorCode::kArgument,
+                  "max_steps is not given, and train_dataset is a stream, whose epochs have no known length", "give max_steps");
     state_.max_steps = arguments_.max_steps;
     state_.num_train_epochs = std::numeric_limits<int64_t>::max();
     updates_per_epoch_ = arguments_.max_steps;
   } else {
     updates_per_epoch_ = std::max<int64_t>(1, (*steps_in_epoch_ + accumulation - 1) / accumulation);
-    state_.max_steps = arguments_.max_steps > 0
-                           ? arguments_.max_steps
-                           : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(updates_per_epoch_)));
+    state_.max_steps =
+        arguments_.max_steps > 0
+            ? arguments_.max_steps
+            : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(updates_per_epoch_)));
     state_.num_train_epochs = arguments_.max_steps > 0 ? (state_.max_steps + updates_per_epoch_ - 1) / updates_per_epoch_
                                                        : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs));
   }
@@ -73,7 +74,8 @@ void TrainerBase::start() {
   state_.is_world_process_zero = is_first();
   begun_at_step_ = state_.global_step;
   began_ = std::chrono::steady_clock::now();
-  bar_ = std::make_unique<ProgressBar>(is_first() && !arguments_.disable_tqdm.value_or(!ProgressBar::is_terminal()), state_.max_steps);
+  bar_ = std::make_unique<ProgressBar>(is_first() && !arguments_.disable_tqdm.value_or(!ProgressBar::is_terminal()),
+                                       state_.max_steps);
   engine_->train();
   is_begun_ = true;
   fire(TrainerEventKind::kTrainBegin);
@@ -143,18 +145,19 @@ bool TrainerBase::advance() {
     // A loss that is not finite would hide the mean of all the others: the mean so far stands for it.
     const int64_t logged = state_.global_step - last_logged_;
     const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + logged);
-    loss_since_log_ = loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
+    loss_since_log_ =
+        loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
 
     micro_in_epoch_ += static_cast<int64_t>(items.size());
     ++state_.global_step;
-    const double in_epoch = static_cast<double>(
-        steps_in_epoch_.value_or(arguments_.max_steps * arguments_.gradient_accumulation_steps));
+    const double in_epoch =
+        static_cast<double>(steps_in_epoch_.value_or(arguments_.max_steps * arguments_.gradient_accumulation_steps));
     state_.epoch = static_cast<double>(epoch_) + static_cast<double>(micro_in_epoch_) / in_epoch;
     bar_->show(state_.global_step);
     flow_step_end();
     fire(TrainerEventKind::kStepEnd);
-    is_epoch_end_due_ = (steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_) || control_.should_epoch_stop ||
-                        control_.should_training_stop;
+    is_epoch_end_due_ =
+        (steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_) || control_.should_epoch_stop || control_.should_training_stop;
     log_evaluate_save();
     if (is_epoch_end_due_ || control_.should_epoch_stop || control_.should_training_stop) end_epoch();
 
@@ -186,7 +189,8 @@ void TrainerBase::finish() {
   output_.global_step = state_.global_step;
   output_.training_loss = total_loss_ / static_cast<double>(std::max<int64_t>(1, state_.global_step));
   if (output_.stopped) {
-    log_info("training stopped by a signal after update " + std::to_string(state_.global_step) + "; resume_from_checkpoint=last "
+    log_info("training stopped by a signal after update " + std::to_string(state_.global_step) +
+             "; resume_from_checkpoint=last "
              "resumes it");
     if (exit_when_stopped_) {
       engine_ = nullptr;
@@ -197,7 +201,8 @@ void TrainerBase::finish() {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   const double steps = static_cast<double>(state_.global_step - begun_at_step_);
-  const double samples = steps * static_cast<double>(arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps) *
+  const double samples = steps *
+                         static_cast<double>(arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps) *
                          engine_->world_size();
   const Dict times{{"train_runtime", seconds},
                    {"train_samples_per_second", seconds > 0 ? samples / seconds : 0.0},

@@ -151,22 +151,25 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
       std::exit(0);
     } else if (name == "completion") {
       if (!text && words.has_value()) text = words.all[words.at++];
-      if (text && *text != "bash") mistakes.add("--completion knows bash, found '" + *text + "'");
+      if (text && *text != "bash")
+        mistakes.add("--completion knows bash, found '" + *text + "'");
       else {
         std::cout << training_arguments_completion(std::filesystem::path(words.all[0]).filename()) << std::flush;
         std::exit(0);
       }
     } else if (name == "arguments") {
       if (!text && words.has_value()) text = words.all[words.at++];
-      if (!text) mistakes.add("--arguments takes a file");
-      else mistakes.collect([&] {
-        // Beneath the command line: what was given there before the file wins as well.
-        TrainingArguments of_file;
-        apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
-        const Dict own = made.changed();
-        for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
-        made = of_file;
-      });
+      if (!text)
+        mistakes.add("--arguments takes a file");
+      else
+        mistakes.collect([&] {
+          // Beneath the command line: what was given there before the file wins as well.
+          TrainingArguments of_file;
+          apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
+          const Dict own = made.changed();
+          for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
+          made = of_file;
+        });
     } else if (const Row* row = arguments::find(name)) {
       mistakes.collect([&] { take(made, *row, text, words); });
     } else if (const Former* former = arguments::find_former(name)) {

@@ -1,6 +1,6 @@
-// Checkpoints: output_dir/checkpoint-N is a checkpoint of the engine under the tag "checkpoint-N", with Hugging Face's files in it
-// (trainer_state.json, model.safetensors, training_args.json). What a resume needs of the Trainer is in the engine's checkpoint,
-// which is there whole or not at all; the files beside it are for people and other programs.
+// Checkpoints: output_dir/checkpoint-N is a checkpoint of the engine under the tag "checkpoint-N", with Hugging Face's files in
+// it (trainer_state.json, model.safetensors, training_args.json). What a resume needs of the Trainer is in the engine's
+// checkpoint, which is there whole or not at all; the files beside it are for people and other programs.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -92,17 +92,20 @@ TrainerState TrainerState::from_dict(const Dict& values) {
 Dict TrainerBase::document() const {
   List callbacks;
   for (const auto& callback : callbacks_) callbacks.push_back(Dict{{"name", callback.name()}, {"state", callback.save()}});
-  const int64_t total_batch = arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
-  return Dict{{"state", state_.to_dict()},
-              {"arguments", arguments_.changed()},
-              {"epoch", epoch_},
-              {"updates_in_epoch", (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
-              {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
-              {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
-              {"total_batch", total_batch},
-              {"last_logged", last_logged_},
-              {"total_loss", total_loss_},
-              {"callbacks", callbacks}};
+  const int64_t total_batch =
+      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
+  return Dict{
+      {"state", state_.to_dict()},
+      {"arguments", arguments_.changed()},
+      {"epoch", epoch_},
+      {"updates_in_epoch",
+       (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
+      {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
+      {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
+      {"total_batch", total_batch},
+      {"last_logged", last_logged_},
+      {"total_loss", total_loss_},
+      {"callbacks", callbacks}};
 }
 
 void TrainerBase::write_state_into(const std::string& folder) {
@@ -160,7 +163,8 @@ void TrainerBase::rotate_checkpoints() {
   for (const auto& entry : fs::directory_iterator(arguments_.output_dir))
     if (const auto step = step_of(entry.path().filename().string())) found.emplace_back(*step, entry.path());
   std::sort(found.begin(), found.end());
-  const auto best = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.second == state_.best_model_checkpoint; });
+  const auto best =
+      std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.second == state_.best_model_checkpoint; });
   int64_t limit = *arguments_.save_total_limit;
   // A resume needs the newest one, load_best_model_at_end the best one.
   if (best != found.end() && best + 1 != found.end()) {
@@ -173,7 +177,10 @@ void TrainerBase::rotate_checkpoints() {
 void TrainerBase::resume() {
   // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
   engine_->add_state(
-      "trainer", [this]() -> Value { return Dict{{"loss_since_log", loss_since_log_.item<double>()}, {"ranks", int64_t{engine_->world_size()}}}; },
+      "trainer",
+      [this]() -> Value {
+        return Dict{{"loss_since_log", loss_since_log_.item<double>()}, {"ranks", int64_t{engine_->world_size()}}};
+      },
       [this](const Value& saved) {
         const double ranks = static_cast<double>(saved.at("ranks").as_int());
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
@@ -193,7 +200,9 @@ void TrainerBase::resume() {
   const bool is_last = arguments_.resume_from_checkpoint == "last";
   const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
   const fs::path trimmed = path.has_filename() ? path : path.parent_path();
-  const std::string folder = is_last ? arguments_.output_dir : trimmed.parent_path().empty() ? "." : trimmed.parent_path().string();
+  const std::string folder = is_last                         ? arguments_.output_dir
+                             : trimmed.parent_path().empty() ? "."
+                                                             : trimmed.parent_path().string();
   if (is_last && !fs::exists(folder)) {
     if (is_first()) log_info("resume_from_checkpoint=last: " + folder + " does not exist yet, a fresh start");
     return;
@@ -210,11 +219,12 @@ void TrainerBase::resume() {
   if (!saved)
     throw Error(ErrorCode::kMismatch, receipt.path + " is a checkpoint of an engine, but not of a Trainer",
                 "load it with engine().load_checkpoint, or name a checkpoint-N that a Trainer saved");
-  const int64_t total_batch = arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
+  const int64_t total_batch =
+      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
   if (saved->at("total_batch").as_int() != total_batch)
     throw Error(ErrorCode::kMismatch,
-                receipt.path + " was trained with " + std::to_string(saved->at("total_batch").as_int()) + " samples in an update, this run has " +
-                    std::to_string(total_batch),
+                receipt.path + " was trained with " + std::to_string(saved->at("total_batch").as_int()) +
+                    " samples in an update, this run has " + std::to_string(total_batch),
                 "choose per_device_train_batch_size x gradient_accumulation_steps x ranks equal to the former");
   const TrainerState planned = state_;
   state_ = TrainerState::from_dict(saved->at("state").as_dict());
@@ -247,8 +257,8 @@ void TrainerBase::resume() {
   for (Dict* both : {&before, &now})
     for (const char* name : {"resume_from_checkpoint", "output_dir"}) both->erase(name);
   const auto differs = [](const std::string& name, const Value* then, const Value* today) {
-    log_warning("argument " + name + " was " + (then ? then->to_json() : "its default") + " where the checkpoint was saved, and is " +
-                (today ? today->to_json() : "its default") + " now");
+    log_warning("argument " + name + " was " + (then ? then->to_json() : "its default") +
+                " where the checkpoint was saved, and is " + (today ? today->to_json() : "its default") + " now");
   };
   for (const auto& [name, value] : before.entries())
     if (const Value* today = now.find(name); !today || !(*today == value)) differs(name, &value, today);

@@ -54,10 +54,11 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   std::string wrong;
   const auto fill = [&](const char* key, const Value& value, bool where_missing) {
     const Value* there = config.find(key);
-    if (there ? is_auto(*there) : where_missing) added[key] = value;
+    if (there ? is_auto(*there) : where_missing)
+      added[key] = value;
     else if (there && there->is_number() && there->as_number() != value.as_number())
-      wrong += std::string(wrong.empty() ? "" : "\n  ") + key + " is " + there->to_json() + " in the config, and " + value.to_json() +
-               " by the arguments";
+      wrong += std::string(wrong.empty() ? "" : "\n  ") + key + " is " + there->to_json() + " in the config, and " +
+               value.to_json() + " by the arguments";
   };
   const bool is_alone = config.empty();
   fill("train_micro_batch_size_per_gpu", a.per_device_train_batch_size, true);
@@ -73,15 +74,17 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   if (is_alone) added["gannet"] = Dict{{"metrics", Dict{{"path", a.output_dir + "/metrics.jsonl"}}}};
   for (const std::string& writer : a.report_to)
     if (writer == "tensorboard" || writer == "all")
-      added["tensorboard"] = Dict{
-          {"enabled", true}, {"output_path", a.output_dir + "/runs"}, {"job_name", a.run_name.empty() ? "run" : a.run_name}};
+      added["tensorboard"] =
+          Dict{{"enabled", true}, {"output_path", a.output_dir + "/runs"}, {"job_name", a.run_name.empty() ? "run" : a.run_name}};
   return added;
 }
 
 // The one place where arguments meet the config.
 Config engine_config(const TrainingArguments& a) {
   const Dict config = entries_of(a.deepspeed);
-  Config made = a.deepspeed.is_string() ? Config(a.deepspeed.as_string()) : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict()) : Config(Dict());
+  Config made = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
+                : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
+                                        : Config(Dict());
   made.overwrite(additions(a, config), "training arguments");
   if (!a.config_overrides.empty()) made.overwrite(a.config_overrides, "command line");
   return made;
@@ -152,8 +155,9 @@ EngineBase& TrainerBase::ensure_engine() {
     schedule = LrSchedule([this](int64_t step) {
       return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
     });
-  engine_ = &make_engine(engine_config(arguments_), arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(),
-                         std::move(schedule));
+  engine_ =
+      &make_engine(engine_config(arguments_),
+                   arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

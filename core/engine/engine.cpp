@@ -284,7 +284,8 @@ void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) con
     log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",
                        leftover, per_step, option));
   else if (micro_batches > 0 && micro_batches % per_step != 0 && impl_->micro_batches_left)
-    log_info(formatted("an epoch has {} micro-batches: its last step has {} of them{}", micro_batches, micro_batches % per_step, option));
+    log_info(formatted("an epoch has {} micro-batches: its last step has {} of them{}", micro_batches, micro_batches % per_step,
+                       option));
   else if (micro_batches > 0 && micro_batches % per_step != 0)
     log_info(
         formatted("an epoch has {} micro-batches, not a multiple of {}: the gradients of the last {} are carried into the next "

@@ -35,11 +35,12 @@ int run(int argc, char** argv) {
   gpt2::Gpt model(gpt2::GptOptions{.positions = kLength, .width = 64, .layers = 2});
   const auto [train, held_out] = gpt2::Tokens::from_this_machine().split(0.05);
 
-  gannet::Trainer trainer(model, arguments,
-                          {.train_dataset = samples_of(train),
-                           .eval_dataset = samples_of(held_out),
-                           .compute_metrics = accuracy,
-                           .preprocess_logits_for_metrics = [](const at::Tensor& logits, const at::Tensor&) { return logits.argmax(-1); }});
+  gannet::Trainer trainer(
+      model, arguments,
+      {.train_dataset = samples_of(train),
+       .eval_dataset = samples_of(held_out),
+       .compute_metrics = accuracy,
+       .preprocess_logits_for_metrics = [](const at::Tensor& logits, const at::Tensor&) { return logits.argmax(-1); }});
   const auto output = trainer.train();
   const auto metrics = trainer.evaluate();
   trainer.save_model();

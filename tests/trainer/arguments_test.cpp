@@ -60,9 +60,26 @@ TEST(Arguments, TheDocsAreCurrent) {
 }
 
 TEST(Arguments, ACommandLineIsReadAsHuggingFaceReadsIt) {
-  const auto a = parse({"--output_dir", "out", "--learning-rate=3e-4", "--bf16", "--load_best_model_at_end", "false", "--num_train_epochs", "2",
-                        "--report_to", "tensorboard", "none", "--no_remove_unused_columns", "--lr_scheduler_kwargs", R"({"num_cycles": 2})",
-                        "--resume_from_checkpoint", "True", "--deepspeed", "ds.json", "--set", "gradient_clipping=0.5"});
+  const auto a = parse({"--output_dir",
+                        "out",
+                        "--learning-rate=3e-4",
+                        "--bf16",
+                        "--load_best_model_at_end",
+                        "false",
+                        "--num_train_epochs",
+                        "2",
+                        "--report_to",
+                        "tensorboard",
+                        "none",
+                        "--no_remove_unused_columns",
+                        "--lr_scheduler_kwargs",
+                        R"({"num_cycles": 2})",
+                        "--resume_from_checkpoint",
+                        "True",
+                        "--deepspeed",
+                        "ds.json",
+                        "--set",
+                        "gradient_clipping=0.5"});
   EXPECT_EQ(a.output_dir, "out");
   EXPECT_EQ(a.learning_rate, 3e-4);
   EXPECT_TRUE(a.bf16);
@@ -93,7 +110,8 @@ TEST(Arguments, AProgramsOwnOptionsStayInTheCommandLine) {
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   int argc = static_cast<int>(words.size());
-  const auto a = gannet::parse_training_arguments(argc, pointers.data(), {.leave = {"--text", "--flag", "--n"}, .handle_signals = false});
+  const auto a =
+      gannet::parse_training_arguments(argc, pointers.data(), {.leave = {"--text", "--flag", "--n"}, .handle_signals = false});
   EXPECT_EQ(a.seed, 7);
   ASSERT_EQ(argc, 5);
   EXPECT_STREQ(pointers[1], "--text");
@@ -106,8 +124,10 @@ TEST(Arguments, FilesOfJsonAndYamlSayTheSame) {
   const auto folder = std::filesystem::temp_directory_path() / ("arguments_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const std::string json = folder / "a.json", yaml = folder / "a.yaml", bad = folder / "bad.yaml";
-  std::ofstream(json) << R"({"learning_rate": 1e-3, "bf16": true, "report_to": ["none"], "deepspeed": {"train_batch_size": 8}, "eval_steps": null})";
-  std::ofstream(yaml) << "learning_rate: 1e-3  # a comment\nbf16: true\nreport_to:\n  - none\ndeepspeed: {train_batch_size: 8}\neval_steps:\n";
+  std::ofstream(json)
+      << R"({"learning_rate": 1e-3, "bf16": true, "report_to": ["none"], "deepspeed": {"train_batch_size": 8}, "eval_steps": null})";
+  std::ofstream(yaml)
+      << "learning_rate: 1e-3  # a comment\nbf16: true\nreport_to:\n  - none\ndeepspeed: {train_batch_size: 8}\neval_steps:\n";
   std::ofstream(bad) << "learning_rate: [1\nbf16: true\n";
   const auto a = gannet::training_arguments_from_file(json), b = gannet::training_arguments_from_file(yaml);
   EXPECT_EQ(a.learning_rate, 1e-3);
@@ -125,7 +145,8 @@ TEST(Arguments, FilesOfJsonAndYamlSayTheSame) {
 }
 
 TEST(Arguments, MistakesAreToldTogetherWithWhatMayHaveBeenMeant) {
-  const std::string told = mistakes({"--lerning_rate", "1", "--adam_beta1", "1.5", "--save_strategy", "always", "--seed", "x", "word"});
+  const std::string told =
+      mistakes({"--lerning_rate", "1", "--adam_beta1", "1.5", "--save_strategy", "always", "--seed", "x", "word"});
   EXPECT_THAT(told, HasSubstr("unknown argument '--lerning_rate'; did you mean 'learning_rate'?"));
   EXPECT_THAT(told, HasSubstr("argument adam_beta1 is 1.5, allowed: from 0"));
   EXPECT_THAT(told, HasSubstr("argument save_strategy is always, allowed: no, steps, epoch, best"));

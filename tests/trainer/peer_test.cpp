@@ -29,8 +29,9 @@ struct EventNames {
   std::vector<std::string>* events;
 #define RECORD(name) \
   void on_##name(const gannet::TrainerEvent&) { events->push_back(#name); }
-  RECORD(train_begin) RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step)
-  RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(train_begin)
+  RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end)
+      RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
 #undef RECORD
 };
 
@@ -57,7 +58,8 @@ TEST_P(BesideHuggingFace, LogsEventsAndFoldersAreTheSame) {
   const json& expected = all.at(GetParam());
   const fs::path folder = fs::temp_directory_path() / ("gannet_peer_" + std::to_string(getpid()));
   fs::remove_all(folder);
-  gannet::Dict values{{"output_dir", folder.string()}, {"per_device_eval_batch_size", 3}, {"train_sampling_strategy", "sequential"}};
+  gannet::Dict values{
+      {"output_dir", folder.string()}, {"per_device_eval_batch_size", 3}, {"train_sampling_strategy", "sequential"}};
   for (const auto& [name, value] : expected.at("arguments").items()) values[name] = value_of(value);
   const auto arguments = gannet::training_arguments_from(values);
   std::vector<gannet::Example> held_out;
@@ -76,8 +78,10 @@ TEST_P(BesideHuggingFace, LogsEventsAndFoldersAreTheSame) {
     for (const auto& [name, value] : expected.at("log_history")[i].items()) {
       ASSERT_NE(history[i].find(name), nullptr) << i << " " << name;
       const double wanted = value.get<double>(), found = history[i].find(name)->as_number();
-      if (name == "step" || name == "epoch") EXPECT_DOUBLE_EQ(found, wanted) << i << " " << name;
-      else EXPECT_NEAR(found, wanted, 2e-5 * std::max(1.0, std::abs(wanted))) << i << " " << name;
+      if (name == "step" || name == "epoch")
+        EXPECT_DOUBLE_EQ(found, wanted) << i << " " << name;
+      else
+        EXPECT_NEAR(found, wanted, 2e-5 * std::max(1.0, std::abs(wanted))) << i << " " << name;
     }
   std::vector<std::string> folders;
   if (fs::exists(folder))

@@ -26,7 +26,9 @@ int run(int argc, char** argv) {
       argc, argv, {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience"}});
   std::map<std::string, std::string> own;
   for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
-  const auto number = [&](const char* name, int64_t fallback) -> int64_t { return own.count(name) ? std::stoll(own[name]) : fallback; };
+  const auto number = [&](const char* name, int64_t fallback) -> int64_t {
+    return own.count(name) ? std::stoll(own[name]) : fallback;
+  };
   arguments.deepspeed = gannet::Dict{{"zero_optimization", gannet::Dict{{"stage", number("--stage", 0)}}}};
   auto world = gannet::init_distributed({.timeout_seconds = 120});
 
@@ -54,7 +56,8 @@ int run(int argc, char** argv) {
   }
   trainer.save_state();
   if (world->rank() == 0)
-    std::ofstream(own["--out"], std::ios::binary).write(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
+    std::ofstream(own["--out"], std::ios::binary)
+        .write(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
   return 0;
 }
 

@@ -22,7 +22,8 @@ struct Outcome {
 };
 
 struct Folder {
-  explicit Folder(const std::string& name) : path(fs::temp_directory_path() / ("gannet_trainer_" + std::to_string(getpid()) + "_" + name)) {
+  explicit Folder(const std::string& name)
+      : path(fs::temp_directory_path() / ("gannet_trainer_" + std::to_string(getpid()) + "_" + name)) {
     fs::remove_all(path);
     fs::create_directories(path);
   }
@@ -38,9 +39,12 @@ std::string text_of(const fs::path& path) {
 Outcome run(const Folder& folder, int ranks, const std::string& arguments) {
   const fs::path out = folder.path / "out.bin";
   fs::remove(out);
-  const std::string command = "cd " + folder.path.string() + " && OMP_NUM_THREADS=1 " GANNET_BINARY_DIR "/bin/gannet run --num_procs " +
-                              std::to_string(ranks) + " " GANNET_BINARY_DIR "/tests/trainer_program --out out.bin --output_dir run "
-                              "--save_strategy no --train_sampling_strategy sequential " + arguments + " 2>&1";
+  const std::string command = "cd " + folder.path.string() +
+                              " && OMP_NUM_THREADS=1 " GANNET_BINARY_DIR "/bin/gannet run --num_procs " + std::to_string(ranks) +
+                              " " GANNET_BINARY_DIR
+                              "/tests/trainer_program --out out.bin --output_dir run "
+                              "--save_strategy no --train_sampling_strategy sequential " +
+                              arguments + " 2>&1";
   Outcome outcome;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
@@ -61,12 +65,14 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 std::string batch(int micro_batch, int accumulation) {
-  return "--per_device_train_batch_size " + std::to_string(micro_batch) + " --gradient_accumulation_steps " + std::to_string(accumulation) + " ";
+  return "--per_device_train_batch_size " + std::to_string(micro_batch) + " --gradient_accumulation_steps " +
+         std::to_string(accumulation) + " ";
 }
 
 TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
   for (const std::string& smoothing : {std::string("0"), std::string("0.1")}) {
-    const std::string rest = "--num_train_epochs 2 --learning_rate 0.01 --weight_decay 0.1 --label_smoothing_factor " + smoothing + " ";
+    const std::string rest =
+        "--num_train_epochs 2 --learning_rate 0.01 --weight_decay 0.1 --label_smoothing_factor " + smoothing + " ";
     Folder folder("cut");
     const Outcome whole = run(folder, 1, rest + batch(8, 1));
     ASSERT_EQ(whole.exit_code, 0) << whole.output;
@@ -96,10 +102,12 @@ TEST(TrainerOnRanks, AnEvaluationCountsEachSampleOnceOnAnyNumberOfRanks) {
 }
 
 // Everything that a resume must restore: shuffled data, a short last update, logs between saves, the best model, early stopping.
-const std::string kWhole = batch(2, 2) + "--num_train_epochs 3 --samples 22 --train_sampling_strategy random --learning_rate 0.02 "
-                           "--logging_steps 3 --logging_first_step --eval_strategy steps --eval_steps 2 --save_strategy steps "
-                           "--save_steps 2 --save_total_limit 2 --load_best_model_at_end --metric_for_best_model accuracy --patience 40 "
-                           "--resume_from_checkpoint last ";
+const std::string kWhole =
+    batch(2, 2) +
+    "--num_train_epochs 3 --samples 22 --train_sampling_strategy random --learning_rate 0.02 "
+    "--logging_steps 3 --logging_first_step --eval_strategy steps --eval_steps 2 --save_strategy steps "
+    "--save_steps 2 --save_total_limit 2 --load_best_model_at_end --metric_for_best_model accuracy --patience 40 "
+    "--resume_from_checkpoint last ";
 
 void expect_same_end(const Folder& folder, const Folder& undisturbed) {
   const std::string state = text_of(undisturbed.path / "run/trainer_state.json");
@@ -124,12 +132,15 @@ TEST(TrainerOnRanks, ARunThatWasEndedAndResumedIsTheUndisturbedRun) {
     Folder undisturbed("undisturbed");
     const Outcome whole = run(undisturbed, ranks, kWhole);
     ASSERT_EQ(whole.exit_code, 0) << whole.output;
-    for (const std::string& end : {std::string("--term_at 4"), std::string("--term_at 5"), std::string("--kill_at 5"), std::string("--kill_at 7")}) {
+    for (const std::string& end :
+         {std::string("--term_at 4"), std::string("--term_at 5"), std::string("--kill_at 5"), std::string("--kill_at 7")}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + end);
       Folder folder("ended");
       const Outcome ended = run(folder, ranks, kWhole + end);
-      if (end.starts_with("--term")) EXPECT_EQ(ended.exit_code, 85) << ended.output;
-      else EXPECT_NE(ended.exit_code, 0);
+      if (end.starts_with("--term"))
+        EXPECT_EQ(ended.exit_code, 85) << ended.output;
+      else
+        EXPECT_NE(ended.exit_code, 0);
       const Outcome resumed = run(folder, ranks, kWhole);
       ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
       EXPECT_THAT(resumed.output, testing::HasSubstr("resumed from"));
@@ -141,9 +152,11 @@ TEST(TrainerOnRanks, ARunThatWasEndedAndResumedIsTheUndisturbedRun) {
 TEST(TrainerOnRanks, AResumeListsWhatChangedAndRefusesAnotherBatch) {
   Folder folder("changed");
   ASSERT_EQ(run(folder, 1, batch(2, 2) + "--max_steps 2 --save_strategy steps --save_steps 2").exit_code, 0);
-  const Outcome changed = run(folder, 1, batch(2, 2) + "--max_steps 4 --adam_beta2 0.95 --resume_from_checkpoint run/checkpoint-2");
+  const Outcome changed =
+      run(folder, 1, batch(2, 2) + "--max_steps 4 --adam_beta2 0.95 --resume_from_checkpoint run/checkpoint-2");
   EXPECT_EQ(changed.exit_code, 0) << changed.output;
-  EXPECT_THAT(changed.output, testing::HasSubstr("argument adam_beta2 was its default where the checkpoint was saved, and is 0.95 now"));
+  EXPECT_THAT(changed.output,
+              testing::HasSubstr("argument adam_beta2 was its default where the checkpoint was saved, and is 0.95 now"));
   const Outcome batch_changed = run(folder, 1, batch(4, 2) + "--max_steps 4 --resume_from_checkpoint run/checkpoint-2");
   EXPECT_EQ(batch_changed.exit_code, 2);
   EXPECT_THAT(batch_changed.output, testing::HasSubstr("was trained with 4 samples in an update, this run has 8"));

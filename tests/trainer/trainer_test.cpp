@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 std::string new_folder() {
   static int count = 0;
-  const fs::path path = fs::temp_directory_path() / ("gannet_trainer_test_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+  const fs::path path =
+      fs::temp_directory_path() / ("gannet_trainer_test_" + std::to_string(getpid()) + "_" + std::to_string(count++));
   fs::remove_all(path);
   return path;
 }
@@ -48,15 +49,18 @@ struct Curve {
   at::Tensor weight;
 };
 
-// Updates of `samples_per_update` samples, the last of an epoch shorter; AdamW with decay of matrices alone, linear rate with warm-up.
+// Updates of `samples_per_update` samples, the last of an epoch shorter; AdamW with decay of matrices alone, linear rate with
+// warm-up.
 Curve reference(int64_t samples, int64_t samples_per_update, int64_t epochs, double smoothing, double decay, int64_t warmup) {
   auto model = make_model();
   const auto data = make_samples(samples);
   std::vector<at::Tensor> decayed, rest;
   for (const auto& p : model->named_parameters())
-    (p.key().find("bias") != std::string::npos || p.key().find("norm") != std::string::npos ? rest : decayed).push_back(p.value());
+    (p.key().find("bias") != std::string::npos || p.key().find("norm") != std::string::npos ? rest : decayed)
+        .push_back(p.value());
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(decayed, std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(0.01).weight_decay(decay)));
+  groups.emplace_back(decayed,
+                      std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(0.01).weight_decay(decay)));
   groups.emplace_back(rest, std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(0.01).weight_decay(0)));
   torch::optim::AdamW optimizer(groups, torch::optim::AdamWOptions(0.01));
   Curve curve;
@@ -120,8 +124,9 @@ struct Recorder {
   std::vector<std::string>* events;
 #define RECORD(name) \
   void on_##name(const gannet::TrainerEvent&) { events->push_back(#name); }
-  RECORD(init_end) RECORD(train_begin) RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step)
-  RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(init_end)
+  RECORD(train_begin) RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step)
+      RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
 #undef RECORD
 };
 
@@ -133,11 +138,12 @@ TEST(Trainer, EventsComeInHuggingFacesOrder) {
   a.eval_strategy = "steps";
   a.save_strategy = "steps";
   std::vector<std::string> events;
-  Trainer trainer(make_model(), a, {.train_dataset = make_samples(8), .eval_dataset = make_samples(4), .callbacks = {Recorder{&events}}});
+  Trainer trainer(make_model(), a,
+                  {.train_dataset = make_samples(8), .eval_dataset = make_samples(4), .callbacks = {Recorder{&events}}});
   trainer.train();
   EXPECT_THAT(events, ElementsAre("init_end", "train_begin", "epoch_begin", "step_begin", "substep_end", "pre_optimizer_step",
-                                  "optimizer_step", "step_end", "log", "prediction_step", "log", "evaluate", "save", "epoch_end", "log",
-                                  "train_end"));
+                                  "optimizer_step", "step_end", "log", "prediction_step", "log", "evaluate", "save", "epoch_end",
+                                  "log", "train_end"));
 }
 
 std::vector<std::pair<int64_t, std::string>> history(const gannet::TrainerState& state) {
@@ -159,7 +165,8 @@ TEST(Trainer, StrategiesByStepsFractionsAndEpochsLogEvaluateAndSave) {
   auto trainer = Trainer(make_model(), a, {.train_dataset = make_samples(20), .eval_dataset = make_samples(6)});
   trainer.train();
   using P = std::pair<int64_t, std::string>;
-  EXPECT_THAT(history(trainer.state()), ElementsAre(P{1, "loss"}, P{2, "loss"}, P{4, "loss"}, P{6, "loss"}, P{6, "eval_loss"}, P{6, "train_loss"}));
+  EXPECT_THAT(history(trainer.state()),
+              ElementsAre(P{1, "loss"}, P{2, "loss"}, P{4, "loss"}, P{6, "loss"}, P{6, "eval_loss"}, P{6, "train_loss"}));
   EXPECT_TRUE(fs::exists(folder.path + "/checkpoint-3/trainer_state.json"));
   EXPECT_TRUE(fs::exists(folder.path + "/checkpoint-6/model.safetensors"));
   std::ifstream in(folder.path + "/checkpoint-6/trainer_state.json");
@@ -172,7 +179,8 @@ TEST(Trainer, StrategiesByStepsFractionsAndEpochsLogEvaluateAndSave) {
 
 // Accuracy as the test wants it: a list of values, one for each evaluation.
 std::function<gannet::Metrics(const gannet::EvalPrediction&)> scripted(std::vector<double> values) {
-  return [values, at = size_t{0}](const gannet::EvalPrediction&) mutable -> gannet::Metrics { return {{"score", values.at(at++)}}; };
+  return
+      [values, at = size_t{0}](const gannet::EvalPrediction&) mutable -> gannet::Metrics { return {{"score", values.at(at++)}}; };
 }
 
 TEST(Trainer, TheBestModelIsKeptAndLoadedAndStopsEarly) {
@@ -217,7 +225,9 @@ TEST(Trainer, SaveStrategyBestSavesAtEachNewBestOne) {
   a.save_strategy = "best";
   a.metric_for_best_model = "score";
   a.greater_is_better = false;
-  Trainer trainer(make_model(), a, {.train_dataset = make_samples(40), .eval_dataset = make_samples(6), .compute_metrics = scripted({4, 5, 3, 6})});
+  Trainer trainer(
+      make_model(), a,
+      {.train_dataset = make_samples(40), .eval_dataset = make_samples(6), .compute_metrics = scripted({4, 5, 3, 6})});
   trainer.train();
   std::vector<std::string> saved;
   for (const auto& entry : fs::directory_iterator(folder.path))
@@ -259,7 +269,8 @@ TEST(Trainer, MetricsByBatchSeeEachBatchAndTheEnd) {
   a.batch_eval_metrics = true;
   int64_t seen = 0, calls = 0;
   Trainer trainer(make_model(), a,
-                  {.train_dataset = make_samples(8), .eval_dataset = make_samples(13),
+                  {.train_dataset = make_samples(8),
+                   .eval_dataset = make_samples(13),
                    .compute_metrics = [&](const gannet::EvalPrediction& p) -> gannet::Metrics {
                      ++calls;
                      if (p.is_last_call) return {{"seen", double(seen)}};
@@ -311,13 +322,21 @@ TEST(Trainer, MistakesSayWhatToDo) {
   using Parts = gannet::TrainerParts<trainer_test::TokensImpl>;
   const auto nothing = [](TrainingArguments&) {};
   EXPECT_THAT(with(nothing, Parts{}), HasSubstr("train_dataset is not given"));
-  EXPECT_THAT(with([](auto& a) { a.eval_strategy = "epoch"; }, Parts{.train_dataset = make_samples(8)}), HasSubstr("there is no eval_dataset"));
-  EXPECT_THAT(with([](auto& a) { a.eval_strategy = "steps"; a.eval_steps = 1; a.metric_for_best_model = "f1"; },
-                   Parts{.train_dataset = make_samples(8), .eval_dataset = make_samples(4)}),
+  EXPECT_THAT(with([](auto& a) { a.eval_strategy = "epoch"; }, Parts{.train_dataset = make_samples(8)}),
+              HasSubstr("there is no eval_dataset"));
+  EXPECT_THAT(with(
+                  [](auto& a) {
+                    a.eval_strategy = "steps";
+                    a.eval_steps = 1;
+                    a.metric_for_best_model = "f1";
+                  },
+                  Parts{.train_dataset = make_samples(8), .eval_dataset = make_samples(4)}),
               HasSubstr("'eval_f1', which this evaluation does not have: eval_loss"));
-  EXPECT_THAT(with([](auto& a) { a.deepspeed = R"({"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 2})"; }, Parts{.train_dataset = make_samples(8)}),
+  EXPECT_THAT(with([](auto& a) { a.deepspeed = R"({"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 2})"; },
+                   Parts{.train_dataset = make_samples(8)}),
               HasSubstr("train_micro_batch_size_per_gpu is 3 in the config, and 4 by the arguments"));
-  EXPECT_THAT(with(nothing, Parts{.train_dataset = make_samples(8), .callbacks = {gannet::EarlyStopping{}}}), HasSubstr("EarlyStopping has no metric"));
+  EXPECT_THAT(with(nothing, Parts{.train_dataset = make_samples(8), .callbacks = {gannet::EarlyStopping{}}}),
+              HasSubstr("EarlyStopping has no metric"));
 }
 
 TEST(Trainer, ASavedWeightsOnlyCheckpointHoldsTheModel) {

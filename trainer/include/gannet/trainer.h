@@ -59,7 +59,8 @@ struct TrainerParts {
   std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
-  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's share.
+  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
+  /// share.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
@@ -164,8 +165,10 @@ class Trainer : public TrainerBase {
   }
   std::optional<EvalBatch> evaluate_batch() override {
     if (!is_eval_over_) {
-      if (!eval_iterator_) eval_iterator_.emplace(eval_loader_->begin());
-      else ++*eval_iterator_;
+      if (!eval_iterator_)
+        eval_iterator_.emplace(eval_loader_->begin());
+      else
+        ++*eval_iterator_;
       is_eval_over_ = *eval_iterator_ == eval_loader_->end();
       if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
     }
@@ -268,7 +271,7 @@ class Trainer : public TrainerBase {
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;   // of the update at hand
+  std::vector<Batch> batches_;    // of the update at hand
   std::shared_ptr<Batch> spare_;  // of the evaluation: the last batch, which a rank that is out runs again
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };

@@ -133,7 +133,7 @@ class TrainerBase {
   explicit TrainerBase(TrainingArguments arguments);
 
   // ---- what the typed Trainer does
-  struct Measured {  // of a batch of this rank
+  struct Measured {                  // of a batch of this rank
     at::Tensor loss;                 // summed over its items
     at::Tensor predictions, labels;  // where asked for
   };
@@ -143,7 +143,7 @@ class TrainerBase {
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) = 0;
   virtual torch::nn::Module& module() = 0;
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
-  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;  // nullopt: where the loader's cursor is
+  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
   virtual Measured measure_micro_batch(size_t index) = 0;
   // Evaluation: begins, then a batch at a time until nullopt. Every rank gets the same number of batches; `items` and `samples`
@@ -205,17 +205,17 @@ class TrainerBase {
 
   std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
   int64_t updates_per_epoch_ = 0;
-  int64_t epoch_ = 0;           // the current one
-  int64_t micro_in_epoch_ = 0;  // given
+  int64_t epoch_ = 0;               // the current one
+  int64_t micro_in_epoch_ = 0;      // given
   int64_t micro_batches_left_ = 0;  // of the update at hand
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
-  bool is_epoch_end_due_ = false;      // a checkpoint of the epoch's last update: its end comes after it
-  std::string stop_checkpoint_;        // the one that a signal made, which the next regular one replaces
+  bool is_epoch_end_due_ = false;  // a checkpoint of the epoch's last update: its end comes after it
+  std::string stop_checkpoint_;    // the one that a signal made, which the next regular one replaces
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;
-  at::Tensor loss_since_log_;          // fp64, this rank's part
-  double total_loss_ = 0;              // logged so far, of all ranks
+  at::Tensor loss_since_log_;  // fp64, this rank's part
+  double total_loss_ = 0;      // logged so far, of all ranks
   double last_learning_rate_ = 0;
   std::chrono::steady_clock::time_point began_;
 };

@@ -58,37 +58,37 @@ enum class TrainerEventKind {
 namespace detail {
 
 // Every event with the member that it calls.
-#define GANNET_TRAINER_EVENTS(X) \
-  X(kInitEnd, on_init_end) \
-  X(kTrainBegin, on_train_begin) \
-  X(kEpochBegin, on_epoch_begin) \
-  X(kStepBegin, on_step_begin) \
-  X(kSubstepEnd, on_substep_end) \
+#define GANNET_TRAINER_EVENTS(X)              \
+  X(kInitEnd, on_init_end)                    \
+  X(kTrainBegin, on_train_begin)              \
+  X(kEpochBegin, on_epoch_begin)              \
+  X(kStepBegin, on_step_begin)                \
+  X(kSubstepEnd, on_substep_end)              \
   X(kPreOptimizerStep, on_pre_optimizer_step) \
-  X(kOptimizerStep, on_optimizer_step) \
-  X(kStepEnd, on_step_end) \
-  X(kLog, on_log) \
-  X(kEvaluate, on_evaluate) \
-  X(kPredictionStep, on_prediction_step) \
-  X(kSave, on_save) \
-  X(kEpochEnd, on_epoch_end) \
+  X(kOptimizerStep, on_optimizer_step)        \
+  X(kStepEnd, on_step_end)                    \
+  X(kLog, on_log)                             \
+  X(kEvaluate, on_evaluate)                   \
+  X(kPredictionStep, on_prediction_step)      \
+  X(kSave, on_save)                           \
+  X(kEpochEnd, on_epoch_end)                  \
   X(kTrainEnd, on_train_end)
 
 #define GANNET_HAS_EVENT(kind, member)                                                                                 \
-  || requires(C & callback, const TrainerEvent& event, TrainerControl& control) { callback.member(event, control); } || \
-      requires(C & callback, const TrainerEvent& event) { callback.member(event); }
+  || requires(C& callback, const TrainerEvent& event, TrainerControl& control) { callback.member(event, control); } || \
+      requires(C& callback, const TrainerEvent& event) { callback.member(event); }
 template <class C>
 concept HasSomeEvent = false GANNET_TRAINER_EVENTS(GANNET_HAS_EVENT);
 #undef GANNET_HAS_EVENT
 
 template <class C>
 void call_callback(C& callback, TrainerEventKind which, const TrainerEvent& event, TrainerControl& control) {
-#define GANNET_CALL_EVENT(kind, member)                              \
-  case TrainerEventKind::kind:                                       \
-    if constexpr (requires { callback.member(event, control); })     \
-      callback.member(event, control);                               \
-    else if constexpr (requires { callback.member(event); })         \
-      callback.member(event);                                        \
+#define GANNET_CALL_EVENT(kind, member)                          \
+  case TrainerEventKind::kind:                                   \
+    if constexpr (requires { callback.member(event, control); }) \
+      callback.member(event, control);                           \
+    else if constexpr (requires { callback.member(event); })     \
+      callback.member(event);                                    \
     break;
   switch (which) { GANNET_TRAINER_EVENTS(GANNET_CALL_EVENT) }
 #undef GANNET_CALL_EVENT
@@ -109,7 +109,9 @@ class TrainerCallback {
     call_ = [callback](TrainerEventKind kind, const TrainerEvent& event, TrainerControl& control) {
       detail::call_callback(*callback, kind, event, control);
     };
-    if constexpr (requires { { std::as_const(*callback).save() } -> std::convertible_to<Value>; })
+    if constexpr (requires {
+                    { std::as_const(*callback).save() } -> std::convertible_to<Value>;
+                  })
       save_ = [callback] { return Value(std::as_const(*callback).save()); };
     if constexpr (requires(const Value& value) { callback->load(value); })
       load_ = [callback](const Value& value) { callback->load(value); };

@@ -52,7 +52,10 @@ template <class Output>
 std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   if constexpr (std::convertible_to<Output, at::Tensor>) {
     return {output, {}};
-  } else if constexpr (requires { output.loss; output.logits; }) {
+  } else if constexpr (requires {
+                         output.loss;
+                         output.logits;
+                       }) {
     return {output.loss, output.logits};
   } else if constexpr (requires { output.loss; }) {
     return {output.loss, {}};

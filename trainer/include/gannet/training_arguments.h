@@ -96,7 +96,7 @@ struct TrainingArguments {
   bool hub_always_push = false;
   std::string hub_revision = "";
   bool load_best_model_at_end = false;
-  std::string metric_for_best_model = "";         ///< default: "loss" where load_best_model_at_end needs one
+  std::string metric_for_best_model = "";      ///< default: "loss" where load_best_model_at_end needs one
   std::optional<bool> greater_is_better = {};  ///< default: unless the metric's name ends in "loss"
   bool ignore_data_skip = false;
   bool restore_callback_states_from_checkpoint = false;
@@ -139,7 +139,7 @@ struct TrainingArguments {
   std::optional<int64_t> max_eval_samples = {};
 
   // Not arguments: what parse_training_arguments found beside them.
-  Dict config_overrides = {};                   ///< from --set, merged over the config
+  Dict config_overrides = {};                    ///< from --set, merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer
 
   /// Throws Error(kArgument) or Error(kUnsupported) that lists every mistake: values out of range, refused arguments, strategies

@@ -83,5 +83,17 @@ for path in sorted((root / "models").rglob("*")):
                 wrong.append(f"{where}: models/ includes public headers alone, found '{name}'")
             if name.split("/")[0] in allowed or "nlohmann" in name or name == "torch/torch.h":
                 wrong.append(f"{where}: models/ includes public headers and LibTorch's small ones, found '{name}'")
+# A library over the public headers alone: its own files, by their names, and gannet/.
+
+trainer_files = {path.name for path in (root / "trainer").glob("*.h")}
+for path in sorted((root / "trainer").rglob("*")):
+    if path.suffix in (".h", ".cpp"):
+        for number, name in includes(path):
+            if "/" in name and name.split("/")[0] in allowed or name.startswith(("gannet/abi.h", "gannet/sdk")):
+                wrong.append(f"{path.relative_to(root)}:{number}: the Trainer uses public headers alone, found '{name}'")
+            if name == "torch/torch.h":
+                wrong.append(f"{path.relative_to(root)}:{number}: include LibTorch's small headers")
+            if path.parent.name == "gannet" and (name in trainer_files or name.startswith(("nlohmann", "yaml"))):
+                wrong.append(f"{path.relative_to(root)}:{number}: a public header may not include '{name}'")
 print("\n".join(wrong) if wrong else "rooms: every include is in order")
 sys.exit(1 if wrong else 0)

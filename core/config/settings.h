@@ -172,7 +172,7 @@ struct SettingsMembers {
   MonitorFolder tensorboard, csv_monitor;
 
   // "gannet": {...}
-  std::string leftover_micro_batches;  // carry | drop: what happens to them at the end of an epoch
+  std::string leftover_micro_batches;  // carry | drop | step: what happens to them at the end of an epoch
   int64_t seed;                        // of the loader's shuffling
   bool shuffle;
   int64_t data_workers;           // threads that prepare batches; 0: on the caller's

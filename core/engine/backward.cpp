@@ -41,7 +41,7 @@ void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char
 }
 
 double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {
-  return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.settings().accumulation_steps) : 1.0);
+  return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.micro_batches_of_step()) : 1.0);
 }
 
 // What a loss says beside its gradients: whether it is finite, and its value for the monitors.
@@ -57,7 +57,7 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
     }
   }
   if (impl.reporter)
-    impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.settings().accumulation_steps));
+    impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
 }
 
 // Whether this backward averages over the ranks: at a boundary or, where a rank keeps its own gradients alone, always.

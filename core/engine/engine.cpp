@@ -7,6 +7,7 @@
 #include <gannet/log.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -219,6 +220,12 @@ double EngineBase::mean(double value) {
   return value / impl_->comm->size();
 }
 
+std::vector<std::string> EngineBase::gather(const std::string& bytes) {
+  if (impl_->comm->size() == 1) return {bytes};
+  auto call = impl_->process_group->world()->enter(*impl_->world_group, "gather", impl_->progress.global_steps);
+  return impl_->host_group->gather_texts(bytes);
+}
+
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
@@ -262,13 +269,28 @@ LoaderOptions EngineBase::loader_options() const {
   return options;
 }
 
+int64_t EngineBase::Impl::micro_batches_of_step() const {
+  const int64_t all = settings().accumulation_steps;
+  if (!micro_batches_left) return all;
+  const int64_t left = std::max<int64_t>(1, micro_batches_left());
+  return left >= all ? all : std::min(all, progress.micro_in_step + left);
+}
+
+void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_left) {
+  impl_->micro_batches_left = std::move(micro_batches_left);
+}
+std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }
+
 void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) const {
   const int64_t per_step = impl_->settings().accumulation_steps;
   if (!impl_->is_first() || per_step == 1) return;
-  const std::string option = " (gannet.leftover_micro_batches: carry or drop)";
+  const std::string option = " (gannet.leftover_micro_batches: carry, drop or step)";
   if (leftover > 0)
     log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",
                        leftover, per_step, option));
+  else if (micro_batches > 0 && micro_batches % per_step != 0 && impl_->micro_batches_left)
+    log_info(formatted("an epoch has {} micro-batches: its last step has {} of them{}", micro_batches, micro_batches % per_step,
+                       option));
   else if (micro_batches > 0 && micro_batches % per_step != 0)
     log_info(
         formatted("an epoch has {} micro-batches, not a multiple of {}: the gradients of the last {} are carried into the next "

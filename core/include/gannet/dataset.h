@@ -59,7 +59,7 @@ class Dataset {
  public:
   Dataset() = default;  ///< none given
   template <class D>
-    requires(!std::same_as<std::remove_cvref_t<D>, Dataset>)
+    requires(!std::same_as<std::remove_cvref_t<D>, Dataset> && !std::same_as<std::remove_cvref_t<D>, loading::Source>)
   Dataset(D&& dataset) {
     using Given = std::remove_cvref_t<D>;
     if constexpr (loading::IsQueue<Given>::value) {
@@ -77,6 +77,9 @@ class Dataset {
       source_ = loading::make_source<Batch>(std::make_shared<Given>(std::forward<D>(dataset)));
     }
   }
+
+  /// Of a Source that the program made, as from source() of another: a part of it, or another order.
+  explicit Dataset(loading::Source source) : source_(std::move(source)) {}
 
   explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given
   bool empty() const { return !*this; }

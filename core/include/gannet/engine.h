@@ -174,6 +174,8 @@ class EngineBase {
   uint32_t world_size() const;  ///< ranks with data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);  ///< over ranks; every rank calls it
+  /// Every rank's bytes, by rank, whatever their sizes. Every rank calls it. For what the program measures, not for training.
+  std::vector<std::string> gather(const std::string& bytes);
 
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the parameters themselves. Every rank
   /// calls it: with sharded masters they are gathered, which takes the memory of all of them while the answer lives.
@@ -271,6 +273,10 @@ class EngineBase {
   /// Sampling and device for a loader of this engine.
   LoaderOptions loader_options() const;
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
+  /// Steps end with epochs from now on: `micro_batches_left` says how many are left of the epoch, the one in hand included, the
+  /// same on every rank. The Trainer's way to a last step of fewer micro-batches.
+  void end_steps_with_epochs(std::function<int64_t()> micro_batches_left);
+  std::string leftover_micro_batches() const;  ///< the config's gannet.leftover_micro_batches
 
   struct Impl;
   Impl& impl() { return *impl_; }

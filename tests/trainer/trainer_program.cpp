@@ -1,0 +1,73 @@
+// A program of the Trainer for tests over several processes.
+//   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
+// Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
+// itself SIGTERM on the last rank alone.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "tokens.h"
+
+namespace {
+
+struct Die {
+  int64_t kill_at, term_at;
+  bool is_last_rank;
+  void on_step_begin(const gannet::TrainerEvent& event) {
+    if (event.state.global_step == kill_at) std::raise(SIGKILL);
+    if (event.state.global_step == term_at && is_last_rank) std::raise(SIGTERM);
+  }
+};
+
+int run(int argc, char** argv) {
+  auto arguments = gannet::parse_training_arguments(
+      argc, argv, {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience"}});
+  std::map<std::string, std::string> own;
+  for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
+  const auto number = [&](const char* name, int64_t fallback) -> int64_t {
+    return own.count(name) ? std::stoll(own[name]) : fallback;
+  };
+  arguments.deepspeed = gannet::Dict{{"zero_optimization", gannet::Dict{{"stage", number("--stage", 0)}}}};
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+
+  std::vector<gannet::TrainerCallback> callbacks = {
+      Die{number("--kill_at", -1), number("--term_at", -1), world->rank() + 1 == world->size()}};
+  if (own.count("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
+  auto model = trainer_test::make_model();
+  gannet::Trainer trainer(model, arguments,
+                          {.train_dataset = trainer_test::make_samples(number("--samples", 40)),
+                           .eval_dataset = trainer_test::make_samples(13, 100),
+                           .compute_metrics = [](const gannet::EvalPrediction& p) -> gannet::Metrics {
+                             return {{"accuracy", trainer_test::accuracy_of(p)}, {"samples", double(p.predictions.size(0))}};
+                           },
+                           .callbacks = callbacks});
+  std::vector<double> numbers;
+  for (auto& step : trainer.steps()) {
+    numbers.push_back(step.loss());
+    numbers.push_back(step.grad_norm().value_or(-1));
+  }
+  if (arguments.do_eval)
+    for (const auto& [name, value] : trainer.evaluate()) numbers.push_back(value);
+  for (const auto& [name, value] : trainer.engine().fp32_parameters()) {
+    const at::Tensor whole = value.to(torch::kDouble).contiguous();
+    numbers.insert(numbers.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + whole.numel());
+  }
+  trainer.save_state();
+  if (world->rank() == 0)
+    std::ofstream(own["--out"], std::ios::binary)
+        .write(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const gannet::Error& error) {
+    std::cerr << error.what() << '\n';
+    return error.exit_code();
+  }
+}

@@ -1,0 +1,166 @@
+// The Trainer on several processes: results that do not depend on how a batch was cut, and runs that were ended and resumed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int exit_code;
+  std::string output;
+  std::vector<double> numbers;  // losses and norms of the updates, then the parameters
+};
+
+struct Folder {
+  explicit Folder(const std::string& name)
+      : path(fs::temp_directory_path() / ("gannet_trainer_" + std::to_string(getpid()) + "_" + name)) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Outcome run(const Folder& folder, int ranks, const std::string& arguments) {
+  const fs::path out = folder.path / "out.bin";
+  fs::remove(out);
+  const std::string command = "cd " + folder.path.string() +
+                              " && OMP_NUM_THREADS=1 " GANNET_BINARY_DIR "/bin/gannet run --num_procs " + std::to_string(ranks) +
+                              " " GANNET_BINARY_DIR
+                              "/tests/trainer_program --out out.bin --output_dir run "
+                              "--save_strategy no --train_sampling_strategy sequential " +
+                              arguments + " 2>&1";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  for (size_t got; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.output.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  const std::string bytes = text_of(out);
+  const auto* first = reinterpret_cast<const double*>(bytes.data());
+  outcome.numbers.assign(first, first + bytes.size() / sizeof(double));
+  return outcome;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return INFINITY;
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i])));
+  return most;
+}
+
+std::string batch(int micro_batch, int accumulation) {
+  return "--per_device_train_batch_size " + std::to_string(micro_batch) + " --gradient_accumulation_steps " +
+         std::to_string(accumulation) + " ";
+}
+
+TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
+  for (const std::string& smoothing : {std::string("0"), std::string("0.1")}) {
+    const std::string rest =
+        "--num_train_epochs 2 --learning_rate 0.01 --weight_decay 0.1 --label_smoothing_factor " + smoothing + " ";
+    Folder folder("cut");
+    const Outcome whole = run(folder, 1, rest + batch(8, 1));
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    const auto same = [&](const Outcome& cut) {
+      ASSERT_EQ(cut.exit_code, 0) << cut.output;
+      EXPECT_LT(largest_difference(cut.numbers, whole.numbers), 1e-6);
+    };
+    same(run(folder, 1, rest + batch(2, 4)));
+    same(run(folder, 2, rest + batch(2, 2)));
+    same(run(folder, 2, rest + batch(1, 4) + "--stage 3"));
+  }
+}
+
+TEST(TrainerOnRanks, AnEvaluationCountsEachSampleOnceOnAnyNumberOfRanks) {
+  const std::string rest = batch(4, 1) + "--max_steps 2 --do_eval --eval_strategy no ";
+  Folder folder("evaluation");
+  // 13 samples: on 2 ranks in batches of 4, the second rank is out of samples in the last round. Batches of 16: a rank has none.
+  const Outcome one = run(folder, 1, batch(4, 2) + "--max_steps 2 --do_eval --per_device_eval_batch_size 3");
+  const Outcome two = run(folder, 2, rest + "--per_device_eval_batch_size 4 --stage 3");
+  const Outcome idle = run(folder, 2, rest + "--per_device_eval_batch_size 16");
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  ASSERT_EQ(idle.exit_code, 0) << idle.output;
+  EXPECT_LT(largest_difference(two.numbers, one.numbers), 1e-6);
+  EXPECT_LT(largest_difference(idle.numbers, one.numbers), 1e-6);
+  EXPECT_EQ(one.numbers.at(6), 13);  // eval_accuracy, eval_loss, eval_samples behind two losses and norms
+}
+
+// Everything that a resume must restore: shuffled data, a short last update, logs between saves, the best model, early stopping.
+const std::string kWhole =
+    batch(2, 2) +
+    "--num_train_epochs 3 --samples 22 --train_sampling_strategy random --learning_rate 0.02 "
+    "--logging_steps 3 --logging_first_step --eval_strategy steps --eval_steps 2 --save_strategy steps "
+    "--save_steps 2 --save_total_limit 2 --load_best_model_at_end --metric_for_best_model accuracy --patience 40 "
+    "--resume_from_checkpoint last ";
+
+void expect_same_end(const Folder& folder, const Folder& undisturbed) {
+  const std::string state = text_of(undisturbed.path / "run/trainer_state.json");
+  ASSERT_THAT(state, testing::HasSubstr("best_metric"));
+  EXPECT_EQ(text_of(folder.path / "run/trainer_state.json"), state);
+  std::vector<std::string> folders, expected;
+  for (const auto& entry : fs::directory_iterator(undisturbed.path / "run"))
+    if (entry.path().filename().string().starts_with("checkpoint-")) {
+      const std::string name = entry.path().filename();
+      const std::string weights = text_of(entry.path() / "model.safetensors");
+      EXPECT_FALSE(weights.empty());
+      EXPECT_EQ(text_of(folder.path / "run" / name / "model.safetensors"), weights) << name;
+      expected.push_back(name);
+    }
+  for (const auto& entry : fs::directory_iterator(folder.path / "run"))
+    if (entry.path().filename().string().starts_with("checkpoint-")) folders.push_back(entry.path().filename());
+  EXPECT_THAT(folders, testing::UnorderedElementsAreArray(expected));
+}
+
+TEST(TrainerOnRanks, ARunThatWasEndedAndResumedIsTheUndisturbedRun) {
+  for (const int ranks : {1, 2}) {
+    Folder undisturbed("undisturbed");
+    const Outcome whole = run(undisturbed, ranks, kWhole);
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    for (const std::string& end :
+         {std::string("--term_at 4"), std::string("--term_at 5"), std::string("--kill_at 5"), std::string("--kill_at 7")}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + end);
+      Folder folder("ended");
+      const Outcome ended = run(folder, ranks, kWhole + end);
+      if (end.starts_with("--term"))
+        EXPECT_EQ(ended.exit_code, 85) << ended.output;
+      else
+        EXPECT_NE(ended.exit_code, 0);
+      const Outcome resumed = run(folder, ranks, kWhole);
+      ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+      EXPECT_THAT(resumed.output, testing::HasSubstr("resumed from"));
+      expect_same_end(folder, undisturbed);
+    }
+  }
+}
+
+TEST(TrainerOnRanks, AResumeListsWhatChangedAndRefusesAnotherBatch) {
+  Folder folder("changed");
+  ASSERT_EQ(run(folder, 1, batch(2, 2) + "--max_steps 2 --save_strategy steps --save_steps 2").exit_code, 0);
+  const Outcome changed =
+      run(folder, 1, batch(2, 2) + "--max_steps 4 --adam_beta2 0.95 --resume_from_checkpoint run/checkpoint-2");
+  EXPECT_EQ(changed.exit_code, 0) << changed.output;
+  EXPECT_THAT(changed.output,
+              testing::HasSubstr("argument adam_beta2 was its default where the checkpoint was saved, and is 0.95 now"));
+  const Outcome batch_changed = run(folder, 1, batch(4, 2) + "--max_steps 4 --resume_from_checkpoint run/checkpoint-2");
+  EXPECT_EQ(batch_changed.exit_code, 2);
+  EXPECT_THAT(batch_changed.output, testing::HasSubstr("was trained with 4 samples in an update, this run has 8"));
+  EXPECT_EQ(run(folder, 1, batch(2, 2) + "--resume_from_checkpoint run/checkpoint-9").exit_code, 2);
+}
+
+}  // namespace

@@ -1,0 +1,77 @@
+// What a single row cannot see: refused arguments that were set, and strategies that contradict one another.
+#include <gannet/error.h>
+
+#include <cmath>
+
+#include "argument_table.h"
+
+namespace gannet {
+namespace {
+
+void check_strategies(const TrainingArguments& a, std::vector<std::string>& wrong) {
+  if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
+  if (a.fp16 && a.bf16) wrong.push_back("fp16 and bf16 are both on: choose one");
+  if (a.load_best_model_at_end) {
+    if (a.eval_strategy == "no") wrong.push_back("load_best_model_at_end needs evaluations: set eval_strategy to steps or epoch");
+    if (a.save_strategy == "no")
+      wrong.push_back("load_best_model_at_end needs checkpoints: set save_strategy to that of eval_strategy, or to best");
+    else if (a.save_strategy != "best" && a.eval_strategy != "no" && a.save_strategy != a.eval_strategy)
+      wrong.push_back("load_best_model_at_end: eval_strategy is " + a.eval_strategy + " and save_strategy is " + a.save_strategy +
+                      ", so that the best evaluation may have no checkpoint; make them equal");
+    else if (a.save_strategy == "steps" && a.eval_strategy == "steps") {
+      const double every = a.eval_steps.value_or(a.logging_steps);
+      // Both fractions, or both whole: else their relation is known by the run alone.
+      if ((every < 1) == (a.save_steps < 1) && std::abs(std::remainder(a.save_steps, every)) > 1e-9 * a.save_steps)
+        wrong.push_back("load_best_model_at_end: save_steps (" + arguments::shown(a.save_steps) +
+                        ") must be a multiple of eval_steps (" + arguments::shown(every) + ")");
+    }
+    if (a.save_only_model)
+      wrong.push_back("load_best_model_at_end reads a whole checkpoint, which save_only_model does not write");
+  }
+  if (a.save_strategy == "best" && a.eval_strategy == "no")
+    wrong.push_back("save_strategy best needs evaluations: set eval_strategy to steps or epoch");
+  if (a.save_strategy == "best" && a.metric_for_best_model.empty() && !a.load_best_model_at_end)
+    wrong.push_back("save_strategy best needs metric_for_best_model, for example loss");
+  if (a.lr_scheduler_type == "reduce_lr_on_plateau")
+    wrong.push_back(
+        "lr_scheduler_type reduce_lr_on_plateau: name ReduceLROnPlateau as the config's scheduler; the Trainer then "
+        "gives it each evaluation's metric");
+  if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
+}
+
+}  // namespace
+
+Dict TrainingArguments::changed() const {
+  Dict values;
+  const TrainingArguments defaults;
+  for (const auto& row : arguments::rows())
+    if (Value value = row.get(*this); value != row.get(defaults)) values[row.name] = std::move(value);
+  return values;
+}
+
+void TrainingArguments::check() const {
+  std::vector<std::string> wrong;
+  bool is_unsupported = false;
+  for (const auto& row : arguments::rows()) {
+    try {
+      TrainingArguments copy;
+      const Value value = row.get(*this);
+      if (!value.is_null() || row.is_optional) row.set(copy, value);
+    } catch (const Error& error) {
+      wrong.push_back(error.message());
+      continue;
+    }
+    if (row.state == arguments::State::kRefused && row.get(*this) != row.fallback()) {
+      wrong.push_back("argument " + row.name + " is refused: " + row.reason);
+      is_unsupported = true;
+    }
+  }
+  check_strategies(*this, wrong);
+  if (wrong.empty()) return;
+  std::string all = wrong[0];
+  for (size_t i = 1; i < wrong.size(); ++i) all += "\n  " + wrong[i];
+  throw Error(is_unsupported && wrong.size() == 1 ? ErrorCode::kUnsupported : ErrorCode::kArgument, all,
+              "docs/training_arguments.md lists what each argument does");
+}
+
+}  // namespace gannet

@@ -1,0 +1,69 @@
+// The table as text for people and for shells.
+#include "argument_table.h"
+
+namespace gannet {
+namespace {
+
+using arguments::Row;
+using arguments::State;
+
+std::string default_text(const Row& row) { return arguments::shown(row.fallback()); }
+
+}  // namespace
+
+std::string training_arguments_help() {
+  std::string text = "Arguments of training (a file of them: --arguments FILE, JSON or YAML; completion: --completion bash):\n";
+  for (const Row& row : arguments::rows()) {
+    if (row.state != State::kWorks) continue;
+    text += "  --" + row.name + (row.type == "boolean" ? "" : " " + row.type) + "\n      " + row.meaning;
+    if (const auto range = row.range.text(); !range.empty()) text += " (" + range + ")";
+    text += "; default " + default_text(row) + "\n";
+  }
+  text += "Older spellings:\n";
+  for (const auto& former : arguments::formers()) text += "  --" + former.name + ": " + former.meaning + "\n";
+  return text;
+}
+
+std::string training_arguments_completion(const std::string& program) {
+  std::string function = "_gannet_trainer";
+  std::string words, cases;
+  for (const Row& row : arguments::rows()) {
+    if (row.state != State::kWorks) continue;
+    words += " --" + row.name;
+    if (!row.range.choices.empty()) {
+      cases += "    --" + row.name + ") COMPREPLY=($(compgen -W \"";
+      for (size_t i = 0; i < row.range.choices.size(); ++i) cases += (i ? " " : "") + row.range.choices[i];
+      cases += "\" -- \"$word\")); return;;\n";
+    }
+  }
+  return function + "() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n  case ${COMP_WORDS[COMP_CWORD-1]} in\n" + cases +
+         "  esac\n  [[ $word == -* ]] && COMPREPLY=($(compgen -W \"" + words.substr(1) +
+         "\" -- \"$word\"))\n}\ncomplete -o default -F " + function + " " + program + "\n";
+}
+
+std::string training_arguments_markdown() {
+  std::string text =
+      "# Arguments of training\n\n"
+      "Written by `gannet-training-arguments` from the table in `trainer/argument_rows.cpp`; a test checks that it is current.\n"
+      "Names and defaults are those of transformers 5. [trainer.md](trainer.md) says how they are given.\n\n";
+  for (const State state : {State::kWorks, State::kRefused, State::kNoEffect}) {
+    text += state == State::kWorks
+                ? "## Arguments that work\n\n| argument | type | default | range | meaning |\n|---|---|---|---|---|\n"
+            : state == State::kRefused
+                ? "\n## Refused\n\nSetting one of these is an error that says this:\n\n| argument | reason |\n|---|---|\n"
+                : "\n## Without effect\n\nAccepted, so that a command line stays as it is:\n\n| argument | why |\n|---|---|\n";
+    for (const Row& row : arguments::rows()) {
+      if (row.state != state) continue;
+      if (state == State::kWorks)
+        text += "| `" + row.name + "` | " + row.type + " | `" + default_text(row) + "` | " + row.range.text() + " | " +
+                row.meaning + " |\n";
+      else
+        text += "| `" + row.name + "` | " + row.reason + " |\n";
+    }
+  }
+  text += "\n## Older spellings\n\n| name | stands for |\n|---|---|\n";
+  for (const auto& former : arguments::formers()) text += "| `" + former.name + "` | " + former.meaning + " |\n";
+  return text;
+}
+
+}  // namespace gannet

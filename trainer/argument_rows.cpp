@@ -1,0 +1,229 @@
+// The table of arguments: a row for each member of TrainingArguments, in its order.
+#include <gannet/error.h>
+
+#include <utility>
+
+#include "argument_table.h"
+#include "convert_argument.h"
+
+namespace gannet::arguments {
+namespace {
+
+constexpr State kWorks = State::kWorks, kRefused = State::kRefused, kNoEffect = State::kNoEffect;
+using A = TrainingArguments;
+
+Range above(double least) { return {.least = least, .is_open_below = true}; }
+Range at_least(double least) { return {.least = least}; }
+Range choices(std::vector<std::string> names) { return {.choices = std::move(names)}; }
+
+template <class T>
+Row row(const char* name, T A::* member, Range range, State state, const char* text) {
+  Row made;
+  made.name = name;
+  made.type = Converted<T>::type();
+  made.range = std::move(range);
+  made.state = state;
+  (state == kWorks ? made.meaning : made.reason) = text;
+  made.is_optional = Converted<T>::kIsOptional;
+  made.get = [member](const A& arguments) { return Converted<T>::value(arguments.*member); };
+  made.set = [member, name = made.name, range = made.range](A& arguments, const Value& value) {
+    arguments.*member = Converted<T>::from(name, value);
+    check_range(name, range, Converted<T>::value(arguments.*member));
+  };
+  return made;
+}
+
+}  // namespace
+
+const std::vector<Row>& rows() {
+  // clang-format off
+  static const std::vector<Row>& table = *new std::vector<Row>{
+      row("output_dir", &A::output_dir, {}, kWorks, "folder of checkpoints, logs and the last state"),
+      row("per_device_train_batch_size", &A::per_device_train_batch_size, at_least(1), kWorks,
+          "samples in a micro-batch of one rank"),
+      row("num_train_epochs", &A::num_train_epochs, above(0), kWorks,
+          "passes over the training data; a fraction ends within one"),
+      row("max_steps", &A::max_steps, {}, kWorks, "updates in all; above 0 it replaces num_train_epochs"),
+      row("learning_rate", &A::learning_rate, at_least(0), kWorks,
+          "of the optimizer; the highest that the schedule reaches"),
+      row("lr_scheduler_type", &A::lr_scheduler_type, choices({"linear", "cosine", "constant", "constant_with_warmup",
+          "polynomial", "inverse_sqrt", "cosine_with_restarts", "cosine_with_min_lr", "reduce_lr_on_plateau"}), kWorks,
+          "the learning rate over the updates, where the config has no scheduler"),
+      row("lr_scheduler_kwargs", &A::lr_scheduler_kwargs, {}, kWorks,
+          "numbers of the schedule: num_cycles, power, lr_end, timescale, min_lr, min_lr_rate"),
+      row("warmup_steps", &A::warmup_steps, at_least(0), kWorks,
+          "updates over which the rate rises from 0; below 1 a fraction of all updates, rounded up"),
+      row("optim", &A::optim, choices({"adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop"}), kWorks,
+          "the optimizer, where the config has none; any other plugin by the config's optimizer entry"),
+      row("optim_args", &A::optim_args, {}, kRefused, "give them as optimizer.params of the config"),
+      row("weight_decay", &A::weight_decay, at_least(0), kWorks,
+          "of all parameters but biases and those of normalizations"),
+      row("adam_beta1", &A::adam_beta1, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+          "Adam's decay of the first moment"),
+      row("adam_beta2", &A::adam_beta2, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+          "Adam's decay of the second moment"),
+      row("adam_epsilon", &A::adam_epsilon, at_least(0), kWorks, "Adam's term beside the root of the second moment"),
+      row("optim_target_modules", &A::optim_target_modules, {}, kRefused,
+          "there is no optimizer of low-rank gradients (GaLore, APOLLO)"),
+      row("gradient_accumulation_steps", &A::gradient_accumulation_steps, at_least(1), kWorks,
+          "micro-batches of an update; the last update of an epoch may hold fewer"),
+      row("average_tokens_across_devices", &A::average_tokens_across_devices, {}, kRefused,
+          "false would make an update depend on how its batch was cut: the loss is always divided by the tokens of "
+          "all ranks"),
+      row("max_grad_norm", &A::max_grad_norm, at_least(0), kWorks, "largest 2-norm of the gradient; 0: no limit"),
+      row("label_smoothing_factor", &A::label_smoothing_factor, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+          "share of the target that is spread over all classes"),
+      row("bf16", &A::bf16, {}, kWorks, "bf16 parameters with fp32 masters"),
+      row("fp16", &A::fp16, {}, kWorks, "fp16 parameters with fp32 masters and a dynamic loss scale"),
+      row("bf16_full_eval", &A::bf16_full_eval, {}, kRefused,
+          "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
+      row("fp16_full_eval", &A::fp16_full_eval, {}, kRefused,
+          "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
+      row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products of devices that have it"),
+      row("activation_checkpointing", &A::activation_checkpointing, {}, kWorks, "the newer name of gradient_checkpointing"),
+      row("activation_checkpointing_kwargs", &A::activation_checkpointing_kwargs, {}, kRefused,
+          "choose by the config's activation_checkpointing section (docs/activation.md)"),
+      row("gradient_checkpointing", &A::gradient_checkpointing, {}, kWorks,
+          "recompute activations of a model that runs its layers by run_layers"),
+      row("gradient_checkpointing_kwargs", &A::gradient_checkpointing_kwargs, {}, kRefused,
+          "choose by the config's activation_checkpointing section (docs/activation.md)"),
+      row("torch_compile", &A::torch_compile, {}, kRefused, "nothing is compiled at run time"),
+      row("torch_compile_backend", &A::torch_compile_backend, {}, kRefused, "nothing is compiled at run time"),
+      row("torch_compile_mode", &A::torch_compile_mode, {}, kRefused, "nothing is compiled at run time"),
+      row("use_liger_kernel", &A::use_liger_kernel, {}, kRefused,
+          "those are Triton kernels of Python models; gannet/nn has fused layers"),
+      row("liger_kernel_config", &A::liger_kernel_config, {}, kRefused,
+          "those are Triton kernels of Python models; gannet/nn has fused layers"),
+      row("use_cache", &A::use_cache, {}, kNoEffect, "models here keep no cache in training"),
+      row("neftune_noise_alpha", &A::neftune_noise_alpha, {}, kRefused,
+          "add the noise in the model: the Trainer does not change a forward"),
+      row("torch_empty_cache_steps", &A::torch_empty_cache_steps, {}, kNoEffect, "memory is not handed back between steps"),
+      row("auto_find_batch_size", &A::auto_find_batch_size, {}, kRefused,
+          "not built: choose the batch with `gannet estimate` (docs/estimate.md)"),
+      row("logging_strategy", &A::logging_strategy, choices({"no", "steps", "epoch"}), kWorks,
+          "when the loss, norm and rate are logged"),
+      row("logging_steps", &A::logging_steps, above(0), kWorks,
+          "updates between two logs; below 1 a fraction of all updates"),
+      row("logging_first_step", &A::logging_first_step, {}, kWorks, "log the first update too"),
+      row("log_on_each_node", &A::log_on_each_node, {}, kNoEffect, "rank 0 logs"),
+      row("logging_nan_inf_filter", &A::logging_nan_inf_filter, {}, kWorks,
+          "leave losses that are not finite out of the logged mean"),
+      row("include_num_input_tokens_seen", &A::include_num_input_tokens_seen, choices({"no", "false"}), kRefused,
+          "not counted; engine->count(\"tokens\", n) counts into the metrics"),
+      row("log_level", &A::log_level, choices({"passive", "debug", "info", "warning", "error", "critical"}), kWorks,
+          "of Gannet's own lines; passive leaves it as it is"),
+      row("log_level_replica", &A::log_level_replica, {}, kNoEffect, "other ranks log warnings and errors alone"),
+      row("disable_tqdm", &A::disable_tqdm, {}, kWorks, "no progress bar; by default it is drawn on a terminal alone"),
+      row("report_to", &A::report_to, choices({"none", "all", "tensorboard"}), kWorks,
+          "writers of logged numbers beside the metrics of the config"),
+      row("run_name", &A::run_name, {}, kWorks, "name of the run in TensorBoard"),
+      row("project", &A::project, {}, kNoEffect, "names a project of a network service"),
+      row("trackio_space_id", &A::trackio_space_id, {}, kNoEffect, "names a place of a network service"),
+      row("trackio_bucket_id", &A::trackio_bucket_id, {}, kNoEffect, "names a place of a network service"),
+      row("trackio_static_space_id", &A::trackio_static_space_id, {}, kNoEffect, "names a place of a network service"),
+      row("eval_strategy", &A::eval_strategy, choices({"no", "steps", "epoch"}), kWorks,
+          "when the evaluation data set is evaluated"),
+      row("eval_steps", &A::eval_steps, above(0), kWorks,
+          "updates between two evaluations; default logging_steps; below 1 a fraction of all updates"),
+      row("eval_delay", &A::eval_delay, at_least(0), kWorks,
+          "epochs (eval_strategy epoch) or updates (steps) before the first evaluation"),
+      row("per_device_eval_batch_size", &A::per_device_eval_batch_size, at_least(1), kWorks,
+          "samples in a batch of an evaluation of one rank"),
+      row("prediction_loss_only", &A::prediction_loss_only, {}, kWorks, "evaluate the loss alone, without compute_metrics"),
+      row("eval_on_start", &A::eval_on_start, {}, kWorks, "evaluate before the first update"),
+      row("eval_do_concat_batches", &A::eval_do_concat_batches, {}, kRefused,
+          "false is not built: predictions of an evaluation are one tensor"),
+      row("eval_use_gather_object", &A::eval_use_gather_object, {}, kNoEffect,
+          "predictions are gathered as tensors of any sizes"),
+      row("eval_accumulation_steps", &A::eval_accumulation_steps, {}, kNoEffect,
+          "predictions move to host memory after each batch"),
+      row("include_for_metrics", &A::include_for_metrics, {}, kRefused,
+          "compute_metrics gets predictions and labels; keep more in a compute_loss of your own"),
+      row("batch_eval_metrics", &A::batch_eval_metrics, {}, kWorks,
+          "call compute_metrics for each batch of all ranks, and with is_last for the result"),
+      row("save_only_model", &A::save_only_model, {}, kWorks,
+          "checkpoints of weights alone: a run cannot resume from them"),
+      row("save_strategy", &A::save_strategy, choices({"no", "steps", "epoch", "best"}), kWorks,
+          "when a checkpoint is saved"),
+      row("save_steps", &A::save_steps, above(0), kWorks,
+          "updates between two checkpoints; below 1 a fraction of all updates"),
+      row("save_on_each_node", &A::save_on_each_node, {}, kWorks,
+          "each machine keeps its ranks' files on its own disk (checkpoint.use_node_local_storage)"),
+      row("save_total_limit", &A::save_total_limit, at_least(1), kWorks,
+          "checkpoints kept; the best one is kept beside the newest"),
+      row("enable_jit_checkpoint", &A::enable_jit_checkpoint, {}, kNoEffect,
+          "SIGTERM always saves where the arguments were parsed from a command line"),
+      row("push_to_hub", &A::push_to_hub, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_token", &A::hub_token, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_private_repo", &A::hub_private_repo, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_model_id", &A::hub_model_id, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_strategy", &A::hub_strategy, {}, kNoEffect,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_always_push", &A::hub_always_push, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("hub_revision", &A::hub_revision, {}, kRefused,
+          "nothing is uploaded: save_model() writes a folder that huggingface_hub can send"),
+      row("load_best_model_at_end", &A::load_best_model_at_end, {}, kWorks,
+          "put the weights of the best checkpoint into the model after training"),
+      row("metric_for_best_model", &A::metric_for_best_model, {}, kWorks,
+          "the metric of an evaluation that says which model is best; \"eval_\" may be left out"),
+      row("greater_is_better", &A::greater_is_better, {}, kWorks, "whether more of that metric is better"),
+      row("ignore_data_skip", &A::ignore_data_skip, {}, kWorks, "a resumed run begins its epoch at the first sample"),
+      row("restore_callback_states_from_checkpoint", &A::restore_callback_states_from_checkpoint, {}, kNoEffect,
+          "a resume always restores the states of callbacks"),
+      row("full_determinism", &A::full_determinism, {}, kNoEffect, "runs on the CPU repeat bit for bit as they are"),
+      row("seed", &A::seed, at_least(0), kWorks, "of random numbers"),
+      row("data_seed", &A::data_seed, at_least(0), kWorks, "of the samples' order; default seed"),
+      row("use_cpu", &A::use_cpu, {}, kWorks, "train on the CPU though there is a device"),
+      row("accelerator_config", &A::accelerator_config, {}, kRefused,
+          "that configures the library accelerate; data are split by the loader (docs/data.md)"),
+      row("parallelism_config", &A::parallelism_config, {}, kRefused,
+          "that configures the library accelerate; see gannet.mesh of the config"),
+      row("dataloader_drop_last", &A::dataloader_drop_last, {}, kWorks, "leave out a last micro-batch that is not full"),
+      row("dataloader_num_workers", &A::dataloader_num_workers, at_least(0), kWorks, "threads that prepare batches"),
+      row("dataloader_pin_memory", &A::dataloader_pin_memory, {}, kNoEffect, "the accelerator decides"),
+      row("dataloader_persistent_workers", &A::dataloader_persistent_workers, {}, kNoEffect,
+          "threads live as long as their epoch"),
+      row("dataloader_prefetch_factor", &A::dataloader_prefetch_factor, at_least(1), kWorks,
+          "batches that each worker keeps ready"),
+      row("dataloader_multiprocessing_context", &A::dataloader_multiprocessing_context, {}, kNoEffect,
+          "workers are threads"),
+      row("dataloader_in_order", &A::dataloader_in_order, {}, kNoEffect, "batches always come in order"),
+      row("remove_unused_columns", &A::remove_unused_columns, {}, kNoEffect, "a batch is what the data set gives"),
+      row("label_names", &A::label_names, {}, kNoEffect, "labels are the target of a batch"),
+      row("train_sampling_strategy", &A::train_sampling_strategy, choices({"random", "sequential"}), kWorks,
+          "order of the training samples"),
+      row("length_column_name", &A::length_column_name, {}, kNoEffect, "samples are not grouped by length"),
+      row("ddp_find_unused_parameters", &A::ddp_find_unused_parameters, {}, kNoEffect,
+          "the engine gives zeros to parameters without a gradient"),
+      row("ddp_bucket_cap_mb", &A::ddp_bucket_cap_mb, {}, kNoEffect,
+          "the config's reduce_bucket_size is the size of a bucket"),
+      row("ddp_broadcast_buffers", &A::ddp_broadcast_buffers, {}, kNoEffect, "buffers stay each rank's own"),
+      row("ddp_static_graph", &A::ddp_static_graph, {}, kNoEffect, "the graph may change from step to step"),
+      row("ddp_backend", &A::ddp_backend, {}, kRefused, "name the plugin in the config: \"comm\": {\"type\": \"gloo\"}"),
+      row("ddp_timeout", &A::ddp_timeout, at_least(1), kNoEffect, "the config's gannet.timeout_seconds is the time limit"),
+      row("fsdp", &A::fsdp, {}, kRefused, "sharding is zero_optimization of the config"),
+      row("fsdp_config", &A::fsdp_config, {}, kRefused, "sharding is zero_optimization of the config"),
+      row("deepspeed", &A::deepspeed, {}, kWorks, "the config of the engine: a file, JSON text or a dictionary"),
+      row("debug", &A::debug, {}, kRefused,
+          "underflow_overflow is the config's gradient check (docs/metrics.md); TPUs are not served"),
+      row("skip_memory_metrics", &A::skip_memory_metrics, {}, kRefused,
+          "false is not built: the profile and the metrics report memory (docs/metrics.md)"),
+      row("do_train", &A::do_train, {}, kWorks, "for the program: train"),
+      row("do_eval", &A::do_eval, {}, kWorks, "for the program: evaluate"),
+      row("do_predict", &A::do_predict, {}, kWorks, "for the program: predict"),
+      row("resume_from_checkpoint", &A::resume_from_checkpoint, {}, kWorks,
+          "a checkpoint-N to resume from, or \"last\": the newest of output_dir, else a fresh start"),
+      row("local_rank", &A::local_rank, {}, kNoEffect, "the launcher's variables say which rank this is"),
+      row("max_train_samples", &A::max_train_samples, at_least(1), kWorks, "use this many of the training samples"),
+      row("max_eval_samples", &A::max_eval_samples, at_least(1), kWorks, "use this many of the evaluation samples"),
+  };
+  // clang-format on
+  return table;
+}
+
+}  // namespace gannet::arguments

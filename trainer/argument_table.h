@@ -1,0 +1,63 @@
+// The table behind TrainingArguments: a row for each argument. Adding one is a member of the struct and a row here.
+#pragma once
+
+#include <gannet/training_arguments.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::arguments {
+
+enum class State { kWorks, kRefused, kNoEffect };
+
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool is_open_below = false, is_open_above = false;  // the ends themselves are outside
+  std::vector<std::string> choices = {};
+  std::string text() const;  // "above 0", "0 to 1", "steps|epoch"
+};
+
+struct Row {
+  std::string name;
+  std::string type;  // "boolean", "integer", "number", "text", "list", "dictionary"
+  Range range;
+  State state;
+  std::string meaning;  // of a row that works
+  std::string reason;   // of one that does not: why, and what to do instead
+  bool is_optional = false;
+  std::function<Value(const TrainingArguments&)> get;
+  std::function<void(TrainingArguments&, const Value&)> set;  // Error(kArgument) on another type or a value out of range
+  Value fallback() const { return get(TrainingArguments{}); }
+};
+
+const std::vector<Row>& rows();
+const Row* find(std::string_view name);  // null: there is none
+
+// A name that older documents use. `apply` sets what stands for it today.
+struct Former {
+  std::string name, meaning;
+  bool is_flag = false;
+  std::function<void(TrainingArguments&, const Value&)> apply;
+};
+const std::vector<Former>& formers();
+const Former* find_former(std::string_view name);
+
+std::vector<std::string> all_names();
+// A word of the command line as a value of this row's type.
+Value value_of(const Row& row, const std::string& text);
+// "null", "true", "5e-05", "[0.9]" as the docs and the messages show it.
+std::string shown(const Value& value);
+// "; did you mean 'x'?" or "".
+std::string did_you_mean(std::string_view word);
+
+// argument_files.cpp. Error(kNotFound), Error(kArgument) with file and line.
+Dict read_file(const std::string& path);
+Value parse_json(const std::string& text, const std::string& what);
+
+void apply(TrainingArguments& into, const std::string& name, const Value& value);
+
+}  // namespace gannet::arguments

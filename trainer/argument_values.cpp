@@ -1,0 +1,175 @@
+// Values of arguments: ranges, words of the command line, what messages show, older spellings.
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "argument_table.h"
+#include "convert_argument.h"
+
+namespace gannet::arguments {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::optional<double> number_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+// Levenshtein distance, enough for a hint.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> line(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) line[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = line[0];
+    line[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = line[j];
+      line[j] = std::min({above + 1, line[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return line[b.size()];
+}
+
+// A bound of a range, without the ".0" of whole ones.
+std::string bound(double number) {
+  return number == std::floor(number) && std::abs(number) < 1e9 ? std::to_string(static_cast<int64_t>(number))
+                                                                : shown(Value(number));
+}
+
+void set(TrainingArguments& arguments, const char* name, const Value& value) { apply(arguments, name, value); }
+
+}  // namespace
+
+std::string shown(const Value& value) { return value.is_string() ? value.as_string() : value.to_json(); }
+
+void fail_type(const std::string& name, const char* wanted, const Value& found) {
+  throw Error(ErrorCode::kArgument, "argument " + name + " takes " + wanted + ", found " + shown(found));
+}
+
+std::string Range::text() const {
+  std::string line;
+  if (!choices.empty()) {
+    for (const auto& choice : choices) line += (line.empty() ? "" : ", ") + choice;
+    return line;
+  }
+  if (std::isfinite(least)) line = (is_open_below ? "above " : "from ") + bound(least);
+  if (std::isfinite(most)) line += (line.empty() ? "" : ", ") + std::string(is_open_above ? "below " : "up to ") + bound(most);
+  return line;
+}
+
+void check_range(const std::string& name, const Range& range, const Value& value) {
+  if (value.is_list()) {
+    for (const Value& part : value.as_list()) check_range(name, range, part);
+    return;
+  }
+  bool is_inside = true;
+  if (value.is_number()) {
+    const double number = value.as_number();
+    is_inside = (range.is_open_below ? number > range.least : number >= range.least) &&
+                (range.is_open_above ? number < range.most : number <= range.most);
+  } else if (value.is_string() && !range.choices.empty()) {
+    is_inside = std::find(range.choices.begin(), range.choices.end(), value.as_string()) != range.choices.end();
+  }
+  if (!is_inside) throw Error(ErrorCode::kArgument, "argument " + name + " is " + shown(value) + ", allowed: " + range.text());
+}
+
+Value value_of(const Row& row, const std::string& text) {
+  if (row.type == "text") return row.name == "resume_from_checkpoint" && lower(text) == "true" ? Value("last") : Value(text);
+  if (row.is_optional && (lower(text) == "none" || lower(text) == "null")) return {};
+  if (row.type == "boolean") {
+    const std::string word = lower(text);
+    if (word == "true" || word == "yes" || word == "t" || word == "y" || word == "1") return true;
+    if (word == "false" || word == "no" || word == "f" || word == "n" || word == "0") return false;
+    return text;
+  }
+  if (row.type == "integer" || row.type == "number") {
+    const auto number = number_of(text);
+    if (!number) return text;
+    if (*number == std::floor(*number) && std::abs(*number) < 9e15) return static_cast<int64_t>(*number);
+    return *number;
+  }
+  if (row.type == "dictionary") return parse_json(text, row.name);
+  return text;
+}
+
+const Row* find(std::string_view name) {
+  for (const Row& row : rows())
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+const Former* find_former(std::string_view name) {
+  for (const Former& former : formers())
+    if (former.name == name) return &former;
+  return nullptr;
+}
+
+const std::vector<Former>& formers() {
+  const auto renamed = [](const char* now) {
+    return [now](TrainingArguments& arguments, const Value& value) { set(arguments, now, value); };
+  };
+  const auto nothing = [](TrainingArguments&, const Value&) {};
+  static const std::vector<Former>& table = *new std::vector<Former>{
+      {"warmup_ratio", "warmup_steps below 1", false,
+       [](TrainingArguments& arguments, const Value& value) {
+         check_range("warmup_ratio", {.least = 0, .most = 1}, Converted<double>::from("warmup_ratio", value));
+         // A whole run of warm-up is a number of steps that only the run knows: the nearest fraction below 1.
+         if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
+       }},
+      {"evaluation_strategy", "eval_strategy", false, renamed("eval_strategy")},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size", false, renamed("per_device_train_batch_size")},
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size", false, renamed("per_device_eval_batch_size")},
+      {"no_cuda", "use_cpu", true, renamed("use_cpu")},
+      {"fp16_backend", "fp16 (auto and amp are its way of mixed precision; apex is the config's amp section)", false,
+       [](TrainingArguments&, const Value& value) {
+         check_range("fp16_backend", {.choices = {"auto", "amp", "cuda_amp", "cpu_amp"}}, value);
+       }},
+      {"half_precision_backend", "fp16_backend", false,
+       [](TrainingArguments&, const Value& value) {
+         check_range("half_precision_backend", {.choices = {"auto", "amp", "cuda_amp", "cpu_amp"}}, value);
+       }},
+      {"fp16_opt_level", "the config's amp.opt_level", false,
+       [](TrainingArguments&, const Value& value) {
+         check_range("fp16_opt_level", {.choices = {"O0", "O1", "O2", "O3"}}, value);
+       }},
+      {"overwrite_output_dir", "nothing: a run without resume_from_checkpoint starts afresh", true, nothing},
+      {"logging_dir", "nothing: TensorBoard's files are in output_dir/runs", false, nothing},
+      {"save_safetensors", "nothing: weights are always saved as safetensors", true, nothing},
+  };
+  return table;
+}
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Row& row : rows()) names.push_back(row.name);
+  for (const Former& former : formers()) names.push_back(former.name);
+  return names;
+}
+
+std::string did_you_mean(std::string_view word) {
+  std::string best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& name : all_names())
+    if (const size_t d = distance(word, name); d < least) {
+      least = d;
+      best = name;
+    }
+  return best.empty() ? "" : "; did you mean '" + best + "'?";
+}
+
+void apply(TrainingArguments& into, const std::string& name, const Value& value) {
+  if (const Row* row = find(name)) return row->set(into, value);
+  if (const Former* former = find_former(name)) return former->apply(into, value);
+  throw Error(ErrorCode::kArgument, "unknown argument '" + name + "'" + did_you_mean(name));
+}
+
+}  // namespace gannet::arguments

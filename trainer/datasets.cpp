@@ -1,0 +1,83 @@
+// Parts of a dataset: its first samples, and the share of one rank in an evaluation.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <gannet/error.h>
+#include <gannet/trainer.h>
+
+#include <algorithm>
+
+namespace gannet {
+
+int64_t count_labels(const at::Tensor& labels) {
+  if (at::isFloatingType(labels.scalar_type())) return labels.dim() == 0 ? 1 : labels.size(0);
+  return labels.ne(-100).sum().item<int64_t>();
+}
+
+at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  if (at::isFloatingType(labels.scalar_type())) {
+    const double features = static_cast<double>(labels.numel()) / static_cast<double>(std::max<int64_t>(1, count_labels(labels)));
+    return at::mse_loss(logits.to(at::kFloat).view_as(labels), labels.to(at::kFloat), at::Reduction::Sum) / features;
+  }
+  if (logits.dim() < 2 || logits.numel() / std::max<int64_t>(1, logits.size(-1)) != labels.numel())
+    throw Error(ErrorCode::kMismatch,
+                "logits of " + std::to_string(logits.numel()) + " elements in rows of " + std::to_string(logits.size(-1)) +
+                    " for " + std::to_string(labels.numel()) + " labels",
+                "logits are [..., classes] for labels [...]; give a compute_loss where they are not");
+  return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}), labels.reshape({-1}), {},
+                                at::Reduction::Sum, -100, smoothing);
+}
+
+namespace detail {
+
+using loading::Any;
+using loading::Indices;
+using loading::Source;
+
+std::optional<int64_t> samples_of(const Source& source) {
+  if (!source.read || !source.size) return std::nullopt;
+  const auto size = source.size();
+  return size ? std::optional(static_cast<int64_t>(*size)) : std::nullopt;
+}
+
+Source first_samples(Source source, int64_t limit) {
+  const auto samples = samples_of(source);
+  if (!samples)
+    throw Error(ErrorCode::kArgument, "max_train_samples or max_eval_samples on a stream, whose samples have no number",
+                "end the stream itself after so many");
+  source.size = [count = std::min(*samples, limit)] { return std::optional<size_t>(count); };
+  return source;
+}
+
+// Runs of batch_size samples in turn: rank r of W has runs r, r + W, ..., so that a round of all ranks is a piece of the data
+// set.
+Source share_of(Source source, int64_t batch_size, int64_t rank, int64_t world_size) {
+  const int64_t samples = samples_of(source).value();
+  std::vector<size_t> mine;
+  for (int64_t begin = rank * batch_size; begin < samples; begin += world_size * batch_size)
+    for (int64_t i = begin; i < std::min(begin + batch_size, samples); ++i) mine.push_back(static_cast<size_t>(i));
+  source.size = [count = mine.size()] { return std::optional<size_t>(count); };
+  source.read = [mine = std::move(mine), read = source.read](Indices indices) -> Any {
+    std::vector<size_t> places(indices.size());
+    std::transform(indices.begin(), indices.end(), places.begin(), [&](size_t index) { return mine.at(index); });
+    return read(places);
+  };
+  return source;
+}
+
+void fail_without_loss() {
+  throw Error(
+      ErrorCode::kArgument,
+      "the Trainer does not know this model's loss: it has neither forward(batch.data, batch.target) nor logits(batch.data) "
+      "nor a forward(batch.data) that returns a tensor",
+      "give .compute_loss, and .count_items where an update is to be divided by more than its micro-batches");
+}
+
+void fail_without(const char* dataset, const char* call) {
+  throw Error(ErrorCode::kArgument, std::string(call) + "() without samples: " + dataset + " is not given, or is empty",
+              std::string("give .") + dataset + " to the Trainer");
+}
+
+}  // namespace detail
+}  // namespace gannet

@@ -1,0 +1,163 @@
+// Evaluation: every sample once, however the ranks share them, and predictions in the order of the data set.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <gannet/trainer_base.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace gannet {
+namespace {
+
+// A tensor as bytes: dtype, sizes, elements.
+std::string to_bytes(const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.to(at::kCPU).contiguous();
+  std::vector<int64_t> head = {static_cast<int64_t>(whole.scalar_type()), whole.dim()};
+  head.insert(head.end(), whole.sizes().begin(), whole.sizes().end());
+  std::string bytes(reinterpret_cast<const char*>(head.data()), head.size() * sizeof(int64_t));
+  if (whole.numel() > 0) bytes.append(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
+  return bytes;
+}
+
+at::Tensor from_bytes(const std::string& bytes) {
+  std::vector<int64_t> head(2);
+  std::memcpy(head.data(), bytes.data(), 2 * sizeof(int64_t));
+  std::vector<int64_t> sizes(static_cast<size_t>(head[1]));
+  if (!sizes.empty()) std::memcpy(sizes.data(), bytes.data() + 2 * sizeof(int64_t), sizes.size() * sizeof(int64_t));
+  at::Tensor tensor = at::empty(sizes, at::TensorOptions(static_cast<at::ScalarType>(head[0])));
+  const size_t offset = (2 + sizes.size()) * sizeof(int64_t);
+  if (tensor.numel() > 0) std::memcpy(tensor.mutable_data_ptr(), bytes.data() + offset, tensor.nbytes());
+  return tensor;
+}
+
+// Rows one after another; where batches are of other lengths, the shorter ones are filled up with -100, the label that counts
+// for nothing.
+at::Tensor joined(std::vector<at::Tensor> parts) {
+  std::erase_if(parts, [](const at::Tensor& part) { return !part.defined() || (part.dim() > 0 && part.size(0) == 0); });
+  if (parts.empty()) return {};
+  std::vector<int64_t> sizes = parts[0].sizes().vec();
+  for (const auto& part : parts) {
+    if (part.dim() != static_cast<int64_t>(sizes.size()) || part.dim() == 0)
+      throw Error(ErrorCode::kMismatch, "predictions of an evaluation have batches of different dimensions",
+                  "return [samples, ...] from compute_loss or preprocess_logits_for_metrics");
+    for (size_t d = 1; d < sizes.size(); ++d) sizes[d] = std::max(sizes[d], part.size(static_cast<int64_t>(d)));
+  }
+  for (auto& part : parts) {
+    sizes[0] = part.size(0);
+    if (part.sizes() == at::IntArrayRef(sizes)) continue;
+    at::Tensor filled = at::full(sizes, -100, part.options());
+    at::Tensor inner = filled;
+    for (int64_t d = 1; d < part.dim(); ++d) inner = inner.narrow(d, 0, part.size(d));
+    inner.copy_(part);
+    part = filled;
+  }
+  return at::cat(parts);
+}
+
+}  // namespace
+
+at::Tensor TrainerBase::gather_rows(const at::Tensor& mine) {
+  const auto all = engine_->gather(to_bytes(mine));
+  std::vector<at::Tensor> parts;
+  for (const std::string& bytes : all) parts.push_back(from_bytes(bytes));
+  return joined(std::move(parts));
+}
+
+EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool wants_predictions) {
+  ensure_engine();
+  const auto began = std::chrono::steady_clock::now();
+  const bool wants_metrics = has_metrics() && !arguments_.prediction_loss_only;
+  const bool keeps = wants_predictions || wants_metrics;
+  LoaderOptions options = engine_->loader_options();
+  options.batch_size = arguments_.per_device_eval_batch_size;
+  options.shuffle = false;
+  options.drop_last = false;
+  options.micro_batches_multiple = 1;
+  options.workers = arguments_.dataloader_num_workers;
+  if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
+
+  EvalLoopOutput output;
+  double loss = 0, items = 0, samples = 0, rounds = 0;
+  std::vector<at::Tensor> predictions, labels;
+  Metrics computed;
+  {
+    at::NoGradGuard no_grad;
+    engine_->eval();
+    begin_evaluation(options, keeps);
+    while (auto batch = evaluate_batch()) {
+      ++rounds;
+      if (batch->loss.defined() && batch->items > 0) loss += batch->loss.item<double>();
+      items += batch->items;
+      samples += static_cast<double>(batch->samples);
+      if (keeps && batch->predictions.defined()) {
+        at::Tensor predicted = gather_rows(batch->predictions), wanted = gather_rows(batch->labels);
+        if (wants_metrics && arguments_.batch_eval_metrics) {
+          compute_metrics({.predictions = predicted, .label_ids = wanted});
+        } else {
+          predictions.push_back(std::move(predicted));
+          labels.push_back(std::move(wanted));
+        }
+      }
+      fire(TrainerEventKind::kPredictionStep);
+    }
+    if (is_begun_) engine_->train();
+  }
+  loss = over_ranks(loss);
+  items = over_ranks(items);
+  output.num_samples = std::llround(over_ranks(samples));
+  output.predictions = joined(std::move(predictions));
+  output.label_ids = joined(std::move(labels));
+  if (wants_metrics)
+    computed = compute_metrics(
+        {.predictions = output.predictions, .label_ids = output.label_ids, .is_last_call = arguments_.batch_eval_metrics});
+
+  const auto named = [&](const std::string& name) { return name.starts_with(prefix + "_") ? name : prefix + "_" + name; };
+  output.metrics[named("loss")] = items > 0 ? loss / items : std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [name, value] : computed) output.metrics[named(name)] = value;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const Dict times{{named("runtime"), seconds},
+                   {named("samples_per_second"), seconds > 0 ? static_cast<double>(output.num_samples) / seconds : 0.0},
+                   {named("steps_per_second"), seconds > 0 ? rounds / seconds : 0.0}};
+  Dict values;
+  for (const auto& [name, value] : output.metrics) values[name] = value;
+  log(std::move(values), times);
+  fire(TrainerEventKind::kEvaluate, {}, output.metrics);
+  return output;
+}
+
+Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluation_loop(prefix, false).metrics; }
+EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluation_loop(prefix, true); }
+
+// Whether this evaluation is the best so far. The first one is, unless it is NaN.
+bool TrainerBase::judge(const Metrics& metrics) {
+  if (arguments_.metric_for_best_model.empty()) return false;
+  std::string name = arguments_.metric_for_best_model;
+  if (!name.starts_with("eval_")) name = "eval_" + name;
+  const auto found = metrics.find(name);
+  if (found == metrics.end()) {
+    std::string names;
+    for (const auto& [other, value] : metrics) names += (names.empty() ? "" : ", ") + other;
+    throw Error(ErrorCode::kArgument, "metric_for_best_model is '" + name + "', which this evaluation does not have: " + names,
+                "name one of these, or return it from compute_metrics");
+  }
+  if (std::isnan(found->second)) {
+    log_warning("metric_for_best_model: " + name + " is NaN after update " + std::to_string(state_.global_step) +
+                "; this evaluation is not the best one");
+    return false;
+  }
+  const bool greater = arguments_.greater_is_better.value_or(!name.ends_with("loss"));
+  const bool is_better =
+      !state_.best_metric || (greater ? found->second > *state_.best_metric : found->second < *state_.best_metric);
+  if (!is_better) return false;
+  state_.best_metric = found->second;
+  if (arguments_.save_strategy != "no") state_.best_global_step = state_.global_step;
+  return true;
+}
+
+}  // namespace gannet

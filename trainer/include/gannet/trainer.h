@@ -1,0 +1,283 @@
+/// Trains a model from arguments: the loop, evaluations, checkpoints and logs of Hugging Face's Trainer, over Gannet's engine.
+///
+///   auto arguments = gannet::parse_training_arguments(argc, argv);
+///   auto model = std::make_shared<Gpt>(options);
+///   gannet::Trainer trainer(model, arguments, {.train_dataset = train, .eval_dataset = held_out, .compute_metrics = accuracy});
+///   trainer.train();                                  // or: for (auto& step : trainer.steps()) ...
+///
+/// The loss of an update is that of its whole batch: summed over micro-batches and ranks and divided once by the items that count
+/// (labels other than -100), so that value and gradient are independent of how the batch was cut.
+///
+/// By default a batch has `data` and `target`. Its loss is the model's forward(data, target), a mean over the labels that count
+/// (or a pair or struct with loss and logits); where logits are needed (label smoothing, metrics) or that forward does not exist,
+/// the cross entropy of the model's logits(data) or forward(data). Anything else is a compute_loss:
+///
+///   .compute_loss = [](gannet::Engine<Net>& engine, Batch& batch) -> gannet::BatchLoss {
+///     return torch::mse_loss(engine.forward(batch.x), batch.y);          // the mean over the batch's items
+///   },
+///   .count_items = [](const Batch& batch) { return batch.y.size(0); },  // how many those are
+///
+/// Every rank makes the Trainer and calls the same of its functions. docs/trainer.md has the whole.
+#pragma once
+
+#include <gannet/gannet.h>
+#include <gannet/trainer_base.h>
+#include <gannet/trainer_loss.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+namespace detail {
+template <class M>
+struct ModuleOf {
+  using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
+};
+// The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
+loading::Source first_samples(loading::Source source, int64_t limit);
+loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
+std::optional<int64_t> samples_of(const loading::Source& source);
+[[noreturn]] void fail_without_loss();
+[[noreturn]] void fail_without(const char* dataset, const char* call);
+}  // namespace detail
+
+template <class Model, class Batch = Example>
+struct TrainerParts {
+  Dataset<Batch> train_dataset = {};
+  Dataset<Batch> eval_dataset = {};
+  Collate<Batch> data_collator = {};
+  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors.
+  std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
+  /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
+  std::vector<TrainerCallback> callbacks = {};
+  std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
+  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
+  std::shared_ptr<torch::optim::Optimizer> optimizer = {};
+  LrSchedule lr_scheduler = {};
+  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
+  /// share.
+  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
+  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
+  bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
+};
+
+template <class Model, class Batch = Example>
+class Trainer : public TrainerBase {
+ public:
+  template <class M>
+  Trainer(M model, TrainingArguments arguments, TrainerParts<Model, Batch> parts)
+      : TrainerBase(std::move(arguments)), model_(detail::module_pointer(std::move(model))), parts_(std::move(parts)) {
+    if constexpr (!detail::HasDataAndTarget<Batch>) {
+      if (!parts_.compute_loss) detail::fail_without_loss();
+    } else if constexpr (!detail::HasLogits<Model, Batch> && !detail::ForwardsBoth<Model, Batch> &&
+                         !detail::ForwardsData<Model, Batch>) {
+      if (!parts_.compute_loss) detail::fail_without_loss();
+    }
+    for (auto& callback : parts_.callbacks) add_callback(callback);
+    exit_when_stopped_ = parts_.exit_when_stopped;
+    initialize();
+  }
+
+  /// Made at the first use: by train, steps, evaluate, predict, save_model and this. Its schedule is that of training.
+  Engine<Model>& engine() {
+    ensure_engine();
+    return *typed_engine_;
+  }
+  const std::shared_ptr<Model>& model() const { return model_; }
+
+ protected:
+  EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) override {
+    InitializeOptions<Batch> options{.config = config};
+    if (!parts_.optimizer) options.model_parameters = std::move(groups);
+    options.optimizer = parts_.optimizer;
+    options.lr_scheduler = parts_.lr_scheduler.function ? parts_.lr_scheduler : std::move(schedule);
+    typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
+    return *typed_engine_;
+  }
+  torch::nn::Module& module() override { return *model_; }
+  void release_engine() override {
+    iterator_.reset();
+    loader_.reset();
+    typed_engine_.reset();
+  }
+
+  TrainSize open_train_loader(const LoaderOptions& options) override {
+    if (!parts_.train_dataset) detail::fail_without("train_dataset", "train");
+    Dataset<Batch> data = parts_.train_dataset;
+    if (arguments().max_train_samples)
+      data = Dataset<Batch>(detail::first_samples(data.source(), *arguments().max_train_samples));
+    iterator_.reset();
+    loader_ = parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
+    if (typed_engine_) typed_engine_->add_loader("training_data", loader_);
+    return {loader_->sized() ? std::optional(loader_->size()) : std::nullopt};
+  }
+  void begin_epoch(std::optional<int64_t> epoch) override {
+    iterator_.reset();
+    if (epoch) loader_->set_epoch(*epoch);
+    iterator_.emplace(loader_->begin());
+    is_first_of_epoch_ = true;
+  }
+  std::vector<double> read_micro_batches(int64_t count) override {
+    batches_.clear();
+    std::vector<double> items;
+    for (int64_t i = 0; i < count; ++i) {
+      if (!std::exchange(is_first_of_epoch_, false) && *iterator_ != loader_->end()) ++*iterator_;
+      if (*iterator_ == loader_->end()) break;
+      batches_.push_back(std::move(**iterator_));
+      items.push_back(items_of(batches_.back()));
+    }
+    return items;
+  }
+  Measured measure_micro_batch(size_t index) override { return measure(batches_[index], false); }
+
+  bool has_eval_dataset() const override { return static_cast<bool>(parts_.eval_dataset); }
+  bool has_metrics() const override { return static_cast<bool>(parts_.compute_metrics); }
+  Metrics compute_metrics(const EvalPrediction& prediction) override { return parts_.compute_metrics(prediction); }
+  void begin_evaluation(const LoaderOptions& options, bool with_predictions) override {
+    if (!parts_.eval_dataset) detail::fail_without("eval_dataset", "evaluate");
+    has_share_ = true;
+    loading::Source source = parts_.eval_dataset.source();
+    if (arguments().max_eval_samples) source = detail::first_samples(std::move(source), *arguments().max_eval_samples);
+    LoaderOptions own = options;
+    own.rank = 0;
+    own.world_size = 1;
+    JoinOptions<Batch> join;
+    if (const auto samples = detail::samples_of(source)) {
+      if (*samples == 0) detail::fail_without("eval_dataset", "evaluate");
+      // A rank without samples runs along with the first ones, which then do not count.
+      auto spare = make_eval_loader(detail::first_samples(source, std::min(*samples, own.batch_size)), own);
+      auto first = spare->begin();
+      join.spare = std::make_shared<Batch>(std::move(*first));
+      source = detail::share_of(std::move(source), own.batch_size, options.rank, options.world_size);
+      has_share_ = *detail::samples_of(source) > 0;
+      if (!has_share_) source = detail::first_samples(parts_.eval_dataset.source(), 1);
+    }
+    eval_loader_ = make_eval_loader(std::move(source), own);
+    spare_ = join.spare;
+    is_eval_over_ = !has_share_;
+    with_predictions_ = with_predictions;
+    eval_iterator_.reset();
+  }
+  std::optional<EvalBatch> evaluate_batch() override {
+    if (!is_eval_over_) {
+      if (!eval_iterator_)
+        eval_iterator_.emplace(eval_loader_->begin());
+      else
+        ++*eval_iterator_;
+      is_eval_over_ = *eval_iterator_ == eval_loader_->end();
+      if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
+    }
+    const bool counts = !is_eval_over_;
+    // Over when it is so on all ranks.
+    if (typed_engine_->mean(counts ? 1 : 0) == 0) {
+      eval_iterator_.reset();
+      eval_loader_.reset();
+      spare_.reset();
+      return std::nullopt;
+    }
+    if (!spare_) detail::fail_without("eval_dataset", "evaluate");
+    Measured measured = measure(*spare_, with_predictions_);
+    EvalBatch batch;
+    if (counts) {
+      batch.items = items_of(*spare_);
+      batch.samples = samples_in(*spare_);
+      batch.loss = measured.loss;
+    }
+    batch.predictions = measured.predictions;
+    batch.labels = measured.labels;
+    if (!counts && batch.predictions.defined()) {  // no rows, in the same shape
+      batch.predictions = batch.predictions.narrow(0, 0, 0);
+      batch.labels = batch.labels.narrow(0, 0, 0);
+    }
+    return batch;
+  }
+
+ private:
+  std::shared_ptr<DataLoader<Batch>> make_eval_loader(loading::Source source, const LoaderOptions& options) {
+    const Dataset<Batch> data(std::move(source));
+    return parts_.eval_loader ? parts_.eval_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
+  }
+  double items_of(const Batch& batch) const {
+    if (parts_.count_items) return parts_.count_items(batch);
+    if constexpr (detail::HasDataAndTarget<const Batch>)
+      return static_cast<double>(count_labels(batch.target));
+    else
+      return 1;
+  }
+  int64_t samples_in(const Batch& batch) const {
+    if constexpr (detail::HasDataAndTarget<const Batch>) {
+      return at::Tensor(batch.data).size(0);
+    } else if constexpr (std::same_as<Batch, at::Tensor>) {
+      return batch.size(0);
+    } else {
+      return eval_loader_ ? eval_loader_->options().batch_size : 1;
+    }
+  }
+  // A mean becomes a sum. Of a batch without items the mean is 0/0, which is no loss at all.
+  static at::Tensor summed(const at::Tensor& mean, double items) {
+    return items > 0 ? mean.mul(items) : mean.nan_to_num(0, 0, 0).mul(0);
+  }
+  Measured measure(Batch& batch, bool with_predictions) {
+    const double items = items_of(batch);
+    Measured measured;
+    if (parts_.compute_loss) {
+      BatchLoss loss = parts_.compute_loss(*typed_engine_, batch);
+      measured.loss = summed(loss.mean, items);
+      measured.predictions = loss.predictions;
+      measured.labels = loss.labels;
+    } else if constexpr (detail::HasDataAndTarget<Batch>) {
+      measured.labels = batch.target;
+      const double smoothing = arguments().label_smoothing_factor;
+      const bool needs_logits = smoothing > 0 || with_predictions;
+      if constexpr (detail::ForwardsBoth<Model, Batch>) {
+        if (!needs_logits || (!detail::HasLogits<Model, Batch> && !detail::ForwardsData<Model, Batch>)) {
+          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(batch.data, batch.target));
+          measured.predictions = logits;
+          if (smoothing == 0) measured.loss = summed(mean, items);
+        }
+      }
+      if (!measured.loss.defined()) {
+        if (!measured.predictions.defined()) measured.predictions = logits_of(batch);
+        measured.loss = summed_loss(measured.predictions, batch.target, smoothing);
+      }
+    }
+    if (with_predictions && measured.predictions.defined()) {
+      measured.predictions = measured.predictions.detach();
+      if (parts_.preprocess_logits_for_metrics)
+        measured.predictions = parts_.preprocess_logits_for_metrics(measured.predictions, measured.labels);
+    } else {
+      measured.predictions = at::Tensor();
+    }
+    return measured;
+  }
+  at::Tensor logits_of(Batch& batch) {
+    if constexpr (detail::HasLogits<Model, Batch>) {
+      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(batch.data)); });
+    } else if constexpr (detail::ForwardsData<Model, Batch>) {
+      return typed_engine_->forward(batch.data);
+    } else {
+      detail::fail_without_loss();
+    }
+  }
+
+  std::shared_ptr<Model> model_;
+  TrainerParts<Model, Batch> parts_;
+  std::shared_ptr<Engine<Model>> typed_engine_;
+  std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
+  std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
+  bool is_first_of_epoch_ = false;
+  std::vector<Batch> batches_;    // of the update at hand
+  std::shared_ptr<Batch> spare_;  // of the evaluation: the last batch, which a rank that is out runs again
+  bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
+};
+
+template <class M, class Batch = Example>
+Trainer(M, TrainingArguments, TrainerParts<typename detail::ModuleOf<M>::type, Batch>)
+    -> Trainer<typename detail::ModuleOf<M>::type, Batch>;
+
+}  // namespace gannet

@@ -1,0 +1,223 @@
+/// The loop of the Trainer without the types of model and batch: events, strategies, logs, checkpoints. gannet/trainer.h has the
+/// Trainer that programs use.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/data.h>
+#include <gannet/engine.h>
+#include <gannet/initialize.h>
+#include <gannet/trainer_callback.h>
+
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace gannet {
+
+class ProgressBar;
+
+/// One update, after it was made, with its events.
+class TrainerStep {
+ public:
+  int64_t global_step() const;
+  double epoch() const;
+  bool applied() const { return applied_; }  ///< false: skipped, after an overflow of fp16
+  const std::string& reason() const { return reason_; }
+  std::optional<double> grad_norm() const;
+  double learning_rate() const { return learning_rate_; }  ///< that this update used
+  double loss() const;                                     ///< of the whole batch. Every rank calls it
+  void stop();                                             ///< training ends here, as control.should_training_stop
+
+ private:
+  friend class TrainerBase;
+  class TrainerBase* trainer_ = nullptr;
+  bool applied_ = false;
+  std::string reason_;
+  double learning_rate_ = 0;
+  at::Tensor local_loss_;  // fp64: this rank's sum over the items of all ranks
+};
+
+struct TrainOutput {
+  int64_t global_step = 0;
+  double training_loss = 0;  ///< mean over all updates
+  Metrics metrics;
+  bool stopped = false;  ///< by a signal, after a checkpoint
+};
+
+/// The predictions of an evaluation and what they should have been, of all samples in the order of the data set, on the CPU; with
+/// batch_eval_metrics those of one batch of all ranks. The same on every rank.
+struct EvalPrediction {
+  at::Tensor predictions;  ///< logits, or what compute_loss gave; undefined with is_last_call
+  at::Tensor label_ids;
+  bool is_last_call = false;  ///< with batch_eval_metrics, after the last batch: the metrics of all of them are asked for
+};
+
+struct EvalLoopOutput {
+  Metrics metrics;  ///< names begin with the prefix
+  at::Tensor predictions, label_ids;
+  int64_t num_samples = 0;
+};
+
+class TrainerBase {
+ public:
+  virtual ~TrainerBase();
+  TrainerBase(const TrainerBase&) = delete;
+  TrainerBase& operator=(const TrainerBase&) = delete;
+
+  /// Trains from the start, or from arguments.resume_from_checkpoint, to the end. After a signal (arguments.stop) it saves, and
+  /// ends the process with kStoppedExitCode unless exit_when_stopped is false. Every rank calls it.
+  TrainOutput train();
+
+  /// The same with the loop in the program: each step is one update, with all its events. Leaving the loop early ends training.
+  ///   for (auto& step : trainer.steps()) std::cout << step.global_step() << ' ' << step.loss() << '\n';
+  ///   auto output = trainer.output();
+  class Steps {
+   public:
+    class Iterator {
+     public:
+      using value_type = TrainerStep;
+      using difference_type = std::ptrdiff_t;
+      explicit Iterator(TrainerBase* trainer) : trainer_(trainer) { ++*this; }
+      TrainerStep& operator*() const { return trainer_->step_; }
+      TrainerStep* operator->() const { return &trainer_->step_; }
+      Iterator& operator++() {
+        if (!trainer_->advance()) trainer_ = nullptr;
+        return *this;
+      }
+      void operator++(int) { ++*this; }
+      bool operator==(std::default_sentinel_t) const { return trainer_ == nullptr; }
+
+     private:
+      TrainerBase* trainer_;
+    };
+    explicit Steps(TrainerBase& trainer) : trainer_(&trainer) { trainer.start(); }
+    Steps(Steps&& other) noexcept : trainer_(std::exchange(other.trainer_, nullptr)) {}
+    ~Steps() noexcept(false) {
+      if (trainer_ && std::uncaught_exceptions() == 0) trainer_->finish();
+    }
+    Iterator begin() { return Iterator(trainer_); }
+    std::default_sentinel_t end() const { return {}; }
+
+   private:
+    TrainerBase* trainer_;
+  };
+  Steps steps() { return Steps(*this); }
+  const TrainOutput& output() const { return output_; }
+
+  /// Evaluates the evaluation data set now. Every sample counts once, however the ranks share them: loss is the mean over all
+  /// items that count. Names begin with `prefix` and '_'. Every rank calls it.
+  Metrics evaluate(const std::string& prefix = "eval");
+  /// Evaluates and gives the predictions of all samples too.
+  EvalLoopOutput predict(const std::string& prefix = "test");
+
+  /// The weights as `folder`/model.safetensors. Every rank calls it.
+  void save_model(const std::string& folder = "");
+  /// trainer_state.json in output_dir.
+  void save_state();
+
+  const TrainingArguments& arguments() const { return arguments_; }
+  const TrainerState& state() const { return state_; }
+  TrainerControl& control() { return control_; }
+  void add_callback(TrainerCallback callback) { callbacks_.push_back(std::move(callback)); }
+
+ protected:
+  explicit TrainerBase(TrainingArguments arguments);
+
+  // ---- what the typed Trainer does
+  struct Measured {                  // of a batch of this rank
+    at::Tensor loss;                 // summed over its items
+    at::Tensor predictions, labels;  // where asked for
+  };
+  struct TrainSize {
+    std::optional<int64_t> micro_batches;  // of an epoch, on each rank; nullopt: a stream
+  };
+  virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) = 0;
+  virtual torch::nn::Module& module() = 0;
+  virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
+  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
+  virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
+  virtual Measured measure_micro_batch(size_t index) = 0;
+  // Evaluation: begins, then a batch at a time until nullopt. Every rank gets the same number of batches; `items` and `samples`
+  // are 0 on a rank that is out.
+  struct EvalBatch {
+    double items = 0;
+    int64_t samples = 0;
+    at::Tensor loss, predictions, labels;
+  };
+  virtual bool has_eval_dataset() const = 0;
+  virtual bool has_metrics() const = 0;
+  virtual void begin_evaluation(const LoaderOptions& options, bool with_predictions) = 0;
+  virtual std::optional<EvalBatch> evaluate_batch() = 0;
+  virtual Metrics compute_metrics(const EvalPrediction& prediction) = 0;
+  virtual void release_engine() = 0;
+
+  void initialize();  // on_init_end, seeds
+  EngineBase& ensure_engine();
+  EngineBase* engine_ = nullptr;
+  TrainingArguments arguments_;
+  bool exit_when_stopped_ = true;
+  std::vector<TrainerCallback> callbacks_;
+
+ private:
+  friend class TrainerStep;
+  // loop.cpp
+  void start();
+  bool advance();
+  void finish();
+  void plan_run(const TrainSize& size);
+  void end_epoch();
+  double over_ranks(double local);  // the sum
+  // flow.cpp: when to log, evaluate and save
+  void flow_step_end();
+  void flow_epoch_end();
+  void fire(TrainerEventKind kind, const Dict& logs = {}, const Metrics& metrics = {});
+  // reporting.cpp
+  void log_evaluate_save();
+  void log_training();
+  void log(Dict values, const Dict& times);
+  // evaluation.cpp
+  EvalLoopOutput evaluation_loop(const std::string& prefix, bool wants_predictions);
+  at::Tensor gather_rows(const at::Tensor& mine);
+  bool judge(const Metrics& metrics);
+  // saving.cpp
+  void save_checkpoint(bool is_for_stop);
+  void rotate_checkpoints();
+  Dict document() const;
+  void resume();
+  void load_best_model();
+  void write_state_into(const std::string& folder);
+  bool is_first() const;
+
+  TrainerState state_;
+  TrainerControl control_;
+  TrainerStep step_;
+  TrainOutput output_;
+  std::unique_ptr<ProgressBar> bar_;
+
+  std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
+  int64_t updates_per_epoch_ = 0;
+  int64_t epoch_ = 0;               // the current one
+  int64_t micro_in_epoch_ = 0;      // given
+  int64_t micro_batches_left_ = 0;  // of the update at hand
+  bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
+  bool is_epoch_end_due_ = false;  // a checkpoint of the epoch's last update: its end comes after it
+  std::string stop_checkpoint_;    // the one that a signal made, which the next regular one replaces
+  int64_t last_logged_ = 0;
+  int64_t last_saved_ = -1;
+  int64_t begun_at_step_ = 0;
+  at::Tensor loss_since_log_;  // fp64, this rank's part
+  double total_loss_ = 0;      // logged so far, of all ranks
+  double last_learning_rate_ = 0;
+  std::chrono::steady_clock::time_point began_;
+};
+
+}  // namespace gannet

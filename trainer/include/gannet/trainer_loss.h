@@ -1,0 +1,69 @@
+/// The loss of a batch for a Trainer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/to_device.h>
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace gannet {
+
+/// What a compute_loss of the program's returns: the mean over the items of the batch that count, and where metrics are wanted
+/// what the model predicts and the labels, [samples, ...]. A tensor alone is the mean.
+struct BatchLoss {
+  BatchLoss(at::Tensor mean) : mean(std::move(mean)) {}
+  BatchLoss(at::Tensor mean, at::Tensor predictions, at::Tensor labels)
+      : mean(std::move(mean)), predictions(std::move(predictions)), labels(std::move(labels)) {}
+  at::Tensor mean, predictions, labels;
+};
+
+/// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
+/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). logits [..., classes], labels [...] int64.
+/// With labels of floating point: the squared error, summed over rows and averaged within each.
+at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
+/// Labels that are not -100; of floating point, the rows.
+int64_t count_labels(const at::Tensor& labels);
+
+namespace detail {
+
+template <class Batch>
+concept HasDataAndTarget = requires(Batch& batch) {
+  { batch.data } -> std::convertible_to<at::Tensor>;
+  { batch.target } -> std::convertible_to<at::Tensor>;
+};
+template <class Model, class Batch>
+concept HasLogits = requires(Model& model, Batch& batch) {
+  { model.logits(batch.data) } -> std::convertible_to<at::Tensor>;
+};
+template <class Model, class Batch>
+concept ForwardsBoth = requires(Model& model, Batch& batch) { model.forward(batch.data, batch.target); };
+template <class Model, class Batch>
+concept ForwardsData = requires(Model& model, Batch& batch) {
+  { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;
+};
+
+/// Loss and logits out of what a forward(data, target) returned: a tensor, a pair or tuple, or a struct with `loss`.
+template <class Output>
+std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
+  if constexpr (std::convertible_to<Output, at::Tensor>) {
+    return {output, {}};
+  } else if constexpr (requires {
+                         output.loss;
+                         output.logits;
+                       }) {
+    return {output.loss, output.logits};
+  } else if constexpr (requires { output.loss; }) {
+    return {output.loss, {}};
+  } else {
+    return {std::get<0>(output), std::get<1>(output)};
+  }
+}
+
+}  // namespace detail
+
+}  // namespace gannet

@@ -1,0 +1,42 @@
+/// What a run of the Trainer knows of itself, and what callbacks may ask of it. Hugging Face's names.
+#pragma once
+
+#include <gannet/value.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+/// Numbers by name: of an evaluation, of a log.
+using Metrics = std::map<std::string, double>;
+
+/// As trainer_state.json has it. The same on every rank.
+struct TrainerState {
+  double epoch = 0;         ///< passes so far, with the part of the current one
+  int64_t global_step = 0;  ///< updates so far, skipped ones included
+  int64_t max_steps = 0;
+  int64_t num_train_epochs = 0;
+  int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< fractions resolved
+  int64_t train_batch_size = 0;                               ///< of one rank's micro-batch
+  std::vector<Dict> log_history;                              ///< without times, so that a resumed run's is the undisturbed one's
+  std::optional<double> best_metric;
+  std::optional<int64_t> best_global_step;
+  std::string best_model_checkpoint;  ///< "" before the first
+  bool is_world_process_zero = true, is_local_process_zero = true;
+
+  Dict to_dict() const;
+  static TrainerState from_dict(const Dict& values);
+};
+
+/// What happens next. The Trainer sets the first three by its strategies, and a callback may change any.
+struct TrainerControl {
+  bool should_log = false, should_evaluate = false, should_save = false;
+  bool should_epoch_stop = false;     ///< the epoch ends after this update
+  bool should_training_stop = false;  ///< training ends after this update
+};
+
+}  // namespace gannet

@@ -1,0 +1,216 @@
+// The loop: one call of advance() is one update with its events, in Hugging Face's order.
+//
+//   start      engine, loader, plan of the run, resume; on_train_begin, the evaluation before the first update
+//   advance    on_epoch_begin; on_step_begin; micro-batches with on_substep_end between them; on_pre_optimizer_step, the update,
+//              on_optimizer_step; on_step_end; log, evaluate, save; at the epoch's end on_epoch_end and the same three again
+//   finish     the last log, the best model, on_train_end
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <gannet/trainer_base.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "progress_bar.h"
+
+namespace gannet {
+
+int64_t TrainerStep::global_step() const { return trainer_->state_.global_step; }
+double TrainerStep::epoch() const { return trainer_->state_.epoch; }
+std::optional<double> TrainerStep::grad_norm() const { return trainer_->engine_->get_global_grad_norm(); }
+double TrainerStep::loss() const { return trainer_->over_ranks(local_loss_.item<double>()); }
+void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
+
+double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
+
+// Which numbers of updates the run has: Hugging Face's rules, by which an epoch's last update may hold fewer micro-batches.
+void TrainerBase::plan_run(const TrainSize& size) {
+  const int64_t accumulation = arguments_.gradient_accumulation_steps;
+  steps_in_epoch_ = size.micro_batches;
+  if (!steps_in_epoch_) {
+    if (arguments_.max_steps <= 0)
+      throw Error(ErrorCode::kArgument,
+                  "max_steps is not given, and train_dataset is a stream, whose epochs have no known length", "give max_steps");
+    state_.max_steps = arguments_.max_steps;
+    state_.num_train_epochs = std::numeric_limits<int64_t>::max();
+    updates_per_epoch_ = arguments_.max_steps;
+  } else {
+    updates_per_epoch_ = std::max<int64_t>(1, (*steps_in_epoch_ + accumulation - 1) / accumulation);
+    state_.max_steps =
+        arguments_.max_steps > 0
+            ? arguments_.max_steps
+            : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(updates_per_epoch_)));
+    state_.num_train_epochs = arguments_.max_steps > 0 ? (state_.max_steps + updates_per_epoch_ - 1) / updates_per_epoch_
+                                                       : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs));
+  }
+  const auto whole = [&](double every) {
+    return static_cast<int64_t>(every < 1 ? std::ceil(static_cast<double>(state_.max_steps) * every) : every);
+  };
+  state_.logging_steps = whole(arguments_.logging_steps);
+  state_.eval_steps = whole(arguments_.eval_steps.value_or(arguments_.logging_steps));
+  state_.save_steps = whole(arguments_.save_steps);
+  state_.train_batch_size = arguments_.per_device_train_batch_size;
+}
+
+void TrainerBase::start() {
+  control_ = {};
+  output_ = {};
+  is_in_epoch_ = is_resumed_ = is_epoch_end_due_ = false;
+  epoch_ = micro_in_epoch_ = last_logged_ = 0;
+  total_loss_ = 0;
+  last_saved_ = -1;
+  state_ = {};
+  ensure_engine();
+  loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
+  step_.trainer_ = this;
+  resume();
+  // The schedule knows how many updates there are only now.
+  if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user") schedule->step_to(schedule->position());
+  state_.is_world_process_zero = is_first();
+  begun_at_step_ = state_.global_step;
+  began_ = std::chrono::steady_clock::now();
+  bar_ = std::make_unique<ProgressBar>(is_first() && !arguments_.disable_tqdm.value_or(!ProgressBar::is_terminal()),
+                                       state_.max_steps);
+  engine_->train();
+  is_begun_ = true;
+  fire(TrainerEventKind::kTrainBegin);
+  if (arguments_.eval_on_start && state_.global_step == 0) evaluation_loop("eval", false);
+  if (state_.global_step >= state_.max_steps) control_.should_training_stop = true;
+}
+
+TrainOutput TrainerBase::train() {
+  start();
+  while (advance()) {
+  }
+  finish();
+  return output_;
+}
+
+bool TrainerBase::advance() {
+  if (output_.stopped) return false;
+  if (is_epoch_end_due_) end_epoch();  // of the epoch that a checkpoint had just completed
+  while (true) {
+    if (control_.should_training_stop || epoch_ >= state_.num_train_epochs) return false;
+    if (!is_in_epoch_) {
+      control_.should_epoch_stop = false;
+      fire(TrainerEventKind::kEpochBegin);
+      begin_epoch(is_resumed_ ? std::nullopt : std::optional(epoch_));
+      is_in_epoch_ = true;
+      is_resumed_ = false;
+    }
+    const auto items = read_micro_batches(arguments_.gradient_accumulation_steps);
+    if (items.empty()) {  // the end of a stream's epoch
+      if (micro_in_epoch_ == 0)
+        throw Error(ErrorCode::kArgument, "an epoch of train_dataset gave no micro-batch", "give samples to train on");
+      end_epoch();
+      continue;
+    }
+    control_.should_log = control_.should_evaluate = control_.should_save = false;
+    fire(TrainerEventKind::kStepBegin);
+
+    const double total = over_ranks([&] {
+      double sum = 0;
+      for (const double count : items) sum += count;
+      return sum;
+    }());
+    // backward() averages over ranks and would divide by the accumulation steps: what is wanted is the sum over all micro-batches
+    // and ranks, divided once by the items of all.
+    const double ranks = engine_->world_size();
+    at::Tensor local = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
+    const auto rates = engine_->get_lr();
+    step_.learning_rate_ = last_learning_rate_ = rates.empty() ? 0 : rates[0];
+    for (size_t i = 0; i < items.size(); ++i) {
+      const bool is_last = i + 1 == items.size();
+      micro_batches_left_ = static_cast<int64_t>(items.size() - i);
+      const at::Tensor sum = measure_micro_batch(i).loss;
+      const at::Tensor share = total > 0 ? sum / total : sum * 0;
+      local += share.detach().to(at::kDouble);
+      engine_->backward(share * ranks, {.scale_wrt_gas = false});
+      if (is_last) fire(TrainerEventKind::kPreOptimizerStep);
+      const StepResult result = engine_->step();
+      if (!is_last) {
+        fire(TrainerEventKind::kSubstepEnd);
+        continue;
+      }
+      step_.applied_ = result.applied;
+      step_.reason_ = result.reason;
+      fire(TrainerEventKind::kOptimizerStep);
+    }
+    step_.local_loss_ = local;
+    // A loss that is not finite would hide the mean of all the others: the mean so far stands for it.
+    const int64_t logged = state_.global_step - last_logged_;
+    const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + logged);
+    loss_since_log_ =
+        loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
+
+    micro_in_epoch_ += static_cast<int64_t>(items.size());
+    ++state_.global_step;
+    const double in_epoch =
+        static_cast<double>(steps_in_epoch_.value_or(arguments_.max_steps * arguments_.gradient_accumulation_steps));
+    state_.epoch = static_cast<double>(epoch_) + static_cast<double>(micro_in_epoch_) / in_epoch;
+    bar_->show(state_.global_step);
+    flow_step_end();
+    fire(TrainerEventKind::kStepEnd);
+    is_epoch_end_due_ =
+        (steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_) || control_.should_epoch_stop || control_.should_training_stop;
+    log_evaluate_save();
+    if (is_epoch_end_due_ || control_.should_epoch_stop || control_.should_training_stop) end_epoch();
+
+    if (arguments_.stop && arguments_.stop->requested_on_any(*engine_)) {
+      if (last_saved_ != state_.global_step) save_checkpoint(true);
+      output_.stopped = true;
+    }
+    return true;
+  }
+}
+
+void TrainerBase::end_epoch() {
+  is_epoch_end_due_ = is_in_epoch_ = false;
+  control_.should_log = control_.should_evaluate = control_.should_save = false;
+  ++epoch_;
+  micro_in_epoch_ = 0;
+  flow_epoch_end();
+  fire(TrainerEventKind::kEpochEnd);
+  log_evaluate_save();
+}
+
+void TrainerBase::finish() {
+  if (!is_begun_) return;
+  is_begun_ = false;
+  bar_->finish();
+  engine_->wait_for_checkpoint();
+  total_loss_ += over_ranks(loss_since_log_.item<double>());
+  loss_since_log_.zero_();
+  output_.global_step = state_.global_step;
+  output_.training_loss = total_loss_ / static_cast<double>(std::max<int64_t>(1, state_.global_step));
+  if (output_.stopped) {
+    log_info("training stopped by a signal after update " + std::to_string(state_.global_step) +
+             "; resume_from_checkpoint=last "
+             "resumes it");
+    if (exit_when_stopped_) {
+      engine_ = nullptr;
+      release_engine();
+      std::exit(kStoppedExitCode);
+    }
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  const double steps = static_cast<double>(state_.global_step - begun_at_step_);
+  const double samples = steps *
+                         static_cast<double>(arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps) *
+                         engine_->world_size();
+  const Dict times{{"train_runtime", seconds},
+                   {"train_samples_per_second", seconds > 0 ? samples / seconds : 0.0},
+                   {"train_steps_per_second", seconds > 0 ? steps / seconds : 0.0}};
+  output_.metrics = {{"train_loss", output_.training_loss}, {"train_runtime", seconds}, {"epoch", state_.epoch}};
+  log(Dict{{"train_loss", output_.training_loss}}, times);
+  if (arguments_.load_best_model_at_end) load_best_model();
+  fire(TrainerEventKind::kTrainEnd);
+}
+
+}  // namespace gannet

@@ -1,0 +1,196 @@
+// The command line and files into TrainingArguments. All mistakes are collected, so that one run shows them together.
+#include <gannet/error.h>
+#include <gannet/initialize.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "argument_table.h"
+
+namespace gannet {
+namespace {
+
+using arguments::Former;
+using arguments::Row;
+
+bool is_option(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
+}
+
+bool is_file_name(const std::string& word) {
+  const std::string extension = std::filesystem::path(word).extension();
+  return extension == ".json" || extension == ".yaml" || extension == ".yml";
+}
+
+std::string underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// Applies what throws later, in one error.
+class Mistakes {
+ public:
+  template <class F>
+  void collect(F&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      lines_.push_back(error.message());
+    }
+  }
+  void add(std::string line) { lines_.push_back(std::move(line)); }
+  void raise() const {
+    if (lines_.empty()) return;
+    std::string all = lines_[0];
+    for (size_t i = 1; i < lines_.size(); ++i) all += "\n  " + lines_[i];
+    throw Error(ErrorCode::kArgument, all, "--help lists all arguments, docs/training_arguments.md says what each does");
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+struct Words {
+  std::vector<std::string> all;
+  size_t at = 1;
+  bool has_value() const { return at < all.size() && !is_option(all[at]); }
+};
+
+void take_former(TrainingArguments& into, const Former& former, std::optional<std::string> text, Words& words) {
+  if (!text && words.has_value() && !former.is_flag) text = words.all[words.at++];
+  if (!text && !former.is_flag) throw Error(ErrorCode::kArgument, "argument " + former.name + " takes a value");
+  // By the shape of the text: these names take numbers and words.
+  Value value = true;
+  if (text) {
+    Row any;
+    any.type = "number";
+    value = arguments::value_of(any, *text);
+    if (former.is_flag) value = *text != "false" && *text != "False" && *text != "0";
+  }
+  former.apply(into, value);
+}
+
+void take(TrainingArguments& into, const Row& row, std::optional<std::string> text, Words& words) {
+  if (row.type == "boolean") {
+    if (!text && words.has_value()) text = words.all[words.at++];
+    return row.set(into, text ? arguments::value_of(row, *text) : Value(true));
+  }
+  if (row.type == "list") {
+    List values;
+    if (text) values.push_back(*text);
+    while (!text && words.has_value()) values.push_back(words.all[words.at++]);
+    if (values.empty()) throw Error(ErrorCode::kArgument, "argument " + row.name + " takes a value");
+    return row.set(into, values);
+  }
+  if (!text && words.at < words.all.size() && !is_option(words.all[words.at])) text = words.all[words.at++];
+  if (!text) throw Error(ErrorCode::kArgument, "argument " + row.name + " takes a value");
+  row.set(into, arguments::value_of(row, *text));
+}
+
+void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, const std::string& where) {
+  for (const auto& [name, value] : values.entries())
+    mistakes.collect([&, name = name, value = value] {
+      try {
+        arguments::apply(into, name, value);
+      } catch (const Error& error) {
+        throw Error(error.code(), where + error.message(), error.next_step());
+      }
+    });
+}
+
+}  // namespace
+
+TrainingArguments training_arguments_from(const Dict& values) {
+  TrainingArguments made;
+  Mistakes mistakes;
+  apply_all(made, values, mistakes, "");
+  mistakes.raise();
+  made.check();
+  return made;
+}
+
+TrainingArguments training_arguments_from_file(const std::string& path) {
+  TrainingArguments made;
+  Mistakes mistakes;
+  apply_all(made, arguments::read_file(path), mistakes, path + ": ");
+  mistakes.raise();
+  made.check();
+  return made;
+}
+
+TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options) {
+  const ConfigArguments config = take_config_arguments(argc, argv);
+  TrainingArguments made;
+  Mistakes mistakes;
+  Words words{std::vector<std::string>(argv, argv + argc)};
+  std::vector<size_t> left = {0};
+  if (argc > 1 && is_file_name(words.all[1])) {
+    ++words.at;
+    apply_all(made, arguments::read_file(words.all[1]), mistakes, words.all[1] + ": ");
+  }
+  while (words.at < words.all.size()) {
+    const size_t place = words.at++;
+    const std::string& word = words.all[place];
+    if (!is_option(word)) {
+      mistakes.add("'" + word + "' is no argument and no value of one");
+      continue;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = underscored(word.substr(2, equals == std::string::npos ? equals : equals - 2));
+    std::optional<std::string> text;
+    if (equals != std::string::npos) text = word.substr(equals + 1);
+
+    const auto is_the_programs = [&](const std::string& own) { return underscored(own) == "__" + name; };
+    if (std::any_of(options.leave.begin(), options.leave.end(), is_the_programs)) {
+      left.push_back(place);
+      while (!text && words.has_value()) left.push_back(words.at++);
+    } else if (name == "help") {
+      std::cout << training_arguments_help() << '\n' << ConfigArguments::help() << std::flush;
+      std::exit(0);
+    } else if (name == "completion") {
+      if (!text && words.has_value()) text = words.all[words.at++];
+      if (text && *text != "bash")
+        mistakes.add("--completion knows bash, found '" + *text + "'");
+      else {
+        std::cout << training_arguments_completion(std::filesystem::path(words.all[0]).filename()) << std::flush;
+        std::exit(0);
+      }
+    } else if (name == "arguments") {
+      if (!text && words.has_value()) text = words.all[words.at++];
+      if (!text)
+        mistakes.add("--arguments takes a file");
+      else
+        mistakes.collect([&] {
+          // Beneath the command line: what was given there before the file wins as well.
+          TrainingArguments of_file;
+          apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
+          const Dict own = made.changed();
+          for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
+          made = of_file;
+        });
+    } else if (const Row* row = arguments::find(name)) {
+      mistakes.collect([&] { take(made, *row, text, words); });
+    } else if (const Former* former = arguments::find_former(name)) {
+      mistakes.collect([&] { take_former(made, *former, text, words); });
+    } else if (name.starts_with("no_") && arguments::find(name.substr(3)) && arguments::find(name.substr(3))->type == "boolean") {
+      arguments::find(name.substr(3))->set(made, false);
+    } else {
+      mistakes.add("unknown argument '" + word + "'" + arguments::did_you_mean(name));
+      while (!text && words.has_value()) ++words.at;
+    }
+  }
+  if (!config.config.empty()) made.deepspeed = config.config;
+  made.config_overrides = config.overrides;
+  mistakes.raise();
+  made.check();
+
+  for (size_t i = 0; i < left.size(); ++i) argv[i] = argv[left[i]];
+  argc = static_cast<int>(left.size());
+  argv[argc] = nullptr;
+  if (options.handle_signals) made.stop = std::make_shared<StopSignals>();
+  return made;
+}
+
+}  // namespace gannet

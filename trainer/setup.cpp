@@ -1,0 +1,167 @@
+// From arguments to an engine: seeds, the config with what the arguments say, parameter groups.
+#include <ATen/Context.h>
+#include <gannet/error.h>
+#include <gannet/folder.h>
+#include <gannet/log.h>
+#include <gannet/trainer_base.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "argument_table.h"
+#include "lr_schedule.h"
+#include "progress_bar.h"
+
+namespace gannet {
+namespace {
+
+// The config's own entries. A text that is no JSON is left to Config, whose errors have file, line and column.
+Dict entries_of(const Value& config) {
+  if (config.is_dict()) return config.as_dict();
+  if (!config.is_string()) return {};
+  std::string text = config.as_string();
+  try {
+    if (!text.starts_with('{')) {
+      std::ifstream in(text, std::ios::binary);
+      text.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    const Value parsed = arguments::parse_json(text, "config");
+    return parsed.is_dict() ? parsed.as_dict() : Dict();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool is_auto(const Value& value) { return value.is_string() && value.as_string() == "auto"; }
+
+Dict optimizer_of(const TrainingArguments& a) {
+  const List betas{a.adam_beta1, a.adam_beta2};
+  if (a.optim == "sgd") return {{"type", "SGD"}, {"params", Dict{{"lr", a.learning_rate}, {"weight_decay", a.weight_decay}}}};
+  if (a.optim == "adagrad" || a.optim == "rmsprop")
+    return {{"type", a.optim == "adagrad" ? "Adagrad" : "RMSprop"},
+            {"params", Dict{{"lr", a.learning_rate}, {"weight_decay", a.weight_decay}}}};
+  return {{"type", "AdamW"},
+          {"params", Dict{{"lr", a.learning_rate}, {"betas", betas}, {"eps", a.adam_epsilon}, {"weight_decay", a.weight_decay}}}};
+}
+
+// What the arguments add to the config: everything where there is none, else what it leaves open. A number in both places that
+// differs is an error that lists all of them.
+Dict additions(const TrainingArguments& a, const Dict& config) {
+  Dict added;
+  std::string wrong;
+  const auto fill = [&](const char* key, const Value& value, bool where_missing) {
+    const Value* there = config.find(key);
+    if (there ? is_auto(*there) : where_missing)
+      added[key] = value;
+    else if (there && there->is_number() && there->as_number() != value.as_number())
+      wrong += std::string(wrong.empty() ? "" : "\n  ") + key + " is " + there->to_json() + " in the config, and " +
+               value.to_json() + " by the arguments";
+  };
+  const bool is_alone = config.empty();
+  fill("train_micro_batch_size_per_gpu", a.per_device_train_batch_size, true);
+  fill("gradient_accumulation_steps", a.gradient_accumulation_steps, true);
+  fill("gradient_clipping", a.max_grad_norm, is_alone);
+  if (!wrong.empty())
+    throw Error(ErrorCode::kConfig, wrong, "make them equal, or write \"auto\" in the config: the arguments then fill it");
+  if (!config.find("optimizer")) added["optimizer"] = optimizer_of(a);
+  if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
+  if (a.fp16 && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
+  if (a.use_cpu) added["accelerator"] = Dict{{"type", "cpu"}};
+  if (a.save_on_each_node) added["checkpoint"] = Dict{{"use_node_local_storage", true}};
+  if (is_alone) added["gannet"] = Dict{{"metrics", Dict{{"path", a.output_dir + "/metrics.jsonl"}}}};
+  for (const std::string& writer : a.report_to)
+    if (writer == "tensorboard" || writer == "all")
+      added["tensorboard"] =
+          Dict{{"enabled", true}, {"output_path", a.output_dir + "/runs"}, {"job_name", a.run_name.empty() ? "run" : a.run_name}};
+  return added;
+}
+
+// The one place where arguments meet the config.
+Config engine_config(const TrainingArguments& a) {
+  const Dict config = entries_of(a.deepspeed);
+  Config made = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
+                : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
+                                        : Config(Dict());
+  made.overwrite(additions(a, config), "training arguments");
+  if (!a.config_overrides.empty()) made.overwrite(a.config_overrides, "command line");
+  return made;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Biases and what belongs to a normalization, by the type of its module or by its name, as Hugging Face chooses them.
+bool is_without_decay(const std::string& name, const std::string& type) {
+  if (type.find("LayerNorm") != std::string::npos || type.find("RMSNorm") != std::string::npos) return true;
+  const std::string dotted = "." + lower(name) + ".";
+  for (const char* part : {"bias", "layernorm", "rmsnorm", ".norm.", "_norm."})
+    if (dotted.find(part) != std::string::npos) return true;
+  return false;
+}
+
+std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
+  ParameterGroup group{.overrides = {{"weight_decay", 0.0}}, .name = "no_decay"};
+  size_t trained = 0;
+  for (const auto& part : module.named_modules())
+    for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false)) {
+      if (!parameter.value().requires_grad()) continue;
+      ++trained;
+      const std::string name = part.key().empty() ? parameter.key() : part.key() + "." + parameter.key();
+      if (is_without_decay(name, part.value()->name())) group.match.push_back(name);
+    }
+  if (group.match.empty() || group.match.size() == trained) return {};
+  return {group};
+}
+
+}  // namespace
+
+TrainerBase::TrainerBase(TrainingArguments arguments) : arguments_(std::move(arguments)) {
+  arguments_.check();
+  if (arguments_.load_best_model_at_end && arguments_.metric_for_best_model.empty()) arguments_.metric_for_best_model = "loss";
+}
+
+TrainerBase::~TrainerBase() = default;
+
+void TrainerBase::initialize() {
+  at::manual_seed(static_cast<uint64_t>(arguments_.seed));
+  if (arguments_.tf32) {
+    at::globalContext().setAllowTF32CuBLAS(*arguments_.tf32);
+    at::globalContext().setAllowTF32CuDNN(*arguments_.tf32);
+  }
+  const std::string& level = arguments_.log_level;
+  if (level != "passive")
+    set_log_level(level == "debug"     ? LogLevel::kDebug
+                  : level == "info"    ? LogLevel::kInfo
+                  : level == "warning" ? LogLevel::kWarning
+                                       : LogLevel::kError);
+  if (arguments_.eval_strategy != "no" && !has_eval_dataset())
+    throw Error(ErrorCode::kArgument, "eval_strategy is " + arguments_.eval_strategy + ", but there is no eval_dataset",
+                "give .eval_dataset to the Trainer, or set eval_strategy to no");
+  fire(TrainerEventKind::kInitEnd);
+}
+
+EngineBase& TrainerBase::ensure_engine() {
+  if (engine_) return *engine_;
+  check_folder(arguments_.output_dir);
+  const Dict config = entries_of(arguments_.deepspeed);
+  LrSchedule schedule;
+  // The number of updates is known once the loader is there: start() sets the rate of the first update by it.
+  if (!config.find("scheduler"))
+    schedule = LrSchedule([this](int64_t step) {
+      return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
+    });
+  engine_ =
+      &make_engine(engine_config(arguments_),
+                   arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+  engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
+  if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
+    engine_->gradient_checkpointing_enable();
+  return *engine_;
+}
+
+}  // namespace gannet

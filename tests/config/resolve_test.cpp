@@ -222,7 +222,7 @@ TEST(Resolve, UnsupportedKeysAtTheirDefaultOrSwitchedOffAreLegal) {
 
 TEST(Resolve, UnsupportedKeysThatAskForSomethingAreErrorsThatSaySo) {
   for (const char* members : {
-           R"("amp": {"enabled": true})",
+           R"("amp": {"enabled": true, "keep_batchnorm_fp32": true})",
            R"("wandb": {"enabled": "yes"})",
            R"("managed_gradient_accumulation": false)",
            R"("fp16": {"enabled": true, "auto_cast": true})",

@@ -15,8 +15,8 @@ using testing::HasSubstr;
 bool is_autocast() { return at::autocast::is_autocast_enabled(at::kCPU); }
 
 // Tied weights, of which autocast keeps one cast copy, and operators of both of its lists.
-struct TiedImpl : torch::nn::Module {
-  TiedImpl() {
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
     torch::manual_seed(3);
     first = register_module("first", torch::nn::Linear(8, 16));
     middle = register_module("middle", torch::nn::Linear(16, 16));
@@ -29,7 +29,7 @@ struct TiedImpl : torch::nn::Module {
     types.push_back(h.scalar_type());
     h = torch::tanh(middle(torch::tanh(h)));
     h = torch::softmax(torch::matmul(h, middle->weight.t()), -1);
-    types.push_back(h.scalar_type());
+    types.push_back(torch::mse_loss(h, h).scalar_type());
     return torch::mse_loss(last(h).to(at::kFloat), y);
   }
   torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
@@ -37,12 +37,12 @@ struct TiedImpl : torch::nn::Module {
   std::vector<at::ScalarType> types;
 };
 
-std::vector<at::Tensor> batch(int step) {
+std::vector<at::Tensor> data_of(int step) {
   auto [x, y] = make_batch(step, 4);
   return {x, y};
 }
 
-std::vector<at::Tensor> parameters_of_net(TiedImpl& net) {
+std::vector<at::Tensor> values_of(MixedImpl& net) {
   std::vector<at::Tensor> result;
   for (const auto& parameter : net.parameters()) result.push_back(parameter.detach().clone());
   return result;
@@ -50,10 +50,10 @@ std::vector<at::Tensor> parameters_of_net(TiedImpl& net) {
 
 // What a program writes by hand: autocast around forward, the loss times `scale`, gradients divided by it.
 std::vector<at::Tensor> by_hand(at::ScalarType dtype, double scale, int steps) {
-  auto net = std::make_shared<TiedImpl>();
+  auto net = std::make_shared<MixedImpl>();
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
   for (int step = 0; step < steps; ++step) {
-    const auto data = batch(step);
+    const auto data = data_of(step);
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::set_autocast_dtype(at::kCPU, dtype);
     const at::Tensor loss = net->forward(data[0], data[1]);
@@ -64,7 +64,7 @@ std::vector<at::Tensor> by_hand(at::ScalarType dtype, double scale, int steps) {
     optimizer.step();
     optimizer.zero_grad();
   }
-  return parameters_of_net(*net);
+  return values_of(*net);
 }
 
 Dict sgd_config(std::initializer_list<Dict::Entry> more) {
@@ -75,37 +75,40 @@ Dict sgd_config(std::initializer_list<Dict::Entry> more) {
 }
 
 std::vector<at::Tensor> by_engine(const Dict& config, int steps) {
-  auto net = std::make_shared<TiedImpl>();
+  auto net = std::make_shared<MixedImpl>();
   auto engine = initialize(net, {.config = config}).engine;
   for (int step = 0; step < steps; ++step) {
-    const auto data = batch(step);
+    const auto data = data_of(step);
     engine->backward(engine->forward(data[0], data[1]));
     EXPECT_TRUE(engine->step().applied);
     EXPECT_FALSE(is_autocast());
   }
-  return parameters_of_net(*net);
+  return values_of(*net);
 }
 
-void expect_same(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected, const std::string& what) {
+void expect_equal_parameters(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected,
+                             const std::string& what) {
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << what << ", parameter " << i;
 }
 
-Dict on(const char* dtype) { return Dict{{"enabled", true}, {"dtype", dtype}}; }
+Dict autocast_in(const char* dtype) { return Dict{{"enabled", true}, {"dtype", dtype}}; }
 
 TEST(Autocast, InBf16IsALoopByHandToTheBit) {
-  expect_same(by_engine(sgd_config({{"torch_autocast", on("bf16")}}), 12), by_hand(at::kBFloat16, 1, 12), "bf16");
+  expect_equal_parameters(by_engine(sgd_config({{"torch_autocast", autocast_in("bf16")}}), 12), by_hand(at::kBFloat16, 1, 12),
+                          "bf16");
 }
 
 TEST(Autocast, InFp16ScalesTheLoss) {
   const Dict fp16{{"enabled", false}, {"loss_scale", 256}};
   const auto expected = by_hand(at::kHalf, 256, 12);
-  expect_same(by_engine(sgd_config({{"torch_autocast", on("fp16")}, {"fp16", fp16}}), 12), expected, "torch_autocast");
-  expect_same(by_engine(sgd_config({{"amp", Dict{{"enabled", true}}}, {"fp16", fp16}}), 12), expected, "amp O1");
+  expect_equal_parameters(by_engine(sgd_config({{"torch_autocast", autocast_in("fp16")}, {"fp16", fp16}}), 12), expected,
+                          "torch_autocast");
+  expect_equal_parameters(by_engine(sgd_config({{"amp", Dict{{"enabled", true}}}, {"fp16", fp16}}), 12), expected, "amp O1");
 }
 
 TEST(Autocast, IsTheSameAtEveryStageAndWithRecomputation) {
-  const auto expected = by_engine(sgd_config({{"torch_autocast", on("bf16")}}), 8);
+  const auto expected = by_engine(sgd_config({{"torch_autocast", autocast_in("bf16")}}), 8);
   for (const int64_t stage : {1, 2, 3})
     for (const char* place : {"none", "cpu"}) {
       Dict zero{{"stage", stage}, {"offload_optimizer", Dict{{"device", place}}}};
@@ -113,12 +116,12 @@ TEST(Autocast, IsTheSameAtEveryStageAndWithRecomputation) {
         zero["offload_param"] = Dict{{"device", place}};
         zero["stage3_param_persistence_threshold"] = 0;
       }
-      Dict config = sgd_config({{"torch_autocast", on("bf16")}, {"zero_optimization", zero}});
+      Dict config = sgd_config({{"torch_autocast", autocast_in("bf16")}, {"zero_optimization", zero}});
       const std::string what = "stage " + std::to_string(stage) + ", " + place;
-      auto net = std::make_shared<TiedImpl>();
+      auto net = std::make_shared<MixedImpl>();
       auto engine = initialize(net, {.config = config}).engine;
       for (int step = 0; step < 8; ++step) {
-        const auto data = batch(step);
+        const auto data = data_of(step);
         engine->backward(engine->forward(data[0], data[1]));
         EXPECT_TRUE(engine->step().applied);
       }
@@ -126,25 +129,25 @@ TEST(Autocast, IsTheSameAtEveryStageAndWithRecomputation) {
       for (const auto& [name, master] : engine->fp32_parameters())
         EXPECT_TRUE(torch::equal(master, expected[i++])) << what << name;
     }
-  Dict config = sgd_config({{"torch_autocast", on("bf16")}});
+  Dict config = sgd_config({{"torch_autocast", autocast_in("bf16")}});
   config["gannet"] = Dict{{"activation_checkpointing", Dict{{"recompute", List{"tanh", "softmax"}}}}};
-  expect_same(by_engine(config, 8), expected, "recomputed by operator");
+  expect_equal_parameters(by_engine(config, 8), expected, "recomputed by operator");
 }
 
 TEST(Autocast, ParametersStayFp32AndOperatorsChoose) {
-  auto net = std::make_shared<TiedImpl>();
+  auto net = std::make_shared<MixedImpl>();
   auto engine = initialize(net, {.config = sgd_config({{"torch_autocast", Dict{{"enabled", true}}}})}).engine;
-  const auto data = batch(0);
+  const auto data = data_of(0);
   engine->forward(data[0], data[1]);
   EXPECT_EQ(net->first->weight.scalar_type(), at::kFloat);
-  EXPECT_THAT(net->types, testing::ElementsAre(at::kBFloat16, at::kFloat)) << "bf16 is the CPU's own; softmax stays in fp32";
+  EXPECT_THAT(net->types, testing::ElementsAre(at::kBFloat16, at::kFloat)) << "bf16 is the CPU's own; losses are in fp32";
   EXPECT_EQ(engine->loss_scale(), 1);
 }
 
 TEST(Autocast, EndsWithForwardAlsoAfterAnException) {
-  auto net = std::make_shared<TiedImpl>();
-  auto engine = initialize(net, {.config = sgd_config({{"torch_autocast", on("fp16")}})}).engine;
-  const auto data = batch(0);
+  auto net = std::make_shared<MixedImpl>();
+  auto engine = initialize(net, {.config = sgd_config({{"torch_autocast", autocast_in("fp16")}})}).engine;
+  const auto data = data_of(0);
   net->throws = true;
   EXPECT_THROW(engine->forward(data[0], data[1]), std::runtime_error);
   EXPECT_FALSE(is_autocast());
@@ -164,12 +167,12 @@ TEST(Autocast, EndsWithForwardAlsoAfterAnException) {
 }
 
 TEST(Autocast, AnInferenceEngineHasItToo) {
-  auto net = std::make_shared<TiedImpl>();
-  Dict config = config_with({{"torch_autocast", on("bf16")}});
+  auto net = std::make_shared<MixedImpl>();
+  Dict config = config_with({{"torch_autocast", autocast_in("bf16")}});
   config.erase("optimizer");
   auto engine = initialize(net, {.config = config}).engine;
   torch::NoGradGuard no_grad;
-  const auto data = batch(0);
+  const auto data = data_of(0);
   engine->forward(data[0], data[1]);
   EXPECT_EQ(net->types[0], at::kBFloat16);
 }
@@ -177,11 +180,11 @@ TEST(Autocast, AnInferenceEngineHasItToo) {
 TEST(Amp, ADynamicScaleSkipsOverflowsAndIsResumed) {
   const Dict config = sgd_config({{"amp", Dict{{"enabled", true}, {"opt_level", "O1"}, {"loss_scale", "dynamic"}}},
                                   {"fp16", Dict{{"initial_scale_power", 15}, {"hysteresis", 1}}}});
-  auto net = std::make_shared<TiedImpl>();
+  auto net = std::make_shared<MixedImpl>();
   auto engine = initialize(net, {.config = config}).engine;
   bool poison = true;
   net->first->bias.register_hook([&](at::Tensor grad) { return poison ? grad / 0 : grad; });
-  const auto data = batch(0);
+  const auto data = data_of(0);
   engine->backward(engine->forward(data[0], data[1]));
   const StepResult result = engine->step();
   EXPECT_FALSE(result.applied);
@@ -191,7 +194,7 @@ TEST(Amp, ADynamicScaleSkipsOverflowsAndIsResumed) {
   EXPECT_TRUE(engine->step().applied);
   const TemporaryFolder folder;
   engine->save_checkpoint(folder.string());
-  auto again = initialize(std::make_shared<TiedImpl>(), {.config = config}).engine;
+  auto again = initialize(std::make_shared<MixedImpl>(), {.config = config}).engine;
   again->load_checkpoint(folder.string());
   EXPECT_EQ(again->loss_scale(), 16384);
 }
@@ -204,10 +207,10 @@ TEST(Amp, LevelsChooseTypesAndScale) {
   };
   for (const auto& one : {Expected{"O0", at::kFloat, at::kFloat, 1}, Expected{"O1", at::kFloat, at::kHalf, 65536},
                           Expected{"O2", at::kHalf, at::kHalf, 65536}, Expected{"O3", at::kHalf, at::kHalf, 1}}) {
-    auto net = std::make_shared<TiedImpl>();
+    auto net = std::make_shared<MixedImpl>();
     auto engine = initialize(net, {.config = sgd_config({{"amp", Dict{{"enabled", true}, {"opt_level", one.level}}}})}).engine;
     EXPECT_EQ(net->first->weight.scalar_type(), one.parameters) << one.level;
-    const auto data = batch(0);
+    const auto data = data_of(0);
     const at::Tensor loss = engine->forward(data[0].to(one.parameters), data[1]);
     EXPECT_EQ(net->types[0], one.product) << one.level;
     EXPECT_EQ(engine->loss_scale(), one.scale) << one.level;

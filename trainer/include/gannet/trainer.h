@@ -34,7 +34,7 @@ namespace gannet {
 
 namespace detail {
 template <class M>
-struct ModuleOf {
+struct TrainedModule {
   using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
 };
 // The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
@@ -277,7 +277,7 @@ class Trainer : public TrainerBase {
 };
 
 template <class M, class Batch = Example>
-Trainer(M, TrainingArguments, TrainerParts<typename detail::ModuleOf<M>::type, Batch>)
-    -> Trainer<typename detail::ModuleOf<M>::type, Batch>;
+Trainer(M, TrainingArguments, TrainerParts<typename detail::TrainedModule<M>::type, Batch>)
+    -> Trainer<typename detail::TrainedModule<M>::type, Batch>;
 
 }  // namespace gannet

@@ -271,13 +271,13 @@ LoaderOptions EngineBase::loader_options() const {
 
 int64_t EngineBase::Impl::micro_batches_of_step() const {
   const int64_t all = settings().accumulation_steps;
-  if (!micro_batches_left) return all;
-  const int64_t left = std::max<int64_t>(1, micro_batches_left());
+  if (!passes.micro_batches_left) return all;
+  const int64_t left = std::max<int64_t>(1, passes.micro_batches_left());
   return left >= all ? all : std::min(all, progress.micro_in_step + left);
 }
 
 void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_left) {
-  impl_->micro_batches_left = std::move(micro_batches_left);
+  impl_->passes.micro_batches_left = std::move(micro_batches_left);
 }
 std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }
 
@@ -288,7 +288,7 @@ void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) con
   if (leftover > 0)
     log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",
                        leftover, per_step, option));
-  else if (micro_batches > 0 && micro_batches % per_step != 0 && impl_->micro_batches_left)
+  else if (micro_batches > 0 && micro_batches % per_step != 0 && impl_->passes.micro_batches_left)
     log_info(formatted("an epoch has {} micro-batches: its last step has {} of them{}", micro_batches, micro_batches % per_step,
                        option));
   else if (micro_batches > 0 && micro_batches % per_step != 0)

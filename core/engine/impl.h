@@ -57,13 +57,11 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
   Reported reported;
   std::vector<ProgramState> program_states;
-  std::function<int64_t()> micro_batches_left;  // of the epoch, the one in hand included; null: steps do not end with it
   Saving saving;  // the last member: it dies first, and waits for its write
   Impl();
   ~Impl();
-  std::string optimizer_name() const;  // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
-  /// Micro-batches of the step at hand: fewer than accumulation_steps where the epoch ends with it.
-  int64_t micro_batches_of_step() const;
+  std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
+  int64_t micro_batches_of_step() const;  // fewer than accumulation_steps where the epoch ends with the step
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
   void audit();                                 // what the program did to parameters and optimizer; every rank calls it

@@ -4,6 +4,7 @@
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -17,10 +18,11 @@
 namespace gannet {
 
 struct Passes {
-  bool training = true;           // train(), eval()
-  bool no_sync = false;           // inside a NoSync scope: no backward averages over ranks
-  bool keeps_user_grads = false;  // the last backward had create_graph: `.grad` is the program's until the next one
-  bool loss_was_finite = true;    // as far as the loss lies in host memory
+  bool training = true;                         // train(), eval()
+  bool no_sync = false;                         // inside a NoSync scope: no backward averages over ranks
+  bool keeps_user_grads = false;                // the last backward had create_graph: `.grad` is the program's until the next one
+  bool loss_was_finite = true;                  // as far as the loss lies in host memory
+  std::function<int64_t()> micro_batches_left;  // of the epoch, the one in hand included; null: steps do not end with it
 
   std::optional<Timers::Scope> forward_timed;
   std::optional<Activations::Forward> activations;   // while a forward runs

@@ -18,12 +18,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <gannet/wire.h>
 
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -36,8 +35,6 @@ class SequentialImpl;
 }  // namespace torch::nn
 
 namespace gannet {
-
-using Wire = std::vector<at::Tensor>;
 
 /// A piece of the model that is run as a whole. Copies share the modules.
 class Layer {
@@ -70,86 +67,6 @@ class Layer {
 };
 
 namespace detail {
-
-// Tensors of a value, in their order: how many it has at least, whether it takes any number more, and both ways.
-template <class T>
-struct OnWire;
-template <class T>
-concept Wired = requires { OnWire<T>::kLeast; };
-
-template <>
-struct OnWire<at::Tensor> {
-  static constexpr size_t kLeast = 1;
-  static constexpr bool kIsOpen = false;
-  static at::Tensor take(const Wire& wire, size_t& next) { return wire[next++]; }
-  static void give(Wire& wire, const at::Tensor& value) { wire.push_back(value); }
-};
-template <>
-struct OnWire<std::optional<at::Tensor>> {  // nullopt is an undefined tensor
-  static constexpr size_t kLeast = 1;
-  static constexpr bool kIsOpen = false;
-  static std::optional<at::Tensor> take(const Wire& wire, size_t& next) {
-    const at::Tensor& tensor = wire[next++];
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
-  }
-  static void give(Wire& wire, const std::optional<at::Tensor>& value) { wire.push_back(value.value_or(at::Tensor())); }
-};
-template <>
-struct OnWire<Wire> {
-  static constexpr size_t kLeast = 0;
-  static constexpr bool kIsOpen = true;
-  static Wire take(const Wire& wire, size_t& next) {
-    return Wire(wire.begin() + static_cast<std::ptrdiff_t>(std::exchange(next, wire.size())), wire.end());
-  }
-  static void give(Wire& wire, const Wire& value) { wire.insert(wire.end(), value.begin(), value.end()); }
-};
-
-// What takes any number must be the last: nobody could tell where it ends.
-template <class... Ts>
-constexpr bool is_open_at_its_end_alone() {
-  [[maybe_unused]] size_t left = sizeof...(Ts);
-  return ((--left == 0 || !OnWire<Ts>::kIsOpen) && ...);
-}
-template <class... Ts>
-concept AllWired = (Wired<Ts> && ...) && is_open_at_its_end_alone<Ts...>();
-
-template <class... Ts>
-  requires AllWired<Ts...>
-struct OnWire<std::tuple<Ts...>> {
-  static constexpr size_t kLeast = (size_t{0} + ... + OnWire<Ts>::kLeast);
-  static constexpr bool kIsOpen = (false || ... || OnWire<Ts>::kIsOpen);
-  static std::tuple<Ts...> take(const Wire& wire, size_t& next) { return std::tuple<Ts...>{OnWire<Ts>::take(wire, next)...}; }
-  static void give(Wire& wire, const std::tuple<Ts...>& value) {
-    std::apply([&](const Ts&... parts) { (OnWire<Ts>::give(wire, parts), ...); }, value);
-  }
-};
-template <class A, class B>
-  requires AllWired<A, B>
-struct OnWire<std::pair<A, B>> {
-  static constexpr size_t kLeast = OnWire<A>::kLeast + OnWire<B>::kLeast;
-  static constexpr bool kIsOpen = OnWire<B>::kIsOpen;
-  static std::pair<A, B> take(const Wire& wire, size_t& next) {
-    return std::pair<A, B>{OnWire<A>::take(wire, next), OnWire<B>::take(wire, next)};
-  }
-  static void give(Wire& wire, const std::pair<A, B>& value) {
-    OnWire<A>::give(wire, value.first);
-    OnWire<B>::give(wire, value.second);
-  }
-};
-template <class T, size_t n>
-  requires(Wired<T> && !OnWire<T>::kIsOpen)
-struct OnWire<std::array<T, n>> {
-  static constexpr size_t kLeast = n * OnWire<T>::kLeast;
-  static constexpr bool kIsOpen = false;
-  static std::array<T, n> take(const Wire& wire, size_t& next) {
-    std::array<T, n> value;
-    for (T& part : value) part = OnWire<T>::take(wire, next);
-    return value;
-  }
-  static void give(Wire& wire, const std::array<T, n>& value) {
-    for (const T& part : value) OnWire<T>::give(wire, part);
-  }
-};
 
 // Result and parameters of a function, of a member function without its object, and of an object with one operator().
 template <class R, class... A>

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -84,6 +85,25 @@ TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
     same(run(folder, 2, rest + batch(2, 2)));
     same(run(folder, 2, rest + batch(1, 4) + "--stage 3"));
   }
+}
+
+// Micro-batches of 8, 2 and 1 on 1, 2 and 4 ranks against the whole batch on one; 76 samples, so that the last update is short.
+TEST(TrainerOnRanks, AnUpdateDoesNotDependOnItsCutOnFourRanks) {
+  const bool is_full = std::getenv("GANNET_TEST_FULL") != nullptr;
+  for (const std::string& smoothing : is_full ? std::vector<std::string>{"0", "0.1"} : std::vector<std::string>{"0.1"})
+    for (const int ranks : is_full ? std::vector<int>{1, 2, 4} : std::vector<int>{4}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, smoothing " + smoothing);
+      const std::string rest = "--num_train_epochs 1 --samples 76 --learning_rate 0.01 --weight_decay 0.1 "
+                               "--label_smoothing_factor " + smoothing + " ";
+      Folder folder("four");
+      const Outcome whole = run(folder, 1, rest + batch(8 * ranks, 1));
+      ASSERT_EQ(whole.exit_code, 0) << whole.output;
+      for (const auto& [micro_batch, accumulation] : {std::pair{8, 1}, {2, 4}, {1, 8}}) {
+        const Outcome cut = run(folder, ranks, rest + batch(micro_batch, accumulation));
+        ASSERT_EQ(cut.exit_code, 0) << cut.output;
+        EXPECT_LT(largest_difference(cut.numbers, whole.numbers), 1e-6) << micro_batch << " x " << accumulation;
+      }
+    }
 }
 
 TEST(TrainerOnRanks, AnEvaluationCountsEachSampleOnceOnAnyNumberOfRanks) {

@@ -28,6 +28,26 @@ void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
 
 double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
 
+int64_t TrainerBase::updates_of(int64_t micro_batches) const {
+  if (arguments_.max_steps > 0) return arguments_.max_steps;
+  const int64_t accumulation = arguments_.gradient_accumulation_steps;
+  const int64_t of_epoch = std::max<int64_t>(1, (micro_batches + accumulation - 1) / accumulation);
+  return static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(of_epoch)));
+}
+
+// Before there is an engine or a loader: what "auto" in a config's scheduler stands for.
+std::optional<int64_t> TrainerBase::planned_updates(int64_t ranks, bool drops_leftovers) const {
+  const auto samples = train_samples();
+  if (arguments_.max_steps > 0) return arguments_.max_steps;
+  if (!samples) return std::nullopt;
+  const auto share = [&](int64_t whole, int64_t parts) {
+    return arguments_.dataloader_drop_last ? whole / parts : (whole + parts - 1) / parts;
+  };
+  int64_t micro_batches = share(share(*samples, ranks), arguments_.per_device_train_batch_size);
+  if (drops_leftovers) micro_batches -= micro_batches % arguments_.gradient_accumulation_steps;
+  return updates_of(micro_batches);
+}
+
 // Which numbers of updates the run has: Hugging Face's rules, by which an epoch's last update may hold fewer micro-batches.
 void TrainerBase::plan_run(const TrainSize& size) {
   const int64_t accumulation = arguments_.gradient_accumulation_steps;
@@ -41,10 +61,7 @@ void TrainerBase::plan_run(const TrainSize& size) {
     updates_per_epoch_ = arguments_.max_steps;
   } else {
     updates_per_epoch_ = std::max<int64_t>(1, (*steps_in_epoch_ + accumulation - 1) / accumulation);
-    state_.max_steps =
-        arguments_.max_steps > 0
-            ? arguments_.max_steps
-            : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(updates_per_epoch_)));
+    state_.max_steps = updates_of(*steps_in_epoch_);
     state_.num_train_epochs = arguments_.max_steps > 0 ? (state_.max_steps + updates_per_epoch_ - 1) / updates_per_epoch_
                                                        : static_cast<int64_t>(std::ceil(arguments_.num_train_epochs));
   }

@@ -1,9 +1,12 @@
 // From arguments to an engine: seeds, the config with what the arguments say, parameter groups.
 #include <ATen/Context.h>
 #include <gannet/error.h>
+#include <gannet/fill_auto.h>
 #include <gannet/folder.h>
 #include <gannet/log.h>
+#include <gannet/pretrained.h>
 #include <gannet/trainer_base.h>
+#include <gannet/world_size.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -35,8 +38,6 @@ Dict entries_of(const Value& config) {
   }
 }
 
-bool is_auto(const Value& value) { return value.is_string() && value.as_string() == "auto"; }
-
 Dict optimizer_of(const TrainingArguments& a) {
   const List betas{a.adam_beta1, a.adam_beta2};
   if (a.optim == "sgd") return {{"type", "SGD"}, {"params", Dict{{"lr", a.learning_rate}, {"weight_decay", a.weight_decay}}}};
@@ -47,30 +48,15 @@ Dict optimizer_of(const TrainingArguments& a) {
           {"params", Dict{{"lr", a.learning_rate}, {"betas", betas}, {"eps", a.adam_epsilon}, {"weight_decay", a.weight_decay}}}};
 }
 
-// What the arguments add to the config: everything where there is none, else what it leaves open. A number in both places that
-// differs is an error that lists all of them.
+// What the config does not name at all. "auto" is left to fill_auto.
 Dict additions(const TrainingArguments& a, const Dict& config) {
   Dict added;
-  std::string wrong;
-  const auto fill = [&](const char* key, const Value& value, bool where_missing) {
-    const Value* there = config.find(key);
-    if (there ? is_auto(*there) : where_missing)
-      added[key] = value;
-    else if (there && there->is_number() && there->as_number() != value.as_number())
-      wrong += std::string(wrong.empty() ? "" : "\n  ") + key + " is " + there->to_json() + " in the config, and " +
-               value.to_json() + " by the arguments";
-  };
   const bool is_alone = config.empty();
-  fill("train_micro_batch_size_per_gpu", a.per_device_train_batch_size, true);
-  fill("gradient_accumulation_steps", a.gradient_accumulation_steps, true);
-  fill("gradient_clipping", a.max_grad_norm, is_alone);
-  if (!wrong.empty())
-    throw Error(ErrorCode::kConfig, wrong, "make them equal, or write \"auto\" in the config: the arguments then fill it");
+  if (is_alone) added["gradient_clipping"] = "auto";
   if (!config.find("optimizer")) added["optimizer"] = optimizer_of(a);
   if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
   if (a.fp16 && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
   if (a.use_cpu) added["accelerator"] = Dict{{"type", "cpu"}};
-  if (a.save_on_each_node) added["checkpoint"] = Dict{{"use_node_local_storage", true}};
   if (is_alone) added["gannet"] = Dict{{"metrics", Dict{{"path", a.output_dir + "/metrics.jsonl"}}}};
   for (const std::string& writer : a.report_to)
     if (writer == "tensorboard" || writer == "all")
@@ -79,15 +65,21 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   return added;
 }
 
-// The one place where arguments meet the config.
-Config engine_config(const TrainingArguments& a) {
-  const Dict config = entries_of(a.deepspeed);
-  Config made = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
-                : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
-                                        : Config(Dict());
-  made.overwrite(additions(a, config), "training arguments");
-  if (!a.config_overrides.empty()) made.overwrite(a.config_overrides, "command line");
-  return made;
+Config own_config(const TrainingArguments& a) {
+  Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
+                  : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
+                                          : Config(Dict());
+  config.overwrite(additions(a, entries_of(a.deepspeed)), "training arguments");
+  if (!a.config_overrides.empty()) config.overwrite(a.config_overrides, "command line");
+  return config;
+}
+
+// An argument at its default contradicts nothing, but the sizes of batches do: the Trainer's loaders go by the arguments.
+Dict given_arguments(const TrainingArguments& a) {
+  Dict given = a.changed();
+  given["per_device_train_batch_size"] = a.per_device_train_batch_size;
+  given["gradient_accumulation_steps"] = a.gradient_accumulation_steps;
+  return given;
 }
 
 std::string lower(std::string text) {
@@ -119,6 +111,13 @@ std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
 }
 
 }  // namespace
+
+// Known before the model is built: what from_pretrained asks for is the stage and how the ranks are laid out.
+TrainingArguments::operator PretrainedOptions() const {
+  PretrainedOptions options;
+  options.config = own_config(*this);
+  return options;
+}
 
 TrainerBase::TrainerBase(TrainingArguments arguments) : arguments_(std::move(arguments)) {
   arguments_.check();
@@ -155,8 +154,16 @@ EngineBase& TrainerBase::ensure_engine() {
     schedule = LrSchedule([this](int64_t step) {
       return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
     });
+  Config made = own_config(arguments_);
+  const int64_t ranks = expected_world_size();
+  const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
+  fill_auto(made, given_arguments(arguments_),
+            {.world_size = ranks,
+             .num_training_steps = planned_updates(ranks, drops),
+             .hidden_size = hidden_size(),
+             .add_missing = false});
   engine_ =
-      &make_engine(engine_config(arguments_),
+      &make_engine(made,
                    arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))

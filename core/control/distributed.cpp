@@ -1,5 +1,6 @@
 #include <gannet/distributed.h>
 #include <gannet/error.h>
+#include <gannet/world_size.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/environment.h"
 #include "control/rendezvous.h"
 #include "control/world.h"
 
@@ -92,6 +94,11 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
 bool is_distributed_initialized() {
   std::lock_guard lock(the_world().mutex);
   return the_world().group != nullptr;
+}
+
+int64_t expected_world_size() {
+  if (is_distributed_initialized()) return init_distributed()->size();
+  return control::discover(control::variables_of_this_process(), {}).world_size;
 }
 
 void destroy_distributed() {

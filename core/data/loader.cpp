@@ -270,6 +270,13 @@ int64_t Loader::leftover_micro_batches() const {
   return sized() ? state_->cut_from(0).leftover() : state_->stream_leftover.load();
 }
 
+std::optional<int64_t> Loader::micro_batches_left() const {
+  if (!sized()) return std::nullopt;
+  const State& state = *state_;
+  if (!state.in_epoch) return state.cut_from(state.cursor.samples).micro_batches();
+  return state.cut.micro_batches() - std::max<int64_t>(state.given - 1, 0);
+}
+
 void Loader::set_epoch(int64_t epoch) {
   require(epoch >= 0, "epoch must be at least 0", epoch);
   State& state = *state_;

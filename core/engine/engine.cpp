@@ -271,13 +271,25 @@ LoaderOptions EngineBase::loader_options() const {
 
 int64_t EngineBase::Impl::micro_batches_of_step() const {
   const int64_t all = settings().accumulation_steps;
-  if (!passes.micro_batches_left) return all;
+  if (!passes.micro_batches_left) {
+    if (all > 1 && settings().leftover_micro_batches == "step")
+      throw Error(ErrorCode::kOrder, "gannet.leftover_micro_batches is step, but the engine does not know where an epoch ends",
+                  "give initialize the training_data, or call engine->end_steps_with_epochs_of(loader)");
+    return all;
+  }
   const int64_t left = std::max<int64_t>(1, passes.micro_batches_left());
   return left >= all ? all : std::min(all, progress.micro_in_step + left);
 }
 
 void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_left) {
   impl_->passes.micro_batches_left = std::move(micro_batches_left);
+}
+void EngineBase::end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader) {
+  if (!loader || !loader->micro_batches_left())
+    throw Error(ErrorCode::kUnsupported,
+                "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
+                "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
+  end_steps_with_epochs([loader = std::move(loader)] { return loader->micro_batches_left().value(); });
 }
 std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }
 

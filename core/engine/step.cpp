@@ -38,12 +38,13 @@ void check_step(EngineBase::Impl& impl) {
 }
 
 StepResult end_micro_batch(EngineBase::Impl& impl) {
+  const int64_t of_step = impl.micro_batches_of_step();
   impl.progress.end_micro_batch();
   if (impl.reporter) impl.reporter->end_micro_batch();
   if (impl.settings().wall_clock_breakdown) report_times(impl, false);
   return {
       false, false,
-      formatted("accumulating gradients: micro-batch {} of {}", impl.progress.micro_in_step, impl.settings().accumulation_steps)};
+      formatted("accumulating gradients: micro-batch {} of {}", impl.progress.micro_in_step, of_step)};
 }
 
 // The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
@@ -136,7 +137,8 @@ void end_step(EngineBase::Impl& impl, bool applied) {
   impl.progress.last_step_applied = applied;
   forget_gradients(impl);
   impl.module_audit->record();
-  impl.progress.end_step(impl.settings().train_batch_size);
+  const auto& settings = impl.settings();
+  impl.progress.end_step(settings.train_batch_size / settings.accumulation_steps * impl.micro_batches_of_step());
   impl.module_audit->end_step();
   if (impl.torch_optimizer) impl.torch_optimizer->end_step();
   impl.start_next_step();

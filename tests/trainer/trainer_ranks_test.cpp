@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -86,6 +87,27 @@ TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
   }
 }
 
+// Micro-batches of 8, 2 and 1 on 1, 2 and 4 ranks against the whole batch on one; 76 samples, so that the last update is short.
+TEST(TrainerOnRanks, AnUpdateDoesNotDependOnItsCutOnFourRanks) {
+  const bool is_full = std::getenv("GANNET_TEST_FULL") != nullptr;
+  for (const std::string& smoothing : is_full ? std::vector<std::string>{"0", "0.1"} : std::vector<std::string>{"0.1"})
+    for (const int ranks : is_full ? std::vector<int>{1, 2, 4} : std::vector<int>{4}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, smoothing " + smoothing);
+      const std::string rest =
+          "--num_train_epochs 1 --samples 76 --learning_rate 0.01 --weight_decay 0.1 "
+          "--label_smoothing_factor " +
+          smoothing + " ";
+      Folder folder("four");
+      const Outcome whole = run(folder, 1, rest + batch(8 * ranks, 1));
+      ASSERT_EQ(whole.exit_code, 0) << whole.output;
+      for (const auto& [micro_batch, accumulation] : {std::pair{8, 1}, {2, 4}, {1, 8}}) {
+        const Outcome cut = run(folder, ranks, rest + batch(micro_batch, accumulation));
+        ASSERT_EQ(cut.exit_code, 0) << cut.output;
+        EXPECT_LT(largest_difference(cut.numbers, whole.numbers), 1e-6) << micro_batch << " x " << accumulation;
+      }
+    }
+}
+
 TEST(TrainerOnRanks, AnEvaluationCountsEachSampleOnceOnAnyNumberOfRanks) {
   const std::string rest = batch(4, 1) + "--max_steps 2 --do_eval --eval_strategy no ";
   Folder folder("evaluation");
@@ -146,6 +168,50 @@ TEST(TrainerOnRanks, ARunThatWasEndedAndResumedIsTheUndisturbedRun) {
       EXPECT_THAT(resumed.output, testing::HasSubstr("resumed from"));
       expect_same_end(folder, undisturbed);
     }
+  }
+}
+
+int64_t steps_of(const Folder& folder) {
+  const std::string state = text_of(folder.path / "run/trainer_state.json"), key = "\"global_step\": ";
+  const size_t at = state.find(key);
+  return at == std::string::npos ? -1 : std::stoll(state.substr(at + key.size()));
+}
+
+void expect_same_after(const Folder& undisturbed, int ranks, const std::string& arguments, const std::string& end) {
+  SCOPED_TRACE(std::to_string(ranks) + " ranks, " + end);
+  Folder folder("ended_anywhere");
+  const Outcome ended = run(folder, ranks, arguments + end);
+  if (end.starts_with("--term"))
+    EXPECT_EQ(ended.exit_code, 85) << ended.output;
+  else
+    EXPECT_NE(ended.exit_code, 0);
+  const Outcome resumed = run(folder, ranks, arguments);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  expect_same_end(folder, undisturbed);
+}
+
+TEST(TrainerOnRanks, ARunThatStopsEarlyDoesSoAtTheSameStepAfterAResume) {
+  std::string arguments = kWhole;
+  const std::string patience = "--patience 40";
+  arguments.replace(arguments.find(patience), patience.size(), "--patience 1");
+  Folder undisturbed("undisturbed_early");
+  const Outcome whole = run(undisturbed, 1, arguments);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  ASSERT_GE(steps_of(undisturbed), 4);
+  ASSERT_LT(steps_of(undisturbed), 18) << "this run does not stop early";
+  for (const char* end : {"--kill_at 3", "--term_at 3", "--term_at 2"}) expect_same_after(undisturbed, 1, arguments, end);
+}
+
+// Every step of the run, also those before its first checkpoint.
+TEST(TrainerOnRanks, ARunMayBeEndedAtAnyStep) {
+  if (!std::getenv("GANNET_TEST_FULL")) GTEST_SKIP() << "with GANNET_TEST_FULL";
+  for (const int ranks : {1, 2}) {
+    Folder undisturbed("undisturbed_anywhere");
+    const Outcome whole = run(undisturbed, ranks, kWhole);
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    for (int64_t step = 0; step < steps_of(undisturbed); ++step)
+      for (const char* end : {"--kill_at ", "--term_at "})
+        expect_same_after(undisturbed, ranks, kWhole, end + std::to_string(step));
   }
 }
 

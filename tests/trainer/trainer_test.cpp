@@ -1,4 +1,5 @@
 // The Trainer on one rank, against an obvious loop of plain LibTorch.
+#include <gannet/pretrained.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,8 +126,9 @@ struct Recorder {
 #define RECORD(name) \
   void on_##name(const gannet::TrainerEvent&) { events->push_back(#name); }
   RECORD(init_end)
-  RECORD(train_begin) RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step)
-      RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(train_begin)
+  RECORD(epoch_begin) RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end)
+      RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
 #undef RECORD
 };
 
@@ -334,7 +336,7 @@ TEST(Trainer, MistakesSayWhatToDo) {
               HasSubstr("'eval_f1', which this evaluation does not have: eval_loss"));
   EXPECT_THAT(with([](auto& a) { a.deepspeed = R"({"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 2})"; },
                    Parts{.train_dataset = make_samples(8)}),
-              HasSubstr("train_micro_batch_size_per_gpu is 3 in the config, and 4 by the arguments"));
+              HasSubstr("/train_micro_batch_size_per_gpu = 3 (config text:1:2), but per_device_train_batch_size gives 4"));
   EXPECT_THAT(with(nothing, Parts{.train_dataset = make_samples(8), .callbacks = {gannet::EarlyStopping{}}}),
               HasSubstr("EarlyStopping has no metric"));
 }
@@ -352,6 +354,39 @@ TEST(Trainer, ASavedWeightsOnlyCheckpointHoldsTheModel) {
   auto other = std::make_shared<trainer_test::TokensImpl>();
   gannet::load_weights(*other, folder.path + "/checkpoint-2/model.safetensors");
   EXPECT_TRUE(at::equal(other->embedding->weight, model->embedding->weight));
+}
+
+TEST(Trainer, EveryAutoOfItsConfigIsFilledFromArgumentsDataAndModel) {
+  struct Wide : trainer_test::TokensImpl {
+    int64_t hidden_size() const { return 12; }
+  };
+  Removed folder;
+  auto a = arguments_for(folder.path);  // 20 samples in updates of 8: 3 updates an epoch, 6 in all
+  a.weight_decay = 0.25;
+  a.max_grad_norm = 0.5;
+  a.warmup_steps = 0.3;
+  a.deepspeed = R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "bf16": {"enabled": "auto"},
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+      "warmup_num_steps": "auto", "total_num_steps": "auto", "warmup_type": "linear"}}})";
+  Trainer trainer(std::make_shared<Wide>(), a, {.train_dataset = make_samples(20)});
+  const std::string table = trainer.engine().config_table();
+  for (const char* from : {"auto: hidden size 12", "auto: number of training steps", "auto: warmup_steps, warmup_ratio",
+                           "auto: max_grad_norm", "auto: learning_rate", "auto: weight_decay", "auto: bf16"})
+    EXPECT_THAT(table, HasSubstr(from));
+  std::vector<double> rates;
+  for (auto& step : trainer.steps()) rates.push_back(step.learning_rate());
+  // The plugin has DeepSpeed's rule: the first two updates have the rate of step 0.
+  expect_near(rates, {0, 0, 0.005, 0.01, 0.0075, 0.005}, 1e-9);
+}
+
+TEST(Trainer, ItsArgumentsAreOptionsOfFromPretrained) {
+  TrainingArguments a;
+  a.deepspeed = R"({"zero_optimization": {"stage": 3}})";
+  const gannet::PretrainedOptions options = a;
+  EXPECT_TRUE(options.config.is_zero3());
 }
 
 }  // namespace

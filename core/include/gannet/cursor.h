@@ -10,6 +10,7 @@
 #include <gannet/value.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace gannet {
@@ -44,6 +45,8 @@ class ResumableLoader {
   /// Also within an epoch: the loop that runs ends, and the next one resumes at `cursor`.
   virtual void seek(const DataCursor& cursor) = 0;
   virtual bool sized() const = 0;  ///< false for a stream
+  /// Of this epoch, the micro-batch in hand included; nullopt where that is not known, as for a stream.
+  virtual std::optional<int64_t> micro_batches_left() const { return std::nullopt; }
 };
 
 }  // namespace gannet

@@ -65,6 +65,7 @@ class Loader {
   bool sized() const;
   int64_t size() const;
   int64_t leftover_micro_batches() const;
+  std::optional<int64_t> micro_batches_left() const;
   void set_epoch(int64_t epoch);
   DataCursor cursor() const;
   void seek(const DataCursor& cursor);
@@ -134,6 +135,8 @@ class DataLoader : public ResumableLoader {
   /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that
   /// ended.
   int64_t leftover_micro_batches() const { return loader_.leftover_micro_batches(); }
+
+  std::optional<int64_t> micro_batches_left() const override { return loader_.micro_batches_left(); }
 
   void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
   /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's

@@ -274,8 +274,10 @@ class EngineBase {
   LoaderOptions loader_options() const;
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
   /// Steps end with epochs from now on: `micro_batches_left` says how many are left of the epoch, the one in hand included, the
-  /// same on every rank. The Trainer's way to a last step of fewer micro-batches.
+  /// same on every rank. A last step of fewer micro-batches divides its loss by their number.
   void end_steps_with_epochs(std::function<int64_t()> micro_batches_left);
+  /// The same with the epochs of a loader. Error(kUnsupported) for a stream, whose end is not known before it is met.
+  void end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader);
   std::string leftover_micro_batches() const;  ///< the config's gannet.leftover_micro_batches
 
   struct Impl;

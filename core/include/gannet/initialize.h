@@ -92,10 +92,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
     made.loader =
         make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     made.engine->add_loader("training_data", made.loader);
-    if (made.engine->leftover_micro_batches() == "step")
-      throw Error(ErrorCode::kUnsupported,
-                  "gannet.leftover_micro_batches is step, which a loop of the program's own does not have yet",
-                  "train by gannet::Trainer (gannet/trainer.h), or choose carry or drop");
+    if (made.engine->leftover_micro_batches() == "step") made.engine->end_steps_with_epochs_of(made.loader);
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }
   return made;

@@ -24,6 +24,7 @@
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,6 +42,15 @@ struct TrainedModule {
 loading::Source first_samples(loading::Source source, int64_t limit);
 loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
 std::optional<int64_t> samples_of(const loading::Source& source);
+// The width that "auto" goes by: the model's hidden_size(), or what its config() names it.
+template <class Model>
+std::optional<int64_t> hidden_size_of_model(const Model& model) {
+  if constexpr (requires { int64_t{model.hidden_size()}; }) return model.hidden_size();
+  else if constexpr (requires { int64_t{model.config().hidden_size}; }) return model.config().hidden_size;
+  else if constexpr (requires { int64_t{model.config().n_embd}; }) return model.config().n_embd;
+  else if constexpr (requires { int64_t{model.config().d_model}; }) return model.config().d_model;
+  else return std::nullopt;
+}
 [[noreturn]] void fail_without_loss();
 [[noreturn]] void fail_without(const char* dataset, const char* call);
 }  // namespace detail
@@ -106,6 +116,13 @@ class Trainer : public TrainerBase {
     typed_engine_.reset();
   }
 
+  std::optional<int64_t> train_samples() const override {
+    if (!parts_.train_dataset || parts_.train_loader) return std::nullopt;
+    auto samples = detail::samples_of(parts_.train_dataset.source());
+    if (samples && arguments().max_train_samples) samples = std::min(*samples, *arguments().max_train_samples);
+    return samples;
+  }
+  std::optional<int64_t> hidden_size() override { return detail::hidden_size_of_model(*model_); }
   TrainSize open_train_loader(const LoaderOptions& options) override {
     if (!parts_.train_dataset) detail::fail_without("train_dataset", "train");
     Dataset<Batch> data = parts_.train_dataset;

@@ -142,6 +142,8 @@ class TrainerBase {
   };
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) = 0;
   virtual torch::nn::Module& module() = 0;
+  virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader of the program's own
+  virtual std::optional<int64_t> hidden_size() = 0;          // where the model says it
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
@@ -174,6 +176,8 @@ class TrainerBase {
   bool advance();
   void finish();
   void plan_run(const TrainSize& size);
+  int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
+  std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers) const;
   void end_epoch();
   double over_ranks(double local);  // the sum
   // flow.cpp: when to log, evaluate and save

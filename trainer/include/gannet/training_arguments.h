@@ -18,6 +18,8 @@
 
 namespace gannet {
 
+struct PretrainedOptions;
+
 struct TrainingArguments {
   std::string output_dir = "trainer_output";
   int64_t per_device_train_batch_size = 8;
@@ -147,6 +149,8 @@ struct TrainingArguments {
   void check() const;
   /// Those that differ from their defaults, by name.
   Dict changed() const;
+  /// The model is built for the run's config: gannet::from_pretrained<Gpt>("folder", arguments).
+  operator PretrainedOptions() const;
 };
 
 struct ParseOptions {

@@ -31,6 +31,8 @@ struct MeasuredLayer {
   int64_t input_bytes = 0;  // of the inputs that no layer before it took: kept whether it is a region or not
   int64_t saved_bytes = 0;  // what its operators save beside inputs, results and parameters: kept unless it is a region
   double seconds = 0;       // of its forward
+  // Of the largest tensor in saved_bytes. While backward is in the layer there is a gradient of that size beside what is kept.
+  int64_t largest_bytes = 0;
 };
 
 struct Choice {

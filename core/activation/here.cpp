@@ -1,5 +1,6 @@
 #include "activation/here.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -39,6 +40,13 @@ int64_t SavedBytes::without(const std::unordered_set<const c10::StorageImpl*>& o
   int64_t bytes = 0;
   for (const auto& [storage, seen] : seen_)
     if (!others.contains(storage)) bytes += seen.bytes;
+  return bytes;
+}
+
+int64_t SavedBytes::largest_without(const std::unordered_set<const c10::StorageImpl*>& others) const {
+  int64_t bytes = 0;
+  for (const auto& [storage, seen] : seen_)
+    if (!others.contains(storage)) bytes = std::max(bytes, seen.bytes);
   return bytes;
 }
 

@@ -36,6 +36,8 @@ class SavedBytes {
   static void note(const at::Tensor& saved);
   /// Of all storages but these: of parameters, inputs and results.
   int64_t without(const std::unordered_set<const c10::StorageImpl*>& others) const;
+  /// Of the largest of them.
+  int64_t largest_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
   /// Of those that somebody still holds.
   int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 

@@ -8,9 +8,12 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
   KeptAtMost most;
   int64_t before = 0, input_before = 0;  // of the groups before; on a tier, the input of the last of them
   for (const LayerGroup& group : groups) {
-    int64_t inside = 0;
-    for (size_t i = group.begin; i < group.end; ++i) inside += kept.layers[i].input_bytes + kept.layers[i].saved_bytes;
-    most.bytes = std::max(most.bytes, before + input_before + inside);
+    int64_t inside = 0, gradient = 0;
+    for (size_t i = group.begin; i < group.end; ++i) {
+      inside += kept.layers[i].input_bytes + kept.layers[i].saved_bytes;
+      gradient = std::max(gradient, kept.layers[i].largest_bytes);
+    }
+    most.bytes = std::max(most.bytes, before + input_before + inside + gradient);
     const int64_t input = kept.layers[group.begin].input_bytes;
     input_before = 0;
     if (!group.is_region) {

@@ -4,8 +4,8 @@
 //   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // with each layer recomputed
 //
 // Backward goes from the last region to the first. At each there are the inputs of the regions before it, what layers that are no
-// regions save, and all that the region's own layers save, which it has just computed again. What is used only while an operator
-// runs is not counted.
+// regions save, all that the region's own layers save, which it has just computed again, and one gradient, as large as the
+// largest tensor that one of these layers saved. What else an operator uses only while it runs is not counted.
 #pragma once
 
 #include <cstdint>

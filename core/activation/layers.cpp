@@ -72,6 +72,7 @@ Wire call_measured(const Recomputing& recomputing, const std::shared_ptr<const s
   Storages others = passed;
   add_storages(results, others);
   measured.saved_bytes = saved.without(others);
+  measured.largest_bytes = saved.largest_without(others);
   return results;
 }
 

@@ -20,14 +20,15 @@ using zero::Tier;
 constexpr int64_t kMostSamples = int64_t{1} << 20;
 constexpr const char* kBlock = "gannet.activation_checkpointing.";
 
-KeptActivations activations_of(const KeptAtMost& most, Tier tier) {
-  return {static_cast<uint64_t>(most.bytes), static_cast<uint64_t>(most.tier_bytes), most.tier_bytes > 0 ? tier : Tier::kNone};
+KeptActivations activations_of(const zero::Plan& plan, const KeptAtMost& most, Tier tier) {
+  return {static_cast<uint64_t>(most.bytes), static_cast<uint64_t>(most.tier_bytes), most.tier_bytes > 0 ? tier : Tier::kNone,
+          plan.model.largest * plan.model.param_bytes};
 }
 
 KeptActivations times(const KeptActivations& one, int64_t samples, int64_t of) {
   const double factor = static_cast<double>(samples) / static_cast<double>(of);
   return {static_cast<uint64_t>(static_cast<double>(one.bytes) * factor),
-          static_cast<uint64_t>(static_cast<double>(one.tier_bytes) * factor), one.tier};
+          static_cast<uint64_t>(static_cast<double>(one.tier_bytes) * factor), one.tier, one.gradient_bytes};
 }
 
 // The most samples with which all fits; 0: not one does. Bytes only grow with them.
@@ -73,7 +74,8 @@ Kept kept_by_formula(const TransformerSize& size, uint32_t element_bytes) {
   const auto one = static_cast<int64_t>(size.tokens * size.width * element_bytes);
   const auto sums = static_cast<int64_t>(size.tokens * size.heads * sizeof(float));
   Kept kept;
-  for (uint64_t i = 0; i < size.layers; ++i) kept.layers.push_back({formatted("block {}", i), one, 15 * one + sums, 1.0});
+  for (uint64_t i = 0; i < size.layers; ++i)
+    kept.layers.push_back({formatted("block {}", i), one, 15 * one + sums, 1.0, 4 * one});
   kept.rest_bytes = 2 * one;  // the input and the result of the last norm
   return kept;
 }
@@ -83,6 +85,7 @@ Kept scaled(Kept kept, double factor) {
   for (MeasuredLayer& layer : kept.layers) {
     layer.input_bytes = scale(layer.input_bytes);
     layer.saved_bytes = scale(layer.saved_bytes);
+    layer.largest_bytes = scale(layer.largest_bytes);
   }
   kept.rest_bytes = scale(kept.rest_bytes);
   if (kept.selective_bytes) kept.selective_bytes = scale(*kept.selective_bytes);
@@ -92,37 +95,37 @@ Kept scaled(Kept kept, double factor) {
 void add_activations(zero::Plan& plan, const Kept& kept, const config::ActivationCheckpointing& settings,
                      const zero::Room& room) {
   const Tier tier = settings.device == "nvme" ? Tier::kNvme : Tier::kCpu;
-  plan.activations = activations_of(kept_at_most(kept, settings, plan.device_is_host), tier);
+  plan.activations = activations_of(plan, kept_at_most(kept, settings, plan.device_is_host), tier);
   if (kept.layers.empty()) return;
   const auto each = activation::groups_of(kept.layers.size(), 1);
   const std::string interval = formatted("{}interval to 1", kBlock);
-  plan.activation_changes.push_back({interval, activations_of(kept_at_most(kept, each, false), Tier::kNone)});
+  plan.activation_changes.push_back({interval, activations_of(plan, kept_at_most(kept, each, false), Tier::kNone)});
   const std::string on_tier = formatted("{}, activation_checkpointing.cpu_checkpointing to true", interval);
   const KeptAtMost on = kept_at_most(kept, each, true);
-  if (!plan.device_is_host) plan.activation_changes.push_back({on_tier, activations_of(on, Tier::kCpu)});
+  if (!plan.device_is_host) plan.activation_changes.push_back({on_tier, activations_of(plan, on, Tier::kCpu)});
   if (room.nvme)
-    plan.activation_changes.push_back({formatted("{}, {}device to \"nvme\"", on_tier, kBlock), activations_of(on, Tier::kNvme)});
+    plan.activation_changes.push_back(
+        {formatted("{}, {}device to \"nvme\"", on_tier, kBlock), activations_of(plan, on, Tier::kNvme)});
 }
 
 std::string activations_text(const zero::Plan& plan, const Kept& kept, const zero::Room& room, int64_t micro_batch) {
   Table rungs({"config", "activations", "on the tier", "largest micro-batch that fits"});
   const auto add = [&](const std::string& name, const KeptActivations& one) {
     const int64_t most = most_samples(plan, one, room, micro_batch);
-    rungs.add({name, size_text(one.bytes), one.tier == Tier::kNone ? "-" : size_text(one.tier_bytes),
+    rungs.add({name, size_text(one.bytes + one.gradient_bytes), one.tier == Tier::kNone ? "-" : size_text(one.tier_bytes),
                !plan.device_is_host && !room.device ? "unknown: device"
                : most == 0                          ? "none"
                : most >= kMostSamples               ? "not bounded here"
                                                     : std::to_string(most)});
   };
   const config::ActivationCheckpointing nothing = config::Settings().activation_checkpointing;
-  add("nothing recomputed", activations_of(kept_at_most(kept, nothing, plan.device_is_host), Tier::kNone));
+  add("nothing recomputed", activations_of(plan, kept_at_most(kept, nothing, plan.device_is_host), Tier::kNone));
   add("as it is", plan.activations);
   for (const zero::ActivationChange& change : plan.activation_changes) add(formatted("set {}", change.keys), change.activations);
   return formatted(
-      "Activations of a micro-batch of {}, kept for backward:\n\n{}\n{}\nIn the second table, activations are the most that "
-      "is "
-      "kept "
-      "at once. What operators use only while they run is not in it.\n",
+      "Activations of a micro-batch of {}, kept for backward:\n\n{}\n{}\nIn the second table, activations are the most that is "
+      "kept at once, a gradient as large as the largest tensor of a layer, and the gradient of the largest parameter, before it "
+      "is added to those of earlier micro-batches. What operators use only while they run is not in it.\n",
       micro_batch, layers_table(kept), rungs.to_string());
 }
 

@@ -98,7 +98,7 @@ Bytes estimate(const Plan& plan) {
   const bool stays = placement.offload_param == Tier::kNone || (device_is_host && kept == own);
   if (placement.stage >= 3 && (ranks > 1 || !stays)) on_device(gathered_numel(plan) * model.param_bytes);
 
-  on_device(activations.bytes);
+  on_device(activations.bytes + activations.gradient_bytes);
   if (activations.tier != Tier::kNone) put(activations.tier_bytes, activations.tier);
 
   bytes.checkpoint = share(checkpoint_bytes(model), ranks);

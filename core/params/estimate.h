@@ -54,6 +54,7 @@ struct KeptActivations {
   uint64_t bytes = 0;       // with the device
   uint64_t tier_bytes = 0;  // inputs of regions
   Tier tier = Tier::kNone;
+  uint64_t gradient_bytes = 0;  // of the largest parameter, in backward, before it is added up; no matter how many samples
 };
 // A change of the config that keeps less of them.
 struct ActivationChange {

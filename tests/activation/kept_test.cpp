@@ -52,12 +52,15 @@ int64_t walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_
   here.erase("rest");
   for (size_t g = groups.size(); g-- > 0;) {
     put_layers(g);
+    for (size_t i = groups[g].begin; i < groups[g].end; ++i)
+      here["gradient"] = std::max(here["gradient"], kept.layers[i].largest_bytes);
     if (on_tier && g > 0 && groups[g - 1].is_region) here[input(g - 1)] = kept.layers[groups[g - 1].begin].input_bytes;
     look();
     for (size_t i = groups[g].begin; i < groups[g].end; ++i) {
       here.erase("input " + std::to_string(i));
       here.erase("saved " + std::to_string(i));
     }
+    here.erase("gradient");
   }
   return most;
 }
@@ -69,7 +72,8 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
     const size_t layers = 1 + draw() % 9;
     std::vector<bool> marks;
     for (size_t i = 0; i < layers; ++i) {
-      kept.layers.push_back({std::to_string(i), static_cast<int64_t>(draw() % 50), static_cast<int64_t>(draw() % 200), 1.0});
+      kept.layers.push_back({std::to_string(i), static_cast<int64_t>(draw() % 50), static_cast<int64_t>(draw() % 200), 1.0,
+                             static_cast<int64_t>(draw() % 99)});
       marks.push_back(draw() % 2 == 0);
     }
     kept.rest_bytes = draw() % 300;
@@ -138,7 +142,7 @@ TEST(Kept, TheFormulaIsThatOfMeasuredBlocks) {
   EXPECT_EQ(kept.layers.size(), 4u);
   EXPECT_EQ(kept.layers[0].input_bytes + kept.layers[0].saved_bytes, 16 * one + 128 * 4 * 4);
   const auto each = activation::groups_of(4, 1);
-  EXPECT_EQ(kept_at_most(kept, each, false).bytes, 4 * one + 15 * one + 128 * 4 * 4);
+  EXPECT_EQ(kept_at_most(kept, each, false).bytes, 4 * one + 15 * one + 128 * 4 * 4 + 4 * one);
   EXPECT_EQ(kept_at_most(kept, each, true).tier_bytes, 4 * one);
 }
 

@@ -18,6 +18,8 @@
 #include <random>
 #include <set>
 
+#include "comm/fork_server.h"
+
 extern char** environ;
 
 namespace ranks {
@@ -30,12 +32,29 @@ std::map<std::string, Body>& bodies() {
   return instance;
 }
 
+ForkServer* fork_server = nullptr;  // of main()
+
 struct Process {
   pid_t pid = -1;
   int output = -1;
   bool stuck = false;
+  bool of_server = false;
   Outcome outcome;
 };
+
+// What libraries read while they are loaded: such a process is started anew. A sanitizer's own threads do not survive a fork.
+bool needs_exec(const std::map<std::string, std::string>& environment) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#endif
+  const auto threads = environment.find("OMP_NUM_THREADS");
+  if (threads == environment.end() || threads->second.empty()) return true;
+  return std::any_of(environment.begin(), environment.end(), [](const auto& variable) {
+    const std::string& name = variable.first;
+    return name.starts_with("LD_") || name.starts_with("MALLOC_") || name.starts_with("GLIBC_") ||
+           (name.starts_with("OMP_") && name != "OMP_NUM_THREADS");
+  });
+}
 
 Process start(const std::string& body, const std::map<std::string, std::string>& environment) {
   std::vector<std::string> entries;
@@ -46,16 +65,22 @@ Process start(const std::string& body, const std::map<std::string, std::string>&
   for (const auto& [name, value] : environment)
     if (!value.empty()) entries.push_back(name + "=" + value);
   entries.push_back(std::string(kBodyVariable) + "=" + body);
-  std::vector<char*> envp;
-  for (auto& entry : entries) envp.push_back(entry.data());
-  envp.push_back(nullptr);
-  char program[] = "/proc/self/exe";
-  char* argv[] = {program, nullptr};
 
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
   Process process;
   process.output = pipe_ends[0];
+  if (!needs_exec(environment)) {
+    process.of_server = true;
+    process.pid = fork_server->start(body, entries, pipe_ends[1]);
+    close(pipe_ends[1]);
+    return process;
+  }
+  std::vector<char*> envp;
+  for (auto& entry : entries) envp.push_back(entry.data());
+  envp.push_back(nullptr);
+  char program[] = "/proc/self/exe";
+  char* argv[] = {program, nullptr};
   process.pid = fork();
   if (process.pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -98,7 +123,10 @@ void finish(std::vector<Process>& processes, std::chrono::seconds limit) {
   }
   for (auto& process : processes) {
     int status = 0;
-    waitpid(process.pid, &status, 0);
+    if (process.of_server)
+      status = fork_server->wait(process.pid);
+    else
+      waitpid(process.pid, &status, 0);
     process.outcome.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 }
@@ -170,19 +198,27 @@ void expect_all_succeed(const std::vector<Outcome>& outcomes) {
 
 }  // namespace ranks
 
-int main(int argc, char** argv) {
-  if (const char* name = std::getenv(ranks::kBodyVariable)) {
-    try {
-      ranks::bodies().at(name)();
-      return 0;
-    } catch (const gannet::Error& error) {
-      std::cerr << "Error(" << gannet::to_string(error.code()) << "): " << error.what() << std::endl;
-      return error.exit_code();
-    } catch (const std::exception& error) {
-      std::cerr << "exception: " << error.what() << std::endl;
-      return 1;
-    }
+namespace {
+
+int run_body(const std::string& name) {
+  try {
+    ranks::bodies().at(name)();
+    return 0;
+  } catch (const gannet::Error& error) {
+    std::cerr << "Error(" << gannet::to_string(error.code()) << "): " << error.what() << std::endl;
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "exception: " << error.what() << std::endl;
+    return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const char* name = std::getenv(ranks::kBodyVariable)) return run_body(name);
+  ranks::ForkServer server(run_body);
+  ranks::fork_server = &server;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,4 +1,4 @@
-// Tests on several ranks: real processes, each this very program started again to run one named body.
+// Tests on several ranks: real processes, each this very program, forked before its first test, to run one named body.
 //
 //   RANK_BODY(adds) { auto world = gannet::init_distributed(); ... expect(sum == 3, "the sum"); }
 //   TEST(Gloo, AddsOverTwoRanks) { expect_all_succeed(run_ranks("adds", 2)); }

@@ -1,4 +1,5 @@
 """`gannet plugins check`: each planted defect is named by the check that it breaks, and every plugin of ours passes."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -103,9 +104,16 @@ class Kit(unittest.TestCase):
         self.assertEqual(done.returncode, 1 if report["failed"] else 0)
         return {p["plugin"].split("/")[-1].split("@")[0]: {c["check"]: c for c in p["checks"]} for p in report["plugins"]}
 
+    def together(self, runs):
+        """(key, result) of each callable, in their order, three at a time: many wait for a deadline."""
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            started = [(key, pool.submit(run)) for key, run in runs]
+            return [(key, one.result()) for key, one in started]
+
     def test_every_planted_defect_is_named_by_its_check(self):
-        for file, defects in DEFECTS.items():
-            found = self.verdicts(BAD / f"gannet_bad_{file}.so", "--timeout", "8")
+        runs = [(file, lambda file=file: self.verdicts(BAD / f"gannet_bad_{file}.so", "--timeout", "8")) for file in DEFECTS]
+        for file, found in self.together(runs):
+            defects = DEFECTS[file]
             self.assertEqual(set(found) - {"file"}, set(defects))
             for plugin, check in defects.items():
                 with self.subTest(plugin):
@@ -120,15 +128,18 @@ class Kit(unittest.TestCase):
                         self.assertTrue(found[plugin][name]["found"] and found[plugin][name]["expected"])
 
     def test_every_planted_defect_of_the_other_kinds_is_named_by_its_check(self):
-        for file, defects in ONE_CHECK.items():
-            for plugin, check in defects.items():
-                with self.subTest(plugin):
-                    params = json.dumps({"folder": str(self.folder)} if plugin == "leavesfiles" else {})
-                    found = self.verdicts(BAD / f"gannet_bad_{file}.so", "--plugin", plugin, "--check", check, "--timeout", "8",
-                                          "--params", params)
-                    self.assertEqual(set(found[plugin]), {check})
-                    self.assertEqual(found[plugin][check]["verdict"], "fail")
-                    self.assertTrue(found[plugin][check]["found"] and found[plugin][check]["where"])
+        def verdicts(file, plugin, check):
+            params = json.dumps({"folder": str(self.folder)} if plugin == "leavesfiles" else {})
+            return self.verdicts(BAD / f"gannet_bad_{file}.so", "--plugin", plugin, "--check", check, "--timeout", "8",
+                                 "--params", params)
+
+        runs = [((plugin, check), lambda one=(file, plugin, check): verdicts(*one))
+                for file, defects in ONE_CHECK.items() for plugin, check in defects.items()]
+        for (plugin, check), found in self.together(runs):
+            with self.subTest(plugin):
+                self.assertEqual(set(found[plugin]), {check})
+                self.assertEqual(found[plugin][check]["verdict"], "fail")
+                self.assertTrue(found[plugin][check]["found"] and found[plugin][check]["where"])
         for file, sound in (("comms", "soundcomm"), ("tiers", "soundtier")):
             done = self.check(BAD / f"gannet_bad_{file}.so", "--plugin", sound)
             self.assertEqual(done.returncode, 0, done.stdout)
@@ -152,17 +163,20 @@ class Kit(unittest.TestCase):
         self.assertIn("exit code 0", self.check(BAD / "gannet_bad_results.so", "--plugin", "exits").stdout)
 
     def test_every_plugin_of_ours_passes(self):
-        for file in sorted(OURS.glob("*.so")):
-            for plugin, of_plugin in PARAMS_OF.get(file.name, {None: PARAMS.get(file.name, {})}).items():
-                params = dict(of_plugin)
-                if "nvme" in file.name:
-                    params["nvme_path"] = str(self.folder)
-                with self.subTest(file.name, plugin=plugin):
-                    excluded = pathlib.Path(__file__).parent / f"{file.stem.removeprefix('gannet_comm_')}.exclusions"
-                    options = ("--exclusions", excluded) if excluded.exists() else ()
-                    options += ("--plugin", plugin) if plugin else ()
-                    done = self.check(file, "--params", json.dumps(params), *options)
-                    self.assertEqual(done.returncode, 0, done.stdout)
+        def check(file, plugin, of_plugin):
+            params = dict(of_plugin)
+            if "nvme" in file.name:
+                params["nvme_path"] = str(self.folder)
+            excluded = pathlib.Path(__file__).parent / f"{file.stem.removeprefix('gannet_comm_')}.exclusions"
+            options = ("--exclusions", excluded) if excluded.exists() else ()
+            options += ("--plugin", plugin) if plugin else ()
+            return self.check(file, "--params", json.dumps(params), *options)
+
+        runs = [((file.name, plugin), lambda one=(file, plugin, of_plugin): check(*one)) for file in sorted(OURS.glob("*.so"))
+                for plugin, of_plugin in PARAMS_OF.get(file.name, {None: PARAMS.get(file.name, {})}).items()]
+        for (name, plugin), done in self.together(runs):
+            with self.subTest(name, plugin=plugin):
+                self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_plugins_that_use_all_of_the_contract_pass(self):
         exclusions = self.folder / "silent.exclusions"

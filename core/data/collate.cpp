@@ -28,6 +28,8 @@ std::string describe(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member) {
+  // Samples without labels.
+  if (std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); })) return {};
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &first = tensors.front(), &other = tensors[i];
     if (other.defined() && other.sizes() == first.sizes() && other.scalar_type() == first.scalar_type() &&

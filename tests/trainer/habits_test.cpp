@@ -429,7 +429,7 @@ TEST_F(Habits, FilesThatAKilledRunDidNotWriteAreWrittenByTheNext) {
 
 TEST_F(Habits, PredictionsNeedNoLabels) {
   auto samples = make_samples(6);
-  for (auto& sample : samples) sample.target = {};
+  for (auto& sample : samples) sample.target = at::Tensor();
   int64_t calls = 0;
   Trainer trainer(make_model(), arguments(1),
                   {.train_dataset = make_samples(8), .compute_metrics = [&](const gannet::EvalPrediction&) -> gannet::Metrics {

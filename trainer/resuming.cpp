@@ -120,6 +120,9 @@ bool TrainerBase::resume() {
   micro_in_epoch_ = saved->at("updates_in_epoch").as_int() * arguments_.gradient_accumulation_steps;
   if (steps_in_epoch_) micro_in_epoch_ = std::min(micro_in_epoch_, *steps_in_epoch_);
   is_epoch_end_due_ = saved->at("is_epoch_end_due").as_bool();
+  if (const Value* alone = saved->as_dict().find("is_end_of_run_alone");
+      alone && alone->as_bool() && state_.global_step < state_.max_steps)
+    is_epoch_end_due_ = false;
   control_.should_training_stop = saved->at("is_stop_asked").as_bool();
   // Within an epoch the loader continues where its cursor is.
   is_resumed_ = !is_epoch_end_due_ && micro_in_epoch_ > 0;

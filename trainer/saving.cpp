@@ -93,6 +93,9 @@ Dict TrainerBase::document() const {
       {"updates_in_epoch",
        (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
       {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
+      // Within an epoch, by max_steps: a resume with more of them continues there.
+      {"is_end_of_run_alone", state_.global_step >= state_.max_steps && !control_.should_epoch_stop &&
+                                  !(steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_)},
       {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
       {"total_batch", total_batch},
       {"last_logged", last_logged_},

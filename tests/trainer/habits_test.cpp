@@ -414,16 +414,14 @@ TEST_F(Habits, FilesThatAKilledRunDidNotWriteAreWrittenByTheNext) {
   const std::string weights = text_of(last / "model.safetensors"), state = text_of(last / "trainer_state.json");
   for (const char* name : {"model.safetensors", "trainer_state.json", "training_args.json"}) fs::remove(last / name);
   a.resume_from_checkpoint = "last";
-  Trainer trainer(make_model(), a, {.train_dataset = make_samples(8)});
-  EXPECT_EQ(trainer.train().global_step, 2);
+  EXPECT_EQ(Trainer(make_model(), a, {.train_dataset = make_samples(8)}).train().global_step, 2);
   EXPECT_THAT(log(), HasSubstr("ended before model.safetensors and trainer_state.json were written"));
   EXPECT_EQ(text_of(last / "model.safetensors"), weights);
   EXPECT_EQ(text_of(last / "trainer_state.json"), state);
   // And where the newest checkpoint itself is not whole, the one before it is taken.
   for (const auto& entry : fs::directory_iterator(last))
     if (entry.path().filename().string().starts_with("rank-")) fs::resize_file(entry.path(), 10);
-  Trainer before(make_model(), a, {.train_dataset = make_samples(8)});
-  before.train();
+  Trainer(make_model(), a, {.train_dataset = make_samples(8)}).train();
   EXPECT_THAT(log(), HasSubstr("checkpoint-1 after update 1"));
 }
 

@@ -29,8 +29,7 @@ std::string describe(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member) {
-  const bool is_of_none =
-      std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
+  const bool is_of_none = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
   if (is_of_none && std::string_view(member) == "target") return {};  // samples without labels
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &first = tensors.front(), &other = tensors[i];

@@ -191,8 +191,8 @@ void Loading::compare(const PretrainedOptions& options) {
   std::vector<std::string> of_other_kinds;
   for (const Wanted& one : wanted_)
     if (one.from && is_whole_number(one.from->dtype) != is_whole_number(one.tensor.scalar_type()))
-      of_other_kinds.push_back(formatted("{}: {} there, {} here", one.name, c10::toString(one.from->dtype),
-                                         c10::toString(one.tensor.scalar_type())));
+      of_other_kinds.push_back(
+          formatted("{}: {} there, {} here", one.name, c10::toString(one.from->dtype), c10::toString(one.tensor.scalar_type())));
   const auto refuse = [&](const std::string& what, const std::vector<std::string>& names, const char* next) {
     throw Error(ErrorCode::kMismatch,
                 formatted("the weights of {} do not fit the model: {} {}", receipt.taken_from, what, some_of(names)), next);

@@ -192,8 +192,8 @@ struct Broken : torch::nn::Module {
 
 TEST(Generate, LogitsThatAreNotFiniteAreAnError) {
   for (const double value : {std::nan(""), -INFINITY, INFINITY})
-    for (const gannet::GenerateOptions& options :
-         {gannet::GenerateOptions{}, gannet::GenerateOptions{.sample = true, .seed = 1}, gannet::GenerateOptions{.num_beams = 2}}) {
+    for (const gannet::GenerateOptions& options : {gannet::GenerateOptions{}, gannet::GenerateOptions{.sample = true, .seed = 1},
+                                                   gannet::GenerateOptions{.num_beams = 2}}) {
       Broken model(value);
       try {
         gannet::generate(model, {{1}, {2}}, options);
@@ -222,7 +222,8 @@ TEST(Generate, LogitsThatAreNotFiniteAreAnError) {
 TEST(Generate, AnEngineTrainsOnAfterAnError) {
   auto model = std::make_shared<Broken>(std::nan(""));
   auto engine = gannet::initialize(model, {.config = gannet::Config(R"({"train_micro_batch_size_per_gpu": 1,
-    "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})")}).engine;
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})")})
+                    .engine;
   EXPECT_THROW(gannet::generate(*engine, {{1}}, {}), gannet::Error);
   EXPECT_TRUE(model->is_training());
 }

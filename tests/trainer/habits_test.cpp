@@ -152,7 +152,8 @@ double shifted_loss(gannet::models::Gpt2Impl& model, double smoothing) {
   }
   const int64_t length = trainer_test::kLength;
   return torch::nn::functional::cross_entropy(
-             model.forward(torch::stack(x)).narrow(1, 0, length - 1).flatten(0, 1), torch::stack(y).narrow(1, 1, length - 1).flatten(),
+             model.forward(torch::stack(x)).narrow(1, 0, length - 1).flatten(0, 1),
+             torch::stack(y).narrow(1, 1, length - 1).flatten(),
              torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).label_smoothing(smoothing))
       .item<double>();
 }
@@ -287,7 +288,9 @@ TEST_F(Habits, AStreamThatEndsEarlyEndsTheRunAndSaysSo) {
   Trainer trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{12, 0})});
   EXPECT_EQ(trainer.train().global_step, 3);
   EXPECT_THAT(log(), HasSubstr("training ends after update 3 of 9: train_dataset gave fewer samples"));
-  EXPECT_THAT(error_of([&] { Trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{0, 0})}).train(); }),
+  EXPECT_THAT(error_of([&] {
+                Trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{0, 0})}).train();
+              }),
               HasSubstr("gave no micro-batch"));
 }
 
@@ -616,7 +619,8 @@ TEST_F(Habits, RefusedArgumentsSayWhy) {
   a.fp16_full_eval = true;
   EXPECT_THAT(error_of([&] { a.check(); }), HasSubstr("gradient accumulators"));
   const std::string limits = text_of(GANNET_SOURCE_DIR "/docs/limits.md");
-  for (const char* name : {"`auto_find_batch_size`", "`bf16_full_eval`", "`fp16_full_eval`"}) EXPECT_THAT(limits, HasSubstr(name));
+  for (const char* name : {"`auto_find_batch_size`", "`bf16_full_eval`", "`fp16_full_eval`"})
+    EXPECT_THAT(limits, HasSubstr(name));
 }
 
 TEST_F(Habits, AnAutoWarmupOfNoStepsTrains) {

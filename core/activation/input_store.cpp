@@ -1,16 +1,13 @@
 #include "activation/input_store.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "activation/operators.h"
-#include "activation/saved_tensors.h"
+#include "activation/unseen.h"
 #include "params/interception.h"
 
 namespace gannet::activation {
@@ -22,14 +19,6 @@ int64_t span_of(const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) span += (tensor.size(d) - 1) * tensor.stride(d);
   return span;
 }
-
-// The copies here are no operators of a region, and nothing of them is saved.
-class Unseen {
-  const at::NoGradGuard no_grad_;
-  const Keeping nothing_{nullptr};
-  const c10::impl::ExcludeDispatchKeyGuard no_observer_{
-      c10::DispatchKeySet({c10::DispatchKey::TESTING_ONLY_GenericMode, c10::DispatchKey::TESTING_ONLY_GenericWrapper})};
-};
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "activation/operators.h"
@@ -25,24 +27,38 @@ TierMemory::~TierMemory() {
   for (const auto& [bytes, region] : spare_) tier_->release(region);
 }
 
-void* TierMemory::take(uint64_t bytes, const std::string& name) {
+// Shapes that change from step to step would leave spare pieces of every size behind: all of them together never take more than
+// what was in use at once, and the one that is asked for.
+void* TierMemory::take(uint64_t& bytes, const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = spare_.find(bytes); found != spare_.end()) {
+    if (const auto found = spare_.lower_bound(bytes); found != spare_.end() && found->first <= bytes + bytes / 8) {
       void* const region = found->second;
+      bytes = found->first;
+      spare_bytes_ -= bytes;
       spare_.erase(found);
+      most_used_bytes_ = std::max(most_used_bytes_, bytes_ - spare_bytes_);
       return region;
+    }
+    while (!spare_.empty() && bytes_ + bytes > most_used_bytes_) {
+      const auto largest = std::prev(spare_.end());
+      tier_->release(largest->second);
+      bytes_ -= largest->first;
+      spare_bytes_ -= largest->first;
+      spare_.erase(largest);
     }
   }
   void* const region = tier_->allocate(bytes, name);
   const std::lock_guard lock(mutex_);
   bytes_ += bytes;
+  most_used_bytes_ = std::max(most_used_bytes_, bytes_ - spare_bytes_);
   return region;
 }
 
 void TierMemory::give_back(void* region, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   spare_.emplace(bytes, region);
+  spare_bytes_ += bytes;
 }
 
 uint64_t TierMemory::bytes() const {
@@ -50,16 +66,18 @@ uint64_t TierMemory::bytes() const {
   return bytes_;
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
-  std::shared_ptr<Piece> before;
-  {
-    const std::lock_guard lock(mutex_);
-    before = last_.lock();
+std::shared_ptr<TierMemory::Piece> TierMemory::earliest_of_too_many() {
+  const std::lock_guard lock(mutex_);
+  while (writing_.size() >= most_writes_) {
+    const auto earliest = writing_.front().lock();
+    writing_.pop_front();
+    if (earliest) return earliest;
   }
-  if (before) before->wait_for_write();
+  return nullptr;
+}
 
+std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
   const std::shared_ptr<Piece> piece(new Piece);
-  piece->memory_ = shared_from_this();
   piece->self_ = piece;
   piece->numel_ = flat.numel();
   piece->dtype_ = flat.scalar_type();
@@ -67,22 +85,24 @@ std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, con
   const auto bytes = static_cast<uint64_t>(flat.numel()) * flat.itemsize();
   piece->room_ = (bytes + alignment_ - 1) / alignment_ * alignment_;
   piece->region_ = take(piece->room_, name);
+  piece->memory_ = shared_from_this();
   if (const at::Tensor here = piece->in_place(); here.defined()) {
     copy_quietly(here, flat);
     return piece;
   }
+  while (const auto earliest = earliest_of_too_many()) earliest->wait_for_write();
   piece->outgoing_ = aligned_bytes(piece->room_, alignment_);
   copy_quietly(piece->outgoing_.narrow(0, 0, static_cast<int64_t>(bytes)), as_bytes(flat));
   piece->write_ = Transfer(tier_.get(), tier_->write(piece->region_, 0, piece->outgoing_.data_ptr(), piece->room_));
   const std::lock_guard lock(mutex_);
-  last_ = piece;
+  writing_.push_back(piece);
   return piece;
 }
 
 TierMemory::Piece::~Piece() {
   read_ = Transfer();  // waits
   write_ = Transfer();
-  if (region_) memory_->give_back(region_, room_);
+  if (memory_) memory_->give_back(region_, room_);
 }
 
 at::Tensor TierMemory::Piece::in_place() {
@@ -92,15 +112,28 @@ at::Tensor TierMemory::Piece::in_place() {
 }
 
 void TierMemory::Piece::wait_for_write() {
+  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait beside a reader of this one
   write_.wait();
   outgoing_.reset();
 }
 
 void TierMemory::Piece::start_read() {
   if (incoming_.defined() || memory_->tier_->address(region_)) return;
-  wait_for_write();
+  {
+    // One of the last that were written: the memory that it is written from has it still.
+    const std::lock_guard lock(write_mutex_);
+    if (outgoing_.defined()) {
+      incoming_ = outgoing_;
+      return;
+    }
+  }
   incoming_ = aligned_bytes(room_, memory_->alignment_);
   read_ = Transfer(memory_->tier_.get(), memory_->tier_->read(region_, 0, incoming_.data_ptr(), room_));
+}
+
+void TierMemory::Piece::drop_read() {
+  read_.wait();
+  incoming_.reset();
 }
 
 at::Tensor TierMemory::Piece::read() {

@@ -1,5 +1,5 @@
-// Pieces of memory on a tier (an Offload plugin: the host, a drive), for inputs of regions: written once, read by each backward.
-// Pieces that are over serve the next of their size.
+// Pieces of memory on a tier (an Offload plugin: the host, a drive), for what is kept for backward: written once, read by each
+// backward. Pieces that are over serve later ones of about their size.
 //
 //   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive in the background
 //   piece->start_read();                                                      // on a drive: the next read() finds it here
@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +22,10 @@ namespace gannet::activation {
 
 class TierMemory : public std::enable_shared_from_this<TierMemory> {
  public:
-  // The tier's registry and host table live as long as the memory does.
-  explicit TierMemory(std::shared_ptr<Offload> tier) : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()) {}
+  // The tier's registry and host table live as long as the memory does. `most_writes`: so many may be in flight at a time; each
+  // holds a copy in the host's memory.
+  explicit TierMemory(std::shared_ptr<Offload> tier, size_t most_writes = 1)
+      : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()), most_writes_(most_writes) {}
   ~TierMemory();
   TierMemory(const TierMemory&) = delete;
 
@@ -31,6 +34,8 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     ~Piece();
     Piece(const Piece&) = delete;
     void start_read();
+    /// Ends what start_read() began, which nobody has come for.
+    void drop_read();
     /// [numel] of the dtype and on the device that was written. Where the tier has an address and the device is the CPU, it is
     /// the piece itself. Called by one thread at a time.
     at::Tensor read();
@@ -48,6 +53,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     int64_t numel_ = 0;
     at::ScalarType dtype_ = at::kFloat;
     at::Device device_ = at::kCPU;
+    std::mutex write_mutex_;
     at::Tensor outgoing_, incoming_;  // page-aligned host memory, while a transfer uses it
     Transfer write_, read_;           // behind the tensors: they wait first
   };
@@ -60,15 +66,19 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   uint64_t bytes() const;
 
  private:
-  void* take(uint64_t bytes, const std::string& name);
+  // A region of at least so many bytes, which become as many as it has.
+  void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
+  // Of the writes in flight, where there is no room for another; null: there is.
+  std::shared_ptr<Piece> earliest_of_too_many();
 
   const std::shared_ptr<Offload> tier_;
   const uint64_t alignment_;
+  const size_t most_writes_;
   mutable std::mutex mutex_;
-  std::multimap<uint64_t, void*> spare_;  // by bytes
-  std::weak_ptr<Piece> last_;             // that was written: one write is in flight at a time
-  uint64_t bytes_ = 0;
+  std::multimap<uint64_t, void*> spare_;      // by bytes
+  std::deque<std::weak_ptr<Piece>> writing_;  // the earliest first; those that are waited for are out of it
+  uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 
 }  // namespace gannet::activation

@@ -34,14 +34,15 @@ struct OwnTier {
   std::unique_ptr<Offload> offload;
 };
 
-std::shared_ptr<activation::TierMemory> open_tier(const config::Settings& settings, const config::Document& document,
-                                                  uint32_t rank, uint32_t ranks) {
+// `key`: "device" or "keep", which names it.
+std::shared_ptr<Offload> open_tier(const config::Settings& settings, const config::Document& document, const char* key,
+                                   const std::string& type, uint32_t rank, uint32_t ranks) {
   const config::ActivationCheckpointing& own = settings.activation_checkpointing;
   const std::string block = "gannet/activation_checkpointing";
   auto tier = std::make_shared<OwnTier>();
   tier->host.set_ranks(rank, ranks);
   tier->registry = std::make_unique<plugin::Registry>(plugin_places(settings));
-  const plugin::Plugin& plugin = require(*tier->registry, GANNET_KIND_OFFLOAD, own.device, "cpu", document, block, "device");
+  const plugin::Plugin& plugin = require(*tier->registry, GANNET_KIND_OFFLOAD, type, "cpu", document, block, key);
   Dict params = settings.aio;
   if (!own.nvme_path.empty()) params["nvme_path"] = own.nvme_path;
   for (const config::OffloadTo* other : {static_cast<const config::OffloadTo*>(&settings.zero.offload_optimizer),
@@ -50,7 +51,7 @@ std::shared_ptr<activation::TierMemory> open_tier(const config::Settings& settin
       params["nvme_path"] = *path;
   tier->offload = std::make_unique<Offload>(
       plugin, plugin::parse_params(plugin, known_params(plugin, params), position_in_offload(document, block)), tier->host, rank);
-  return std::make_shared<activation::TierMemory>(std::shared_ptr<Offload>(tier, tier->offload.get()));
+  return {tier, tier->offload.get()};
 }
 
 std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, std::function<void*()> stream) {
@@ -70,7 +71,8 @@ std::shared_ptr<InputStore> store_of(const config::Settings& settings, const con
   InputStore::Options options;
   if (own.partition_activations && tensor_group && tensor_group->size() > 1)
     options.ranks = comm_of(tensor_group, std::move(stream));
-  if (own.cpu_checkpointing) options.tier = open_tier(settings, document, rank, ranks);
+  if (own.cpu_checkpointing)
+    options.tier = std::make_shared<activation::TierMemory>(open_tier(settings, document, "device", own.device, rank, ranks));
   if (!options.ranks && !options.tier) return nullptr;
   options.is_parameter = std::move(is_parameter);
   return std::make_shared<InputStore>(std::move(options));
@@ -107,6 +109,14 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
   configuration->inputs =
       store_of(impl.settings(), document, tensor_group, stream, is_parameter, impl.world_group->rank(), impl.world_group->size());
   return configuration;
+}
+
+std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, const config::Document& document) {
+  const std::string& keep = impl.settings().activation_checkpointing.keep;
+  if (keep == config::kKeepOnDevice) return nullptr;
+  activation::install_saved_tensor_hooks();
+  return std::make_shared<activation::SavedStore>(
+      open_tier(impl.settings(), document, "keep", keep, impl.world_group->rank(), impl.world_group->size()));
 }
 
 namespace checkpointing {

@@ -5,13 +5,13 @@
 //   { const SavedStore::Forward here(store, is_buffer); y = model->forward(x); }
 //   y.sum().backward();
 //
-// A storage is written once for all that operators save of it, as it is at that moment; tensors come back as views of one storage,
-// with the strides that they had. On a drive, writes run in the background, and a read brings those that were saved before it,
-// which backward comes to next.
+// A storage is written once for all that operators save of it, as it is at that moment; tensors come back as views of one
+// storage, with the strides that they had. On a drive, writes run in the background, and a read brings those that were saved
+// before it, which backward comes to next.
 //
 // Not moved: what is smaller than kSmallBytes; parameters, other leaves that require gradients, and views of them; storages that
-// `is_buffer` knows; memory that is not LibTorch's; tensors that are not plain memory (sparse, quantized, lazily conjugated). These
-// are kept as LibTorch keeps them. Of all, versions are compared.
+// `is_buffer` knows; memory that is not LibTorch's; tensors that are not plain memory (sparse, quantized, lazily conjugated).
+// These are kept as LibTorch keeps them. Of all, versions are compared.
 #pragma once
 
 #include <ATen/core/Tensor.h>

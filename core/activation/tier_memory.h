@@ -29,6 +29,21 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   ~TierMemory();
   TierMemory(const TierMemory&) = delete;
 
+  // A stretch of the tier with equal slots, for pieces that are written to a place of the caller's choice.
+  class Region {
+   public:
+    ~Region();
+    Region(const Region&) = delete;
+    uint64_t bytes() const { return slots_ * room_; }
+
+   private:
+    friend class TierMemory;
+    Region() = default;
+    std::shared_ptr<TierMemory> memory_;
+    void* region_ = nullptr;
+    uint64_t slots_ = 0, room_ = 0;
+  };
+
   class Piece {
    public:
     ~Piece();
@@ -49,7 +64,8 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     std::shared_ptr<TierMemory> memory_;
     std::weak_ptr<Piece> self_;
     void* region_ = nullptr;
-    uint64_t room_ = 0;  // bytes
+    uint64_t offset_ = 0, room_ = 0;  // bytes
+    std::shared_ptr<void> place_;     // the region is the caller's, and this keeps it; null: it is the piece's own
     int64_t numel_ = 0;
     at::ScalarType dtype_ = at::kFloat;
     at::Device device_ = at::kCPU;
@@ -62,10 +78,19 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   /// that is full too; what fails in the background is thrown by a later call.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
 
+  /// Room for so many pieces, of `bytes` each at most.
+  std::shared_ptr<Region> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
+  /// The same as write(), to a slot of a region. `keeper` lives as long as the piece.
+  std::shared_ptr<Piece> write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
+                               std::shared_ptr<void> keeper);
+
   /// Bytes of pieces in use, and of those that wait for the next.
   uint64_t bytes() const;
 
  private:
+  std::shared_ptr<Piece> new_piece(const at::Tensor& flat) const;
+  void fill(Piece& piece, const at::Tensor& flat);
+  uint64_t rounded_up(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
   // A region of at least so many bytes, which become as many as it has.
   void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);

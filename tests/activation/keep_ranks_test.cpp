@@ -52,7 +52,8 @@ RANK_BODY(saved_tensors_at_every_stage) {
         const std::string what = "stage " + std::to_string(stage) + ", " + dtype + ", " + keep;
         expect(at::equal(trained(with_keep(config, keep, folder.string())), plain), what);
         if (stage % 3 == 0)
-          expect(at::equal(trained(with_keep(config, keep, folder.string()), Recompute::kBlocks), plain), what + ", with regions");
+          expect(at::equal(trained(with_keep(config, keep, folder.string()), Recompute::kBlocks), plain),
+                 what + ", with regions");
       }
     }
   const Dict offloaded =
@@ -80,9 +81,7 @@ RANK_BODY(parameters_that_are_not_moved) {
 }
 
 TEST(SavedTensorsOnATier, TrainAsWithoutItOnOneRank) { ranks::expect_all_succeed(run_ranks("saved_tensors_at_every_stage", 1)); }
-TEST(SavedTensorsOnATier, TrainAsWithoutItOnTwoRanks) {
-  ranks::expect_all_succeed(run_ranks("saved_tensors_at_every_stage", 2));
-}
+TEST(SavedTensorsOnATier, TrainAsWithoutItOnTwoRanks) { ranks::expect_all_succeed(run_ranks("saved_tensors_at_every_stage", 2)); }
 TEST(SavedTensorsOnATier, LeaveParametersWhereTheyAre) {
   ranks::expect_all_succeed(run_ranks("parameters_that_are_not_moved", 2));
 }

@@ -21,7 +21,9 @@ using ::testing::HasSubstr;
 // A model that is a function of the test's, over one weight.
 struct FunctionImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight)>;
-  FunctionImpl(const at::Tensor& value, Body body) : body(std::move(body)) { weight = register_parameter("weight", value.clone()); }
+  FunctionImpl(const at::Tensor& value, Body body) : body(std::move(body)) {
+    weight = register_parameter("weight", value.clone());
+  }
   at::Tensor forward(const at::Tensor& x) { return body(x, weight); }
   Body body;
   at::Tensor weight;
@@ -76,7 +78,7 @@ TEST_P(Keep, StepsAndRandomNumbersAreThoseOfThePlainRun) {
 
 constexpr int64_t kSide = 512, kMatrix = kSide * kSide * 4;  // 1 MiB
 
-// Blocks that save six tensors of 1 MiB each.
+// Blocks that save four tensors of 1 MiB each.
 at::Tensor chain(const at::Tensor& x, const at::Tensor& weight, int blocks) {
   at::Tensor y = x;
   for (int i = 0; i < blocks; ++i) y = ((y.matmul(weight).tanh() * y).sigmoid() * 1.5).exp().sin();
@@ -90,7 +92,8 @@ TEST_P(Keep, AtMostTwoBlocksSavedTensorsStayInLibTorchsMemory) {
     double forward, peak;  // MiB, above what there was
   };
   const auto run = [&](const std::string& keep) {
-    auto engine = engine_of(keep, weight, [](const at::Tensor& x, const at::Tensor& weight) { return chain(x, weight, kBlocks).sum(); });
+    auto engine =
+        engine_of(keep, weight, [](const at::Tensor& x, const at::Tensor& weight) { return chain(x, weight, kBlocks).sum(); });
     Found found{};
     for (int step = 0; step < 2; ++step) {  // the second with states, and with memory that is used again
       const int64_t start = Counting::live;
@@ -106,7 +109,7 @@ TEST_P(Keep, AtMostTwoBlocksSavedTensorsStayInLibTorchsMemory) {
   };
   const Found plain = run("device"), kept = run(GetParam());
   const double block = plain.forward / kBlocks;
-  EXPECT_GT(block, 5.5);
+  EXPECT_NEAR(block, 4, 0.3);
   EXPECT_LE(kept.forward, 2 * block);
   EXPECT_LE(kept.peak, 2 * block + 4) << "and what operators of a backward use: plain " << plain.peak;
   if (std::string(GetParam()) == "cpu") EXPECT_LE(kept.forward, 1) << "nothing is on its way";
@@ -123,30 +126,31 @@ TEST_P(Keep, AStorageIsKeptOnceAndWhatHasAnOwnerNever) {
     EXPECT_EQ(bytes_on_tier(*engine), bytes) << "of earlier steps is used again";
     return bytes;
   };
-  // y by five operators, whole, as a view, and in rows; and w * y, by one.
+  // y by several operators, whole and as views of it.
   EXPECT_EQ(on_tier([](const at::Tensor& x, const at::Tensor& w) {
               const at::Tensor y = (x + w).tanh();
               return (y * y.t() + y.narrow(0, 0, kSide / 2).exp().sum() + y.sin()).sum() * 1e-3;
             }),
-            2u * kMatrix + kMatrix / 2)
-      << "y, the transposed product's none, and exp's own result of half its rows";
+            uint64_t{kMatrix} + kMatrix / 2)
+      << "y, and exp's own result of half its rows";
   EXPECT_EQ(on_tier([](const at::Tensor& x, const at::Tensor& w) { return (w.t() * w.narrow(1, 0, kSide)).sum(); }), 0u);
   // Rows of a larger tensor of the program's: those alone.
   const at::Tensor data = torch::randn({16 * kSide, kSide});
   EXPECT_EQ(on_tier([&](const at::Tensor&, const at::Tensor& w) { return data.narrow(0, 3 * kSide, kSide).matmul(w).sum(); }),
             uint64_t{kMatrix});
   // Below the threshold.
-  EXPECT_EQ(on_tier([](const at::Tensor&, const at::Tensor& w) { return w.narrow(0, 0, 4).contiguous().tanh().exp().sum(); }), 0u);
+  EXPECT_EQ(on_tier([](const at::Tensor&, const at::Tensor& w) { return w.narrow(0, 0, 4).contiguous().tanh().exp().sum(); }),
+            0u);
 }
 
 // Views with gaps, expanded ones, other types, a complex one, a first gradient that is differentiated again.
 TEST_P(Keep, TensorsComeBackAsTheyWere) {
   const at::Tensor weight = torch::linspace(-1, 1, 384 * 256).view({384, 256});
   const auto body = [](const at::Tensor& x, const at::Tensor& w) {
-    const at::Tensor y = (x * w).tanh();                                    // [384, 256]
-    const at::Tensor turned = y.t().narrow(1, 8, 288);                      // with gaps
-    const at::Tensor wide = y.narrow(1, 0, 1).expand({384, 256}).sin();     // strides of 0
-    const at::Tensor half = y.to(torch::kBFloat16).exp();                   // another type
+    const at::Tensor y = (x * w).tanh();                                 // [384, 256]
+    const at::Tensor turned = y.t().narrow(1, 8, 288);                   // with gaps
+    const at::Tensor wide = y.narrow(1, 0, 1).expand({384, 256}).sin();  // strides of 0
+    const at::Tensor half = y.to(torch::kBFloat16).exp();                // another type
     const at::Tensor complex = at::complex(y, y * 2);
     const at::Tensor index = (torch::arange(256 * 96) % 384).view({96, 256});  // int64
     return turned.exp().sum() + (wide * y).sum() + half.to(torch::kFloat).sum() + (complex * complex).abs().sum() +
@@ -237,7 +241,8 @@ TEST_P(Keep, AGraphMayOutliveItsEngine) {
   const auto run = [&](const std::string& keep) {
     at::Tensor loss;
     {
-      auto engine = engine_of(keep, weight, [](const at::Tensor& x, const at::Tensor& w) { return chain(x, w.detach(), 2).sum(); });
+      auto engine =
+          engine_of(keep, weight, [](const at::Tensor& x, const at::Tensor& w) { return chain(x, w.detach(), 2).sum(); });
       loss = engine->forward(x);
     }
     return torch::autograd::grad({loss}, {x})[0];
@@ -256,13 +261,14 @@ TEST_F(KeepMistakes, SettingsThatContradictAreRefused) {
       gannet::initialize(std::make_shared<FunctionImpl>(torch::ones({2, 2}), FunctionImpl::Body()), {.config = all});
     });
   };
-  for (const auto& [own, section, key] :
-       {std::tuple(Dict{{"keep", "cpu"}, {"recompute", List{"gelu"}}}, Dict(), "recompute"),
-        {Dict{{"keep", "cpu"}, {"interval", 2}}, Dict(), "interval"},
-        {Dict{{"keep", "cpu"}, {"memory_limit", "1GB"}}, Dict(), "memory_limit"},
-        {Dict{{"keep", "cpu"}}, Dict{{"number_checkpoints", 2}}, "number_checkpoints"},
-        {Dict{{"keep", "cpu"}}, Dict{{"cpu_checkpointing", true}}, "cpu_checkpointing"},
-        {Dict{{"keep", "cpu"}}, Dict{{"partition_activations", true}}, "partition_activations"}}) {
+  const std::vector<std::tuple<Dict, Dict, const char*>> contradictions = {
+      {Dict{{"keep", "cpu"}, {"recompute", List{"gelu"}}}, Dict(), "recompute"},
+      {Dict{{"keep", "cpu"}, {"interval", 2}}, Dict(), "interval"},
+      {Dict{{"keep", "cpu"}, {"memory_limit", "1GB"}}, Dict(), "memory_limit"},
+      {Dict{{"keep", "cpu"}}, Dict{{"number_checkpoints", 2}}, "number_checkpoints"},
+      {Dict{{"keep", "cpu"}}, Dict{{"cpu_checkpointing", true}}, "cpu_checkpointing"},
+      {Dict{{"keep", "cpu"}}, Dict{{"partition_activations", true}}, "partition_activations"}};
+  for (const auto& [own, section, key] : contradictions) {
     const Error error = refusal(own, section);
     EXPECT_EQ(error.code(), ErrorCode::kConfig) << key;
     EXPECT_THAT(error.message(), AllOf(HasSubstr("keep is 'cpu'"), HasSubstr(std::string(key) + " asks for regions"))) << key;
@@ -282,8 +288,9 @@ TEST_F(KeepMistakes, AFullDriveIsSaidWithItsPathAndTheBytes) {
   all["gannet"] = Dict{{"activation_checkpointing", Dict{{"keep", "nvme"}, {"nvme_path", folder.string()}}}};
   const at::Tensor weight = torch::randn({kSide, kSide}) / 30, x = torch::randn({kSide, kSide});
   int blocks = 1;
-  auto model = std::make_shared<FunctionImpl>(
-      weight, [&](const at::Tensor& x, const at::Tensor& w) { return blocks == 1 ? (x * w).tanh().sum() : chain(x, w, blocks).sum(); });
+  auto model = std::make_shared<FunctionImpl>(weight, [&](const at::Tensor& x, const at::Tensor& w) {
+    return blocks == 1 ? (x * w).tanh().sum() : chain(x, w, blocks).sum();
+  });
   auto engine = gannet::initialize(model, {.config = all}).engine;
   blocks = 4;
   const Error full = activation_error([&] { engine->forward(x); });

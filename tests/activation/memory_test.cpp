@@ -1,10 +1,8 @@
 // What a forward keeps for its backward, counted by the allocator.
-#include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
 #include "activation/blocks.h"
 #include "activation/counted.h"
-#include "engine/models.h"
 
 namespace gannet::test {
 namespace {
@@ -27,28 +25,6 @@ TEST_F(CheckpointMemory, OfABlockItsInputAlone) {
   EXPECT_LE(groups, 72);
 }
 
-// Parameters, states, gradients and buckets of an engine are flat buffers, which do not come from LibTorch's allocator; what does
-// is the activations, and gradients on their way into a bucket.
-TEST_F(CheckpointMemory, UnderAnEngineActivationsAreThoseOfABlockAndInputs) {
-  const auto peak = [](Recompute recompute) {
-    auto engine = initialize(make_transformer(recompute, 12, 256, 4, 0.1),
-                             {.config = config_with({{"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}}}})})
-                      .engine;
-    const auto [ids, targets] = words_of(0, 4, 256);
-    const auto step = [&, ids = ids, targets = targets] {
-      engine->backward(engine->forward(ids, targets));
-      engine->step();
-    };
-    step();  // what the first one leaves behind is there from here on
-    return peak_of(step);
-  };
-  const double plain = peak(Recompute::kNothing), blocks = peak(Recompute::kBlocks);
-  RecordProperty("plain", std::to_string(plain));
-  RecordProperty("blocks", std::to_string(blocks));
-  EXPECT_GT(plain, 300);
-  EXPECT_LE(blocks, 36);
-}
-
 TEST_F(CheckpointMemory, ARegionsTensorsEndWithItsGraph) {
   const at::Tensor x = torch::randn({1 << 18}, torch::requires_grad());  // 1 MiB
   const auto f = [](const at::Tensor& x) { return x.tanh().exp().sin(); };
@@ -59,7 +35,9 @@ TEST_F(CheckpointMemory, ARegionsTensorsEndWithItsGraph) {
     // One of the two ends of the graph: what the other would have read is gone with this backward.
     const at::Tensor side = checkpointing::checkpoint(f, y);
     const int64_t forward = Counting::live;
-    { const auto gradient = torch::autograd::grad({side.sum()}, {y}, {}, /*retain_graph=*/true); }
+    {
+      const auto gradient = torch::autograd::grad({side.sum()}, {y}, {}, /*retain_graph=*/true);
+    }
     EXPECT_LE(Counting::live - forward, 64 << 10);
   }
   EXPECT_LE(Counting::live - start, 64 << 10);

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "activation/blocks.h"
 #include "support.h"
 
 namespace gannet::test {

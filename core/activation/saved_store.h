@@ -35,8 +35,8 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
   // Below it a transfer costs more than the bytes are worth.
   static constexpr int64_t kSmallBytes = 64 << 10;
   // Tensors that are on their way to a drive at a time, and as many that are on their way back: of a transformer's block about
-  // half.
-  static constexpr size_t kMostOnTheirWay = 6;
+  // a third.
+  static constexpr size_t kMostOnTheirWay = 4;
 
   explicit SavedStore(std::shared_ptr<Offload> tier) : tier_(std::make_shared<TierMemory>(std::move(tier), kMostOnTheirWay)) {}
   TierMemory& tier() { return *tier_; }

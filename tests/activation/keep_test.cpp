@@ -55,7 +55,7 @@ TEST_P(Keep, StepsAndRandomNumbersAreThoseOfThePlainRun) {
     auto engine = gannet::initialize(make_transformer(recompute, 4, 64, 4, 0.1), {.config = config(keep)}).engine;
     torch::manual_seed(3);
     std::vector<at::Tensor> all;
-    for (int64_t step = 0; step < 3; ++step) {
+    for (int64_t step = 0; step < 2; ++step) {
       const auto [ids, targets] = words_of(step, 4, 96);
       const at::Tensor loss = engine->forward(ids, targets);
       all.push_back(loss.detach().clone());
@@ -78,15 +78,15 @@ TEST_P(Keep, StepsAndRandomNumbersAreThoseOfThePlainRun) {
 
 constexpr int64_t kSide = 512, kMatrix = kSide * kSide * 4;  // 1 MiB
 
-// Blocks that save four tensors of 1 MiB each.
+// Blocks that save eight tensors of 1 MiB each; a transformer's saves more.
 at::Tensor chain(const at::Tensor& x, const at::Tensor& weight, int blocks) {
   at::Tensor y = x;
-  for (int i = 0; i < blocks; ++i) y = ((y.matmul(weight).tanh() * y).sigmoid() * 1.5).exp().sin();
+  for (int i = 0; i < 2 * blocks; ++i) y = ((y.matmul(weight).tanh() * y).sigmoid() * 1.5).exp().sin();
   return y;
 }
 
 TEST_P(Keep, AtMostTwoBlocksSavedTensorsStayInLibTorchsMemory) {
-  constexpr int kBlocks = 10;
+  constexpr int kBlocks = 5;
   const at::Tensor weight = torch::randn({kSide, kSide}) / 30, x = torch::randn({kSide, kSide});
   struct Found {
     double forward, peak;  // MiB, above what there was
@@ -109,9 +109,9 @@ TEST_P(Keep, AtMostTwoBlocksSavedTensorsStayInLibTorchsMemory) {
   };
   const Found plain = run("device"), kept = run(GetParam());
   const double block = plain.forward / kBlocks;
-  EXPECT_NEAR(block, 4, 0.3);
+  EXPECT_NEAR(block, 8, 0.3);
   EXPECT_LE(kept.forward, 2 * block);
-  EXPECT_LE(kept.peak, 2 * block + 4) << "and what operators of a backward use: plain " << plain.peak;
+  EXPECT_LE(kept.peak, 2 * block) << "with the gradients that a backward makes; plain " << plain.peak;
   if (std::string(GetParam()) == "cpu") EXPECT_LE(kept.forward, 1) << "nothing is on its way";
 }
 

@@ -1,16 +1,13 @@
 #include "activation/input_store.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "activation/operators.h"
-#include "activation/saved_tensors.h"
+#include "activation/unseen.h"
 #include "params/interception.h"
 
 namespace gannet::activation {
@@ -23,20 +20,13 @@ int64_t span_of(const at::Tensor& tensor) {
   return span;
 }
 
-// The copies here are no operators of a region, and nothing of them is saved.
-class Unseen {
-  const at::NoGradGuard no_grad_;
-  const Keeping nothing_{nullptr};
-  const c10::impl::ExcludeDispatchKeyGuard no_observer_{
-      c10::DispatchKeySet({c10::DispatchKey::TESTING_ONLY_GenericMode, c10::DispatchKey::TESTING_ONLY_GenericWrapper})};
-};
-
 }  // namespace
 
 class InputStore::Memory {
  public:
-  // `flat`: the stretch. With ranks, all of them have the same.
-  Memory(const Options& options, const at::Tensor& flat, const std::string& name) : ranks_(options.ranks), numel_(flat.numel()) {
+  // `flat`: the stretch. With ranks, all of them have the same. `contiguous` may be null.
+  Memory(const Options& options, ContiguousInputs* contiguous, const at::Tensor& flat, size_t argument, const std::string& name)
+      : ranks_(options.ranks), numel_(flat.numel()) {
     at::Tensor mine = flat;
     if (ranks_) {
       const auto size = static_cast<int64_t>(ranks_->size()), rank = static_cast<int64_t>(ranks_->rank());
@@ -46,7 +36,9 @@ class InputStore::Memory {
       mine.narrow(0, 0, end - begin).copy_(flat.narrow(0, begin, end - begin));
     }
     bytes_ = static_cast<uint64_t>(mine.numel()) * mine.itemsize();
-    if (options.tier)
+    if (contiguous)
+      slot_ = contiguous->put(argument, mine, name);
+    else if (options.tier)
       piece_ = options.tier->write(mine, name);
     else
       slice_ = mine;
@@ -55,13 +47,14 @@ class InputStore::Memory {
   void start_coming() {
     const std::lock_guard lock(mutex_);
     if (piece_) piece_->start_read();
+    if (slot_) slot_->start_read();
   }
 
   uint64_t bytes_here() const { return bytes_; }
 
   at::Tensor flat() {
     const std::lock_guard lock(mutex_);
-    const at::Tensor mine = piece_ ? piece_->read() : slice_;
+    const at::Tensor mine = slot_ ? slot_->read() : piece_ ? piece_->read() : slice_;
     if (!ranks_) return mine;
     const at::Tensor whole = at::empty({mine.numel() * static_cast<int64_t>(ranks_->size())}, mine.options());
     ranks_->all_gather(mine, whole).block();
@@ -72,6 +65,7 @@ class InputStore::Memory {
   const std::shared_ptr<DeviceComm> ranks_;
   const int64_t numel_;
   std::mutex mutex_;
+  std::unique_ptr<ContiguousInputs::Slot> slot_;
   std::shared_ptr<TierMemory::Piece> piece_;
   at::Tensor slice_;
   uint64_t bytes_ = 0;
@@ -90,7 +84,7 @@ bool InputStore::is_movable(const at::Tensor& tensor) const {
          !(options_.is_parameter && options_.is_parameter(storage));
 }
 
-std::shared_ptr<InputStore::Memory> InputStore::memory_of(const at::Tensor& tensor, const std::string& name) {
+std::shared_ptr<InputStore::Memory> InputStore::memory_of(const at::Tensor& tensor, size_t argument, const std::string& name) {
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const int64_t span = span_of(tensor), item = static_cast<int64_t>(tensor.itemsize());
   const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
@@ -98,7 +92,8 @@ std::shared_ptr<InputStore::Memory> InputStore::memory_of(const at::Tensor& tens
   std::erase_if(known_, [](const auto& one) { return one.second.storage.expired() || one.second.memory.expired(); });
   if (const auto found = known_.find(stretch); found != known_.end())
     if (auto memory = found->second.memory.lock()) return memory;
-  const auto memory = std::make_shared<Memory>(options_, tensor.detach().as_strided({span}, {1}, tensor.storage_offset()), name);
+  const auto memory = std::make_shared<Memory>(options_, contiguous_.get(),
+                                               tensor.detach().as_strided({span}, {1}, tensor.storage_offset()), argument, name);
   known_.insert_or_assign(stretch, Known{tensor.storage().getWeakStorageImpl(), memory});
   return memory;
 }
@@ -109,7 +104,7 @@ std::shared_ptr<InputStore::Kept> InputStore::keep(const std::vector<at::Tensor>
   auto kept = std::make_shared<Kept>();
   for (const at::Tensor& input : inputs) {
     const bool is_moved = is_movable(input);
-    kept->memories_.push_back(is_moved ? memory_of(input, name) : nullptr);
+    kept->memories_.push_back(is_moved ? memory_of(input, kept->memories_.size(), name) : nullptr);
     kept->shapes_.push_back(
         is_moved ? at::empty_strided(input.sizes(), input.strides(), at::TensorOptions().dtype(input.dtype()).device(at::kMeta))
                  : at::Tensor());

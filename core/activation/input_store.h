@@ -1,5 +1,6 @@
 // Where inputs of regions are kept between forward and backward: as this rank's slice of what the ranks of the tensor axis have
-// in common, on a tier, or both. Values are moved as memory: a tensor comes back with the strides that it had.
+// in common, on a tier, side by side in one buffer, or several of these. Values are moved as memory: a tensor comes back with the
+// strides that it had.
 //
 //   const auto kept = store.keep(inputs, name);       // after the region's forward; null for what stays as it is
 //   kept->start_coming();                             // on a drive, in the background
@@ -15,10 +16,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "activation/contiguous_inputs.h"
 #include "activation/tier_memory.h"
 #include "device/device_comm.h"
 
@@ -29,10 +32,15 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   struct Options {
     std::shared_ptr<TierMemory> tier;                           // null: the device's memory
     std::shared_ptr<DeviceComm> ranks;                          // null: whole
+    std::optional<int64_t> slots;                               // of one buffer for each argument; null: no such buffers
     std::function<bool(const c10::StorageImpl*)> is_parameter;  // beside leaves and their views; may be empty
   };
-  explicit InputStore(Options options) : options_(std::move(options)) {}
+  explicit InputStore(Options options) : options_(std::move(options)) {
+    if (options_.slots) contiguous_ = std::make_unique<ContiguousInputs>(*options_.slots, options_.tier);
+  }
   const Options& options() const { return options_; }
+  /// Null: none.
+  const ContiguousInputs* contiguous() const { return contiguous_.get(); }
 
   class Memory;  // of one stretch of a storage
 
@@ -59,9 +67,10 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
  private:
   using Stretch = std::tuple<const c10::StorageImpl*, int64_t, int64_t, uint32_t>;  // first byte, bytes, version
   bool is_movable(const at::Tensor& tensor) const;
-  std::shared_ptr<Memory> memory_of(const at::Tensor& tensor, const std::string& name);
+  std::shared_ptr<Memory> memory_of(const at::Tensor& tensor, size_t argument, const std::string& name);
 
   const Options options_;
+  std::unique_ptr<ContiguousInputs> contiguous_;
   std::mutex mutex_;
   std::weak_ptr<Kept> last_;
   struct Known {

@@ -37,7 +37,7 @@ void Inputs::keep(const std::vector<at::Tensor>& tensors, const Configuration* c
           ErrorCode::kUnsupported,
           formatted("{} changes its input tensor {} in place: there is nothing left to compute it again from", region, i + 1),
           "use the operator that makes a new tensor (relu for relu_), or give the region a clone");
-  if (!configuration || !configuration->inputs || is_dropping()) return;
+  if (!configuration || !configuration->inputs || is_dropping() || is_kept_elsewhere()) return;
   std::vector<at::Tensor> own(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i)
     if (inputs_[i].first == i) own[i] = tensors[i];

@@ -1,6 +1,7 @@
 #include "activation/kept.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gannet::activation {
 
@@ -39,7 +40,20 @@ std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationChec
   return {{0, layers, false}};
 }
 
+// All that is saved is on the tier, but for what is on its way: of two layers that follow each other at most. Without layers that
+// may be all of it.
+KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
+  const auto all_of = [](const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes; };
+  int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes;
+  for (const MeasuredLayer& layer : kept.layers) {
+    all += all_of(layer);
+    most = std::max(most, std::exchange(before, all_of(layer)) + all_of(layer));
+  }
+  return tier_is_memory ? KeptAtMost{all, 0} : KeptAtMost{most, all};
+}
+
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
+  if (settings.keep != config::kKeepOnDevice) return kept_on_tier(kept, tier_is_memory && settings.keep == "cpu");
   const std::vector<LayerGroup> groups = groups_of(kept, settings);
   const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });
   if (!has_regions && !settings.recompute.empty() && kept.selective_bytes) return {*kept.selective_bytes, 0};

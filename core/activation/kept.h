@@ -33,6 +33,8 @@ struct KeptAtMost {
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier);
 /// The groups that these settings make of the layers. Without any of its keys one that is no region.
 std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationCheckpointing& settings);
+/// With everything that is saved on a tier.
+KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory);
 /// As an engine with these settings trains. `tier_is_memory`: a tier in the host's memory is the device's own.
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory);
 

@@ -88,6 +88,7 @@ Recipe::Input::Input(const at::Tensor& tensor)
       view(tensor),
       keys(tensor.key_set()),
       version(Version::of(tensor)),
+      device(tensor.device()),
       requires_grad(tensor.requires_grad()),
       is_parameter(requires_grad && tensor.is_leaf()) {}
 
@@ -117,7 +118,7 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
   }
   std::vector<at::Device> devices;
   for (const Input& input : inputs_)
-    if (const at::Device device = c10::Storage(input.storage.lock()).device(); !device.is_cpu()) devices.push_back(device);
+    if (!input.device.is_cpu()) devices.push_back(input.device);
   surroundings_.emplace(devices, is_random);
 }
 

@@ -16,6 +16,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/DimVector.h>
+#include <c10/util/SmallVector.h>
 
 #include <memory>
 #include <optional>
@@ -86,6 +87,7 @@ class Recipe {
     View view;
     c10::DispatchKeySet keys;
     Version version;
+    at::Device device;
     bool requires_grad, is_parameter;
     std::shared_ptr<Recipe> maker;  // null: none
   };
@@ -96,8 +98,9 @@ class Recipe {
   at::Tensor run(bool with_grad) const;
 
   const c10::OperatorHandle op_;
-  std::vector<c10::IValue> arguments_;  // tensors among them are in inputs_, in this order
-  std::vector<Input> inputs_;
+  // In the recipe itself, for most operators: one is made for each that runs.
+  c10::SmallVector<c10::IValue, 6> arguments_;  // tensors among them are in inputs_, in this order
+  c10::SmallVector<Input, 3> inputs_;
   size_t input_bytes_ = 0;
   std::optional<Surroundings> surroundings_;
   std::optional<View> output_;

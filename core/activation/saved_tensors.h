@@ -20,6 +20,8 @@ class Keeper {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
   /// Whether all that is saved is dropped, as by a region, so that whatever becomes of a tensor it is computed again.
   virtual bool drops_all() const { return true; }
+  /// Whether what is saved leaves the device's memory: the inputs of regions then need no other place.
+  virtual bool keeps_elsewhere() const { return false; }
 };
 
 /// Throws Error(kUnsupported) where the process has another engine (Python's), whose hooks are its own.
@@ -35,6 +37,11 @@ class Keeping {
 
 /// Who is asked at the moment; null: nobody.
 Keeper* keeper_here();
+/// Whether what is saved at the moment goes to a tier.
+inline bool is_kept_elsewhere() {
+  const Keeper* const keeper = keeper_here();
+  return keeper && keeper->keeps_elsewhere();
+}
 /// Whether what is saved at the moment is dropped.
 inline bool is_dropping() {
   const Keeper* const keeper = keeper_here();

@@ -11,6 +11,9 @@
 
 namespace gannet::activation {
 
+// Storages of a forward that tables have room for from the start.
+constexpr size_t kExpected = 256;
+
 // One saved tensor: kept, or to be made again.
 struct Selective::Saved {
   at::Tensor kept;
@@ -47,7 +50,7 @@ class Selective::Hooks : public torch::autograd::SavedVariableHooks {
 };
 
 Selective::Selective(const CheapOperators& chosen)
-    : chosen_(chosen), keeping_((install_saved_tensor_hooks(), this)), outer_(zero::set_call_watcher(this)) {}
+    : chosen_(chosen), recipes_(kExpected), kept_(kExpected), keeping_((install_saved_tensor_hooks(), this)), outer_(zero::set_call_watcher(this)) {}
 
 Selective::~Selective() {
   zero::set_call_watcher(outer_);
@@ -87,18 +90,23 @@ void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tens
   SavedBytes::note(tensor);
   const size_t number = running_ ? running_->saved++ : 0;
   saved->version = Version::of(tensor);
+  const bool is_memory = tensor.has_storage() && tensor.layout() == at::kStrided,
+             is_inside = is_memory && running_ && !running_->recipe.is_input(storage_impl(tensor));
+  auto recipe = is_memory && !is_inside ? recipe_of(tensor) : nullptr;
+  if (recipe && recipe->can_hold(*this)) {
+    recipe->hold(*this);
+    saved->view.emplace(tensor);
+    saved->recipe = std::move(recipe);
+    return;
+  }
   saved->kept = without_graph(tensor);
-  if (!tensor.has_storage() || tensor.layout() != at::kStrided) return;
-  if (running_ && !running_->recipe.is_input(storage_impl(tensor))) {
+  if (!is_memory) return;
+  if (is_inside) {
     running_->inside.emplace_back(number, saved);  // its operator's end decides
     return;
   }
-  auto recipe = recipe_of(tensor);
-  if (!recipe) return keep(tensor);
-  const Candidate candidate{saved, std::move(recipe), {}};
-  if (drop(candidate)) return;
   keep(tensor);
-  undecided_.push_back(candidate);
+  if (recipe) undecided_.push_back({saved, std::move(recipe), {}});
 }
 
 void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) {

@@ -8,6 +8,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
 #include <gannet/rng_tracker.h>
 
 #include <mutex>
@@ -45,7 +46,7 @@ class Surroundings {
 
   std::vector<DrawnFrom> random_;
   std::optional<checkpointing::RngTracker::States> streams_;
-  std::vector<Autocast> autocast_;
+  c10::SmallVector<Autocast, 2> autocast_;
 };
 
 class Restored {

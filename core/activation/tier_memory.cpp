@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "activation/operators.h"
@@ -17,6 +19,9 @@ at::Tensor aligned_bytes(uint64_t bytes, uint64_t alignment) {
   return memory.narrow(0, static_cast<int64_t>((alignment - address % alignment) % alignment), static_cast<int64_t>(bytes));
 }
 
+// Of slots in a region, whatever the tier itself asks for: elements of every type begin in their place.
+constexpr uint64_t kSlotAlignment = 64;
+
 at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
 
 }  // namespace
@@ -25,24 +30,38 @@ TierMemory::~TierMemory() {
   for (const auto& [bytes, region] : spare_) tier_->release(region);
 }
 
-void* TierMemory::take(uint64_t bytes, const std::string& name) {
+// Shapes that change from step to step would leave spare pieces of every size behind: all of them together never take more than
+// what was in use at once, and the one that is asked for.
+void* TierMemory::take(uint64_t& bytes, const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = spare_.find(bytes); found != spare_.end()) {
+    if (const auto found = spare_.lower_bound(bytes); found != spare_.end() && found->first <= bytes + bytes / 8) {
       void* const region = found->second;
+      bytes = found->first;
+      spare_bytes_ -= bytes;
       spare_.erase(found);
+      most_used_bytes_ = std::max(most_used_bytes_, bytes_ - spare_bytes_);
       return region;
+    }
+    while (!spare_.empty() && bytes_ + bytes > most_used_bytes_) {
+      const auto largest = std::prev(spare_.end());
+      tier_->release(largest->second);
+      bytes_ -= largest->first;
+      spare_bytes_ -= largest->first;
+      spare_.erase(largest);
     }
   }
   void* const region = tier_->allocate(bytes, name);
   const std::lock_guard lock(mutex_);
   bytes_ += bytes;
+  most_used_bytes_ = std::max(most_used_bytes_, bytes_ - spare_bytes_);
   return region;
 }
 
 void TierMemory::give_back(void* region, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   spare_.emplace(bytes, region);
+  spare_bytes_ += bytes;
 }
 
 uint64_t TierMemory::bytes() const {
@@ -50,57 +69,114 @@ uint64_t TierMemory::bytes() const {
   return bytes_;
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
-  std::shared_ptr<Piece> before;
-  {
-    const std::lock_guard lock(mutex_);
-    before = last_.lock();
+std::shared_ptr<TierMemory::Piece> TierMemory::earliest_of_too_many() {
+  const std::lock_guard lock(mutex_);
+  while (writing_.size() >= most_writes_) {
+    const auto earliest = writing_.front().lock();
+    writing_.pop_front();
+    if (earliest) return earliest;
   }
-  if (before) before->wait_for_write();
+  return nullptr;
+}
 
+std::shared_ptr<TierMemory::Piece> TierMemory::new_piece(const at::Tensor& flat) const {
   const std::shared_ptr<Piece> piece(new Piece);
-  piece->memory_ = shared_from_this();
   piece->self_ = piece;
   piece->numel_ = flat.numel();
   piece->dtype_ = flat.scalar_type();
   piece->device_ = flat.device();
-  const auto bytes = static_cast<uint64_t>(flat.numel()) * flat.itemsize();
-  piece->room_ = (bytes + alignment_ - 1) / alignment_ * alignment_;
-  piece->region_ = take(piece->room_, name);
-  if (const at::Tensor here = piece->in_place(); here.defined()) {
-    copy_quietly(here, flat);
-    return piece;
-  }
-  piece->outgoing_ = aligned_bytes(piece->room_, alignment_);
-  copy_quietly(piece->outgoing_.narrow(0, 0, static_cast<int64_t>(bytes)), as_bytes(flat));
-  piece->write_ = Transfer(tier_.get(), tier_->write(piece->region_, 0, piece->outgoing_.data_ptr(), piece->room_));
-  const std::lock_guard lock(mutex_);
-  last_ = piece;
+  piece->room_ = rounded_up(static_cast<uint64_t>(flat.numel()) * flat.itemsize());
   return piece;
+}
+
+std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
+  const auto piece = new_piece(flat);
+  piece->region_ = take(piece->room_, name);
+  piece->memory_ = shared_from_this();
+  fill(*piece, flat);
+  return piece;
+}
+
+std::shared_ptr<TierMemory::Region> TierMemory::reserve(uint64_t slots, uint64_t bytes, const std::string& name) {
+  // A tier that is worked on in place, and not by pages, has alignment 1.
+  const uint64_t room = (rounded_up(bytes) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  uint64_t all = slots * room;
+  const std::shared_ptr<Region> region(new Region);
+  region->region_ = tier_->allocate(all, name);
+  region->memory_ = shared_from_this();
+  region->slots_ = slots;
+  region->room_ = room;
+  const std::lock_guard lock(mutex_);
+  bytes_ += all;
+  most_used_bytes_ = std::max(most_used_bytes_, bytes_ - spare_bytes_);
+  return region;
+}
+
+TierMemory::Region::~Region() {
+  if (!memory_) return;
+  memory_->tier_->release(region_);
+  const std::lock_guard lock(memory_->mutex_);
+  memory_->bytes_ -= bytes();
+}
+
+std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
+                                                     std::shared_ptr<void> keeper) {
+  const auto piece = new_piece(flat);
+  piece->region_ = region->region_;
+  piece->offset_ = slot * region->room_;
+  piece->place_ = std::make_shared<std::pair<std::shared_ptr<Region>, std::shared_ptr<void>>>(region, std::move(keeper));
+  piece->memory_ = shared_from_this();
+  fill(*piece, flat);
+  return piece;
+}
+
+void TierMemory::fill(Piece& piece, const at::Tensor& flat) {
+  if (const at::Tensor here = piece.in_place(); here.defined()) return copy_quietly(here, flat);
+  while (const auto earliest = earliest_of_too_many()) earliest->wait_for_write();
+  const int64_t bytes = flat.numel() * static_cast<int64_t>(flat.itemsize());
+  piece.outgoing_ = aligned_bytes(piece.room_, alignment_);
+  copy_quietly(piece.outgoing_.narrow(0, 0, bytes), as_bytes(flat));
+  piece.write_ = Transfer(tier_.get(), tier_->write(piece.region_, piece.offset_, piece.outgoing_.data_ptr(), piece.room_));
+  const std::lock_guard lock(mutex_);
+  writing_.push_back(piece.self_);
 }
 
 TierMemory::Piece::~Piece() {
   read_ = Transfer();  // waits
   write_ = Transfer();
-  if (region_) memory_->give_back(region_, room_);
+  if (memory_ && !place_) memory_->give_back(region_, room_);
 }
 
 at::Tensor TierMemory::Piece::in_place() {
-  void* const address = memory_->tier_->address(region_);
+  char* const address = static_cast<char*>(memory_->tier_->address(region_));
   if (!address) return {};
-  return at::from_blob(address, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
+  return at::from_blob(
+      address, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
 }
 
 void TierMemory::Piece::wait_for_write() {
+  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait beside a reader of this one
   write_.wait();
   outgoing_.reset();
 }
 
 void TierMemory::Piece::start_read() {
   if (incoming_.defined() || memory_->tier_->address(region_)) return;
-  wait_for_write();
+  {
+    // One of the last that were written: the memory that it is written from has it still.
+    const std::lock_guard lock(write_mutex_);
+    if (outgoing_.defined()) {
+      incoming_ = outgoing_;
+      return;
+    }
+  }
   incoming_ = aligned_bytes(room_, memory_->alignment_);
-  read_ = Transfer(memory_->tier_.get(), memory_->tier_->read(region_, 0, incoming_.data_ptr(), room_));
+  read_ = Transfer(memory_->tier_.get(), memory_->tier_->read(region_, offset_, incoming_.data_ptr(), room_));
+}
+
+void TierMemory::Piece::drop_read() {
+  read_.wait();
+  incoming_.reset();
 }
 
 at::Tensor TierMemory::Piece::read() {

@@ -1,5 +1,5 @@
-// Pieces of memory on a tier (an Offload plugin: the host, a drive), for inputs of regions: written once, read by each backward.
-// Pieces that are over serve the next of their size.
+// Pieces of memory on a tier (an Offload plugin: the host, a drive), for what is kept for backward: written once, read by each
+// backward. Pieces that are over serve later ones of about their size.
 //
 //   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive in the background
 //   piece->start_read();                                                      // on a drive: the next read() finds it here
@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,16 +22,35 @@ namespace gannet::activation {
 
 class TierMemory : public std::enable_shared_from_this<TierMemory> {
  public:
-  // The tier's registry and host table live as long as the memory does.
-  explicit TierMemory(std::shared_ptr<Offload> tier) : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()) {}
+  // The tier's registry and host table live as long as the memory does. `most_writes`: so many may be in flight at a time; each
+  // holds a copy in the host's memory.
+  explicit TierMemory(std::shared_ptr<Offload> tier, size_t most_writes = 1)
+      : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()), most_writes_(most_writes) {}
   ~TierMemory();
   TierMemory(const TierMemory&) = delete;
+
+  // A stretch of the tier with equal slots, for pieces that are written to a place of the caller's choice.
+  class Region {
+   public:
+    ~Region();
+    Region(const Region&) = delete;
+    uint64_t bytes() const { return slots_ * room_; }
+
+   private:
+    friend class TierMemory;
+    Region() = default;
+    std::shared_ptr<TierMemory> memory_;
+    void* region_ = nullptr;
+    uint64_t slots_ = 0, room_ = 0;
+  };
 
   class Piece {
    public:
     ~Piece();
     Piece(const Piece&) = delete;
     void start_read();
+    /// Ends what start_read() began, which nobody has come for.
+    void drop_read();
     /// [numel] of the dtype and on the device that was written. Where the tier has an address and the device is the CPU, it is
     /// the piece itself. Called by one thread at a time.
     at::Tensor read();
@@ -44,10 +64,12 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     std::shared_ptr<TierMemory> memory_;
     std::weak_ptr<Piece> self_;
     void* region_ = nullptr;
-    uint64_t room_ = 0;  // bytes
+    uint64_t offset_ = 0, room_ = 0;  // bytes
+    std::shared_ptr<void> place_;     // the region is the caller's, and this keeps it; null: it is the piece's own
     int64_t numel_ = 0;
     at::ScalarType dtype_ = at::kFloat;
     at::Device device_ = at::kCPU;
+    std::mutex write_mutex_;
     at::Tensor outgoing_, incoming_;  // page-aligned host memory, while a transfer uses it
     Transfer write_, read_;           // behind the tensors: they wait first
   };
@@ -56,19 +78,32 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   /// that is full too; what fails in the background is thrown by a later call.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
 
+  /// Room for so many pieces, of `bytes` each at most.
+  std::shared_ptr<Region> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
+  /// The same as write(), to a slot of a region. `keeper` lives as long as the piece.
+  std::shared_ptr<Piece> write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
+                               std::shared_ptr<void> keeper);
+
   /// Bytes of pieces in use, and of those that wait for the next.
   uint64_t bytes() const;
 
  private:
-  void* take(uint64_t bytes, const std::string& name);
+  std::shared_ptr<Piece> new_piece(const at::Tensor& flat) const;
+  void fill(Piece& piece, const at::Tensor& flat);
+  uint64_t rounded_up(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+  // A region of at least so many bytes, which become as many as it has.
+  void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
+  // Of the writes in flight, where there is no room for another; null: there is.
+  std::shared_ptr<Piece> earliest_of_too_many();
 
   const std::shared_ptr<Offload> tier_;
   const uint64_t alignment_;
+  const size_t most_writes_;
   mutable std::mutex mutex_;
-  std::multimap<uint64_t, void*> spare_;  // by bytes
-  std::weak_ptr<Piece> last_;             // that was written: one write is in flight at a time
-  uint64_t bytes_ = 0;
+  std::multimap<uint64_t, void*> spare_;      // by bytes
+  std::deque<std::weak_ptr<Piece>> writing_;  // the earliest first; those that are waited for are out of it
+  uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 
 }  // namespace gannet::activation

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "config/param_groups.h"
 #include "config/precision.h"
 #include "config/recomputed_operators.h"
@@ -122,9 +123,24 @@ void check_trace(const Settings& settings, const Document& document) {
 void check_activations(const ActivationCheckpointing& settings, const Document& document) {
   if (settings.contiguous_memory_optimization && !settings.number_checkpoints)
     throw Error(ErrorCode::kConfig,
-                formatted("{}contiguous_memory_optimization is set, and number_checkpoints is not: the buffers have no size",
+                formatted("{}/activation_checkpointing/contiguous_memory_optimization is set, and number_checkpoints is not: the "
+                          "buffers have no size",
                           where(document, "/activation_checkpointing/contiguous_memory_optimization")),
                 "set number_checkpoints to the number of regions in the model");
+  if (settings.keep == kKeepOnDevice) return;
+  const std::string section = "/activation_checkpointing/", own = "/gannet/activation_checkpointing/";
+  for (const auto& [key, is_given] :
+       {std::pair(own + "recompute", !settings.recompute.empty()), std::pair(own + "interval", settings.interval.has_value()),
+        std::pair(own + "memory_limit", settings.memory_limit.has_value()),
+        std::pair(section + "number_checkpoints", settings.number_checkpoints.has_value()),
+        std::pair(section + "cpu_checkpointing", settings.cpu_checkpointing),
+        std::pair(section + "partition_activations", settings.partition_activations)})
+    if (is_given)
+      throw Error(ErrorCode::kConfig,
+                  formatted("{}/gannet/activation_checkpointing/keep is '{}', so that nothing is recomputed, and {} asks for "
+                            "regions that are computed again",
+                            where(document, "/gannet/activation_checkpointing/keep"), printable(settings.keep), key),
+                  "take one of them out: keep has every saved tensor on the tier, the other computes them again");
 }
 
 void check_recompute(const ActivationCheckpointing& settings, size_t n, const Document& document) {

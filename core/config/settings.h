@@ -82,6 +82,9 @@ struct FlopsProfiler {
   std::string output_file;  // "": the log
 };
 
+// Of `keep`: saved tensors stay where they are.
+inline constexpr const char* kKeepOnDevice = "device";
+
 // What regions of activation checkpointing keep, and where (docs/activation.md).
 struct ActivationCheckpointing {
   // Of the inputs of regions.

@@ -22,9 +22,9 @@ class StatusCheck {
     for (const char* path : {"/zero_optimization/offload_optimizer/device", "/zero_optimization/offload_param/device"})
       if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme")
         has_nvme_ = stage_ > 0;
-    if (const Value* device = document.find("/gannet/activation_checkpointing/device");
-        device && device->is_string() && device->as_string() == "nvme")
-      has_nvme_ = true;
+    for (const char* path : {"/gannet/activation_checkpointing/device", "/gannet/activation_checkpointing/keep"})
+      if (const Value* device = document.find(path); device && device->is_string() && device->as_string() == "nvme")
+        has_nvme_ = true;
   }
 
   std::vector<std::string> run() {

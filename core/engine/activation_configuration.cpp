@@ -34,14 +34,15 @@ struct OwnTier {
   std::unique_ptr<Offload> offload;
 };
 
-std::shared_ptr<activation::TierMemory> open_tier(const config::Settings& settings, const config::Document& document,
-                                                  uint32_t rank, uint32_t ranks) {
+// `key`: "device" or "keep", which names it.
+std::shared_ptr<Offload> open_tier(const config::Settings& settings, const config::Document& document, const char* key,
+                                   const std::string& type, uint32_t rank, uint32_t ranks) {
   const config::ActivationCheckpointing& own = settings.activation_checkpointing;
   const std::string block = "gannet/activation_checkpointing";
   auto tier = std::make_shared<OwnTier>();
   tier->host.set_ranks(rank, ranks);
   tier->registry = std::make_unique<plugin::Registry>(plugin_places(settings));
-  const plugin::Plugin& plugin = require(*tier->registry, GANNET_KIND_OFFLOAD, own.device, "cpu", document, block, "device");
+  const plugin::Plugin& plugin = require(*tier->registry, GANNET_KIND_OFFLOAD, type, "cpu", document, block, key);
   Dict params = settings.aio;
   if (!own.nvme_path.empty()) params["nvme_path"] = own.nvme_path;
   for (const config::OffloadTo* other : {static_cast<const config::OffloadTo*>(&settings.zero.offload_optimizer),
@@ -50,7 +51,7 @@ std::shared_ptr<activation::TierMemory> open_tier(const config::Settings& settin
       params["nvme_path"] = *path;
   tier->offload = std::make_unique<Offload>(
       plugin, plugin::parse_params(plugin, known_params(plugin, params), position_in_offload(document, block)), tier->host, rank);
-  return std::make_shared<activation::TierMemory>(std::shared_ptr<Offload>(tier, tier->offload.get()));
+  return {tier, tier->offload.get()};
 }
 
 std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, std::function<void*()> stream) {
@@ -70,8 +71,10 @@ std::shared_ptr<InputStore> store_of(const config::Settings& settings, const con
   InputStore::Options options;
   if (own.partition_activations && tensor_group && tensor_group->size() > 1)
     options.ranks = comm_of(tensor_group, std::move(stream));
-  if (own.cpu_checkpointing) options.tier = open_tier(settings, document, rank, ranks);
-  if (!options.ranks && !options.tier) return nullptr;
+  if (own.cpu_checkpointing)
+    options.tier = std::make_shared<activation::TierMemory>(open_tier(settings, document, "device", own.device, rank, ranks));
+  if (own.contiguous_memory_optimization) options.slots = own.number_checkpoints;
+  if (!options.ranks && !options.tier && !options.slots) return nullptr;
   options.is_parameter = std::move(is_parameter);
   return std::make_shared<InputStore>(std::move(options));
 }
@@ -109,6 +112,14 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
   return configuration;
 }
 
+std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, const config::Document& document) {
+  const std::string& keep = impl.settings().activation_checkpointing.keep;
+  if (keep == config::kKeepOnDevice) return nullptr;
+  activation::install_saved_tensor_hooks();
+  return std::make_shared<activation::SavedStore>(
+      open_tier(impl.settings(), document, "keep", keep, impl.world_group->rank(), impl.world_group->size()));
+}
+
 namespace checkpointing {
 namespace {
 
@@ -120,10 +131,17 @@ Configuration present() {
   return none;
 }
 
-void warn_of_number() {
+void warn_of_number(const Configuration& configuration) {
+  if (configuration.settings.contiguous_memory_optimization) return;
   log_warning(
-      "activation checkpointing: the number of checkpoints is that of contiguous_memory_optimization's buffers, which "
-      "are not built; regions of run_layers are as many as an engine's config says (docs/activation.md)");
+      "activation checkpointing: the number of checkpoints is that of contiguous_memory_optimization's slots, which "
+      "is off; regions of run_layers are as many as an engine's config says (docs/activation.md)");
+}
+
+// Inputs are kept as `options` say, from now on.
+void set_inputs(Configuration& configuration, InputStore::Options options) {
+  const bool has_any = options.ranks || options.tier || options.slots;
+  configuration.inputs = has_any ? std::make_shared<InputStore>(std::move(options)) : nullptr;
 }
 
 void put_in_force(Configuration configuration) {
@@ -153,9 +171,10 @@ void configure(const Configure& options) {
   config::check_activations(settings, document);
   const auto& group = options.model_parallel_group;
   const uint32_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
-  if (options.num_checkpoints) warn_of_number();
-  Configuration configuration{settings, group, nullptr};
-  configuration.inputs = store_of(all, document, group, [] { return nullptr; }, {}, rank, ranks);
+  Configuration configuration{settings, group, nullptr, {}};
+  if (options.num_checkpoints) warn_of_number(configuration);
+  configuration.inputs = store_of(
+      all, document, group, [] { return nullptr; }, {}, rank, ranks);
   put_in_force(std::move(configuration));
 }
 
@@ -163,10 +182,16 @@ bool is_configured() { return activation::explicit_configuration() != nullptr; }
 void reset() { activation::set_explicit(nullptr); }
 
 void set_num_layers(int64_t layers) {
+  activation::require_none_waiting();
   Configuration configuration = present();
   if (layers < 1) throw Error(ErrorCode::kArgument, formatted("the number of layers is {}", layers), "give 1 or more");
   configuration.settings.number_checkpoints = layers;
-  warn_of_number();
+  warn_of_number(configuration);
+  if (configuration.inputs && configuration.inputs->options().slots) {
+    InputStore::Options options = configuration.inputs->options();
+    options.slots = layers;
+    set_inputs(configuration, std::move(options));
+  }
   put_in_force(std::move(configuration));
 }
 
@@ -179,7 +204,7 @@ void partition_activations_in_checkpoint(bool partition) {
   options.ranks = nullptr;
   if (partition && configuration.tensor_group && configuration.tensor_group->size() > 1)
     options.ranks = comm_of(configuration.tensor_group, [] { return nullptr; });
-  configuration.inputs = options.ranks || options.tier ? std::make_shared<InputStore>(std::move(options)) : nullptr;
+  set_inputs(configuration, std::move(options));
   put_in_force(std::move(configuration));
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "activation/configuration.h"
+#include "activation/saved_store.h"
 #include "config/document.h"
 #include "engine/impl.h"
 
@@ -12,5 +13,9 @@ namespace gannet {
 /// Of an engine's config; null where it says nothing of regions. What it opens outlives the engine, as losses that the program
 /// holds may.
 std::shared_ptr<const activation::Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document);
+
+/// Where an engine's forwards keep what operators save for backward; null: where it is. Throws Error(kUnsupported) in a process
+/// with another autograd engine. It outlives the engine likewise.
+std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, const config::Document& document);
 
 }  // namespace gannet

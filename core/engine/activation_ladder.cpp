@@ -94,7 +94,8 @@ Kept scaled(Kept kept, double factor) {
 
 void add_activations(zero::Plan& plan, const Kept& kept, const config::ActivationCheckpointing& settings,
                      const zero::Room& room) {
-  const Tier tier = settings.device == "nvme" ? Tier::kNvme : Tier::kCpu;
+  const std::string& device = settings.keep == config::kKeepOnDevice ? settings.device : settings.keep;
+  const Tier tier = device == "nvme" ? Tier::kNvme : Tier::kCpu;
   plan.activations = activations_of(plan, kept_at_most(kept, settings, plan.device_is_host), tier);
   if (kept.layers.empty()) return;
   const auto each = activation::groups_of(kept.layers.size(), 1);

@@ -2,11 +2,35 @@
 
 #include <ATen/core/grad_mode.h>
 
-namespace gannet {
+#include <unordered_set>
 
-Activations::Forward::Forward(const Activations& all) : configuration_(all.configuration), layers_(all.layers) {
+namespace gannet {
+namespace {
+
+// By storage; collected when the first tensor without a gradient is saved.
+std::function<bool(const c10::StorageImpl*)> owned_by(const std::shared_ptr<torch::nn::Module>& module) {
+  struct Owned {
+    std::unordered_set<const c10::StorageImpl*> storages;
+    bool is_known = false;
+  };
+  return [module, owned = std::make_shared<Owned>()](const c10::StorageImpl* storage) {
+    if (!std::exchange(owned->is_known, true))
+      for (const auto& tensors : {module->parameters(), module->buffers()})
+        for (const at::Tensor& tensor : tensors)
+          if (tensor.defined() && tensor.has_storage())
+            owned->storages.insert(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    return owned->storages.contains(storage);
+  };
+}
+
+}  // namespace
+
+Activations::Forward::Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains)
+    : configuration_(all.configuration), layers_(all.layers) {
   // In a region of the program's the region decides what is kept.
-  if (!all.operators.empty() && at::GradMode::is_enabled() && !activation::is_dropping()) operators_.emplace(all.operators);
+  if (!at::GradMode::is_enabled() || activation::is_dropping()) return;
+  if (!all.operators.empty()) operators_.emplace(all.operators);
+  if (all.saved && trains) saved_.emplace(all.saved, owned_by(module));
 }
 
 }  // namespace gannet

@@ -78,7 +78,7 @@ void EngineBase::begin_forward() {
     impl.store.begin_forward(trains);
   }
   if (impl.profiling) impl.profiling->begin_forward();
-  impl.passes.activations.emplace(impl.activations);
+  impl.passes.activations.emplace(impl.activations, impl.module, trains);
   // A graph holds a parameter's cast copy anyway; without one, copies of all parameters would stay to the end of forward.
   if (impl.passes.autocast_dtype)
     impl.passes.autocast.emplace(impl.device.type(), *impl.passes.autocast_dtype,

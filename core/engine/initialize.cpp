@@ -228,6 +228,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
                                                           config::where(document, "/gannet/activation_checkpointing/recompute"));
   if (!impl.activations.operators.empty()) activation::install_saved_tensor_hooks();
   impl.activations.configuration = configuration_of(impl, document);
+  if (!options.inference) impl.activations.saved = saved_store_of(impl, document);
   impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
   if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
   collect_parameters(impl, options);

@@ -86,6 +86,18 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
   }
 }
 
+TEST(Kept, OnATierLeavesTwoLayersThatFollowEachOther) {
+  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}}, .rest_bytes = 7, .selective_bytes = {}};
+  config::ActivationCheckpointing settings = config::Settings().activation_checkpointing;
+  settings.keep = "nvme";
+  EXPECT_EQ(kept_at_most(kept, settings, /*tier_is_memory=*/true).bytes, 2 + 40 + 3 + 20);
+  EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 11 + 42 + 23 + 7);
+  settings.keep = "cpu";
+  EXPECT_EQ(kept_at_most(kept, settings, true).bytes, 11 + 42 + 23 + 7) << "host memory is the device's own";
+  EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 0);
+  EXPECT_EQ(kept_at_most(kept, settings, false).bytes, 2 + 40 + 3 + 20);
+}
+
 class KeptMemory : public CountedMemory {
  protected:
   // Live after a forward, its graph held.

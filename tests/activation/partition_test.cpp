@@ -49,8 +49,13 @@ RANK_BODY(partitioned) {
   for (const int64_t length : {11, 7}) {
     const Run plain = run_of(Recompute::kNothing, Dict{}, length), whole = run_of(Recompute::kBlocks, Dict{}, length);
     same(whole.sent, plain.sent, "bytes sent without partition");
-    for (const bool on_host : {false, true}) {
-      const Run part = run_of(Recompute::kBlocks, Dict{{"partition_activations", true}, {"cpu_checkpointing", on_host}}, length);
+    for (const auto& [on_host, side_by_side] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+      Dict section{{"partition_activations", true}, {"cpu_checkpointing", on_host}};
+      if (side_by_side) {
+        section["contiguous_memory_optimization"] = true;
+        section["number_checkpoints"] = 3;
+      }
+      const Run part = run_of(Recompute::kBlocks, section, length);
       expect(at::equal(part.parameters, plain.parameters), "bit-equal");
       const uint64_t slice = (length * 12 + ranks - 1) / ranks * sizeof(float);
       same(part.sent - plain.sent, 3 * 3 * (ranks - 1) * slice, "bytes sent: a slice to each other rank, by block and step");

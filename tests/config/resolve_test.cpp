@@ -235,7 +235,6 @@ TEST(Resolve, UnsupportedKeysThatAskForSomethingAreErrorsThatSaySo) {
            R"("elasticity": {"enabled": true})",
            R"("sparse_gradients": true)",
            R"("tensor_parallel": {"autotp_size": 2})",
-           R"("activation_checkpointing": {"contiguous_memory_optimization": true})",
            R"("compile": {"deepcompile": true})",
            R"("zero_optimization": {"legacy_stage1": true})",
            R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",

@@ -43,7 +43,7 @@ bool is_configured();
 void reset();
 
 /// DeepSpeed's names for one value each: number_checkpoints, and partition_activations. What else was in force stays. Errors as
-/// configure(). The number is that of the buffers of contiguous_memory_optimization, which are not built: a warning says so.
+/// configure(). The number is that of the slots of contiguous_memory_optimization; without it, a warning says so.
 void set_num_layers(int64_t layers);
 void partition_activations_in_checkpoint(bool partition);
 

@@ -1,0 +1,236 @@
+#include "activation/saved_store.h"
+
+#include <ATen/ops/empty.h>
+#include <gannet/error.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "activation/here.h"
+#include "activation/recipe.h"
+#include "activation/unseen.h"
+#include "activation/version.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "params/interception.h"
+
+namespace gannet::activation {
+namespace {
+
+// Where a stretch of a storage begins: tensors of every type within it stay at multiples of their element.
+constexpr int64_t kAlignedBytes = 64;
+
+// Bytes [begin, begin + count) of a storage.
+struct Stretch {
+  int64_t begin = 0, count = 0;
+  bool holds(const Stretch& other) const { return begin <= other.begin && other.begin + other.count <= begin + count; }
+};
+
+// From a tensor's first element to its last, gaps included.
+Stretch stretch_of(const at::Tensor& tensor) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto item = static_cast<int64_t>(tensor.itemsize());
+  return {tensor.storage_offset() * item, elements * item};
+}
+
+// A tensor over a storage. `offset`: in elements.
+at::Tensor tensor_over(const c10::Storage& storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                       int64_t offset) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(storage.device()));
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(storage);
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+}  // namespace
+
+class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
+ public:
+  Memory(std::shared_ptr<SavedStore> store, const at::Tensor& tensor, const Stretch& stretch, std::shared_ptr<Order> order)
+      : stretch_(stretch), store_(std::move(store)), order_(std::move(order)) {
+    const std::lock_guard lock(order_->mutex);
+    number_ = order_->memories.size();
+    piece_ = store_->tier_->write(tensor_over(tensor.storage(), at::kByte, {stretch.count}, {1}, stretch.begin),
+                                  formatted("saved tensor {} of a forward, {} {}", number_ + 1,
+                                            c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())));
+  }
+  void join() {
+    const std::lock_guard lock(order_->mutex);
+    order_->memories.push_back(weak_from_this());
+  }
+  const Stretch& stretch() const { return stretch_; }
+
+  at::Tensor read(const View& view) {
+    at::Tensor bytes;
+    {
+      const std::lock_guard lock(mutex_);
+      bytes = here();
+      read_by_ = torch::autograd::get_current_graph_task_id();
+    }
+    store_->start_those_before(*order_, number_);
+    // Of the saved tensors that share it, others may come to it soon.
+    if (weak_from_this().use_count() > 1) store_->hold(shared_from_this());
+    const auto item = static_cast<int64_t>(c10::elementSize(view.dtype));
+    return tensor_over(bytes.storage(), view.dtype, view.sizes, view.strides,
+                       view.offset + (bytes.storage_offset() - stretch_.begin) / item);
+  }
+
+  // True: the read has begun here. A backward that has read it once does not come back for it, as a rule.
+  bool start_read() {
+    const std::lock_guard lock(mutex_);
+    if (is_coming_ || !latest_.expired() || read_by_ == torch::autograd::get_current_graph_task_id()) return false;
+    piece_->start_read();
+    return is_coming_ = true;
+  }
+  void drop_read() {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_coming_, false)) piece_->drop_read();
+  }
+  void set_held(bool is_held) {
+    const std::lock_guard lock(mutex_);
+    held_ = is_held ? c10::Storage(latest_.lock()) : c10::Storage();
+  }
+
+ private:
+  at::Tensor here() {
+    if (auto storage = latest_.lock())
+      return tensor_over(c10::Storage(std::move(storage)), at::kByte, {stretch_.count}, {1}, latest_offset_);
+    is_coming_ = false;
+    const at::Tensor bytes = piece_->read();
+    latest_ = bytes.storage().getWeakStorageImpl();
+    latest_offset_ = bytes.storage_offset();
+    return bytes;
+  }
+
+  const Stretch stretch_;
+  const std::shared_ptr<SavedStore> store_;
+  const std::shared_ptr<Order> order_;
+  size_t number_ = 0;
+  std::shared_ptr<TierMemory::Piece> piece_;
+  std::mutex mutex_;
+  c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // that was read
+  int64_t latest_offset_ = 0;
+  std::optional<c10::Storage> held_;
+  bool is_coming_ = false;
+  int read_by_ = -2;  // graph task; of none yet
+};
+
+struct SavedStore::Saved {
+  at::Tensor kept;  // undefined: it is on the tier
+  std::optional<View> view;
+  std::shared_ptr<Memory> memory;
+  Version version;
+};
+
+class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hooks(SavedStore::Forward& forward) : forward_(forward) {}
+  void call_pack_hook(const at::Tensor& tensor) override { forward_.pack(saved_, tensor); }
+  at::Tensor call_unpack_hook() override {
+    if (saved_.version.has_passed()) throw_changed();
+    if (saved_.kept.defined()) return saved_.kept;
+    const Unseen unseen;
+    return saved_.memory->read(*saved_.view);
+  }
+
+ private:
+  [[noreturn]] void throw_changed() const {
+    const View view = saved_.view ? *saved_.view : View(saved_.kept);
+    throw Error(ErrorCode::kOrder,
+                formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
+                          "version {}, and version {} was saved",
+                          c10::toString(view.dtype), shape_text(view.sizes), saved_.version.counter.current_version(),
+                          saved_.version.number),
+                "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
+  }
+
+  SavedStore::Forward& forward_;  // at packing, which follows at once
+  Saved saved_;
+};
+
+// What a backward does not come for, because it ends elsewhere, is not kept longer than the next few reads.
+void SavedStore::start_those_before(Order& order, size_t number) {
+  std::vector<std::shared_ptr<Memory>> wanted;
+  {
+    const std::lock_guard lock(order.mutex);
+    for (size_t i = number; i > 0 && number - i < kMostOnTheirWay; --i)
+      if (auto memory = order.memories[i - 1].lock()) wanted.push_back(std::move(memory));
+  }
+  std::vector<std::shared_ptr<Memory>> over;
+  for (const auto& memory : wanted) {
+    if (!memory->start_read()) continue;
+    const std::lock_guard lock(mutex_);
+    coming_.push_back(memory);
+    for (; coming_.size() > 2 * kMostOnTheirWay; coming_.pop_front())
+      if (auto earliest = coming_.front().lock()) over.push_back(std::move(earliest));
+  }
+  for (const auto& memory : over) memory->drop_read();
+}
+
+void SavedStore::hold(const std::shared_ptr<Memory>& memory) {
+  memory->set_held(true);
+  std::vector<std::shared_ptr<Memory>> over;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(held_, [&](const auto& one) { return one.expired() || one.lock() == memory; });
+    held_.push_back(memory);
+    for (; held_.size() > kMostOnTheirWay; held_.pop_front())
+      if (auto earliest = held_.front().lock()) over.push_back(std::move(earliest));
+  }
+  for (const auto& one : over) one->set_held(false);
+}
+
+SavedStore::Forward::Forward(std::shared_ptr<SavedStore> store, std::function<bool(const c10::StorageImpl*)> is_buffer)
+    : store_(std::move(store)), is_buffer_(std::move(is_buffer)), keeping_((install_saved_tensor_hooks(), this)) {}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> SavedStore::Forward::hooks() { return std::make_unique<Hooks>(*this); }
+
+bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.layout() != at::kStrided || tensor.is_quantized() ||
+      tensor.is_inference() || tensor.is_conj() || tensor.is_neg() || tensor.is_meta() || tensor.numel() == 0)
+    return false;
+  const c10::StorageImpl* const storage = storage_impl(tensor);
+  if (static_cast<int64_t>(storage->nbytes()) < kSmallBytes || stretch_of(tensor).count < kSmallBytes ||
+      storage->allocator() == nullptr)
+    return false;
+  const auto is_owned = [](const at::TensorBase& one) { return one.is_leaf() && one.requires_grad(); };
+  if (is_owned(tensor) || (tensor.is_view() && is_owned(tensor._base()))) return false;
+  return !zero::is_watched(storage) && !(is_buffer_ && !tensor.requires_grad() && is_buffer_(storage));
+}
+
+// All of the storage, as LibTorch would keep, unless the tensor is a small part of it: rows of a data set.
+std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Tensor& tensor) {
+  const uint32_t version = Version::of(tensor).number;
+  const auto [entry, is_new] = known_.emplace(storage_impl(tensor), Known{weak_storage(tensor), version, {}});
+  Known& known = entry->second;
+  if (!is_new && (known.storage.expired() || known.version != version)) known = Known{weak_storage(tensor), version, {}};
+  Stretch own = stretch_of(tensor);
+  own.count += own.begin % kAlignedBytes;
+  own.begin -= own.begin % kAlignedBytes;
+  const Stretch all{0, static_cast<int64_t>(storage_impl(tensor)->nbytes())};
+  for (const auto& weak : known.memories)
+    if (auto memory = weak.lock(); memory && memory->stretch().holds(own)) return memory;
+  const auto memory = std::make_shared<Memory>(store_, tensor, 2 * own.count >= all.count ? all : own, order_);
+  memory->join();
+  known.memories.push_back(memory);
+  return memory;
+}
+
+void SavedStore::Forward::pack(Saved& saved, const at::Tensor& tensor) {
+  SavedBytes::note(tensor);
+  saved.version = Version::of(tensor);
+  if (!is_moved(tensor)) {
+    saved.kept = without_graph(tensor);
+    return;
+  }
+  const Unseen unseen;
+  saved.view.emplace(tensor);
+  saved.memory = memory_of(tensor);
+}
+
+}  // namespace gannet::activation

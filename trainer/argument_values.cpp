@@ -155,10 +155,12 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-std::string did_you_mean(std::string_view word) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own) {
   std::string best;
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& name : all_names())
+  std::vector<std::string> names = all_names();
+  for (const std::string& option : programs_own) names.push_back(option.substr(option.find_first_not_of('-')));
+  for (const std::string& name : names)
     if (const size_t d = distance(word, name); d < least) {
       least = d;
       best = name;

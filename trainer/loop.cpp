@@ -75,6 +75,9 @@ void TrainerBase::plan_run(const TrainSize& size) {
 }
 
 void TrainerBase::start() {
+  if (is_inference())
+    throw Error(ErrorCode::kArgument, "train() of a Trainer that was made with .inference = true, whose engine has no optimizer",
+                "make another Trainer without it to train");
   control_ = {};
   output_ = {};
   is_in_epoch_ = is_resumed_ = is_epoch_end_due_ = false;

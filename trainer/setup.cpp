@@ -49,11 +49,11 @@ Dict optimizer_of(const TrainingArguments& a) {
 }
 
 // What the config does not name at all. "auto" is left to fill_auto.
-Dict additions(const TrainingArguments& a, const Dict& config) {
+Dict additions(const TrainingArguments& a, const Dict& config, bool trains) {
   Dict added;
   const bool is_alone = config.empty();
   if (is_alone) added["gradient_clipping"] = "auto";
-  if (!config.find("optimizer")) added["optimizer"] = optimizer_of(a);
+  if (trains && !config.find("optimizer")) added["optimizer"] = optimizer_of(a);
   if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
   if (a.fp16 && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
   if (a.use_cpu) added["accelerator"] = Dict{{"type", "cpu"}};
@@ -65,11 +65,11 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   return added;
 }
 
-Config own_config(const TrainingArguments& a) {
+Config own_config(const TrainingArguments& a, bool trains = true) {
   Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
                   : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
                                           : Config(Dict());
-  config.overwrite(additions(a, entries_of(a.deepspeed)), "training arguments");
+  config.overwrite(additions(a, entries_of(a.deepspeed), trains), "training arguments");
   if (!a.config_overrides.empty()) config.overwrite(a.config_overrides, "command line");
   return config;
 }
@@ -150,21 +150,22 @@ EngineBase& TrainerBase::ensure_engine() {
   const Dict config = entries_of(arguments_.deepspeed);
   LrSchedule schedule;
   // The number of updates is known once the loader is there: start() sets the rate of the first update by it.
-  if (!config.find("scheduler"))
+  if (!is_inference() && !config.find("scheduler"))
     schedule = LrSchedule([this](int64_t step) {
       return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
     });
-  Config made = own_config(arguments_);
+  Config made = own_config(arguments_, !is_inference());
   const int64_t ranks = expected_world_size();
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
   fill_auto(made, given_arguments(arguments_),
             {.world_size = ranks,
-             .num_training_steps = planned_updates(ranks, drops),
+             // The length of a schedule that never runs.
+             .num_training_steps = is_inference() ? 1 : planned_updates(ranks, drops),
              .hidden_size = hidden_size(),
              .add_missing = false});
   engine_ =
       &make_engine(made,
-                   arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+                   arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DefaultDtype.h>
 #include <gannet/error.h>
+#include <gannet/fill_auto.h>
 #include <gannet/log.h>
 #include <gannet/pretrained.h>
 #include <torch/nn/module.h>
@@ -249,9 +250,13 @@ Building::Building(const ModelConfig& json, const PretrainedOptions& options) : 
     log_info(
         "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "
         "would share it out as it is built");
-  if (!options.config.empty())
-    state_->init.emplace(
-        zero::Init::Options{options.config, options.overwrite, options.process_group, options.mesh, options.mpu});
+  if (!options.config.empty()) {
+    // ZeRO's sizes are needed while the model is built. The other "auto"s are left to what fills the engine's config.
+    Config config = options.config;
+    if (!options.overwrite.empty()) config.overwrite(options.overwrite);
+    if (const auto hidden_size = hidden_size_of(json.values())) fill_auto_sizes(config, *hidden_size);
+    state_->init.emplace(zero::Init::Options{std::move(config), {}, options.process_group, options.mesh, options.mpu});
+  }
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
 }
 

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
     std::printf("the texts differ\n");
     return 1;
   }
-  gannet::bench::print_figure("generate_with_cache", timed, "with", "without",
-                              {{"tokens", static_cast<double>(tokens)}, {"parameters", static_cast<double>(parameters)}, {"bar", 0.2}});
+  gannet::bench::print_figure(
+      "generate_with_cache", timed, "with", "without",
+      {{"tokens", static_cast<double>(tokens)}, {"parameters", static_cast<double>(parameters)}, {"bar", 0.2}});
 }

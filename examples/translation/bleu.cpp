@@ -63,13 +63,19 @@ std::string separated(std::string text) {
   // Periods and commas, unless a digit is before them; then unless one is after them; dashes after a digit.
   text = by_pairs(
       apart, [&](char a, char b) { return !is_digit(a) && is_stop(b); },
-      [](std::string& out, char a, char b) { out += {a, ' ', b, ' '}; });
+      [](std::string& out, char a, char b) {
+        out += {a, ' ', b, ' '};
+      });
   text = by_pairs(
       text, [&](char a, char b) { return is_stop(a) && !is_digit(b); },
-      [](std::string& out, char a, char b) { out += {' ', a, ' ', b}; });
+      [](std::string& out, char a, char b) {
+        out += {' ', a, ' ', b};
+      });
   return by_pairs(
       text, [&](char a, char b) { return is_digit(a) && b == '-'; },
-      [](std::string& out, char a, char b) { out += {a, ' ', b, ' '}; });
+      [](std::string& out, char a, char b) {
+        out += {a, ' ', b, ' '};
+      });
 }
 
 using Counts = std::map<std::vector<std::string>, int64_t>;
@@ -92,9 +98,10 @@ std::vector<std::string> bleu_tokens(const std::string& text, BleuTokens tokens)
 
 double bleu(const std::vector<std::string>& texts, const std::vector<std::string>& references, BleuTokens tokens) {
   if (texts.size() != references.size())
-    throw gannet::Error(gannet::ErrorCode::kArgument,
-                        "bleu: " + std::to_string(texts.size()) + " texts for " + std::to_string(references.size()) + " references",
-                        "give one reference for each text");
+    throw gannet::Error(
+        gannet::ErrorCode::kArgument,
+        "bleu: " + std::to_string(texts.size()) + " texts for " + std::to_string(references.size()) + " references",
+        "give one reference for each text");
   std::array<int64_t, kOrders> matches{}, totals{};
   int64_t length = 0, reference_length = 0;
   for (size_t i = 0; i < texts.size(); ++i) {

@@ -91,8 +91,7 @@ struct TranslationLoss {
 
   gannet::BatchLoss operator()(gannet::Engine<T5Impl>& engine, Example& batch) const {
     const std::optional<at::Tensor> mask = batch.data.ne(pad);
-    const at::Tensor loss =
-        label_smoothing > 0 ? smoothed(engine, batch, mask) : engine.forward(batch.data, batch.target, mask);
+    const at::Tensor loss = label_smoothing > 0 ? smoothed(engine, batch, mask) : engine.forward(batch.data, batch.target, mask);
     if (!generates || engine.module()->is_training()) return loss;
     gannet::TokenLists prompts;
     for (int64_t i = 0; i < batch.data.size(0); ++i) {
@@ -144,7 +143,9 @@ void look_at_output_folder(gannet::TrainingArguments& arguments, const Options& 
 // The vocabulary's file: the one that is named, the model's, or one that rank 0 trains on the pairs before training.
 std::string vocabulary_file(const Options& options, const gannet::TrainingArguments& arguments, int64_t largest,
                             gannet::ProcessGroup& world) {
-  const auto within = [](const std::string& place) { return fs::is_directory(place) ? fs::path(place) / "spiece.model" : fs::path(place); };
+  const auto within = [](const std::string& place) {
+    return fs::is_directory(place) ? fs::path(place) / "spiece.model" : fs::path(place);
+  };
   if (!options.tokenizer_name.empty()) return within(options.tokenizer_name);
   if (const fs::path models = within(options.model_name_or_path); fs::exists(models)) return models;
   const fs::path own = fs::path(arguments.output_dir) / "spiece.model";
@@ -152,7 +153,8 @@ std::string vocabulary_file(const Options& options, const gannet::TrainingArgume
   world.barrier();  // all have seen whether the model's folder has one
   if (is_fresh && world.rank() == 0) {
     std::vector<std::string> sentences;
-    for (const Pair& pair : translation::read_pairs(translation::file_of(options, "train"), options.source_lang, options.target_lang)) {
+    for (const Pair& pair :
+         translation::read_pairs(translation::file_of(options, "train"), options.source_lang, options.target_lang)) {
       sentences.push_back(options.source_prefix + pair.source);
       sentences.push_back(pair.target);
     }
@@ -177,16 +179,6 @@ void check_vocabulary(const Vocabulary& vocabulary, const gannet::models::T5Conf
                 path + " pads with " + std::to_string(vocabulary.pad()) + ", and the model's pad_token_id is " +
                     std::to_string(config.pad_token_id),
                 "take the vocabulary that the model was trained with");
-}
-
-// Of "train" (named by the Trainer), "eval" or "predict", with times.
-gannet::Dict with_times(const gannet::Metrics& metrics, const std::string& split, int64_t samples, double seconds) {
-  gannet::Dict all;
-  for (const auto& [name, value] : metrics) all[name] = value;
-  all[split + "_samples"] = samples;
-  all[split + "_runtime"] = seconds;
-  all[split + "_samples_per_second"] = static_cast<double>(samples) / seconds;
-  return all;
 }
 
 struct Stopwatch {
@@ -220,7 +212,8 @@ int run(int argc, char** argv) {
 
   const auto samples = [&](bool is_wanted, const char* split, std::optional<int64_t> limit) -> std::vector<Example> {
     if (!is_wanted) return {};
-    const auto pairs = translation::read_pairs(translation::file_of(options, split), options.source_lang, options.target_lang, limit);
+    const auto pairs =
+        translation::read_pairs(translation::file_of(options, split), options.source_lang, options.target_lang, limit);
     const bool is_train = std::strcmp(split, "train") == 0;
     return samples_of(pairs, options, vocabulary,
                       is_train ? options.max_target_length : options.val_max_target_length.value_or(options.max_target_length));
@@ -236,7 +229,8 @@ int run(int argc, char** argv) {
   if (arguments.do_train) parts.train_dataset = train;
   if (evaluates) parts.eval_dataset = held_out;
   parts.data_collator = collator(options, vocabulary.pad());
-  parts.compute_loss = TranslationLoss{arguments.label_smoothing_factor, options.predict_with_generate,
+  parts.compute_loss = TranslationLoss{arguments.label_smoothing_factor,
+                                       options.predict_with_generate,
                                        {.max_new_tokens = std::max<int64_t>(1, options.new_tokens()),
                                         .stop_tokens = {vocabulary.end()},
                                         .num_beams = options.beams()},
@@ -249,6 +243,16 @@ int run(int argc, char** argv) {
   parts.inference = !arguments.do_train;
   gannet::Trainer<T5Impl> trainer(model, arguments, std::move(parts));
 
+  // Of "train", "eval" or "predict": the Trainer's metrics, with times, and after training its epoch.
+  const auto save_metrics = [&](const std::string& split, const gannet::Metrics& metrics, int64_t samples, double seconds) {
+    gannet::Dict all;
+    for (const auto& [name, value] : metrics) all[name] = value;
+    if (arguments.do_train) all["epoch"] = trainer.state().epoch;
+    all[split + "_samples"] = samples;
+    all[split + "_runtime"] = seconds;
+    all[split + "_samples_per_second"] = static_cast<double>(samples) / seconds;
+    translation::save_metrics(arguments.output_dir, split, all);
+  };
   if (arguments.do_train) {
     const Stopwatch watch;
     const auto output = trainer.train();
@@ -256,23 +260,20 @@ int run(int argc, char** argv) {
     trainer.save_state();
     if (is_first) {
       translation::complete_model(arguments.output_dir, options.model_name_or_path, vocabulary_path);
-      translation::save_metrics(arguments.output_dir, "train",
-                                with_times(output.metrics, "train", count(train), watch.seconds()));
+      save_metrics("train", output.metrics, count(train), watch.seconds());
     }
   }
   if (arguments.do_eval) {
     const Stopwatch watch;
     const auto metrics = trainer.evaluate();
-    if (is_first)
-      translation::save_metrics(arguments.output_dir, "eval", with_times(metrics, "eval", count(held_out), watch.seconds()));
+    if (is_first) save_metrics("eval", metrics, count(held_out), watch.seconds());
   }
   if (arguments.do_predict) {
     trainer.set_eval_dataset(test);
     const Stopwatch watch;
     const auto output = trainer.predict("predict");
     if (is_first) {
-      translation::save_metrics(arguments.output_dir, "predict",
-                                with_times(output.metrics, "predict", count(test), watch.seconds()));
+      save_metrics("predict", output.metrics, count(test), watch.seconds());
       if (options.predict_with_generate)
         translation::save_predictions(arguments.output_dir, texts_of(output.predictions, vocabulary));
     }

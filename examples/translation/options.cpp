@@ -41,15 +41,15 @@ bool is_on(const std::string& name, const std::string& text) {
   throw Error(ErrorCode::kArgument, "--" + name + " must be true or false, found '" + text + "'");
 }
 
-Row text(const char* name, std::string Options::* member, const char* meaning) {
+Row text(const char* name, std::string Options::*member, const char* meaning) {
   return {name, "TEXT", Effect::kWorks, meaning, [member](Options& o, const std::string& given) { o.*member = given; }};
 }
 template <class Number>
-Row number(const char* name, Number Options::* member, const char* meaning) {
+Row number(const char* name, Number Options::*member, const char* meaning) {
   return {name, "N", Effect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = positive(name, given); }};
 }
-Row flag(const char* name, bool Options::* member, const char* meaning) {
+Row flag(const char* name, bool Options::*member, const char* meaning) {
   return {name, "", Effect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = is_on(name, given); }};
 }
@@ -151,7 +151,9 @@ Options parse_options(int argc, char** argv, const gannet::TrainingArguments& ar
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
     // What parse_training_arguments left is an option of the table and the words up to the next one.
-    const auto is_option = [](const std::string& one) { return one.starts_with("--") && find(underscored(one.substr(2, one.find('=') - 2))); };
+    const auto is_option = [](const std::string& one) {
+      return one.starts_with("--") && find(underscored(one.substr(2, one.find('=') - 2)));
+    };
     std::vector<std::string> more;
     while (i < argc && !is_option(argv[i])) more.push_back(argv[i++]);
     if (!value && !more.empty()) {
@@ -186,7 +188,10 @@ std::string options_help() {
   for (const Row& row : rows()) {
     std::string head = std::string("  --") + row.name + (*row.value ? std::string(" ") + row.value : "");
     head.resize(std::max<size_t>(head.size() + 2, 34), ' ');
-    help += head + (row.effect == Effect::kRefused ? "refused: " : row.effect == Effect::kNone ? "no effect: " : "") +
+    help += head +
+            (row.effect == Effect::kRefused ? "refused: "
+             : row.effect == Effect::kNone  ? "no effect: "
+                                            : "") +
             row.meaning + "\n";
   }
   return help;

@@ -57,7 +57,8 @@ TEST(Bleu, IsSacrebleus) {
   const json all = expected();
   int64_t above = 0;
   for (const json& one : all["bleu"]) {
-    const auto texts = one["texts"].get<std::vector<std::string>>(), references = one["references"].get<std::vector<std::string>>();
+    const auto texts = one["texts"].get<std::vector<std::string>>(),
+               references = one["references"].get<std::vector<std::string>>();
     EXPECT_NEAR(bleu(texts, references), one["13a"].get<double>(), 1e-9) << one;
     EXPECT_NEAR(bleu(texts, references, BleuTokens::kNone), one["none"].get<double>(), 1e-9) << one;
     above += one["none"].get<double>() > 0;
@@ -93,8 +94,8 @@ TEST(Vocabulary, CutsTextsAsTransformersTokenizerDoes) {
 TEST(Vocabulary, IsTrainedWithT5sFirstTokensAndRepeats) {
   const Folder folder;
   std::vector<std::string> sentences;
-  for (const auto& pair : translation::read_pairs(std::string(GANNET_SOURCE_DIR) + "/examples/translation/numbers/ro-en/train.json",
-                                                  "en", "ro")) {
+  for (const auto& pair :
+       translation::read_pairs(std::string(GANNET_SOURCE_DIR) + "/examples/translation/numbers/ro-en/train.json", "en", "ro")) {
     sentences.push_back(pair.source);
     sentences.push_back(pair.target);
   }
@@ -112,7 +113,8 @@ TEST(Vocabulary, IsTrainedWithT5sFirstTokensAndRepeats) {
   EXPECT_EQ(vocabulary.end(), 1);
   EXPECT_LE(vocabulary.size(), 90);
   EXPECT_EQ(vocabulary.decode(vocabulary.encode("două sute șaizeci și unu", 100)), "două sute șaizeci și unu");
-  EXPECT_THAT(error_text([&] { Vocabulary::train(sentences, 8, two); }, ErrorCode::kArgument), HasSubstr("a vocabulary of 8 pieces"));
+  EXPECT_THAT(error_text([&] { Vocabulary::train(sentences, 8, two); }, ErrorCode::kArgument),
+              HasSubstr("a vocabulary of 8 pieces"));
   EXPECT_THAT(error_text([&] { Vocabulary{folder.write("x.model", "no model")}; }, ErrorCode::kCorrupt), HasSubstr("x.model"));
   EXPECT_THAT(error_text([&] { Vocabulary{folder.path / "y.model"}; }, ErrorCode::kNotFound), HasSubstr("--tokenizer_name"));
 }
@@ -134,7 +136,8 @@ TEST(Pairs, NameTheLineThatIsWrong) {
   EXPECT_THAT(refused(good, "de"), HasSubstr("no text in the language 'de', only in: en, ro"));
   EXPECT_THAT(refused(R"({"translation": {"en": 1, "ro": "unu"}})"), HasSubstr("'en' is no text"));
   EXPECT_THAT(refused("\n"), HasSubstr("has no pairs"));
-  EXPECT_THAT(error_text([] { translation::read_pairs("/no/such.json", "en", "ro"); }, ErrorCode::kNotFound), HasSubstr("/no/such.json"));
+  EXPECT_THAT(error_text([] { translation::read_pairs("/no/such.json", "en", "ro"); }, ErrorCode::kNotFound),
+              HasSubstr("/no/such.json"));
 }
 
 translation::Options parsed(std::vector<std::string> words, const gannet::TrainingArguments& arguments = {.do_train = true}) {
@@ -145,7 +148,8 @@ translation::Options parsed(std::vector<std::string> words, const gannet::Traini
   return translation::parse_options(static_cast<int>(words.size()), argv.data(), arguments);
 }
 
-const std::vector<std::string> kLeast = {"--model_name_or_path", "t5", "--source_lang=en", "--target-lang", "ro", "--train_file", "t.json"};
+const std::vector<std::string> kLeast = {"--model_name_or_path", "t5",    "--source_lang=en", "--target-lang", "ro",
+                                         "--train_file",         "t.json"};
 std::vector<std::string> with(std::vector<std::string> more) {
   more.insert(more.begin(), kLeast.begin(), kLeast.end());
   return more;
@@ -160,7 +164,8 @@ TEST(TranslationOptions, HaveTheNamesAndDefaultsOfRunTranslation) {
   EXPECT_EQ(options.beams(), 1);
   EXPECT_EQ(parsed(with({"--val_max_target_length", "20", "--generation_num_beams", "2"})).new_tokens(), 19);
   EXPECT_EQ(parsed(with({"--num_beams", "4", "--generation_num_beams", "2"})).beams(), 4);
-  EXPECT_EQ(parsed(with({"--source_prefix", "translate English to Romanian: "})).source_prefix, "translate English to Romanian: ");
+  EXPECT_EQ(parsed(with({"--source_prefix", "translate English to Romanian: "})).source_prefix,
+            "translate English to Romanian: ");
   EXPECT_FALSE(parsed(with({"--ignore_pad_token_for_loss", "False"})).ignore_pad_token_for_loss);
   EXPECT_TRUE(parsed(with({"--predict_with_generate"})).predict_with_generate);
   EXPECT_THAT(parsed(with({"--cache_dir", "x", "--use_auth_token"})).without_effect,
@@ -171,8 +176,8 @@ TEST(TranslationOptions, HaveTheNamesAndDefaultsOfRunTranslation) {
 TEST(TranslationOptions, AreRefusedTogether) {
   const std::string all = error_text(
       [] {
-        parsed({"--max_source_length", "0", "--num_beams", "two", "--source_prefix", "to", "Romanian:", "--forced_bos_token", "ro",
-                "--predict_with_generate", "perhaps", "--dataset_config", "ro-en"},
+        parsed({"--max_source_length", "0", "--num_beams", "two", "--source_prefix", "to", "Romanian:", "--forced_bos_token",
+                "ro", "--predict_with_generate", "perhaps", "--dataset_config", "ro-en"},
                {.do_eval = true, .do_predict = true});
       },
       ErrorCode::kArgument);
@@ -185,7 +190,8 @@ TEST(TranslationOptions, AreRefusedTogether) {
   EXPECT_THAT(error_text([] { parsed(kLeast, {}); }, ErrorCode::kArgument), HasSubstr("there is nothing to do"));
   translation::Options options;
   options.dataset_name = "wmt16";
-  EXPECT_THAT(error_text([&] { translation::file_of(options, "train"); }, ErrorCode::kNotFound), HasSubstr("nothing is downloaded"));
+  EXPECT_THAT(error_text([&] { translation::file_of(options, "train"); }, ErrorCode::kNotFound),
+              HasSubstr("nothing is downloaded"));
 }
 
 }  // namespace

@@ -19,10 +19,11 @@ gannet::Metrics accuracy(const gannet::EvalPrediction& prediction) {
 
 // A document's config, whose schedule needs the length of a run.
 Dict config() {
-  return {{"train_batch_size", "auto"},
-          {"train_micro_batch_size_per_gpu", "auto"},
-          {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", "auto"}}}}},
-          {"scheduler", Dict{{"type", "WarmupDecayLR"}, {"params", Dict{{"warmup_max_lr", "auto"}, {"total_num_steps", "auto"}}}}}};
+  return {
+      {"train_batch_size", "auto"},
+      {"train_micro_batch_size_per_gpu", "auto"},
+      {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", "auto"}}}}},
+      {"scheduler", Dict{{"type", "WarmupDecayLR"}, {"params", Dict{{"warmup_max_lr", "auto"}, {"total_num_steps", "auto"}}}}}};
 }
 
 TEST(TrainerForInference, EvaluatesAsATrainersModelDoesAndDoesNotTrain) {

@@ -346,11 +346,12 @@ TEST(EstimateCommand, PrintsATableOfEveryStageAndOffload) {
 
 TEST(EstimateCommand, CountsHowTheModelIsBuiltAndNamesTheFastestThatFits) {
   const auto device = command("--parameters 1000M --largest 50M --ranks 8 --dtype bf16 --accelerator cuda --device-memory 4GiB");
-  EXPECT_THAT(device.text,
-              AllOf(ContainsRegex("the model is built +a rank +a host \\(8\\) +on this machine\n"),
-                    ContainsRegex("\nwhole on each rank +3.7 GiB +29.8 GiB +[^\n]*\n"),
-                    ContainsRegex("\nunder zero::Init, stage 3 +667.6 MiB +5.2 GiB +only with accelerator cpu\n"),
-                    HasSubstr("3, 3 with offload to cpu; then what is offloaded to nvme. The first of them that fits: stage 2.")));
+  EXPECT_THAT(
+      device.text,
+      AllOf(ContainsRegex("the model is built +a rank +a host \\(8\\) +on this machine\n"),
+            ContainsRegex("\nwhole on each rank +3.7 GiB +29.8 GiB +[^\n]*\n"),
+            ContainsRegex("\nunder zero::Init, stage 3 +667.6 MiB +5.2 GiB +only with accelerator cpu\n"),
+            HasSubstr("3, 3 with offload to cpu; then what is offloaded to nvme. The first of them that fits: stage 2.")));
   const auto host = command("--parameters 1M --largest 1k --ranks 4 --accelerator cpu --dtype fp32");
   EXPECT_THAT(host.text, AllOf(ContainsRegex("\nwhole on each rank +3.8 MiB +15.3 MiB +fits\n"),
                                ContainsRegex("\nunder zero::Init, stage 3 +980.5 KiB +3.8 MiB +fits\n"),
@@ -362,9 +363,10 @@ TEST(EstimateCommand, CountsHowTheModelIsBuiltAndNamesTheFastestThatFits) {
 
 TEST(EstimateCommand, SaysWhichSizesAreNoMultiplesOf16) {
   const std::string model = "--parameters 10M --accelerator cpu --layers 2 ";
-  EXPECT_THAT(command(model + "--width 1000 --heads 10 --seq-len 1024").text,
-              HasSubstr("where sizes are multiples of 16: 1000 of --width (next: 1008), 100 of --width over --heads (next: 112) are "
-                        "not."));
+  EXPECT_THAT(
+      command(model + "--width 1000 --heads 10 --seq-len 1024").text,
+      HasSubstr("where sizes are multiples of 16: 1000 of --width (next: 1008), 100 of --width over --heads (next: 112) are "
+                "not."));
   EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1000").text,
               HasSubstr("1000 of --seq-len (next: 1008) is not."));
   EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1024").text, Not(HasSubstr("multiples of 16")));

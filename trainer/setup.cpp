@@ -164,8 +164,8 @@ EngineBase& TrainerBase::ensure_engine() {
              .hidden_size = hidden_size(),
              .add_missing = false});
   engine_ =
-      &make_engine(made,
-                   arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+      &make_engine(made, arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>(),
+                   std::move(schedule));
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

@@ -134,8 +134,7 @@ RANK_BODY(auto_values) {
                     {.world_size = world->size(), .hidden_size = model->config().d_model});
   auto engine = gannet::initialize(model, {.config = config}).engine;
   const auto expected = whole->named_parameters();
-  for (const auto& [name, values] : engine->fp32_parameters())
-    expect(at::equal(values, expected[name].detach()), name);
+  for (const auto& [name, values] : engine->fp32_parameters()) expect(at::equal(values, expected[name].detach()), name);
 }
 TEST(PretrainedOnRanks, TakeAnAutoBeforeTheArgumentsFillIt) {
   ranks::expect_all_succeed(run_ranks("auto_values", 2, {.limit = std::chrono::seconds(100)}));

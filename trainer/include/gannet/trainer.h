@@ -73,8 +73,8 @@ struct TrainerParts {
   /// share.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
-  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than one
-  /// device's memory. train() is then an error.
+  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
+  /// one device's memory. train() is then an error.
   bool inference = false;
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
 };

@@ -60,20 +60,21 @@ def from_transformers(work):
 
 
 def trains(work, stage):
-    """Loss falls, results are there, the folder is a model again."""
+    """The other direction, which is new to the model: loss falls, results are there, the folder is a model again."""
     out = work / f"stage{stage}"
-    arguments = ["--do_train", "--do_eval", "--do_predict", *GENERATE, "--max_train_samples", "96", "--max_eval_samples", "8",
+    back = ["--source_lang", "ro", "--target_lang", "en", "--source_prefix", "translate Romanian to English: "]
+    arguments = [*back, "--do_train", "--do_eval", "--do_predict", *GENERATE, "--max_train_samples", "96", "--max_eval_samples", "8",
                  "--max_predict_samples", "8", "--per_device_train_batch_size", "4", "--num_train_epochs", "2", "--learning_rate", "2e-3",
-                 "--logging_steps", "1", "--save_steps", "10", "--deepspeed", EXAMPLE / f"ds_config_zero{stage}.json"]
+                 "--warmup_steps", "2", "--logging_steps", "1", "--save_steps", "10", "--deepspeed", EXAMPLE / f"ds_config_zero{stage}.json"]
     run(TINY, out, *arguments, ranks=2)
     losses = [entry["loss"] for entry in read(out, "trainer_state.json")["log_history"] if "loss" in entry]
-    check(len(losses) == 24 and sum(losses[-6:]) < 0.9 * sum(losses[:6]), "losses", losses)
+    check(len(losses) == 24 and sum(losses[-6:]) < 0.7 * sum(losses[:6]), "losses", losses)
     results = read(out, "all_results.json")
     check(results["train_samples"] == 96 and math.isclose(results["train_loss"], sum(losses) / 24, rel_tol=1e-5), results)
     first = predictions(out)
     # Back to from_pretrained, whole and on one rank; a checkpoint's folder is a model, too.
     again = work / f"again{stage}"
-    run(out, again, "--do_predict", *GENERATE, "--max_predict_samples", "8")
+    run(out, again, *back, "--do_predict", *GENERATE, "--max_predict_samples", "8")
     check(len(first) == 8 and predictions(again) == first, first, predictions(again))
     check({"config.json", "model.safetensors", "spiece.model"} <= {file.name for file in (out / "checkpoint-20").iterdir()})
     if stage < 3:

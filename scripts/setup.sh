@@ -15,6 +15,7 @@ cache=${GANNET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gannet}
 
 packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libboost-dev libspdlog-dev libfmt-dev libcli11-dev libhwy-dev libxxhash-dev libaio-dev libgloo-dev libmd-dev zlib1g-dev libyaml-dev
+          libsentencepiece-dev
           libgtest-dev libgmock-dev libbenchmark-dev libjs-dygraphs)
 
 [ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell)

@@ -160,9 +160,13 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-std::string did_you_mean(std::string_view word) { return did_you_mean(word, all_names()); }
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own) {
+  std::vector<std::string> names = all_names();
+  for (const std::string& option : programs_own) names.push_back(option.substr(option.find_first_not_of('-')));
+  return did_you_mean_of(word, names);
+}
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
+std::string did_you_mean_of(std::string_view word, const std::vector<std::string>& names) {
   std::string best;
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& name : names)

@@ -124,6 +124,9 @@ void TrainerBase::plan_run(const TrainSize& size) {
 }
 
 void TrainerBase::start() {
+  if (is_inference())
+    throw Error(ErrorCode::kArgument, "train() of a Trainer that was made with .inference = true, whose engine has no optimizer",
+                "make another Trainer without it to train");
   control_ = {};
   output_ = {};
   is_stop_agreed_ = is_signal_agreed_ = false;

@@ -177,7 +177,7 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
     } else if (name.starts_with("no_") && arguments::find(name.substr(3)) && arguments::find(name.substr(3))->type == "boolean") {
       arguments::find(name.substr(3))->set(made, false);
     } else {
-      mistakes.add("unknown argument '" + word + "'" + arguments::did_you_mean(name));
+      mistakes.add("unknown argument '" + word + "'" + arguments::did_you_mean(name, options.leave));
       while (!text && words.has_value()) ++words.at;
     }
   }

@@ -50,11 +50,11 @@ Dict optimizer_of(const TrainingArguments& a) {
 }
 
 // What the config does not name at all. "auto" is left to fill_auto.
-Dict additions(const TrainingArguments& a, const Dict& config) {
+Dict additions(const TrainingArguments& a, const Dict& config, bool trains) {
   Dict added;
   const bool is_alone = config.empty();
   if (is_alone) added["gradient_clipping"] = "auto";
-  if (!config.find("optimizer")) added["optimizer"] = optimizer_of(a);
+  if (trains && !config.find("optimizer")) added["optimizer"] = optimizer_of(a);
   if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
   // The older way of mixed precision: apex' levels, which the section amp has.
   const bool is_apex = a.fp16_backend == "apex";
@@ -70,11 +70,11 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   return added;
 }
 
-Config own_config(const TrainingArguments& a) {
+Config own_config(const TrainingArguments& a, bool trains = true) {
   Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
                   : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
                                           : Config(Dict());
-  config.overwrite(additions(a, entries_of(a.deepspeed)), "training arguments");
+  config.overwrite(additions(a, entries_of(a.deepspeed), trains), "training arguments");
   if (!a.config_overrides.empty()) config.overwrite(a.config_overrides, "command line");
   return config;
 }
@@ -154,7 +154,7 @@ EngineBase& TrainerBase::ensure_engine() {
   check_folder(arguments_.output_dir);
   const Dict config = entries_of(arguments_.deepspeed);
   LrSchedule schedule;
-  const bool is_of_arguments = !config.find("scheduler") && !arguments_.config_overrides.find("scheduler");
+  const bool is_of_arguments = !is_inference() && !config.find("scheduler") && !arguments_.config_overrides.find("scheduler");
   // A factor of the optimizer's rate, which is the config's where it has an optimizer. The number of updates is known once the
   // loader is there: start() sets the rate of the first update by it.
   if (is_of_arguments) {
@@ -163,17 +163,18 @@ EngineBase& TrainerBase::ensure_engine() {
     });
     schedule.scales = true;
   }
-  Config made = own_config(arguments_);
+  Config made = own_config(arguments_, !is_inference());
   const int64_t ranks = expected_world_size();
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
   fill_auto(made, given_arguments(arguments_),
             {.world_size = ranks,
-             .num_training_steps = planned_updates(ranks, drops),
+             // The length of a schedule that never runs.
+             .num_training_steps = is_inference() ? 1 : planned_updates(ranks, drops),
              .hidden_size = hidden_size(),
              .add_missing = false});
   engine_ =
       &make_engine(made,
-                   arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+                   arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
   if (is_of_arguments) {
     const auto rates = engine_->get_lr();  // not scaled yet
     base_rate_ = rates.empty() ? arguments_.learning_rate : rates[0];

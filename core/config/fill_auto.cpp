@@ -38,6 +38,7 @@ class Filling {
     if (const int64_t max_steps = integer("max_steps", -1); !steps_ && max_steps > 0) steps_ = max_steps;
   }
 
+  void sizes() { from_hidden_size(); }
   void run() {
     batch();
     match("gradient_clipping", number("max_grad_norm", 1.0), {"max_grad_norm"});
@@ -225,6 +226,11 @@ Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts)
   Config filled = config;  // the caller's stays as it was where the arguments do not fit
   Filling(filled, arguments, facts).run();
   return config = std::move(filled);
+}
+
+Config& fill_auto_sizes(Config& config, int64_t hidden_size) {
+  Filling(config, {}, {.hidden_size = hidden_size}).sizes();
+  return config;
 }
 
 std::optional<int64_t> hidden_size_of(const Dict& model_config) {

@@ -19,6 +19,7 @@
 #include "config/resolve.h"
 #include "control/environment.h"
 #include "device/accelerator.h"
+#include "engine/estimate_hints.h"
 #include "engine/measured_activations.h"
 #include "engine/named_plugins.h"
 #include "interfaces/optimizer.h"
@@ -255,6 +256,7 @@ std::string estimate_text(const EstimateRequest& request) {
         "No device is usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
         "memory.\n",
         why_not);
+  text += formatted("\n{}\n{}{}", building_text(plan, room), speed_text(plan, room), shapes_text(request.sizes));
   if (kept) text += formatted("\n{}\n", activations_text(plan, *kept, room, request.micro_batch));
   if (!request.document) return text;
   try {
@@ -274,10 +276,14 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
   request.config_name = "the config";
   uint64_t largest = 0;
   std::unordered_set<const void*> seen;  // tied ones count once
-  for (const at::Tensor& parameter : module.parameters()) {
+  for (const auto& entry : module.named_parameters()) {
+    const at::Tensor& parameter = entry.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     request.parameters += static_cast<uint64_t>(parameter.numel());
     largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
+    // Rows and columns; of a convolution its channels.
+    for (int64_t d = 0; parameter.dim() >= 2 && d < 2; ++d)
+      request.sizes.emplace_back(formatted("{}'s {}", entry.key(), d == 0 ? "rows" : "columns"), parameter.size(d));
     if (parameter.is_cpu()) request.held_bytes += parameter.nbytes();
     if (parameter.scalar_type() == at::kDouble) request.dtype = "fp64";
   }

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/activation_ladder.h"
 
@@ -30,6 +32,8 @@ struct EstimateRequest {
   uint32_t kept_element_bytes = 4;                   // of that dtype
   std::optional<TransformerSize> transformer;        // for the formula
   int64_t micro_batch = 1;                           // samples of either
+  // Of matrices, by name: for the hint on those that 16 does not divide.
+  std::vector<std::pair<std::string, int64_t>> sizes;
 };
 
 std::string estimate_text(const EstimateRequest& request);

@@ -95,12 +95,16 @@ void join_ranks(RankContext& context, const config::Document& document, const En
 
 }  // namespace
 
-void open(RankContext& context, const config::Document& document, const EngineOptions& options) {
+void open_ranks(RankContext& context, const config::Document& document, const EngineOptions& options) {
   settle_vector_math();
   context.resolved.settings = config::settings_of(document);  // names the plugins; complete once the number of ranks is known
   context.registry = std::make_unique<plugin::Registry>(plugin_places(context.settings()));
   open_accelerator(context, document);
   join_ranks(context, document, options);
+}
+
+void open(RankContext& context, const config::Document& document, const EngineOptions& options) {
+  open_ranks(context, document, options);
   context.resolved = config::resolve(document, context.comm->size(), control::variables_of_this_process().count("RANK") > 0);
 }
 

@@ -9,8 +9,11 @@
 
 namespace gannet {
 
-/// The plugins, the device, the ranks and their mesh; then the config as it is for that many ranks. Of `options` those that say
-/// which ranks (process_group; null: the world) and how they are laid out.
+/// The plugins, the device, the ranks and their mesh. Of `options` those that say which ranks (process_group; null: the world)
+/// and how they are laid out. The settings are then those of a config that may still have "auto"s: for zero::Init, which needs no
+/// batch, optimizer or schedule.
+void open_ranks(RankContext& context, const config::Document& document, const EngineOptions& options);
+/// The same, and then the config as it is for that many ranks.
 void open(RankContext& context, const config::Document& document, const EngineOptions& options);
 /// The mesh that the config and the program ask for, the same on every rank; `context` has its process_group (wanted_mesh.cpp).
 MeshShape wanted_mesh(const RankContext& context, const config::Document& document, const EngineOptions& options);

@@ -4,6 +4,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <gannet/distributed.h>
 #include <gannet/error.h>
+#include <gannet/fill_auto.h>
 #include <gannet/log.h>
 #include <gannet/pretrained.h>
 #include <torch/nn/module.h>
@@ -84,9 +85,10 @@ void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to
 
 bool is_whole_number(at::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 
-class Loading {
+
+class PretrainedLoading {
  public:
-  Loading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
+  PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
 
   // Names and shapes first: nothing is written where they do not fit.
   void compare(const PretrainedOptions& options);
@@ -115,7 +117,8 @@ class Loading {
   bool lacks_base_ = false;
 };
 
-Loading::Loading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights) : names_(names) {
+PretrainedLoading::PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights)
+    : names_(names) {
   receipt.taken_from = weights.taken_from;
   for (const auto& entry : module.named_parameters())
     wanted_.push_back({entry.key(), entry.value().detach(), split_of(entry.value())});
@@ -131,7 +134,7 @@ Loading::Loading(torch::nn::Module& module, const PretrainedNames& names, const 
   for (const auto& [name, listed] : weights.aliases) add(name, *by_name.at(listed));
 }
 
-std::string Loading::name_of(const std::string& in_file) const {
+std::string PretrainedLoading::name_of(const std::string& in_file) const {
   std::string name = in_file;
   for (const auto& [old, now] : names_.renamed)
     if (name.ends_with(old)) name.replace(name.size() - old.size(), old.size(), now);
@@ -142,7 +145,7 @@ std::string Loading::name_of(const std::string& in_file) const {
   return name;
 }
 
-void Loading::add(const std::string& in_file, const WeightTensor& tensor) {
+void PretrainedLoading::add(const std::string& in_file, const WeightTensor& tensor) {
   const std::string name = name_of(in_file);
   if (known_.contains(name)) {
     const auto [place, is_new] = found_.emplace(name, &tensor);
@@ -155,7 +158,7 @@ void Loading::add(const std::string& in_file, const WeightTensor& tensor) {
 }
 
 // Two names of one parameter, each with values of its own in the file.
-void Loading::check_tied(const WeightTensor& one, const WeightTensor& other) const {
+void PretrainedLoading::check_tied(const WeightTensor& one, const WeightTensor& other) const {
   bool are_equal = one.shape == other.shape && one.dtype == other.dtype;
   const uint64_t bytes = static_cast<uint64_t>(one.numel) * c10::elementSize(one.dtype);
   std::vector<char> a(std::min<uint64_t>(bytes, kAtOnce)), b(a.size());
@@ -172,7 +175,7 @@ void Loading::check_tied(const WeightTensor& one, const WeightTensor& other) con
                 "build it with tie_word_embeddings false: from_pretrained's model_overwrite");
 }
 
-void Loading::compare(const PretrainedOptions& options) {
+void PretrainedLoading::compare(const PretrainedOptions& options) {
   std::unordered_set<const void*> filled;
   for (const Wanted& one : wanted_)
     if (found_.contains(one.name)) filled.insert(storage_of(one.tensor));
@@ -212,7 +215,7 @@ void Loading::compare(const PretrainedOptions& options) {
   if (options.strict && !receipt.unexpected.empty()) refuse("unexpected", receipt.unexpected, kNotStrict);
 }
 
-void Loading::fill(const Wanted& one, const at::Tensor& spare) const {
+void PretrainedLoading::fill(const Wanted& one, const at::Tensor& spare) const {
   if (one.from->numel == 0) return;
   if (one.split) {
     const at::Tensor whole = at::empty(one.from->shape, one.from->dtype);
@@ -229,7 +232,7 @@ void Loading::fill(const Wanted& one, const at::Tensor& spare) const {
   one.tensor.copy_(whole);
 }
 
-void Loading::fill() {
+void PretrainedLoading::fill() {
   const at::NoGradGuard no_grad;
   const at::Tensor spare = at::empty({kAtOnce * static_cast<int64_t>(sizeof(double))}, at::kByte);
   std::unordered_set<const void*> filled;
@@ -275,9 +278,13 @@ Building::Building(const ModelConfig& json, const PretrainedOptions& options) : 
     log_info(
         "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "
         "would share it out as it is built");
-  if (!options.config.empty())
-    state_->init.emplace(
-        zero::Init::Options{options.config, options.overwrite, options.process_group, options.mesh, options.mpu});
+  if (!options.config.empty()) {
+    // ZeRO's sizes are needed while the model is built. The other "auto"s are left to what fills the engine's config.
+    Config config = options.config;
+    if (!options.overwrite.empty()) config.overwrite(options.overwrite);
+    if (const auto hidden_size = hidden_size_of(json.values())) fill_auto_sizes(config, *hidden_size);
+    state_->init.emplace(zero::Init::Options{std::move(config), {}, options.process_group, options.mesh, options.mpu});
+  }
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
 }
 
@@ -293,7 +300,7 @@ Weights::~Weights() = default;
 PretrainedReceipt Weights::load_into(torch::nn::Module& module, const PretrainedNames& names,
                                      const PretrainedOptions& options) const {
   settle_vector_math();
-  Loading loading(module, names, files_->weights);
+  PretrainedLoading loading(module, names, files_->weights);
   loading.compare(options);
   loading.fill();
   log_receipt(loading.receipt, options);

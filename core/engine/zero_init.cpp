@@ -179,7 +179,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   engine_options.process_group = options.process_group;
   engine_options.mesh = options.mesh;
   engine_options.mpu = options.mpu;
-  open(opened, *config.document(), engine_options);
+  open_ranks(opened, *config.document(), engine_options);
   const auto& zero = opened.settings().zero;
   if (zero.stage < 3 || opened.comm->size() == 1) {
     if (opened.is_first())

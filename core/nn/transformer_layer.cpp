@@ -70,9 +70,15 @@ TransformerLayerImpl::TransformerLayerImpl(const TransformerLayerConfig& config,
   say_once(stochastic_is_said, config.stochastic_mode, "transformer layer: stochastic_mode has no effect, results always repeat");
   say_once(tuple_is_said, config.return_tuple || config.huggingface,
            "transformer layer: return_tuple is what forward_tuple() does; forward() returns the tensor");
-  const int64_t hidden = config.hidden_size, inter = config.intermediate();
+  reset();
+  copy_initial(initial_weights, initial_biases);
+  train(config.training);
+}
+
+void TransformerLayerImpl::reset() {
+  const int64_t hidden = config_.hidden_size, inter = config_.intermediate();
   const auto make = [&](const char* name, at::IntArrayRef shape) {
-    return register_parameter(name, at::empty(shape, config.fp16 ? at::kHalf : torch::get_default_dtype_as_scalartype()));
+    return register_parameter(name, at::empty(shape, config_.fp16 ? at::kHalf : torch::get_default_dtype_as_scalartype()));
   };
   attn_qkvw = make("attn_qkvw", {3 * hidden, hidden}), attn_qkvb = make("attn_qkvb", {3 * hidden});
   attn_ow = make("attn_ow", {hidden, hidden}), attn_ob = make("attn_ob", {hidden});
@@ -81,8 +87,6 @@ TransformerLayerImpl::TransformerLayerImpl(const TransformerLayerConfig& config,
   output_w = make("output_w", {hidden, inter}), output_b = make("output_b", {hidden});
   norm_w = make("norm_w", {hidden}), norm_b = make("norm_b", {hidden});
   reset_parameters();
-  copy_initial(initial_weights, initial_biases);
-  train(config.training);
 }
 
 void TransformerLayerImpl::reset_parameters() {

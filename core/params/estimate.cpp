@@ -58,6 +58,13 @@ std::string to_string(const Placement& placement) {
   return text;
 }
 
+uint64_t built_whole_bytes(const ModelSize& model) { return model.parameters * std::max(4u, model.param_bytes); }
+
+uint64_t built_sharded_bytes(const ModelSize& model, uint32_t ranks) {
+  const uint64_t elements = share(model.parameters, ranks) + (ranks > 1 ? model.largest : 0);
+  return std::min(elements, model.parameters) * std::max(4u, model.param_bytes);
+}
+
 uint64_t checkpoint_bytes(const ModelSize& model) {
   return model.parameters * (std::max(model.master_bytes, model.param_bytes) + model.state_bytes);
 }

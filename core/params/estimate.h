@@ -82,4 +82,9 @@ struct Bytes {  // of one rank
 Bytes estimate(const Plan& plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole one: masters and states, once
 
+// Host memory of a rank while the model is built, before an engine has it. Modules make parameters in fp32, or fp64.
+uint64_t built_whole_bytes(const ModelSize& model);
+// Under zero::Init: the rank's shards, and the parameter that is being made.
+uint64_t built_sharded_bytes(const ModelSize& model, uint32_t ranks);
+
 }  // namespace gannet::zero

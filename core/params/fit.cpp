@@ -31,11 +31,6 @@ bool uses_nvme(const Placement& placement) {
   return placement.offload_optimizer == Tier::kNvme || placement.offload_param == Tier::kNvme;
 }
 
-bool fits(const Plan& plan, Room room) {
-  room.checkpoint.reset();
-  return (!uses_nvme(plan.placement) || room.nvme) && lacks(plan, room).empty();
-}
-
 // The smallest number of ranks, on whole hosts, on which this placement fits: a rank's bytes only fall as ranks are added.
 std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
   const uint32_t per_host = plan.ranks_per_host;
@@ -118,6 +113,22 @@ std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool d
 }
 
 }  // namespace
+
+bool fits(const Plan& plan, const Room& given) {
+  Room room = given;
+  room.checkpoint.reset();
+  return (!uses_nvme(plan.placement) || room.nvme) && lacks(plan, room).empty();
+}
+
+std::vector<Placement> fastest_first() {
+  std::vector<Placement> all = legal_placements();
+  const auto cost = [](const Placement& one) {
+    const int optimizer = static_cast<int>(one.offload_optimizer), param = static_cast<int>(one.offload_param);
+    return std::tuple(uses_nvme(one), one.stage == 3, std::max(optimizer, param), optimizer + param, one.stage, param);
+  };
+  std::sort(all.begin(), all.end(), [&](const Placement& a, const Placement& b) { return cost(a) < cost(b); });
+  return all;
+}
 
 Room room_of(const MachineMemory& memory) {
   Room room;

@@ -115,6 +115,21 @@ TEST(FillAuto, WarmUpAsAShareOfTheRunIsRoundedUp) {
   }
 }
 
+TEST(FillAuto, SizesAloneLeaveTheRestToTheArguments) {
+  Config config(Dict{{"train_batch_size", "auto"},
+                     {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", "auto"}}}}},
+                     {"zero_optimization", Dict{{"stage", 3},
+                                                {"reduce_bucket_size", 1000},
+                                                {"stage3_prefetch_bucket_size", "auto"},
+                                                {"stage3_param_persistence_threshold", "auto"}}}});
+  fill_auto_sizes(config, 32);
+  EXPECT_EQ(config.get("zero_optimization.reduce_bucket_size").value, Value(1000));
+  EXPECT_EQ(config.get("zero_optimization.stage3_prefetch_bucket_size").value, Value(921));
+  EXPECT_EQ(config.get("zero_optimization.stage3_param_persistence_threshold").value, Value(320));
+  EXPECT_TRUE(config.is_auto("train_batch_size"));
+  EXPECT_TRUE(config.is_auto("optimizer.params.lr"));
+}
+
 TEST(FillAuto, ReadsTheHiddenSizeUnderEveryName) {
   EXPECT_EQ(hidden_size_of(Dict{{"hidden_size", 768}}), 768);
   EXPECT_EQ(hidden_size_of(Dict{{"n_embd", 1600}}), 1600);

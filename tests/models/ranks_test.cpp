@@ -1,6 +1,7 @@
 // from_pretrained and generate on several ranks.
 #include "comm/ranks.h"
 
+#include <gannet/fill_auto.h>
 #include <gannet/gannet.h>
 #include <gannet/models/gpt2.h>
 #include <gannet/models/llama.h>
@@ -103,6 +104,40 @@ TEST(PretrainedOnRanks, TakeAShardAndTheTensorThatIsBuilt) {
   }
   ranks::expect_all_succeed(run_ranks("memory", 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(200)}));
   std::filesystem::remove_all(folder);
+}
+
+// What only the arguments know is "auto" until the engine is made; ZeRO's sizes follow from config.json.
+RANK_BODY(auto_values) {
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+  gannet::Config config(Dict{{"train_batch_size", "auto"},
+                             {"train_micro_batch_size_per_gpu", "auto"},
+                             {"gradient_accumulation_steps", "auto"},
+                             {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", "auto"}}}}},
+                             {"zero_optimization", Dict{{"stage", 3},
+                                                        {"reduce_bucket_size", "auto"},
+                                                        {"stage3_prefetch_bucket_size", "auto"},
+                                                        {"stage3_param_persistence_threshold", "auto"}}}});
+  const std::string folder = fixture::folder("t5");
+  const auto whole = gannet::from_pretrained<gannet::models::T5>(folder);
+  const auto model = gannet::from_pretrained<gannet::models::T5>(folder, {.config = config});
+  const int64_t threshold = 10 * model->config().d_model;  // the default, 100000, would leave every parameter whole
+  for (const auto& entry : model->named_parameters()) {
+    bool is_whole = true;
+    try {
+      entry.value().data_ptr();
+    } catch (const std::exception&) {
+      is_whole = false;
+    }
+    ranks::same(is_whole, entry.value().numel() <= threshold, entry.key());
+  }
+  gannet::fill_auto(config, Dict{{"per_device_train_batch_size", 2}},
+                    {.world_size = world->size(), .hidden_size = model->config().d_model});
+  auto engine = gannet::initialize(model, {.config = config}).engine;
+  const auto expected = whole->named_parameters();
+  for (const auto& [name, values] : engine->fp32_parameters()) expect(at::equal(values, expected[name].detach()), name);
+}
+TEST(PretrainedOnRanks, TakeAnAutoBeforeTheArgumentsFillIt) {
+  ranks::expect_all_succeed(run_ranks("auto_values", 2, {.limit = std::chrono::seconds(100)}));
 }
 
 // Ranks with prompts of different lengths and numbers, none included, write what one rank writes.

@@ -185,5 +185,41 @@ TEST(TransformerLayer, ReturnsATupleWhereOneIsWanted) {
   EXPECT_EQ(stack->forward(x).sizes(), x.sizes());
 }
 
+// LibTorch clones a module's children by assigning to those that reset() made.
+struct HoldsALayer : torch::nn::Cloneable<HoldsALayer> {
+  HoldsALayer() { reset(); }
+  void reset() override { layer = register_module("layer", TransformerLayer(small())); }
+  TransformerLayer layer{nullptr};
+};
+
+TEST(TransformerLayer, ClonesItsConfigValuesAndMode) {
+  auto config = small();
+  config.layer_id = 5, config.training = false;
+  TransformerLayer layer(config);
+  const at::Tensor x = torch::randn({1, 3, 24});
+  const auto copy = std::dynamic_pointer_cast<nn::TransformerLayerImpl>(layer->clone());
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->layer_id(), 5);
+  EXPECT_FALSE(copy->is_training());
+  EXPECT_TRUE(at::equal(copy->forward(x), layer(x)));
+  // Its parameters are its own.
+  EXPECT_TRUE(copy->named_parameters()["attn_ow"].is_same(copy->attn_ow));
+  copy->forward(x).sum().backward();
+  EXPECT_TRUE(copy->attn_qkvw.grad().defined());
+  EXPECT_FALSE(layer->attn_qkvw.grad().defined());
+  {
+    const torch::NoGradGuard no_grad;
+    copy->attn_ow.zero_();
+  }
+  EXPECT_FALSE(at::equal(copy->forward(x), layer(x)));
+
+  torch::nn::Sequential stack(layer, TransformerLayer(small()));
+  EXPECT_TRUE(at::equal(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(stack->clone())->forward(x), stack->forward(x)));
+  HoldsALayer net;
+  const auto copied = std::dynamic_pointer_cast<HoldsALayer>(net.clone());
+  EXPECT_TRUE(at::equal(copied->layer(x), net.layer(x)));
+  EXPECT_FALSE(copied->layer->attn_ow.is_alias_of(net.layer->attn_ow));
+}
+
 }  // namespace
 }  // namespace gannet::test

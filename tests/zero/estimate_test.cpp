@@ -175,6 +175,17 @@ TEST(Estimate, KnowsSixteenLegalPlacements) {
   EXPECT_FALSE((Placement{.stage = 4}.is_legal()));
 }
 
+TEST(Estimate, BuildingTheModelTakesItWholeOnEachRankOrItsShard) {
+  ModelSize model{.parameters = 1000, .largest = 100};
+  EXPECT_EQ(built_whole_bytes(model), 4000u);  // in fp32, though it trains in 16 bits
+  EXPECT_EQ(built_sharded_bytes(model, 4), 4u * (250 + 100));
+  EXPECT_EQ(built_sharded_bytes(model, 1), 4000u);
+  model.largest = 1000;
+  EXPECT_EQ(built_sharded_bytes(model, 4), 4000u);
+  model.param_bytes = 8;
+  EXPECT_EQ(built_whole_bytes(model), 8000u);
+}
+
 // ---- Fit
 
 Room room(uint64_t device_gib, uint64_t host_gib, std::optional<uint64_t> nvme_gib = {}) {
@@ -187,6 +198,25 @@ Placement chosen(const Plan& plan, const Room& room) {
   const auto change = smallest_change(plan, room);
   if (!change || change->ranks != plan.ranks) ADD_FAILURE() << "no placement on " << plan.ranks << " ranks";
   return change ? change->placement : Placement{};
+}
+
+TEST(Fit, KnowsWhichPlacementsAreFast) {
+  const auto all = fastest_first();
+  ASSERT_EQ(all.size(), legal_placements().size());
+  const std::vector<Placement> first = {
+      {.stage = 0},
+      {.stage = 1},
+      {.stage = 2},
+      {.stage = 1, .offload_optimizer = Tier::kCpu},
+      {.stage = 2, .offload_optimizer = Tier::kCpu},
+      {.stage = 3},
+      {.stage = 3, .offload_optimizer = Tier::kCpu},
+      {.stage = 3, .offload_param = Tier::kCpu},
+      {.stage = 3, .offload_optimizer = Tier::kCpu, .offload_param = Tier::kCpu},
+      {.stage = 1, .offload_optimizer = Tier::kNvme},
+  };
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(all[i], first[i]) << i << ": " << to_string(all[i]);
+  EXPECT_EQ(all.back(), (Placement{3, Tier::kNvme, Tier::kNvme}));
 }
 
 TEST(Fit, WhatFitsIsNoError) { EXPECT_NO_THROW(fit(billion(8, {.stage = 2}), room(4, 0))); }
@@ -312,6 +342,34 @@ TEST(EstimateCommand, PrintsATableOfEveryStageAndOffload) {
                     ContainsRegex("\n3 +nvme +nvme +")));
   EXPECT_THAT(outcome.text,
               AllOf(HasSubstr("Not counted: activations"), HasSubstr("This machine: "), HasSubstr("A checkpoint has 14.5 GiB")));
+}
+
+TEST(EstimateCommand, CountsHowTheModelIsBuiltAndNamesTheFastestThatFits) {
+  const auto device = command("--parameters 1000M --largest 50M --ranks 8 --dtype bf16 --accelerator cuda --device-memory 4GiB");
+  EXPECT_THAT(
+      device.text,
+      AllOf(ContainsRegex("the model is built +a rank +a host \\(8\\) +on this machine\n"),
+            ContainsRegex("\nwhole on each rank +3.7 GiB +29.8 GiB +[^\n]*\n"),
+            ContainsRegex("\nunder zero::Init, stage 3 +667.6 MiB +5.2 GiB +only with accelerator cpu\n"),
+            HasSubstr("3, 3 with offload to cpu; then what is offloaded to nvme. The first of them that fits: stage 2.")));
+  const auto host = command("--parameters 1M --largest 1k --ranks 4 --accelerator cpu --dtype fp32");
+  EXPECT_THAT(host.text, AllOf(ContainsRegex("\nwhole on each rank +3.8 MiB +15.3 MiB +fits\n"),
+                               ContainsRegex("\nunder zero::Init, stage 3 +980.5 KiB +3.8 MiB +fits\n"),
+                               HasSubstr("The first of them that fits: stage 0."), Not(HasSubstr("multiples of 16"))));
+  EXPECT_THAT(command("--parameters 1T --ranks 4 --accelerator cpu").text,
+              AllOf(ContainsRegex("\nwhole on each rank +3.6 TiB +14.6 TiB +lacks [^\n]* of host memory"),
+                    HasSubstr("None of them fits.")));
+}
+
+TEST(EstimateCommand, SaysWhichSizesAreNoMultiplesOf16) {
+  const std::string model = "--parameters 10M --accelerator cpu --layers 2 ";
+  EXPECT_THAT(
+      command(model + "--width 1000 --heads 10 --seq-len 1024").text,
+      HasSubstr("where sizes are multiples of 16: 1000 of --width (next: 1008), 100 of --width over --heads (next: 112) are "
+                "not."));
+  EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1000").text,
+              HasSubstr("1000 of --seq-len (next: 1008) is not."));
+  EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1024").text, Not(HasSubstr("multiples of 16")));
 }
 
 TEST(EstimateCommand, OnTheCpuThereIsOneMemory) {

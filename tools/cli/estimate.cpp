@@ -60,6 +60,9 @@ void estimate(const EstimateArguments& arguments) {
       throw Error(ErrorCode::kArgument, "the activations of a transformer follow from --layers, --width, --heads and --seq-len",
                   "give all four, or none to leave activations out");
     request.micro_batch = arguments.micro_batch;
+    request.sizes = {{"--width", static_cast<int64_t>(arguments.width)},
+                     {"--width over --heads", static_cast<int64_t>(arguments.width / arguments.heads)},
+                     {"--seq-len", static_cast<int64_t>(arguments.sequence)}};
     request.transformer = TransformerSize{arguments.layers, arguments.width, arguments.heads,
                                           arguments.sequence * static_cast<uint64_t>(arguments.micro_batch)};
   }

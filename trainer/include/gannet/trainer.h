@@ -75,6 +75,9 @@ struct TrainerParts {
   /// share.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
+  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
+  /// one device's memory. train() is then an error.
+  bool inference = false;
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
 };
 
@@ -101,6 +104,8 @@ class Trainer : public TrainerBase {
     return *typed_engine_;
   }
   const std::shared_ptr<Model>& model() const { return model_; }
+  /// What evaluate() and predict() go by from here on: a test set.
+  void set_eval_dataset(Dataset<Batch> samples) { parts_.eval_dataset = std::move(samples); }
 
   /// Of another data set than eval_dataset; its samples may lack labels (a target that is an undefined tensor): then there are
   /// predictions alone. Every rank calls it.
@@ -118,13 +123,17 @@ class Trainer : public TrainerBase {
  protected:
   EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) override {
     InitializeOptions<Batch> options{.config = config};
-    if (!parts_.optimizer) options.model_parameters = std::move(groups);
-    options.optimizer = parts_.optimizer;
-    options.lr_scheduler = parts_.lr_scheduler.function ? parts_.lr_scheduler : std::move(schedule);
+    options.inference = parts_.inference;
+    if (!parts_.inference) {
+      if (!parts_.optimizer) options.model_parameters = std::move(groups);
+      options.optimizer = parts_.optimizer;
+      options.lr_scheduler = parts_.lr_scheduler.function ? parts_.lr_scheduler : std::move(schedule);
+    }
     typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
     return *typed_engine_;
   }
   torch::nn::Module& module() override { return *model_; }
+  bool is_inference() const override { return parts_.inference; }
   void release_engine() override {
     iterator_.reset();
     loader_.reset();

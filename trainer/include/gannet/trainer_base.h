@@ -146,6 +146,7 @@ class TrainerBase {
   };
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) = 0;
   virtual torch::nn::Module& module() = 0;
+  virtual bool is_inference() const = 0;
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader of the program's own
   virtual std::optional<int64_t> hidden_size() = 0;          // where the model says it
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;

@@ -16,7 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <gannet/value.h>
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/common.h>
 #include <torch/nn/pimpl.h>
 
@@ -66,7 +66,7 @@ struct TransformerLayerConfig {
   int64_t intermediate() const { return intermediate_size > 0 ? intermediate_size : 4 * hidden_size; }
 };
 
-class TransformerLayerImpl : public torch::nn::Module {
+class TransformerLayerImpl : public torch::nn::Cloneable<TransformerLayerImpl> {
  public:
   /// `initial_weights` and `initial_biases`, as DeepSpeed's tests give them: of queries, keys, values, attention's output,
   /// its norm, the intermediate part, the output, its norm. Either may be empty. They are copied.
@@ -81,6 +81,8 @@ class TransformerLayerImpl : public torch::nn::Module {
 
   const TransformerLayerConfig& config() const { return config_; }
   int64_t layer_id() const { return config_.layer_id; }
+  /// Makes the parameters and initialises them: for clone(), whose layer has the same config, values and mode.
+  void reset() override;
   void reset_parameters();
 
   at::Tensor attn_qkvw, attn_qkvb;  // [3 hidden, hidden], [3 hidden]: queries, keys, values

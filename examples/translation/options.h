@@ -1,0 +1,44 @@
+// The options that run_translation.py of transformers has beside the training arguments, under its names.
+//
+//   translation::Options options;
+//   auto arguments = gannet::parse_training_arguments(argc, argv, {.leave = translation::option_names()});
+//   options = translation::parse_options(argc, argv);              // what the former left
+#pragma once
+
+#include <gannet/training_arguments.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace translation {
+
+struct Options {
+  std::string model_name_or_path, tokenizer_name;
+  std::string source_lang, target_lang, source_prefix;
+  std::string dataset_name, dataset_config_name, train_file, validation_file, test_file;
+  int64_t max_source_length = 1024, max_target_length = 128;
+  std::optional<int64_t> val_max_target_length, generation_max_length, num_beams, generation_num_beams, max_predict_samples;
+  bool pad_to_max_length = false, ignore_pad_token_for_loss = true;
+  bool predict_with_generate = false, overwrite_output_dir = false;
+
+  std::vector<std::string> without_effect;  ///< given, and of no use here: a sentence for each
+
+  /// Tokens of a generated text at most: generation_max_length, val_max_target_length, max_target_length, less the decoder's
+  /// first token, which those count.
+  int64_t new_tokens() const;
+  int64_t beams() const { return num_beams.value_or(generation_num_beams.value_or(1)); }
+};
+
+/// "--model_name_or_path", ...: what parse_training_arguments is to leave.
+std::vector<std::string> option_names();
+/// Throws Error(kArgument) that lists every mistake: values of another type, what is missing, what cannot work here.
+Options parse_options(int argc, char** argv, const gannet::TrainingArguments& arguments);
+std::string options_help();
+
+/// The files of a split ("train", "validation", "test"): the option's, else the one of dataset_name's folder.
+/// Throws Error(kArgument) where neither names one.
+std::string file_of(const Options& options, const std::string& split);
+
+}  // namespace translation

@@ -1,0 +1,51 @@
+#include "pairs.h"
+
+#include <gannet/error.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace translation {
+namespace {
+
+using gannet::Error;
+using gannet::ErrorCode;
+using nlohmann::json;
+
+constexpr const char* kForm = R"(each line is {"translation": {"en": "...", "ro": "..."}})";
+
+std::string text_of(const json& translation, const std::string& language, const std::string& where) {
+  const auto found = translation.find(language);
+  if (found == translation.end()) {
+    std::string there;
+    for (const auto& [name, text] : translation.items()) there += (there.empty() ? "" : ", ") + name;
+    throw Error(ErrorCode::kArgument, where + "no text in the language '" + language + "', only in: " + there,
+                "name two of these by --source_lang and --target_lang");
+  }
+  if (!found->is_string()) throw Error(ErrorCode::kArgument, where + "'" + language + "' is no text", kForm);
+  return found->get<std::string>();
+}
+
+}  // namespace
+
+std::vector<Pair> read_pairs(const std::string& path, const std::string& source_lang, const std::string& target_lang,
+                             std::optional<int64_t> limit) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(ErrorCode::kNotFound, "cannot read the pairs of " + path, "name a file of JSON lines");
+  std::vector<Pair> pairs;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (limit && static_cast<int64_t>(pairs.size()) == *limit) break;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = path + ":" + std::to_string(number) + ": ";
+    const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_discarded()) throw Error(ErrorCode::kArgument, where + "this line is no JSON", kForm);
+    if (!entry.is_object() || !entry.contains("translation") || !entry["translation"].is_object())
+      throw Error(ErrorCode::kArgument, where + "no dictionary 'translation'", kForm);
+    pairs.push_back({text_of(entry["translation"], source_lang, where), text_of(entry["translation"], target_lang, where)});
+  }
+  if (pairs.empty()) throw Error(ErrorCode::kArgument, path + " has no pairs", kForm);
+  return pairs;
+}
+
+}  // namespace translation

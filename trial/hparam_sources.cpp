@@ -90,12 +90,13 @@ class Collecting {
         origins[path] = kCommandLine;
         return;
       }
-      if (known && !known->is_dict() && !is_of_config(path)) {
+      if (known && !known->is_dict() && !known->is_null()) {
         mistakes.push_back(std::string(kCommandLine) + ": hyperparameter '" + walked + "' is " + known->type_name() +
-                           ", so that there is no '" + path + "'");
+                           ", so that there is no '" + path + "'" +
+                           (walked == kConfig ? std::string("; ") + kOverwrite + " changes a config that is a path" : ""));
         return;
       }
-      if (!known || !known->is_dict()) (*at)[key] = Dict();
+      if (!known || known->is_null()) (*at)[key] = Dict();
       at = &at->find(key)->as_dict();
       begin = dot + 1;
     }

@@ -155,7 +155,8 @@ int64_t TrialRunner::epochs_after(int64_t batches) const {
 
 std::optional<double> TrialRunner::epochs_shown() const {
   if (!knows_epochs()) return std::nullopt;
-  return static_cast<double>(batches_) / static_cast<double>(batches_in(TrialLength::epochs(1'000'000))) * 1e6;
+  constexpr int64_t kMany = 1'000'000;  // an epoch need not be whole batches
+  return static_cast<double>(batches_ * kMany) / static_cast<double>(batches_in(TrialLength::epochs(kMany)));
 }
 
 // The first batches that see so many epochs whole.

@@ -148,6 +148,8 @@ TEST(HparamSources, AConfigIsGivenOnceAndFoundBesideItsFile) {
               testing::HasSubstr("deepspeed_config is given twice: in " + file + " and as --deepspeed_config"));
   EXPECT_THAT(message_of([&] { collect_hparams({.assigned = {"deepspeed_config=a.json"}, .deepspeed_config = "b.json"}); }),
               testing::HasSubstr("deepspeed_config is given twice: as --hparam and as --deepspeed_config"));
+  EXPECT_THAT(message_of([&] { collect_hparams({.file = file, .assigned = {"deepspeed_config.gradient_clipping=1"}}); }),
+              testing::HasSubstr("overwrite_deepspeed_args changes a config that is a path"));
   // A default is no second config.
   EXPECT_EQ(collect_hparams({.defaults = {{"deepspeed_config", "a.json"}}, .deepspeed_config = "b.json"})
                 .hparams.get<std::string>("deepspeed_config"),

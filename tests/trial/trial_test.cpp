@@ -71,8 +71,6 @@ TEST_F(TrialTest, TrainsReportsValidatesAndSaves) {
 TEST_F(TrialTest, IsTheLoopThatAProgramWouldWrite) {
   Folder folder("hand");
   auto all = settings(folder, {{"dropout", 0.0}, {"overwrite_deepspeed_args", Dict{{"gradient_accumulation_steps", 2}}}});
-  std::vector<std::pair<std::string, at::Tensor>> of_trial;
-  std::shared_ptr<gannet::EngineBase> engine_of_trial;
   double last = 0;
   hooks.train_metrics = [&](const gannet::Example&, const at::Tensor& loss) {
     last = loss.item<double>();
@@ -257,7 +255,7 @@ struct HandTrial : gannet::Trial<Pair, at::Tensor> {
     return gannet::make_loader(gannet::Dataset<Pair>(gannet::Batched(stream)));
   }
   ValidationLoader build_validation_data_loader() override {
-    return context_.make_validation_loader<at::Tensor>(std::vector<at::Tensor>(6, torch::ones(3)));
+    return context_.make_validation_loader<at::Tensor>(std::vector<at::Tensor>(2 * validation_batches, torch::ones(3)));
   }
   gannet::BatchMetrics train_batch(Iterator& iterator, int64_t, int64_t) override {
     at::Tensor loss;
@@ -269,10 +267,11 @@ struct HandTrial : gannet::Trial<Pair, at::Tensor> {
     return loss;
   }
   gannet::BatchMetrics evaluate_batch(ValidationIterator& iterator, int64_t) override {
-    const at::Tensor one = iterator.next(), two = draws_too_much ? (iterator.next(), iterator.next()) : one;
+    at::Tensor one = iterator.next(), two = one;
+    for (int64_t i = 1; i < draws; ++i) two = iterator.next();
     return {{"validation_loss", one.sum() + two.sum()}};
   }
-  inline static bool draws_too_much = false;
+  inline static int64_t draws = 1, validation_batches = 3;
   gannet::TrialContext& context_;
   std::shared_ptr<gannet::Engine<trial_test::NetImpl>> engine_;
 };
@@ -285,11 +284,18 @@ TEST_F(TrialTest, AProgramMayAccumulateByItselfOnAStream) {
   EXPECT_EQ(result.batches, 4);
   EXPECT_DOUBLE_EQ(*result.best_metric, 12);
   EXPECT_THAT(lines_of(folder)[0], testing::ContainsRegex("\"epochs\": ?null"));
-  HandTrial::draws_too_much = true;
+  HandTrial::draws = 3;
   all.output_dir += "2";
-  const auto draws_three_of_three = gannet::run_trial<HandTrial>(all);
-  EXPECT_EQ(draws_three_of_three.batches, 4);
-  HandTrial::draws_too_much = false;
+  EXPECT_DOUBLE_EQ(*gannet::run_trial<HandTrial>(all).best_metric, 12);
+  HandTrial::validation_batches = 4;
+  all.output_dir += "3";
+  try {
+    gannet::run_trial<HandTrial>(all);
+    ADD_FAILURE() << "it ran";
+  } catch (const gannet::Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("evaluate_batch asked for a batch beyond the end of the validation loader"));
+  }
+  HandTrial::draws = 1;
   all.max_length = TrialLength::epochs(1);
   EXPECT_THROW(gannet::run_trial<HandTrial>(all), gannet::Error);
 }

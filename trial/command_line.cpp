@@ -31,9 +31,8 @@ TrialSettings parse_trial_settings(int& argc, char** argv, const TrialOptions& o
     throw Error(ErrorCode::kUnsupported, "--estimate: a trial makes its own engines, and does not estimate them",
                 "call gannet::estimate with its model and config (docs/estimate.md)");
   TrialSettings settings = options.settings;
-  trials::HparamSources sources{.defaults = options.hparams,
-                                .deepspeed_config = config.config,
-                                .config_overrides = config.overrides};
+  trials::HparamSources sources{
+      .defaults = options.hparams, .deepspeed_config = config.config, .config_overrides = config.overrides};
   std::string max_length, validation_period, checkpoint_period;
   bool larger_is_better = !settings.smaller_is_better;
 

@@ -53,15 +53,15 @@ Config TrialContext::deepspeed_config() const {
 
 void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::string& name) {
   if (!engine)
-    throw Error(ErrorCode::kArgument, "wrap_model_engine was given no engine", "give it what gannet::initialize returns as .engine");
+    throw Error(ErrorCode::kArgument, "wrap_model_engine was given no engine",
+                "give it what gannet::initialize returns as .engine");
   if (is_constructed_)
     throw Error(ErrorCode::kOrder, "wrap_model_engine was called after the trial's constructor",
                 "register every engine in the constructor: checkpoints are loaded right after it");
   const bool is_first = engines_.empty();
   const std::string folder = !name.empty() ? name : is_first ? "engine" : "engine_" + std::to_string(engines_.size());
-  const bool is_plain = std::all_of(folder.begin(), folder.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '-';
-  });
+  const bool is_plain =
+      std::all_of(folder.begin(), folder.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
   if (!is_plain)
     throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is no name for a folder",
                 "use letters, digits, '_' and '-'");
@@ -69,7 +69,8 @@ void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::str
     if (known.engine == engine)
       throw Error(ErrorCode::kArgument, "wrap_model_engine was given the engine '" + known.name + "' twice", "register it once");
     if (known.name == folder)
-      throw Error(ErrorCode::kArgument, "wrap_model_engine: two engines are called '" + folder + "'", "give them names of their own");
+      throw Error(ErrorCode::kArgument, "wrap_model_engine: two engines are called '" + folder + "'",
+                  "give them names of their own");
   }
   engines_.push_back({folder, std::move(engine)});
 }

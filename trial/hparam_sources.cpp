@@ -51,7 +51,8 @@ File read(const std::string& path) {
     value = common::parse_yaml(text, path, &file.lines);
   }
   if (!value.is_dict())
-    throw Error(ErrorCode::kArgument, path + " holds " + value.type_name() + ", not hyperparameters by name", "write NAME: VALUE");
+    throw Error(ErrorCode::kArgument, path + " holds " + value.type_name() + ", not hyperparameters by name",
+                "write NAME: VALUE");
   file.values = value.as_dict();
   if (const Value* of_experiment = file.values.find("hyperparameters"); of_experiment && of_experiment->is_dict())
     throw Error(ErrorCode::kArgument,
@@ -116,11 +117,13 @@ class Collecting {
                       (known.is_string() && value.is_string()) || (known.is_list() && value.is_list()) ||
                       (known.is_dict() && value.is_dict());
     if (!fits) {
-      mistakes.push_back(where + ": hyperparameter '" + path + "' is " + value.to_json().substr(0, 80) + ", " + value.type_name() +
-                         "; " + origin_of(path) + " has " + known.type_name() + ", " + known.to_json().substr(0, 80));
+      mistakes.push_back(where + ": hyperparameter '" + path + "' is " + value.to_json().substr(0, 80) + ", " +
+                         value.type_name() + "; " + origin_of(path) + " has " + known.type_name() + ", " +
+                         known.to_json().substr(0, 80));
       return;
     }
-    if (known.is_dict() && value.is_dict() && path != kConfig) return merge_into(known.as_dict(), value.as_dict(), path + ".", where, {});
+    if (known.is_dict() && value.is_dict() && path != kConfig)
+      return merge_into(known.as_dict(), value.as_dict(), path + ".", where, {});
     known = known.is_number() && !known.is_int() && value.is_int() && is_closed ? Value(value.as_number()) : std::move(value);
     origins[path] = where;
   }
@@ -210,8 +213,9 @@ CollectedHparams collect_hparams(const HparamSources& sources) {
   }
   if (!sources.deepspeed_config.empty()) {
     if (config_given) {
-      all.mistakes.push_back("deepspeed_config is given twice: " + (*config_given == "--hparam" ? "as --hparam" : "in " + *config_given) +
-                             " and as --deepspeed_config");
+      all.mistakes.push_back(
+          "deepspeed_config is given twice: " + (*config_given == "--hparam" ? "as --hparam" : "in " + *config_given) +
+          " and as --deepspeed_config");
     } else {
       all.values[kConfig] = sources.deepspeed_config;
       all.origins[kConfig] = kCommandLine;
@@ -226,9 +230,9 @@ CollectedHparams collect_hparams(const HparamSources& sources) {
   if (!all.mistakes.empty()) {
     std::string lines = all.mistakes[0];
     for (size_t i = 1; i < all.mistakes.size(); ++i) lines += "\n  " + all.mistakes[i];
-    throw Error(ErrorCode::kArgument, lines, "hyperparameters are those of " +
-                                                 (sources.file.empty() ? std::string("the trial's defaults") : sources.file) +
-                                                 "; names in dictionaries are joined by dots");
+    throw Error(ErrorCode::kArgument, lines,
+                "hyperparameters are those of " + (sources.file.empty() ? std::string("the trial's defaults") : sources.file) +
+                    "; names in dictionaries are joined by dots");
   }
   collected.hparams =
       Hparams(std::move(all.values), sources.file.empty() ? "the trial's hyperparameters" : sources.file, std::move(all.origins));

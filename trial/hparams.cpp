@@ -52,8 +52,7 @@ struct Reader<bool> {
   static bool read(const Value& value, bool& into) { return value.is_bool() && (into = value.as_bool(), true); }
 };
 template <class Integer>
-  requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>)
-struct Reader<Integer> {
+requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>) struct Reader<Integer> {
   static std::string wanted() { return sizeof(Integer) < 8 ? "an integer of 32 bits" : "an integer"; }
   static bool read(const Value& value, Integer& into) {
     if (!value.is_int() || !std::in_range<Integer>(value.as_int())) return false;
@@ -62,7 +61,7 @@ struct Reader<Integer> {
   }
 };
 template <class Number>
-  requires std::is_floating_point_v<Number>
+requires std::is_floating_point_v<Number>
 struct Reader<Number> {
   static std::string wanted() { return "a number"; }
   static bool read(const Value& value, Number& into) {
@@ -112,15 +111,14 @@ T Hparams::get(const std::string& name) const {
     std::vector<std::string> names;
     collect_names(state_->values, "", names);
     throw Error(ErrorCode::kArgument,
-                state_->where + ": hyperparameter '" + path + "' is " + (found ? "null" : "missing") + ", and the trial asks for " +
-                    Reader<T>::wanted() + (found ? "" : common::did_you_mean(path, names)),
+                state_->where + ": hyperparameter '" + path + "' is " + (found ? "null" : "missing") +
+                    ", and the trial asks for " + Reader<T>::wanted() + (found ? "" : common::did_you_mean(path, names)),
                 "give it in a file of hyperparameters, or as --hparam " + path + "=VALUE");
   }
   T value{};
   if (!Reader<T>::read(*found, value))
-    throw Error(ErrorCode::kArgument,
-                origin(name) + ": hyperparameter '" + path + "' is " + found->to_json().substr(0, 80) + ", " + found->type_name() +
-                    "; the trial asks for " + Reader<T>::wanted());
+    throw Error(ErrorCode::kArgument, origin(name) + ": hyperparameter '" + path + "' is " + found->to_json().substr(0, 80) +
+                                          ", " + found->type_name() + "; the trial asks for " + Reader<T>::wanted());
   return value;
 }
 

@@ -30,8 +30,8 @@ class MetricSums {
   void load(const Value& saved, double share);
 
  private:
-  // Tensors are summed on their device and read when they are averaged; both sums are kept apart in a checkpoint, so that a resume
-  // adds up in the same order.
+  // Tensors are summed on their device and read when they are averaged; both sums are kept apart in a checkpoint, so that a
+  // resume adds up in the same order.
   struct Sum {
     double host = 0;
     at::Tensor device;  // fp64 scalar, or undefined

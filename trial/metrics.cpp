@@ -44,7 +44,8 @@ std::string names_of(const auto& by_name) {
 
 at::Tensor scalar(const at::Tensor& tensor, const std::string& name, const std::string& where) {
   if (!tensor.defined())
-    throw Error(ErrorCode::kArgument, where + ": metric '" + name + "' is an undefined tensor", "return the loss that was computed");
+    throw Error(ErrorCode::kArgument, where + ": metric '" + name + "' is an undefined tensor",
+                "return the loss that was computed");
   if (tensor.numel() != 1) {
     std::ostringstream shape;
     shape << tensor.sizes();
@@ -73,7 +74,8 @@ double MetricSums::Sum::total() const { return host + (device.defined() ? device
 void MetricSums::add(const BatchMetrics& metrics, const detail::Drawn& drawn, const std::string& where) {
   const at::NoGradGuard no_grad;
   if (metrics.values().empty())
-    throw Error(ErrorCode::kArgument, where + " returned no metrics", "return the loss, or {{\"loss\", loss}, {\"accuracy\", accuracy}}");
+    throw Error(ErrorCode::kArgument, where + " returned no metrics",
+                "return the loss, or {{\"loss\", loss}, {\"accuracy\", accuracy}}");
   double weight = 1;
   if (metrics.samples())
     weight = *metrics.samples();
@@ -101,9 +103,10 @@ void MetricSums::add(const BatchMetrics& metrics, const detail::Drawn& drawn, co
     }
   }
   if (!is_same)
-    throw Error(ErrorCode::kArgument,
-                where + " returned the metrics " + names_of(metrics.values()) + "; those of the calls before were " + names_of(sums_),
-                "return the same names every time");
+    throw Error(
+        ErrorCode::kArgument,
+        where + " returned the metrics " + names_of(metrics.values()) + "; those of the calls before were " + names_of(sums_),
+        "return the same names every time");
   weight_ += weight;
 }
 
@@ -121,8 +124,8 @@ TrialMetrics MetricSums::average(EngineBase& engine, const std::string& what) {
     const std::string other = ranks[rank].substr(0, ranks[rank].find('\0'));
     if (other != head)
       throw Error(ErrorCode::kMismatch,
-                  what + ": rank " + std::to_string(engine.rank()) + " has the metrics " + head + ", rank " + std::to_string(rank) +
-                      " has " + other,
+                  what + ": rank " + std::to_string(engine.rank()) + " has the metrics " + head + ", rank " +
+                      std::to_string(rank) + " has " + other,
                   "return the same names on every rank");
     for (size_t i = 0; i < totals.size(); ++i) {
       double number;

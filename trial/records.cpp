@@ -57,7 +57,8 @@ void Records::write(const char* kind, int64_t batches, std::optional<double> epo
   if (!is_writer_) return;
   Dict values;
   for (const auto& [name, number] : metrics) values[name] = std::isfinite(number) ? Value(number) : Value();
-  const Value record = Dict{{"kind", kind}, {"batches", batches}, {"epochs", epochs ? Value(*epochs) : Value()}, {"metrics", values}};
+  const Value record =
+      Dict{{"kind", kind}, {"batches", batches}, {"epochs", epochs ? Value(*epochs) : Value()}, {"metrics", values}};
   std::ofstream out(path_, std::ios::binary | std::ios::app);
   out << record.to_json() << '\n';
   out.flush();

@@ -27,11 +27,6 @@ class TrialRunner {
   void plan();
   void check_hparams_were_read() const;
   void train_one_batch();
-  void report_training();
-  void validate();
-  TrialMetrics validation_metrics();
-  void reduce(bool is_training, const std::string& what, TrialMetrics& into);
-  void judge(const TrialMetrics& metrics);
   bool is_due(const TrialLength& period) const;
   // What the ranks want after a batch: whether any was signalled, and whether any asked for the end.
   void agree(bool& is_signalled, bool& is_end_asked);
@@ -41,6 +36,13 @@ class TrialRunner {
   std::optional<double> epochs_shown() const;
   bool knows_epochs() const { return settings_.epoch_length > 0 || micro_batches_.has_value(); }
   int64_t batches_in(const TrialLength& length) const;
+
+  // reporting.cpp
+  void report_training();
+  void validate();
+  TrialMetrics validation_metrics();
+  void reduce(bool is_training, const std::string& what, TrialMetrics& into);
+  void judge(const TrialMetrics& metrics);
 
   // saving.cpp
   void add_states();

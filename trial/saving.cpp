@@ -70,9 +70,10 @@ void TrialRunner::check_identity(const Dict& former) const {
   };
   for (const char* name : {"type", "engines", "seed", "train_batch_size"})
     if (text(former, name) != text(now, name))
-      throw Error(ErrorCode::kMismatch,
-                  where + " is of another trial: " + name + " is " + text(former, name) + " there, and " + text(now, name) + " here",
-                  "give another --output_dir, or run the former trial");
+      throw Error(
+          ErrorCode::kMismatch,
+          where + " is of another trial: " + name + " is " + text(former, name) + " there, and " + text(now, name) + " here",
+          "give another --output_dir, or run the former trial");
   // The order of keys does not matter, nor does a path that stayed the same file.
   const Dict before = former.find("hparams") && former.find("hparams")->is_dict() ? former.find("hparams")->as_dict() : Dict();
   const Dict today = now.find("hparams")->as_dict();
@@ -82,7 +83,7 @@ void TrialRunner::check_identity(const Dict& former) const {
                (current ? current->to_json() : "nothing") + " here";
   };
   const std::function<void(const Dict&, const Dict&, const std::string&)> compare = [&](const Dict& a, const Dict& b,
-                                                                                      const std::string& prefix) {
+                                                                                        const std::string& prefix) {
     for (const auto& [name, value] : a.entries()) {
       const Value* other = b.find(name);
       if (other && other->is_dict() && value.is_dict())

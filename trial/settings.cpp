@@ -17,13 +17,16 @@ TrialLength TrialLength::parse(const std::string& text, const std::string& name)
   else if (!unit.empty() && unit != "batches" && unit != "batch")
     length.count = 0;
   if (error != std::errc() || length.count <= 0)
-    throw Error(ErrorCode::kArgument, name + ": '" + text + "' is not a length above 0", "write 100, \"100 batches\" or \"3 epochs\"");
+    throw Error(ErrorCode::kArgument, name + ": '" + text + "' is not a length above 0",
+                "write 100, \"100 batches\" or \"3 epochs\"");
   return length;
 }
 
 std::string TrialLength::to_string() const {
   return std::to_string(count) + (unit == Unit::kBatches ? " batch" : " epoch") +
-         (count == 1 ? "" : unit == Unit::kBatches ? "es" : "s");
+         (count == 1               ? ""
+          : unit == Unit::kBatches ? "es"
+                                   : "s");
 }
 
 void TrialSettings::check() const {

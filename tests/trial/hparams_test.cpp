@@ -32,7 +32,8 @@ std::string write(const Folder& folder, const std::string& name, const std::stri
   return (folder.path / name).string();
 }
 
-const Dict kDefaults = {{"lr", 1e-3}, {"width", 8}, {"name", "a"}, {"on", false}, {"steps", List{1, 2}}, {"model", Dict{{"depth", 2}}}};
+const Dict kDefaults = {{"lr", 1e-3},  {"width", 8},          {"name", "a"},
+                        {"on", false}, {"steps", List{1, 2}}, {"model", Dict{{"depth", 2}}}};
 
 TEST(Hparams, AreReadByTypeAndName) {
   const Hparams hparams(kDefaults);
@@ -59,7 +60,8 @@ TEST(Hparams, AWrongReadNamesKeyTypeAndFile) {
   EXPECT_THAT(message_of([&] { hparams.get<std::vector<int64_t>>("list"); }),
               testing::HasSubstr("asks for a list, each part of it an integer"));
   EXPECT_THAT(message_of([&] { hparams.get<double>("widht"); }),
-              testing::HasSubstr("hparams.yaml: hyperparameter 'widht' is missing, and the trial asks for a number; did you mean 'width'?"));
+              testing::HasSubstr(
+                  "hparams.yaml: hyperparameter 'widht' is missing, and the trial asks for a number; did you mean 'width'?"));
 }
 
 TEST(Hparams, WhatWasReadIsRemembered) {
@@ -97,14 +99,16 @@ TEST(HparamSources, AFileAloneSaysWhichNamesThereAre) {
   EXPECT_EQ(collect_hparams({.file = json}).hparams.origin("model"), json + ":3");
   EXPECT_THAT(message_of([&] { collect_hparams({.file = json, .assigned = {"model.dpeth=5"}}); }),
               testing::HasSubstr("command line: unknown hyperparameter 'model.dpeth'; did you mean 'model.depth'?"));
-  EXPECT_EQ(collect_hparams({.assigned = {"anything=[1, 2]"}}).hparams.get<std::vector<int>>("anything"), (std::vector<int>{1, 2}));
+  EXPECT_EQ(collect_hparams({.assigned = {"anything=[1, 2]"}}).hparams.get<std::vector<int>>("anything"),
+            (std::vector<int>{1, 2}));
 }
 
 TEST(HparamSources, AllMistakesAreListedTogether) {
   Folder folder("mistakes");
   const std::string file = write(folder, "hparams.yaml", "width: wide\nlearning: 1\n");
   const std::string message = message_of([&] {
-    collect_hparams({.defaults = kDefaults, .file = file, .assigned = {"lr=fast", "on=1", "lrr=2", "lr=1", "steps", "model.depth.x=1"}});
+    collect_hparams(
+        {.defaults = kDefaults, .file = file, .assigned = {"lr=fast", "on=1", "lrr=2", "lr=1", "steps", "model.depth.x=1"}});
   });
   for (const std::string& line :
        {file + ":1: hyperparameter 'width' is \"wide\", a string; the trial's defaults has an integer, 8",
@@ -120,19 +124,24 @@ TEST(HparamSources, AFileThatIsDamagedOrMissingIsNamed) {
   Folder folder("damaged");
   EXPECT_THAT(message_of([&] { collect_hparams({.file = (folder.path / "none.yaml").string()}); }),
               testing::HasSubstr("cannot open the file of hyperparameters"));
-  const std::string twice = write(folder, "twice.yaml", "lr: 1\nlr: 2\n"), json = write(folder, "twice.json", "{\"lr\": 1, \"lr\": 2}");
+  const std::string twice = write(folder, "twice.yaml", "lr: 1\nlr: 2\n"),
+                    json = write(folder, "twice.json", "{\"lr\": 1, \"lr\": 2}");
   EXPECT_THAT(message_of([&] { collect_hparams({.file = twice}); }), testing::HasSubstr("twice.yaml:2: 'lr' is there twice"));
   EXPECT_THAT(message_of([&] { collect_hparams({.file = json}); }), testing::HasSubstr("twice.json: 'lr' is there twice"));
-  EXPECT_THAT(message_of([&] { collect_hparams({.file = write(folder, "list.yaml", "- 1\n")}); }), testing::HasSubstr("holds a list"));
-  EXPECT_THAT(message_of([&] { collect_hparams({.file = write(folder, "cut.json", "{\"lr\": ")}); }), testing::HasSubstr("cut.json"));
+  EXPECT_THAT(message_of([&] { collect_hparams({.file = write(folder, "list.yaml", "- 1\n")}); }),
+              testing::HasSubstr("holds a list"));
+  EXPECT_THAT(message_of([&] { collect_hparams({.file = write(folder, "cut.json", "{\"lr\": ")}); }),
+              testing::HasSubstr("cut.json"));
   EXPECT_THAT(message_of([&] { collect_hparams({.file = write(folder, "experiment.yaml", "hyperparameters: {lr: 1}\n")}); }),
               testing::HasSubstr("is the file of an experiment"));
 }
 
 TEST(HparamSources, AConfigIsGivenOnceAndFoundBesideItsFile) {
   Folder folder("config");
-  write(folder, "ds.json", "{\"train_micro_batch_size_per_gpu\": 3, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}}");
-  const std::string file = write(folder, "hparams.yaml", "deepspeed_config: ds.json\noverwrite_deepspeed_args:\n  gradient_clipping: 0.5\n");
+  write(folder, "ds.json",
+        "{\"train_micro_batch_size_per_gpu\": 3, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}}");
+  const std::string file =
+      write(folder, "hparams.yaml", "deepspeed_config: ds.json\noverwrite_deepspeed_args:\n  gradient_clipping: 0.5\n");
   gannet::TrialSettings settings;
   settings.hparams = collect_hparams({.file = file,
                                       .assigned = {"overwrite_deepspeed_args.optimizer.params.betas=[0.5, 0.6]"},
@@ -156,7 +165,8 @@ TEST(HparamSources, AConfigIsGivenOnceAndFoundBesideItsFile) {
             "b.json");
   EXPECT_THAT(message_of([] { gannet::TrialContext(gannet::TrialSettings{}, nullptr).deepspeed_config(); }),
               testing::HasSubstr("there is no deepspeed_config"));
-  EXPECT_THAT(message_of([] { gannet::overwrite_deepspeed_config(3, {}); }), testing::HasSubstr("deepspeed_config is an integer"));
+  EXPECT_THAT(message_of([] { gannet::overwrite_deepspeed_config(3, {}); }),
+              testing::HasSubstr("deepspeed_config is an integer"));
 }
 
 TEST(TrialLength, IsReadInBatchesAndEpochs) {
@@ -165,7 +175,8 @@ TEST(TrialLength, IsReadInBatchesAndEpochs) {
   EXPECT_EQ(TrialLength::parse("1 batch", "x").to_string(), "1 batch");
   EXPECT_EQ(TrialLength::parse("3epochs", "x").to_string(), "3 epochs");
   for (const char* text : {"0", "-1", "", "3 weeks", "1.5", "batches"})
-    EXPECT_THAT(message_of([&] { TrialLength::parse(text, "--max_length"); }), testing::HasSubstr("is not a length above 0")) << text;
+    EXPECT_THAT(message_of([&] { TrialLength::parse(text, "--max_length"); }), testing::HasSubstr("is not a length above 0"))
+        << text;
 }
 
 gannet::TrialSettings parse(std::vector<std::string> words, const gannet::TrialOptions& options) {
@@ -190,10 +201,14 @@ TEST(TrialCommandLine, SettingsComeFromArguments) {
   EXPECT_FALSE(settings.smaller_is_better);
   EXPECT_EQ(settings.report_period, 7);
   EXPECT_EQ(settings.stop, nullptr);
-  EXPECT_THAT(message_of([&] { parse({"--max_lenght", "3"}, options); }),
+  EXPECT_THAT(message_of([&] {
+                parse({"--max_lenght", "3"}, options);
+              }),
               testing::HasSubstr("unknown argument '--max_lenght'; did you mean '--max_length'?"));
   EXPECT_THAT(message_of([&] { parse({}, options); }), testing::HasSubstr("max_length is not given"));
-  EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--report_period", "0"}, options); }),
+  EXPECT_THAT(message_of([&] {
+                parse({"--max_length", "3", "--report_period", "0"}, options);
+              }),
               testing::HasSubstr("report_period is 0"));
   EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--seed", "x"}, options); }), testing::HasSubstr("--seed"));
   EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--estimate"}, options); }), testing::HasSubstr("--estimate"));

@@ -46,8 +46,7 @@ TEST_F(TrialRefusal, WithoutAnythingWrongItRuns) { EXPECT_EQ(refusal(), "the tri
 
 TEST_F(TrialRefusal, OfEngines) {
   hooks.wraps = false;
-  EXPECT_THAT(refusal(), testing::HasSubstr("loader_options: the trial has registered no engine").Or(
-                             testing::HasSubstr("has registered no engine")));
+  EXPECT_THAT(refusal(), testing::HasSubstr("has registered no engine"));
   hooks.wraps = true;
   hooks.steps = false;
   EXPECT_THAT(refusal(), testing::HasSubstr("train_batch trained nothing: no registered engine took a step"));
@@ -132,7 +131,8 @@ TEST_F(TrialRefusal, OfLoaders) {
   };
   EXPECT_THAT(refusal(), testing::Not(testing::HasSubstr("the trial ran")));
   hooks.training_loader = [](gannet::TrialContext& context) {
-    return gannet::make_loader(gannet::Dataset<>([]() -> std::optional<gannet::Example> { return std::nullopt; }), context.loader_options());
+    return gannet::make_loader(gannet::Dataset<>([]() -> std::optional<gannet::Example> { return std::nullopt; }),
+                               context.loader_options());
   };
   EXPECT_THAT(refusal(), testing::Not(testing::HasSubstr("the trial ran")));
   settings.max_length = TrialLength::epochs(1);
@@ -144,7 +144,8 @@ TEST_F(TrialRefusal, OfLoaders) {
   };
   EXPECT_THAT(refusal(), testing::HasSubstr("the validation data have 0 samples for 1 ranks"));
   hooks.validation_loader = [](gannet::TrialContext& context) {
-    return gannet::make_loader(gannet::Dataset<>([]() -> std::optional<gannet::Example> { return std::nullopt; }), context.loader_options());
+    return gannet::make_loader(gannet::Dataset<>([]() -> std::optional<gannet::Example> { return std::nullopt; }),
+                               context.loader_options());
   };
   EXPECT_THAT(refusal(), testing::HasSubstr("the validation loader is empty on every rank"));
 }
@@ -172,7 +173,8 @@ TEST_F(TrialRefusal, OfAResumeOfAnotherTrial) {
   const auto before = settings.hparams;
   set("width", 5);
   set("samples", 16);
-  EXPECT_THAT(refusal(), testing::HasSubstr("its hyperparameters differ: width is 4 there and 5 here, samples is 12 there and 16 here"));
+  EXPECT_THAT(refusal(),
+              testing::HasSubstr("its hyperparameters differ: width is 4 there and 5 here, samples is 12 there and 16 here"));
   settings.hparams = before;
   set("nets", 2);
   EXPECT_THAT(refusal(), testing::HasSubstr("is of another trial: engines is [\"engine\"] there, and"));

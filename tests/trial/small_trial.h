@@ -5,12 +5,11 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <vector>
+
+#include "folder.h"
 
 namespace trial_test {
 
@@ -38,11 +37,11 @@ inline std::vector<gannet::Example> samples(int64_t count, int64_t begin = 0) {
 }
 
 inline gannet::Dict small_config(int64_t micro_batch = 2, int64_t accumulation = 1) {
-  return gannet::Dict{
-      {"train_micro_batch_size_per_gpu", micro_batch},
-      {"gradient_accumulation_steps", accumulation},
-      {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 0.01}}}}},
-      {"scheduler", gannet::Dict{{"type", "WarmupLR"}, {"params", gannet::Dict{{"warmup_max_lr", 0.01}, {"warmup_num_steps", 5}}}}}};
+  return gannet::Dict{{"train_micro_batch_size_per_gpu", micro_batch},
+                      {"gradient_accumulation_steps", accumulation},
+                      {"optimizer", gannet::Dict{{"type", "AdamW"}, {"params", gannet::Dict{{"lr", 0.01}}}}},
+                      {"scheduler", gannet::Dict{{"type", "WarmupLR"},
+                                                 {"params", gannet::Dict{{"warmup_max_lr", 0.01}, {"warmup_num_steps", 5}}}}}};
 }
 
 inline gannet::Dict small_hparams() {
@@ -67,13 +66,30 @@ struct Largest : gannet::MetricReducer {
   double largest = -1;
 };
 
+// All ranks share one model, and read the same data.
+struct OneModel : gannet::Mpu {
+  OneModel(uint32_t rank, uint32_t size) : rank(rank), size(size) {}
+  uint32_t get_model_parallel_rank() const override { return rank; }
+  uint32_t get_model_parallel_world_size() const override { return size; }
+  std::vector<uint32_t> get_model_parallel_group() const override {
+    std::vector<uint32_t> all;
+    for (uint32_t other = 0; other < size; ++other) all.push_back(other);
+    return all;
+  }
+  uint32_t get_data_parallel_rank() const override { return 0; }
+  uint32_t get_data_parallel_world_size() const override { return 1; }
+  std::vector<uint32_t> get_data_parallel_group() const override { return {rank}; }
+  uint32_t rank, size;
+};
+
 // What a test changes, or looks at.
 struct Hooks {
   std::function<void(gannet::TrialContext&)> on_construct, on_batch;
   std::function<std::optional<gannet::BatchMetrics>(const gannet::Example&, const at::Tensor& loss)> train_metrics;
   std::function<std::optional<gannet::BatchMetrics>(const gannet::Example&, const at::Tensor& loss)> evaluation_metrics;
   std::function<std::shared_ptr<gannet::DataLoader<>>(gannet::TrialContext&)> training_loader, validation_loader;
-  bool wraps = true, steps = true;
+  std::shared_ptr<const gannet::Mpu> mpu;
+  bool wraps = true, steps = true, gives_mpu = true;
 };
 inline Hooks hooks;
 
@@ -81,14 +97,17 @@ class SmallTrial : public gannet::Trial<> {
  public:
   explicit SmallTrial(gannet::TrialContext& context) : context_(context) {
     const auto& hparams = context.get_hparams();
+    if (hooks.mpu) context.wrap_mpu(hooks.mpu);
     for (int64_t i = 0; i < hparams.get<int64_t>("nets"); ++i) {
       Net net(hparams.get<int64_t>("width"), hparams.get<double>("dropout"));
-      auto engine = gannet::initialize(net, {.config = context.deepspeed_config()}).engine;
+      auto engine =
+          gannet::initialize(net, {.config = context.deepspeed_config(), .mpu = hooks.gives_mpu ? hooks.mpu : nullptr}).engine;
       if (hooks.wraps) context.wrap_model_engine(engine, i == 0 ? "" : "critic");
       engines_.push_back(engine);
     }
     largest_ = context.wrap_reducer(std::make_shared<Largest>(), "largest");
-    count_ = context.wrap_reducer([](const gannet::List& all) -> gannet::Value { return static_cast<int64_t>(all.size()); }, "count");
+    count_ =
+        context.wrap_reducer([](const gannet::List& all) -> gannet::Value { return static_cast<int64_t>(all.size()); }, "count");
     if (hooks.on_construct) hooks.on_construct(context);
   }
   Loader build_training_data_loader() override {
@@ -137,21 +156,6 @@ class SmallTrial : public gannet::Trial<> {
   std::vector<std::shared_ptr<gannet::Engine<NetImpl>>> engines_;
   std::shared_ptr<Largest> largest_;
   std::shared_ptr<gannet::FunctionReducer> count_;
-};
-
-inline std::string text_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / ("gannet_trial_" + std::to_string(getpid()) + "_" + name)) {
-    std::filesystem::remove_all(path);
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
 };
 
 }  // namespace trial_test

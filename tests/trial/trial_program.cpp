@@ -23,6 +23,10 @@ int main(int argc, char** argv) {
     trial_test::hooks.training_loader = [](gannet::TrialContext& context) {
       return gannet::make_loader(gannet::Dataset<>(trial_test::samples(12 + 8 * context.rank())), context.loader_options());
     };
+  if (std::getenv("TRIAL_MPU"))
+    trial_test::hooks.mpu =
+        std::make_shared<trial_test::OneModel>(static_cast<uint32_t>(at("RANK")), static_cast<uint32_t>(at("WORLD_SIZE")));
+  trial_test::hooks.gives_mpu = !std::getenv("TRIAL_MPU_NOT_GIVEN");
   if (std::getenv("TRIAL_NAMES"))
     trial_test::hooks.train_metrics = [rank = at("RANK")](const gannet::Example&, const at::Tensor& loss) {
       return gannet::BatchMetrics{{"loss", loss}, {rank == 0 ? "a" : "b", 1}};

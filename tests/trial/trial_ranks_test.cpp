@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "small_trial.h"
+#include "folder.h"
 
 namespace {
 
@@ -117,6 +117,15 @@ TEST(TrialOnRanks, MetricsAreThoseOfTheWholeBatchAndEachValidationSampleCountsOn
   EXPECT_EQ(metric_of(b, "validation", "count"), 4);
 }
 
+TEST(TrialOnRanks, RanksOfOneModelReadTheSameData) {
+  Folder one("alone"), two("model");
+  const std::string rest = "--max_length 6 --report_period 2 ";
+  ASSERT_EQ(run(one, 1, rest).exit_code, 0);
+  const Outcome both = run(two, 2, rest, "TRIAL_MPU=1");
+  ASSERT_EQ(both.exit_code, 0) << both.output;
+  EXPECT_EQ(text_of(two.path / "out/trial.jsonl"), text_of(one.path / "out/trial.jsonl"));
+}
+
 TEST(TrialOnRanks, OneRanksRequestEndsTheTrialOnAll) {
   Folder folder("request");
   const Outcome ended = run(folder, 2, "--max_length 20 ", "TRIAL_END_AT=4");
@@ -137,6 +146,7 @@ TEST(TrialOnRanks, RanksThatDifferAreRefusedOnAll) {
   };
   refuses("TRIAL_UNSHARED=1", "the loader is that of rank 0 of 1, the trial runs on 2 ranks");
   refuses("TRIAL_UNEVEN=1", "an epoch of the training loader has 3 micro-batches on rank 0 and 5 on rank 1");
+  refuses("TRIAL_MPU=1 TRIAL_MPU_NOT_GIVEN=1", "the mpu has 1 data parallel ranks, the engine 'engine' 2");
   refuses("TRIAL_NAMES=1", "has the metrics a, loss, rank 1 has b, loss");
 }
 

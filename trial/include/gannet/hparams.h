@@ -6,8 +6,8 @@
 ///   const auto dropout = hparams.get<double>("model.dropout", 0.1);    // 0.1 where it is missing
 ///   const gannet::Hparams model = hparams.section("model");            // model.get<int64_t>("width")
 ///
-/// A value that is missing or of another type is Error(kArgument) that names the hyperparameter, the type that was asked for, what
-/// was found, and where it came from ("hparams.yaml:3", "command line"). An integer is a number too.
+/// A value that is missing or of another type is Error(kArgument) that names the hyperparameter, the type that was asked for,
+/// what was found, and where it came from ("hparams.yaml:3", "command line"). An integer is a number too.
 ///
 /// What is read is remembered: a name given on the command line that the trial never reads is an error, not a hyperparameter
 /// without effect.
@@ -45,9 +45,9 @@ class Hparams {
 
   std::string origin(const std::string& name) const;  ///< "hparams.yaml:3", "command line"
   const std::string& where() const;
-  bool was_read(const std::string& name) const;         ///< it, a dictionary around it, or something in it
-  std::vector<std::string> asked_for() const;           ///< names that the trial asked for, whether they were there or not
-  const Dict& peek() const;                             ///< all of them; nothing counts as read
+  bool was_read(const std::string& name) const;  ///< it, a dictionary around it, or something in it
+  std::vector<std::string> asked_for() const;    ///< names that the trial asked for, whether they were there or not
+  const Dict& peek() const;                      ///< all of them; nothing counts as read
 
  private:
   struct State;

@@ -10,8 +10,9 @@
 ///     Loader build_training_data_loader() override {
 ///       return gannet::make_loader(gannet::Dataset<>(Images("train")), context_.loader_options());
 ///     }
-///     Loader build_validation_data_loader() override { return context_.make_validation_loader(gannet::Dataset<>(Images("test"))); }
-///     gannet::BatchMetrics train_batch(Iterator& iterator, int64_t epoch, int64_t batch) override {
+///     Loader build_validation_data_loader() override { return
+///     context_.make_validation_loader(gannet::Dataset<>(Images("test"))); } gannet::BatchMetrics train_batch(Iterator& iterator,
+///     int64_t epoch, int64_t batch) override {
 ///       auto images = context_.to_device(iterator.next());
 ///       auto loss = engine_->forward(images.data, images.target);
 ///       engine_->backward(loss);
@@ -25,8 +26,8 @@
 ///
 ///   gannet run --num_procs 2 ./my_trial --hparams hparams.yaml --hparam lr=1e-3 --max_length "3 epochs"
 ///
-/// A batch of the trial is an update: train_batch is called gradient_accumulation_steps times for it, each time for a micro-batch.
-/// docs/trials.md has the whole.
+/// A batch of the trial is an update: train_batch is called gradient_accumulation_steps times for it, each time for a
+/// micro-batch. docs/trials.md has the whole.
 #pragma once
 
 #include <gannet/gannet.h>

@@ -21,11 +21,15 @@ namespace detail {
 // How many samples a batch says that it has.
 template <class Batch>
 std::optional<double> samples_of_batch(const Batch& batch) {
-  if constexpr (requires { { batch.samples() } -> std::convertible_to<double>; }) {
+  if constexpr (requires {
+                  { batch.samples() } -> std::convertible_to<double>;
+                }) {
     return static_cast<double>(batch.samples());
   } else if constexpr (std::same_as<Batch, at::Tensor>) {
     return batch.defined() && batch.dim() > 0 ? std::optional(static_cast<double>(batch.size(0))) : std::nullopt;
-  } else if constexpr (requires { { batch.data } -> std::convertible_to<at::Tensor>; }) {
+  } else if constexpr (requires {
+                         { batch.data } -> std::convertible_to<at::Tensor>;
+                       }) {
     return samples_of_batch<at::Tensor>(batch.data);
   } else {
     return std::nullopt;

@@ -81,7 +81,8 @@ class TrialContext {
   /// A loader of this rank's part of a dataset, in which each sample is there once over all ranks; plain loaders take the first
   /// ones again to give every rank as many. Error(kArgument) for fewer samples than ranks.
   template <class Batch = Example>
-  std::shared_ptr<DataLoader<Batch>> make_validation_loader(const Dataset<Batch>& dataset, const Collate<Batch>& collate = {}) const {
+  std::shared_ptr<DataLoader<Batch>> make_validation_loader(const Dataset<Batch>& dataset,
+                                                            const Collate<Batch>& collate = {}) const {
     LoaderOptions options = validation_loader_options();
     auto share = detail::validation_share(dataset.source(), options.rank, options.world_size);
     options.rank = 0;
@@ -91,8 +92,9 @@ class TrialContext {
 
   // ---- metrics
   template <class Reducer>
-    requires std::derived_from<Reducer, MetricReducer>
-  std::shared_ptr<Reducer> wrap_reducer(std::shared_ptr<Reducer> reducer, const std::string& name = "", ReducerUse use = {}) {
+  requires std::derived_from<Reducer, MetricReducer> std::shared_ptr<Reducer> wrap_reducer(std::shared_ptr<Reducer> reducer,
+                                                                                           const std::string& name = "",
+                                                                                           ReducerUse use = {}) {
     add_reducer(reducer, name, use);
     return reducer;
   }

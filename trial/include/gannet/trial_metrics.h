@@ -4,8 +4,8 @@
 ///   return loss;                                              // the same as {{"loss", loss}}
 ///   return gannet::BatchMetrics{{"loss", loss}}.of_samples(12);
 ///
-/// Metrics are averaged over batches and ranks, weighted by samples. How many a batch has is known where the batch is a tensor, or
-/// has a tensor `data`, or a `samples()`; of_samples() says it for all others. Where nothing says it every batch weighs 1.
+/// Metrics are averaged over batches and ranks, weighted by samples. How many a batch has is known where the batch is a tensor,
+/// or has a tensor `data`, or a `samples()`; of_samples() says it for all others. Where nothing says it every batch weighs 1.
 ///
 /// A reducer collects what it likes in each rank, and makes one number, or a dictionary of them, of all ranks' parts:
 ///

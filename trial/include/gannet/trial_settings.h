@@ -38,10 +38,10 @@ struct TrialSettings {
   std::string output_dir = "trial_output";
   std::string metric = {};        ///< of validation, by which the best is chosen; default: "loss" or "validation_loss"
   bool smaller_is_better = true;  ///< of that metric
-  int64_t seed = 0;               ///< of LibTorch's generators: `seed` in the constructor, seed + 1 + rank from then on
-  int64_t keep_checkpoints = 0;   ///< newest ones to keep, the best one beside them; 0: all
-  bool allow_changed_hparams = false;          ///< resume although hyperparameters differ from those of the checkpoint
-  std::shared_ptr<StopSignals> stop = {};      ///< after a signal the trial saves, and ends with kStoppedExitCode
+  int64_t seed = 0;  ///< of LibTorch's generators: `seed` in the constructor, from then on seed + 1 + data parallel rank
+  int64_t keep_checkpoints = 0;            ///< newest ones to keep, the best one beside them; 0: all
+  bool allow_changed_hparams = false;      ///< resume although hyperparameters differ from those of the checkpoint
+  std::shared_ptr<StopSignals> stop = {};  ///< after a signal the trial saves, and ends with kStoppedExitCode
   /// Throws Error(kArgument) that lists every value out of range.
   void check() const;
 };

@@ -74,7 +74,7 @@ void TrialRunner::check_engines() const {
                       " data parallel ranks, the engine '" + name + "' " + std::to_string(engine->world_size()),
                   "give the mpu to gannet::initialize as .mpu too");
     // Of several engines one may have saved when the process ends: the checkpoint before must still be there.
-    if (engines.size() > 1 && engine->config_table().find("gannet.checkpoint.keep = 1 ") != std::string::npos)
+    if (engines.size() > 1 && engine->config_table().find("/gannet/checkpoint/keep = 1 ") != std::string::npos)
       throw Error(ErrorCode::kConfig, "gannet.checkpoint.keep is 1 for the engine '" + name + "' of a trial with several engines",
                   "set it to 2 or more, or leave it out and use --keep_checkpoints");
   }

@@ -60,6 +60,7 @@ TEST(TrialOnRanks, ATrialOfTwoEnginesThatWasEndedAndResumedIsTheUndisturbedOne) 
     const auto expected = end_of(undisturbed, 17);
     ASSERT_EQ(expected.size(), 2u + 2 * ranks) << whole.output;
     for (const std::string& end : {std::string("TRIAL_TERM_AT=9"), std::string("TRIAL_KILL_AT=10")}) {
+      if (ranks == 1 && end.starts_with("TRIAL_TERM")) continue;
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + end);
       Folder folder("ended");
       const Outcome ended = run(folder, ranks, kWhole, end);

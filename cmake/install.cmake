@@ -7,7 +7,7 @@
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
-set_target_properties(gannet_core gannet_trainer PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
+set_target_properties(gannet_core gannet_trainer gannet_trial PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
 file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
@@ -38,9 +38,9 @@ install(CODE "
   file(INSTALL DESTINATION \${_share}/fish/vendor_completions.d FILES \${_folder}/gannet.fish)
   file(INSTALL DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1 FILES \${_folder}/gannet.1)
 " COMPONENT runtime)
-install(TARGETS gannet_trainer EXPORT gannet-core
+install(TARGETS gannet_trainer gannet_trial EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
-install(DIRECTORY core/include/gannet models/include/gannet trainer/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY core/include/gannet models/include/gannet trainer/include/gannet trial/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
 install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
 

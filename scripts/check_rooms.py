@@ -73,27 +73,28 @@ for folder in ("accelerators", "optimizers", "schedulers", "plugins"):
             for number, name in includes(path):
                 if name.startswith("gannet/") and not name.startswith(("gannet/abi.h", "gannet/sdk", "gannet/elementwise/")):
                     wrong.append(f"{path.relative_to(root)}:{number}: a plugin includes the SDK and nothing else of ours, found '{name}'")
+# Libraries over the public headers: of ours they include those, their own files, and what is named here.
 public = {path.name for path in (root / "core" / "include" / "gannet").glob("*.h")}
-for path in sorted((root / "models").rglob("*")):
-    if path.suffix in (".h", ".cpp"):
+libraries = {"models": set(), "common": {"common"}, "trainer": {"common"}, "trial": {"common"}}
+private = {path.name for library in libraries for path in (root / library).glob("*.h")}
+for library, shared in libraries.items():
+    headers = {str(path.relative_to(root / library / "include")) for path in (root / library / "include").rglob("*.h")}
+    for path in sorted((root / library).rglob("*")):
+        if path.suffix not in (".h", ".cpp"):
+            continue
+        is_public = "include" in path.relative_to(root / library).parts
         for number, name in includes(path):
             where = f"{path.relative_to(root)}:{number}"
-            of_models = (path.parent / name).exists() or name.startswith("gannet/models/")
-            if name.startswith("gannet/") and not of_models and name.removeprefix("gannet/") not in public:
-                wrong.append(f"{where}: models/ includes public headers alone, found '{name}'")
-            if name.split("/")[0] in allowed or "nlohmann" in name or name == "torch/torch.h":
-                wrong.append(f"{where}: models/ includes public headers and LibTorch's small ones, found '{name}'")
-# A library over the public headers alone: its own files, by their names, and gannet/.
-
-trainer_files = {path.name for path in (root / "trainer").glob("*.h")}
-for path in sorted((root / "trainer").rglob("*")):
-    if path.suffix in (".h", ".cpp"):
-        for number, name in includes(path):
-            if "/" in name and name.split("/")[0] in allowed or name.startswith(("gannet/abi.h", "gannet/sdk")):
-                wrong.append(f"{path.relative_to(root)}:{number}: the Trainer uses public headers alone, found '{name}'")
+            head = name.split("/")[0] if "/" in name else ""
+            if name.startswith("gannet/") and name not in headers and name.removeprefix("gannet/") not in public:
+                wrong.append(f"{where}: {library}/ includes public headers alone, found '{name}'")
+            if head in set(allowed) | set(libraries) and head not in shared:
+                wrong.append(f"{where}: {library}/ may not include '{name}'")
             if name == "torch/torch.h":
-                wrong.append(f"{path.relative_to(root)}:{number}: include LibTorch's small headers")
-            if path.parent.name == "gannet" and (name in trainer_files or name.startswith(("nlohmann", "yaml"))):
-                wrong.append(f"{path.relative_to(root)}:{number}: a public header may not include '{name}'")
+                wrong.append(f"{where}: include LibTorch's small headers")
+            if "nlohmann" in name and library != "common":
+                wrong.append(f"{where}: the JSON library stands in common/ alone")
+            if is_public and (name in private or head == "common" or name.startswith(("nlohmann", "yaml", "CLI"))):
+                wrong.append(f"{where}: a public header may not include '{name}'")
 print("\n".join(wrong) if wrong else "rooms: every include is in order")
 sys.exit(1 if wrong else 0)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "argument_table.h"
+#include "common/nearest.h"
 
 namespace gannet {
 namespace {
@@ -22,7 +23,7 @@ void check_schedule(const TrainingArguments& a, std::vector<std::string>& wrong)
   for (const auto& [name, value] : a.lr_scheduler_kwargs.entries()) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       wrong.push_back("lr_scheduler_kwargs: lr_scheduler_type " + type + " has no '" + name + "'" +
-                      arguments::did_you_mean_of(name, known) + (list.empty() ? "; it takes none" : " (it takes " + list + ")"));
+                      common::did_you_mean(name, known) + (list.empty() ? "; it takes none" : " (it takes " + list + ")"));
     else if (!value.is_null() && (!value.is_number() || !std::isfinite(value.as_number())))
       wrong.push_back("lr_scheduler_kwargs: " + name + " takes a finite number, found " + value.to_json());
   }

@@ -53,7 +53,6 @@ Value value_of(const Row& row, const std::string& text);
 std::string shown(const Value& value);
 // "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own = {});
-std::string did_you_mean_of(std::string_view word, const std::vector<std::string>& names);  // of these alone
 
 // argument_files.cpp. Error(kNotFound), Error(kArgument) with file and line.
 Dict read_file(const std::string& path);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "argument_table.h"
+#include "common/nearest.h"
 #include "convert_argument.h"
 
 namespace gannet::arguments {
@@ -21,22 +22,6 @@ std::optional<double> number_of(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
-// Levenshtein distance, enough for a hint.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> line(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) line[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = line[0];
-    line[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = line[j];
-      line[j] = std::min({above + 1, line[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return line[b.size()];
 }
 
 // A bound of a range, without the ".0" of whole ones.
@@ -163,18 +148,7 @@ std::vector<std::string> all_names() {
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own) {
   std::vector<std::string> names = all_names();
   for (const std::string& option : programs_own) names.push_back(option.substr(option.find_first_not_of('-')));
-  return did_you_mean_of(word, names);
-}
-
-std::string did_you_mean_of(std::string_view word, const std::vector<std::string>& names) {
-  std::string best;
-  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& name : names)
-    if (const size_t d = distance(word, name); d < least) {
-      least = d;
-      best = name;
-    }
-  return best.empty() ? "" : "; did you mean '" + best + "'?";
+  return common::did_you_mean(word, names);
 }
 
 void apply(TrainingArguments& into, const std::string& name, const Value& value) {

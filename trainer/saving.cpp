@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "json.h"
+#include "common/json.h"
 
 namespace gannet {
 namespace {
@@ -120,8 +120,8 @@ void TrainerBase::write_state_into(const std::string& folder) {
     }
   }
   state["stateful_callbacks"] = callbacks;
-  write_file(fs::path(folder) / "trainer_state.json", pretty_json(state));
-  write_file(fs::path(folder) / "training_args.json", pretty_json(arguments_.changed()));
+  write_file(fs::path(folder) / "trainer_state.json", common::pretty_json(state));
+  write_file(fs::path(folder) / "training_args.json", common::pretty_json(arguments_.changed()));
 }
 
 void TrainerBase::save_checkpoint(bool is_for_stop) {

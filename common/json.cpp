@@ -1,0 +1,83 @@
+#include "common/json.h"
+
+#include <gannet/error.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+namespace gannet::common {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Value from_json(const Json& json) {
+  switch (json.type()) {
+    case nlohmann::json::value_t::boolean:
+      return json.get<bool>();
+    case nlohmann::json::value_t::number_integer:
+    case nlohmann::json::value_t::number_unsigned:
+      return json.get<int64_t>();
+    case nlohmann::json::value_t::number_float:
+      return json.get<double>();
+    case nlohmann::json::value_t::string:
+      return json.get<std::string>();
+    case nlohmann::json::value_t::array: {
+      List list;
+      for (const auto& part : json) list.push_back(from_json(part));
+      return list;
+    }
+    case nlohmann::json::value_t::object: {
+      Dict dict;
+      for (const auto& [key, part] : json.items()) dict[key] = from_json(part);
+      return dict;
+    }
+    default:
+      return {};
+  }
+}
+
+// A number that is not finite is written as null: JSON has no other word for it.
+nlohmann::json as_json(const Value& value) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_int()) return value.as_int();
+  if (value.is_number()) return value.as_number();
+  if (value.is_string()) return value.as_string();
+  if (value.is_list()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Value& part : value.as_list()) list.push_back(as_json(part));
+    return list;
+  }
+  if (!value.is_dict()) return nullptr;
+  nlohmann::json dict = nlohmann::json::object();
+  for (const auto& [key, part] : value.as_dict().entries()) dict[key] = as_json(part);
+  return dict;
+}
+
+}  // namespace
+
+Value parse_json(const std::string& text, const std::string& what) {
+  std::vector<std::set<std::string>> open;  // the keys of each object that is not closed yet
+  std::string twice;
+  const auto note_keys = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key)
+      if (const auto key = parsed.get<std::string>(); !open.back().insert(key).second && twice.empty()) twice = key;
+    return true;
+  };
+  Value value;
+  try {
+    value = from_json(Json::parse(text, note_keys, true, /*ignore_comments=*/true));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kArgument, what + ": " + error.what(), "give JSON");
+  }
+  if (!twice.empty()) throw Error(ErrorCode::kArgument, what + ": '" + twice + "' is there twice", "keep one of the two");
+  return value;
+}
+
+std::string pretty_json(const Value& value) {
+  return as_json(value).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace gannet::common

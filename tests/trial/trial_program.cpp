@@ -1,0 +1,36 @@
+// SmallTrial as a program, for runs on several ranks and for runs that are ended.
+//   TRIAL_KILL_AT=N: SIGKILL in batch N;  TRIAL_TERM_AT=N: SIGTERM in batch N, on the last rank alone
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "small_trial.h"
+
+int main(int argc, char** argv) {
+  const auto at = [](const char* name) { return std::getenv(name) ? std::atoll(std::getenv(name)) : -1; };
+  trial_test::hooks.on_batch = [&](gannet::TrialContext& context) {
+    if (context.current_train_batch() == at("TRIAL_KILL_AT")) std::raise(SIGKILL);
+    if (context.current_train_batch() == at("TRIAL_TERM_AT") && context.rank() + 1 == context.size()) std::raise(SIGTERM);
+    if (context.current_train_batch() == at("TRIAL_END_AT") && context.rank() + 1 == context.size()) context.set_stop_requested();
+  };
+  if (std::getenv("TRIAL_UNSHARED"))
+    trial_test::hooks.training_loader = [](gannet::TrialContext& context) {
+      return gannet::make_loader(gannet::Dataset<>(trial_test::samples(12)), {.batch_size = context.loader_options().batch_size});
+    };
+  if (std::getenv("TRIAL_UNEVEN"))
+    trial_test::hooks.training_loader = [](gannet::TrialContext& context) {
+      return gannet::make_loader(gannet::Dataset<>(trial_test::samples(12 + 8 * context.rank())), context.loader_options());
+    };
+  if (std::getenv("TRIAL_MPU"))
+    trial_test::hooks.mpu =
+        std::make_shared<trial_test::OneModel>(static_cast<uint32_t>(at("RANK")), static_cast<uint32_t>(at("WORLD_SIZE")));
+  trial_test::hooks.gives_mpu = !std::getenv("TRIAL_MPU_NOT_GIVEN");
+  if (std::getenv("TRIAL_NAMES"))
+    trial_test::hooks.train_metrics = [rank = at("RANK")](const gannet::Example&, const at::Tensor& loss) {
+      return gannet::BatchMetrics{{"loss", loss}, {rank == 0 ? "a" : "b", 1}};
+    };
+  const int code = gannet::run_trial<trial_test::SmallTrial>(argc, argv, {.hparams = trial_test::small_hparams()});
+  return testing::Test::HasFailure() ? 99 : code;
+}

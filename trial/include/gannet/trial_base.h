@@ -1,0 +1,100 @@
+/// A Trial without the types of its batches, as the runner sees it. gannet/trial.h has the Trial that programs derive from.
+#pragma once
+
+#include <gannet/cursor.h>
+#include <gannet/data.h>
+#include <gannet/trial_metrics.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace gannet {
+
+class EngineBase;
+
+namespace detail {
+
+// How many samples a batch says that it has.
+template <class Batch>
+std::optional<double> samples_of_batch(const Batch& batch) {
+  if constexpr (requires {
+                  { batch.samples() } -> std::convertible_to<double>;
+                }) {
+    return static_cast<double>(batch.samples());
+  } else if constexpr (std::same_as<Batch, at::Tensor>) {
+    return batch.defined() && batch.dim() > 0 ? std::optional(static_cast<double>(batch.size(0))) : std::nullopt;
+  } else if constexpr (requires {
+                         { batch.data } -> std::convertible_to<at::Tensor>;
+                       }) {
+    return samples_of_batch<at::Tensor>(batch.data);
+  } else {
+    return std::nullopt;
+  }
+}
+
+// What one call drew from its iterator.
+struct Drawn {
+  int64_t batches = 0;
+  std::optional<double> samples = 0;  // nullopt: a batch did not say
+  bool counts = true;                 // false: this rank was out of data, and ran its last batch again
+};
+
+[[noreturn]] void fail_unread_validation();
+[[noreturn]] void fail_without_evaluation();
+
+}  // namespace detail
+
+/// Batches of a loader, one at a time. What train_batch draws never ends: epochs follow one another. What evaluate_batch draws
+/// ends with the loader; drawing beyond that is Error(kArgument).
+template <class Batch>
+class BatchIterator {
+ public:
+  /// The next batch; it lives until the one after it is asked for.
+  Batch& next() {
+    Batch& batch = draw_();
+    ++drawn_.batches;
+    const auto samples = detail::samples_of_batch(batch);
+    drawn_.samples = drawn_.samples && samples ? std::optional(*drawn_.samples + *samples) : std::nullopt;
+    return batch;
+  }
+
+ private:
+  template <class, class>
+  friend class Trial;
+  std::function<Batch&()> draw_;
+  detail::Drawn drawn_;
+};
+
+class TrialBase {
+ public:
+  virtual ~TrialBase() = default;
+
+ private:
+  friend class TrialRunner;
+  template <class, class>
+  friend class Trial;
+  struct Opened {
+    std::shared_ptr<ResumableLoader> loader;
+    std::optional<int64_t> micro_batches;  // of an epoch; nullopt: a stream
+    LoaderOptions options;
+  };
+  struct Called {
+    BatchMetrics metrics;
+    detail::Drawn drawn;
+  };
+  virtual std::optional<Opened> open_training() = 0;
+  virtual std::optional<Opened> open_validation() = 0;
+  virtual Called call_train_batch(int64_t epoch, int64_t batch) = 0;
+  // Validation: the whole dataset at once where the trial does that, else begin, and a batch at a time while there is one on any
+  // rank. The engine is what ranks agree by.
+  virtual std::optional<BatchMetrics> call_evaluate_full_dataset() = 0;
+  virtual void begin_validation(EngineBase& engine) = 0;
+  virtual bool prepare_validation_batch() = 0;
+  virtual Called call_evaluate_batch(int64_t batch) = 0;
+};
+
+}  // namespace gannet

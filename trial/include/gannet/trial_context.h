@@ -1,0 +1,151 @@
+/// What a trial is given: its hyperparameters, the ranks, and the places to register engines and reducers.
+///
+///   explicit MyTrial(gannet::TrialContext& context) : context_(context) {
+///     const auto& hparams = context.get_hparams();
+///     auto model = std::make_shared<Net>(hparams.get<int64_t>("width"));
+///     auto config = gannet::overwrite_deepspeed_config(hparams.get<gannet::Value>("deepspeed_config"),
+///                                                      hparams.get<gannet::Dict>("overwrite_deepspeed_args", {}));
+///     engine_ = context.wrap_model_engine(gannet::initialize(model, {.config = config}).engine);
+///   }
+///
+/// The ranks have met before the trial is constructed. A registered engine is put into training and evaluation mode, saved and
+/// restored, its optimizer and schedule included. A trial may register several, of equal micro-batch and accumulation.
+#pragma once
+
+#include <gannet/gannet.h>
+#include <gannet/hparams.h>
+#include <gannet/trial_metrics.h>
+#include <gannet/trial_settings.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+/// The config of a path, of JSON text or of the dictionary itself, with `arguments` merged over it, key by key and deep.
+Config overwrite_deepspeed_config(const Value& base, const Dict& arguments);
+
+namespace detail {
+struct ShareOfSamples {
+  loading::Source source;
+  int64_t samples;
+};
+// Samples rank, rank + ranks, ... of a dataset with random access; a stream as it is, with samples -1.
+ShareOfSamples validation_share(loading::Source source, int64_t rank, int64_t ranks);
+}  // namespace detail
+
+class TrialContext {
+ public:
+  TrialContext(TrialSettings settings, std::shared_ptr<ProcessGroup> world);
+  TrialContext(const TrialContext&) = delete;
+
+  // ---- hyperparameters
+  const Hparams& get_hparams() const { return settings_.hparams; }
+  template <class T = Value>
+  T get_hparam(const std::string& name) const {
+    return settings_.hparams.get<T>(name);
+  }
+  /// overwrite_deepspeed_config of the hyperparameters deepspeed_config and overwrite_deepspeed_args: what a file, --hparam,
+  /// --deepspeed_config and --set say together. Error(kArgument) where none of them gives a config.
+  Config deepspeed_config() const;
+
+  // ---- engines
+  /// Registers an engine and returns it. The first one says how many micro-batches a batch has, and where batches go. `name` is
+  /// its folder in checkpoints; default: "engine", then "engine_1" ...
+  template <class Model>
+  std::shared_ptr<Engine<Model>> wrap_model_engine(std::shared_ptr<Engine<Model>> engine, const std::string& name = "") {
+    add_engine(engine, name);
+    return engine;
+  }
+  /// The program's own division of the ranks, for loaders and metrics; give it to `initialize` as .mpu, too.
+  std::shared_ptr<const Mpu> wrap_mpu(std::shared_ptr<const Mpu> mpu);
+  /// Tensors of a batch, however nested, onto the first engine's device.
+  template <class Batch>
+  Batch to_device(Batch batch) const {
+    return gannet::to_device(std::move(batch), device());
+  }
+  at::Device device() const;
+  /// train_batch is called once for each batch, and does its accumulation itself.
+  void disable_auto_grad_accumulation() { accumulates_ = false; }
+  /// Takes a training loader that does not share its samples out over the ranks.
+  void disable_dataset_reproducibility_checks() { checks_loader_ = false; }
+
+  // ---- loaders
+  LoaderOptions loader_options() const;             ///< of the training loader: batch, shuffling, share of the ranks, device
+  LoaderOptions validation_loader_options() const;  ///< the same in the order of the dataset, nothing left out
+  /// A loader of this rank's part of a dataset, in which each sample is there once over all ranks; plain loaders take the first
+  /// ones again to give every rank as many. Error(kArgument) for fewer samples than ranks.
+  template <class Batch = Example>
+  std::shared_ptr<DataLoader<Batch>> make_validation_loader(const Dataset<Batch>& dataset,
+                                                            const Collate<Batch>& collate = {}) const {
+    LoaderOptions options = validation_loader_options();
+    auto share = detail::validation_share(dataset.source(), options.rank, options.world_size);
+    options.rank = 0;
+    options.world_size = 1;
+    return make_loader<Batch>(Dataset<Batch>(std::move(share.source)), collate, options);
+  }
+
+  // ---- metrics
+  template <class Reducer>
+  requires std::derived_from<Reducer, MetricReducer> std::shared_ptr<Reducer> wrap_reducer(std::shared_ptr<Reducer> reducer,
+                                                                                           const std::string& name = "",
+                                                                                           ReducerUse use = {}) {
+    add_reducer(reducer, name, use);
+    return reducer;
+  }
+  /// Without a name the function returns a dictionary, each of whose numbers is a metric.
+  std::shared_ptr<FunctionReducer> wrap_reducer(std::function<Value(const List& values)> function, const std::string& name = "",
+                                                ReducerUse use = {});
+
+  // ---- where the trial is
+  /// Of the batch at hand, in train_batch: the first and the last of an epoch. Always false for a stream without --epoch_length.
+  bool is_epoch_start() const { return is_epoch_start_; }
+  bool is_epoch_end() const { return is_epoch_end_; }
+  int64_t current_train_batch() const { return batch_; }  ///< as the argument of train_batch
+  int64_t current_train_epoch() const { return epoch_; }
+  int64_t get_initial_batch() const { return initial_batch_; }  ///< the first one of this process; above 0 after a resume
+  /// The trial ends after this batch, with a last validation and a checkpoint. One rank's request is enough.
+  void set_stop_requested(bool requested = true) { stop_requested_ = requested; }
+  bool get_stop_requested() const { return stop_requested_; }
+
+  int64_t get_train_micro_batch_size_per_gpu() const;  ///< samples in a micro-batch of one rank
+  int64_t get_num_micro_batches_per_slot() const;      ///< calls of train_batch in a batch
+  int64_t get_global_batch_size() const;               ///< samples in a batch of all ranks
+  int64_t get_trial_seed() const { return settings_.seed; }
+  const std::string& get_output_dir() const { return settings_.output_dir; }
+  const std::shared_ptr<ProcessGroup>& distributed() const { return world_; }
+  uint32_t rank() const { return world_->rank(); }
+  uint32_t size() const { return world_->size(); }
+
+ private:
+  friend class TrialRunner;
+  struct Wrapped {
+    std::string name;
+    std::shared_ptr<EngineBase> engine;
+  };
+  struct Reducing {
+    std::string name;
+    std::shared_ptr<MetricReducer> reducer;
+    ReducerUse use;
+  };
+  void add_engine(std::shared_ptr<EngineBase> engine, const std::string& name);
+  void add_reducer(std::shared_ptr<MetricReducer> reducer, const std::string& name, ReducerUse use);
+  EngineBase& first(const char* asked) const;
+
+  TrialSettings settings_;
+  std::shared_ptr<ProcessGroup> world_;
+  std::vector<Wrapped> engines_;
+  std::vector<Reducing> reducers_;
+  std::shared_ptr<const Mpu> mpu_;
+  bool accumulates_ = true, checks_loader_ = true;
+  bool is_epoch_start_ = false, is_epoch_end_ = false, stop_requested_ = false;
+  bool is_constructed_ = false;
+  int64_t batch_ = 0, epoch_ = 0, initial_batch_ = 0;
+};
+
+}  // namespace gannet

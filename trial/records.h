@@ -1,0 +1,30 @@
+// output_dir/trial.jsonl: a line for each report and validation, without times, so that a run that was stopped and resumed
+// leaves the file of an undisturbed one.
+#pragma once
+
+#include <gannet/trial_metrics.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace gannet::trials {
+
+class Records {
+ public:
+  // Keeps the lines up to `batches`, those of a run that is resumed there; `is_writer` on one rank alone.
+  Records(const std::string& folder, int64_t batches, bool is_writer);
+  void write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics);
+
+ private:
+  std::string path_;
+  bool is_writer_;
+};
+
+// Whole or not at all.
+void write_file(const std::string& path, const std::string& text);
+std::string read_file(const std::string& path);  // "" where there is none
+// "loss 0.25, accuracy 0.9"
+std::string shown(const TrialMetrics& metrics);
+
+}  // namespace gannet::trials

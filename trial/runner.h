@@ -1,0 +1,85 @@
+// The loop of a trial: batches, reports, validations, checkpoints, in this order after each batch.
+#pragma once
+
+#include <gannet/trial_base.h>
+#include <gannet/trial_context.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "metric_sums.h"
+#include "records.h"
+
+namespace gannet {
+
+class TrialRunner {
+ public:
+  // `type` is the trial's class, which its checkpoints remember.
+  TrialRunner(TrialBase& trial, TrialContext& context, std::string type);
+  TrialResult run();
+
+ private:
+  // runner.cpp
+  void check_engines() const;
+  void open_loaders();
+  void check_loader(const TrialBase::Opened& opened) const;
+  void plan();
+  void check_hparams_were_read() const;
+  void train_one_batch();
+  bool is_due(const TrialLength& period) const;
+  // What the ranks want after a batch: whether any was signalled, and whether any asked for the end.
+  void agree(bool& is_signalled, bool& is_end_asked);
+
+  int64_t calls_of(int64_t batch) const;        // of train_batch
+  int64_t epochs_after(int64_t batches) const;  // whole ones
+  std::optional<double> epochs_shown() const;
+  bool knows_epochs() const { return settings_.epoch_length > 0 || micro_batches_.has_value(); }
+  int64_t batches_in(const TrialLength& length) const;
+
+  // reporting.cpp
+  void report_training();
+  void validate();
+  TrialMetrics validation_metrics();
+  void reduce(bool is_training, const std::string& what, TrialMetrics& into);
+  void judge(const TrialMetrics& metrics);
+
+  // saving.cpp
+  void add_states();
+  void begin_or_resume();
+  void check_identity(const Dict& former) const;
+  std::vector<int64_t> common_checkpoints() const;  // newest first
+  void load(int64_t batches);
+  void save();
+  void remove_old_checkpoints() const;
+  void write_summary() const;
+  Dict identity() const;
+  std::string folder_of(const std::string& engine) const;
+
+  EngineBase& engine() const { return *context_.engines_.front().engine; }
+  bool is_first() const { return context_.world_->rank() == 0; }
+
+  TrialBase& trial_;
+  TrialContext& context_;
+  const TrialSettings& settings_;
+  std::string type_;
+
+  std::shared_ptr<ResumableLoader> loader_;
+  std::optional<int64_t> micro_batches_;  // of an epoch on each rank; nullopt: a stream
+  bool has_validation_ = false;
+  bool ends_steps_with_epochs_ = false;  // leftover_micro_batches is "step"
+  TrialLength validation_period_;
+  int64_t total_ = 0;  // batches
+  std::optional<trials::Records> records_;
+
+  int64_t batches_ = 0;  // trained on
+  int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;
+  trials::MetricSums training_;
+  bool is_end_asked_ = false;
+  std::optional<double> best_metric_;
+  int64_t best_batch_ = 0;
+  bool is_new_best_ = false;
+  bool is_resumed_ = false;
+};
+
+}  // namespace gannet

@@ -32,10 +32,8 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
     wrong.push_back("save_strategy best needs evaluations: set eval_strategy to steps or epoch");
   if (a.save_strategy == "best" && a.metric_for_best_model.empty() && !a.load_best_model_at_end)
     wrong.push_back("save_strategy best needs metric_for_best_model, for example loss");
-  if (a.lr_scheduler_type == "reduce_lr_on_plateau")
-    wrong.push_back(
-        "lr_scheduler_type reduce_lr_on_plateau: name ReduceLROnPlateau as the config's scheduler; the Trainer then "
-        "gives it each evaluation's metric");
+  if (a.lr_scheduler_type == "reduce_lr_on_plateau" && a.eval_strategy == "no")
+    wrong.push_back("lr_scheduler_type reduce_lr_on_plateau needs evaluations: set eval_strategy to steps or epoch");
   if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
 }
 

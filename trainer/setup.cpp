@@ -15,7 +15,6 @@
 #include <iterator>
 
 #include "argument_table.h"
-#include "lr_schedule.h"
 #include "progress_bar.h"
 
 namespace gannet {
@@ -82,6 +81,14 @@ Dict given_arguments(const TrainingArguments& a) {
   return given;
 }
 
+// Ranks with data of their own: all but those that share layers or the model's stages.
+int64_t data_ranks(const Config& config) {
+  int64_t ranks = expected_world_size();
+  for (const char* axis : {"gannet.mesh.pipe", "gannet.mesh.tensor"})
+    if (const Value degree = config.get(axis).value; degree.is_int()) ranks /= std::max<int64_t>(1, degree.as_int());
+  return std::max<int64_t>(1, ranks);
+}
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
@@ -121,7 +128,8 @@ TrainingArguments::operator PretrainedOptions() const {
 
 TrainerBase::TrainerBase(TrainingArguments arguments) : arguments_(std::move(arguments)) {
   arguments_.check();
-  if (arguments_.load_best_model_at_end && arguments_.metric_for_best_model.empty()) arguments_.metric_for_best_model = "loss";
+  const bool needs_metric = arguments_.load_best_model_at_end || arguments_.lr_scheduler_type == "reduce_lr_on_plateau";
+  if (needs_metric && arguments_.metric_for_best_model.empty()) arguments_.metric_for_best_model = "loss";
 }
 
 TrainerBase::~TrainerBase() = default;
@@ -147,24 +155,16 @@ void TrainerBase::initialize() {
 EngineBase& TrainerBase::ensure_engine() {
   if (engine_) return *engine_;
   check_folder(arguments_.output_dir);
-  const Dict config = entries_of(arguments_.deepspeed);
-  LrSchedule schedule;
-  // The number of updates is known once the loader is there: start() sets the rate of the first update by it.
-  if (!config.find("scheduler"))
-    schedule = LrSchedule([this](int64_t step) {
-      return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
-    });
   Config made = own_config(arguments_);
-  const int64_t ranks = expected_world_size();
+  const int64_t ranks = data_ranks(made);
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
+  const std::optional<int64_t> updates = planned_updates(ranks, drops);
+  // The number of updates is unknown without training data, and of a stream without max_steps, which plan_run() refuses.
+  const bool adds_schedule = !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   fill_auto(made, given_arguments(arguments_),
-            {.world_size = ranks,
-             .num_training_steps = planned_updates(ranks, drops),
-             .hidden_size = hidden_size(),
-             .add_missing = false});
-  engine_ =
-      &make_engine(made,
-                   arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+            {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
+  scheduled_updates_ = adds_schedule ? updates : std::nullopt;
+  engine_ = &make_engine(made, arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>());
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

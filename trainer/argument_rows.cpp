@@ -80,7 +80,7 @@ const std::vector<Row>& rows() {
           "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
       row("fp16_full_eval", &A::fp16_full_eval, {}, kRefused,
           "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
-      row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products of devices that have it"),
+      row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products of devices that have it; on a CPU it has no effect, which is logged"),
       row("activation_checkpointing", &A::activation_checkpointing, {}, kWorks, "the newer name of gradient_checkpointing"),
       row("activation_checkpointing_kwargs", &A::activation_checkpointing_kwargs, {}, kRefused,
           "choose by the config's activation_checkpointing section (docs/activation.md)"),

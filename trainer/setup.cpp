@@ -165,6 +165,7 @@ EngineBase& TrainerBase::ensure_engine() {
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
   engine_ = &make_engine(made, arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>());
+  if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

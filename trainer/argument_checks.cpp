@@ -5,36 +5,9 @@
 #include <cmath>
 
 #include "argument_table.h"
-#include "common/nearest.h"
 
 namespace gannet {
 namespace {
-
-// Each schedule takes numbers of its own, as transformers' functions do.
-void check_schedule(const TrainingArguments& a, std::vector<std::string>& wrong) {
-  std::vector<std::string> known;
-  const std::string& type = a.lr_scheduler_type;
-  if (type == "cosine" || type == "cosine_with_restarts" || type == "cosine_with_min_lr") known.push_back("num_cycles");
-  if (type == "cosine_with_min_lr") known.insert(known.end(), {"min_lr", "min_lr_rate"});
-  if (type == "polynomial") known = {"lr_end", "power"};
-  if (type == "inverse_sqrt") known = {"timescale"};
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  for (const auto& [name, value] : a.lr_scheduler_kwargs.entries()) {
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      wrong.push_back("lr_scheduler_kwargs: lr_scheduler_type " + type + " has no '" + name + "'" +
-                      common::did_you_mean(name, known) + (list.empty() ? "; it takes none" : " (it takes " + list + ")"));
-    else if (!value.is_null() && (!value.is_number() || !std::isfinite(value.as_number())))
-      wrong.push_back("lr_scheduler_kwargs: " + name + " takes a finite number, found " + value.to_json());
-  }
-  const auto has = [&](const char* name) {
-    const Value* value = a.lr_scheduler_kwargs.find(name);
-    return value && !value->is_null();
-  };
-  if (type == "cosine_with_min_lr" && has("min_lr") == has("min_lr_rate"))
-    wrong.push_back(std::string("lr_scheduler_type cosine_with_min_lr takes one of min_lr and min_lr_rate in lr_scheduler_kwargs, ") +
-                    (has("min_lr") ? "and has both" : "and has neither"));
-}
 
 void check_strategies(const TrainingArguments& a, std::vector<std::string>& wrong) {
   if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
@@ -60,10 +33,8 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
     wrong.push_back("save_strategy best needs evaluations: set eval_strategy to steps or epoch");
   if (a.save_strategy == "best" && a.metric_for_best_model.empty() && !a.load_best_model_at_end)
     wrong.push_back("save_strategy best needs metric_for_best_model, for example loss");
-  if (a.lr_scheduler_type == "reduce_lr_on_plateau")
-    wrong.push_back(
-        "lr_scheduler_type reduce_lr_on_plateau: name ReduceLROnPlateau as the config's scheduler; the Trainer then "
-        "gives it each evaluation's metric");
+  if (a.lr_scheduler_type == "reduce_lr_on_plateau" && a.eval_strategy == "no")
+    wrong.push_back("lr_scheduler_type reduce_lr_on_plateau needs evaluations: set eval_strategy to steps or epoch");
   if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
 }
 
@@ -97,7 +68,6 @@ void TrainingArguments::check() const {
     }
   }
   check_strategies(*this, wrong);
-  check_schedule(*this, wrong);
   if (wrong.empty()) return;
   std::string all = wrong[0];
   for (size_t i = 1; i < wrong.size(); ++i) all += "\n  " + wrong[i];

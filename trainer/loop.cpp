@@ -85,16 +85,32 @@ int64_t TrainerBase::updates_of(int64_t micro_batches) const {
 }
 
 // Before there is an engine or a loader: what "auto" in a config's scheduler stands for.
-std::optional<int64_t> TrainerBase::planned_updates(int64_t ranks, bool drops_leftovers) const {
-  const auto samples = train_samples();
+std::optional<int64_t> TrainerBase::planned_updates(int64_t ranks, bool drops_leftovers) {
   if (arguments_.max_steps > 0) return arguments_.max_steps;
-  if (!samples) return std::nullopt;
+  const int64_t multiple = drops_leftovers ? arguments_.gradient_accumulation_steps : 1;
+  const auto samples = train_samples();
+  if (!samples) {
+    LoaderOptions options = train_loader_options({});
+    options.world_size = ranks;
+    options.micro_batches_multiple = multiple;
+    const auto micro_batches = own_micro_batches(options);
+    return micro_batches ? std::optional(updates_of(*micro_batches)) : std::nullopt;
+  }
   const auto share = [&](int64_t whole, int64_t parts) {
     return arguments_.dataloader_drop_last ? whole / parts : (whole + parts - 1) / parts;
   };
-  int64_t micro_batches = share(share(*samples, ranks), arguments_.per_device_train_batch_size);
-  if (drops_leftovers) micro_batches -= micro_batches % arguments_.gradient_accumulation_steps;
-  return updates_of(micro_batches);
+  const int64_t micro_batches = share(share(*samples, ranks), arguments_.per_device_train_batch_size);
+  return updates_of(micro_batches - micro_batches % multiple);
+}
+
+LoaderOptions TrainerBase::train_loader_options(LoaderOptions options) const {
+  options.batch_size = arguments_.per_device_train_batch_size;
+  options.shuffle = arguments_.train_sampling_strategy == "random";
+  options.seed = arguments_.data_seed.value_or(arguments_.seed);
+  options.drop_last = arguments_.dataloader_drop_last;
+  options.workers = arguments_.dataloader_num_workers;
+  if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
+  return options;
 }
 
 // Which numbers of updates the run has: Hugging Face's rules, by which an epoch's last update may hold fewer micro-batches.
@@ -145,6 +161,9 @@ void TrainerBase::start() {
   // metric stays where that has led it.
   if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user" || (is_anew && is_of_position(*schedule)))
     schedule->step_to(is_anew ? 0 : schedule->position());
+  if (scheduled_updates_ && *scheduled_updates_ != state_.max_steps && is_first())
+    log_warning("the learning rate was scheduled for " + std::to_string(*scheduled_updates_) + " updates, and the run has " +
+                std::to_string(state_.max_steps) + ": give max_steps");
   state_.is_world_process_zero = is_first();
   begun_at_step_ = state_.global_step;
   began_ = std::chrono::steady_clock::now();

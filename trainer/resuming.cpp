@@ -68,14 +68,7 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
 
 bool TrainerBase::resume() {
   stop_checkpoint_.clear();
-  LoaderOptions options = engine_->loader_options();
-  options.batch_size = arguments_.per_device_train_batch_size;
-  options.shuffle = arguments_.train_sampling_strategy == "random";
-  options.seed = arguments_.data_seed.value_or(arguments_.seed);
-  options.drop_last = arguments_.dataloader_drop_last;
-  options.workers = arguments_.dataloader_num_workers;
-  if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
-  const TrainSize size = open_train_loader(options);
+  const TrainSize size = open_train_loader(train_loader_options(engine_->loader_options()));
   plan_run(size);
   if (arguments_.resume_from_checkpoint.empty()) return false;
 

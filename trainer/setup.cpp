@@ -16,7 +16,6 @@
 #include <iterator>
 
 #include "argument_table.h"
-#include "lr_schedule.h"
 #include "progress_bar.h"
 
 namespace gannet {
@@ -87,6 +86,14 @@ Dict given_arguments(const TrainingArguments& a) {
   return given;
 }
 
+// Ranks with data of their own: all but those that share layers or the model's stages.
+int64_t data_ranks(const Config& config) {
+  int64_t ranks = expected_world_size();
+  for (const char* axis : {"gannet.mesh.pipe", "gannet.mesh.tensor"})
+    if (const Value degree = config.get(axis).value; degree.is_int()) ranks /= std::max<int64_t>(1, degree.as_int());
+  return std::max<int64_t>(1, ranks);
+}
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
@@ -126,7 +133,8 @@ TrainingArguments::operator PretrainedOptions() const {
 
 TrainerBase::TrainerBase(TrainingArguments arguments) : arguments_(std::move(arguments)) {
   arguments_.check();
-  if (arguments_.load_best_model_at_end && arguments_.metric_for_best_model.empty()) arguments_.metric_for_best_model = "loss";
+  const bool needs_metric = arguments_.load_best_model_at_end || arguments_.lr_scheduler_type == "reduce_lr_on_plateau";
+  if (needs_metric && arguments_.metric_for_best_model.empty()) arguments_.metric_for_best_model = "loss";
 }
 
 TrainerBase::~TrainerBase() = default;
@@ -152,34 +160,18 @@ void TrainerBase::initialize() {
 EngineBase& TrainerBase::ensure_engine() {
   if (engine_) return *engine_;
   check_folder(arguments_.output_dir);
-  const Dict config = entries_of(arguments_.deepspeed);
-  LrSchedule schedule;
-  const bool is_of_arguments = !is_inference() && !config.find("scheduler") && !arguments_.config_overrides.find("scheduler");
-  // A factor of the optimizer's rate, which is the config's where it has an optimizer. The number of updates is known once the
-  // loader is there: start() sets the rate of the first update by it.
-  if (is_of_arguments) {
-    schedule = LrSchedule([this](int64_t step) {
-      return base_rate_ ? lr_factor(arguments_, *base_rate_, step, std::max<int64_t>(1, state_.max_steps)) : 1.0;
-    });
-    schedule.scales = true;
-  }
   Config made = own_config(arguments_, !is_inference());
-  const int64_t ranks = expected_world_size();
+  const int64_t ranks = data_ranks(made);
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
+  // Of a Trainer for inference the length of a schedule that never runs.
+  const std::optional<int64_t> updates = is_inference() ? 1 : planned_updates(ranks, drops);
+  // The number of updates is unknown without training data, and of a stream without max_steps, which plan_run() refuses.
+  const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   fill_auto(made, given_arguments(arguments_),
-            {.world_size = ranks,
-             // The length of a schedule that never runs.
-             .num_training_steps = is_inference() ? 1 : planned_updates(ranks, drops),
-             .hidden_size = hidden_size(),
-             .add_missing = false});
-  engine_ =
-      &make_engine(made,
-                   arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
-  if (is_of_arguments) {
-    const auto rates = engine_->get_lr();  // not scaled yet
-    base_rate_ = rates.empty() ? arguments_.learning_rate : rates[0];
-    if (const auto handle = engine_->scheduler_handle(); handle->type() == "user") handle->step_to(handle->position());
-  }
+            {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
+  scheduled_updates_ = adds_schedule ? updates : std::nullopt;
+  engine_ = &make_engine(made, arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>());
+  if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
   engine_->add_state(

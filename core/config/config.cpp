@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "config/document.h"
+#include "config/own_sections.h"
 
 namespace gannet {
 namespace {
@@ -43,24 +44,32 @@ bool begins_object(const std::string& text) {
   return first != std::string::npos && text[first] == '{';
 }
 
-}  // namespace
+config::Document::Own own_of(const std::vector<ConfigSection>& sections) {
+  return sections.empty() ? nullptr : std::make_shared<const config::OwnSections>(sections);
+}
 
-Config::Config(const std::string& path_or_json) {
+std::shared_ptr<const config::Document> read_document(const std::string& path_or_json, const config::Document::Own& own = {}) {
   if (path_or_json.empty()) throw Error(ErrorCode::kConfig, "the config's path is empty", "name the JSON file, or give its text");
   std::error_code error;
-  if (begins_object(path_or_json)) {
-    document_ = config::Document::from_text(path_or_json, "config text");
-    return;
-  }
+  if (begins_object(path_or_json)) return config::Document::from_text(path_or_json, "config text", own);
   if (!std::filesystem::exists(path_or_json, error)) {
     const auto decoded = decode_base64(path_or_json);
-    if (decoded && begins_object(*decoded)) {
-      document_ = config::Document::from_text(*decoded, "config in base64");
-      return;
-    }
+    if (decoded && begins_object(*decoded)) return config::Document::from_text(*decoded, "config in base64", own);
   }
-  document_ = config::Document::from_file(path_or_json);
+  return config::Document::from_file(path_or_json, own);
 }
+
+}  // namespace
+
+Config read_config(const std::string& path_or_json, const std::vector<ConfigSection>& sections) {
+  return Config(read_document(path_or_json, own_of(sections)));
+}
+
+Config read_config(const Dict& dictionary, const std::vector<ConfigSection>& sections) {
+  return Config(config::Document::from_dict(dictionary, "code", own_of(sections)));
+}
+
+Config::Config(const std::string& path_or_json) : document_(read_document(path_or_json)) {}
 
 Config::Config(const Dict& dictionary) : document_(config::Document::from_dict(dictionary, "code")) {}
 

@@ -69,28 +69,28 @@ Origin Tree::origin_of(const std::string& path) const {
   }
 }
 
-std::shared_ptr<const Document> Document::from_file(const std::string& path) {
-  return std::make_shared<const Document>(normalize(parse_file(path)));
+std::shared_ptr<const Document> Document::from_file(const std::string& path, Own own) {
+  return std::make_shared<const Document>(normalize(parse_file(path), nullptr, own.get()), own);
 }
 
 std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes) {
   return std::make_shared<const Document>(normalize(parse_file(path), &mistakes));
 }
 
-std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name) {
-  return std::make_shared<const Document>(normalize(parse_text(text, name)));
+std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name, Own own) {
+  return std::make_shared<const Document>(normalize(parse_text(text, name), nullptr, own.get()), own);
 }
 
-std::shared_ptr<const Document> Document::from_dict(const Dict& dictionary, const std::string& origin) {
-  return std::make_shared<const Document>(normalize(tree_of(dictionary, origin)));
+std::shared_ptr<const Document> Document::from_dict(const Dict& dictionary, const std::string& origin, Own own) {
+  return std::make_shared<const Document>(normalize(tree_of(dictionary, origin), nullptr, own.get()), own);
 }
 
 std::shared_ptr<const Document> Document::merged(const Dict& dictionary, const std::string& origin) const {
-  Tree overlay = normalize(tree_of(dictionary, origin));
+  Tree overlay = normalize(tree_of(dictionary, origin), nullptr, own_.get());
   Tree result = tree_;
   merge(result.root, overlay.root, "", result, overlay.origins);
   result.notices.insert(result.notices.end(), overlay.notices.begin(), overlay.notices.end());
-  return std::make_shared<const Document>(std::move(result));
+  return std::make_shared<const Document>(std::move(result), own_);
 }
 
 const Value* Document::find(const std::string& path) const {

@@ -10,6 +10,8 @@
 
 namespace gannet::config {
 
+class OwnSections;
+
 // Where a value stands. `origin` is a file's path, "code", "command line", "default", "auto".
 struct Origin {
   std::string origin;
@@ -40,9 +42,11 @@ bool is_note(const std::string& key);
 class Document {
  public:
   // Parse and check: syntax (comments and trailing commas are legal), duplicate keys, unknown keys, types, ranges.
-  static std::shared_ptr<const Document> from_file(const std::string& path);
-  static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name);
-  static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin);
+  // `own`: sections that the program has besides those of the key table, or null. Merged documents have them too.
+  using Own = std::shared_ptr<const OwnSections>;
+  static std::shared_ptr<const Document> from_file(const std::string& path, Own own = {});
+  static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name, Own own = {});
+  static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin, Own own = {});
   std::shared_ptr<const Document> merged(const Dict& dictionary, const std::string& origin) const;
 
   // Keys under their first name (not an alias, not a deprecated one), values converted to the key's type, or "auto".
@@ -53,10 +57,13 @@ class Document {
   const Value* find(const std::string& path) const;
   const std::vector<std::string>& notices() const { return tree_.notices; }
 
-  explicit Document(Tree normalized) : tree_(std::move(normalized)) {}
+  const OwnSections* own_sections() const { return own_.get(); }
+
+  explicit Document(Tree normalized, Own own = {}) : tree_(std::move(normalized)), own_(std::move(own)) {}
 
  private:
   Tree tree_;
+  Own own_;
 };
 
 }  // namespace gannet::config

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/own_sections.h"
 
 namespace gannet::config {
 
@@ -13,7 +14,9 @@ bool is_auto(const Value& value) { return value.is_string() && value.as_string()
 
 const Value& value_of(const Document& document, const Key& key) {
   const Value* given = document.find(formatted("/{}", key.path));
-  return given && !given->is_null() && !is_auto(*given) ? *given : default_of(key);
+  if (given && !given->is_null() && !is_auto(*given)) return *given;
+  const OwnSections* const own = document.own_sections();
+  return own && own->find(key.path) == &key ? own->default_of(key) : default_of(key);
 }
 
 std::string where(const Document& document, const std::string& path) {
@@ -23,6 +26,9 @@ std::string where(const Document& document, const std::string& path) {
 EffectiveValues::EffectiveValues(const Document& document) : document_(document) {
   for (const Key* key : all_keys())
     if (is_read(key->status) && !key->is_section()) add(*key);
+  if (const OwnSections* own = document.own_sections())
+    for (const Key* key : own->rows())
+      if (!key->is_section()) add(*key);
 }
 
 void EffectiveValues::add(const Key& key) {

@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "config/document.h"
 #include "config/effective.h"
+#include "config/lr_schedules.h"
+#include "config/parse.h"
 
 namespace gannet {
 namespace {
@@ -187,30 +189,55 @@ class Filling {
     if (find("scheduler")) {
       if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
       match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
-      if (warmup) match("scheduler/params/warmup_num_steps", *warmup, {"warmup_steps", "warmup_ratio"});
+      // As transformers: DeepSpeed's schedules warm up for at least one update.
+      const Value* const plugin = find("scheduler/type");
+      const bool takes_none = plugin && plugin->is_string() && config::may_start_without_warmup(plugin->as_string());
+      if (warmup)
+        match("scheduler/params/warmup_num_steps", takes_none ? *warmup : std::max<int64_t>(1, *warmup),
+              {"warmup_steps", "warmup_ratio"});
       if (steps_)
         match("scheduler/params/total_num_steps", *steps_,
               {facts_.num_training_steps ? "number of training steps" : "max_steps"});
       return;
     }
     if (!facts_.add_missing) return;
-    const std::string type = text("lr_scheduler_type", "linear");
-    if (type == "constant" || (type == "constant_with_warmup" && warmup == 0)) return;  // the optimizer's lr
-    const bool is_linear = type == "linear";
-    if (!is_linear && type != "constant_with_warmup")
-      throw Error(ErrorCode::kUnsupported,
-                  formatted("lr_scheduler_type {}: no scheduler plugin has its formula", in_quotes(type)),
-                  "write a scheduler entry in the config, or use linear, constant or constant_with_warmup");
-    if (!warmup || (is_linear && !steps_))
+    add_scheduler(text("lr_scheduler_type", "linear"), warmup);
+  }
+
+  // The plugins follow the optimizer's own rate, which is learning_rate where the config does not say another one.
+  void add_scheduler(const std::string& type, std::optional<int64_t> warmup) {
+    const config::LrScheduleType& schedule = config::lr_schedule_type(type);
+    const Dict kwargs = lr_scheduler_kwargs(schedule);
+    const bool has_end = schedule.has_end && !kwargs.find("num_stable_steps");
+    if ((schedule.warms_up && !warmup) || (has_end && !steps_))
       throw Error(ErrorCode::kArgument, formatted("lr_scheduler_type {} needs the number of training steps", in_quotes(type)),
                   "give max_steps, or a scheduler entry in the config");
-    Dict params{{"warmup_min_lr", 0.0},
-                {"warmup_max_lr", lr},
-                {"warmup_num_steps", std::max<int64_t>(1, *warmup)},
-                {"warmup_type", "linear"}};
-    if (is_linear) params["total_num_steps"] = *steps_;
-    set("scheduler", Dict{{"type", is_linear ? "WarmupDecayLR" : "WarmupLR"}, {"params", std::move(params)}},
+    Dict params;
+    if (schedule.plugin == "WarmupLR" || schedule.plugin == "WarmupDecayLR")
+      params = {{"warmup_min_lr", 0.0}, {"warmup_max_lr", nullptr}, {"warmup_type", "linear"}, {"repeat_first_step", false}};
+    if (schedule.warms_up) params["warmup_num_steps"] = *warmup;
+    if (has_end) params["total_num_steps"] = *steps_;
+    set("scheduler", Dict{{"type", std::string(schedule.plugin)}, {"params", std::move(params)}},
         is_given("lr_scheduler_type") ? "lr_scheduler_type" : "lr_scheduler_type's default");
+    for (const auto& [name, value] : kwargs.entries()) set(formatted("scheduler/params/{}", name), value, "lr_scheduler_kwargs");
+  }
+
+  Dict lr_scheduler_kwargs(const config::LrScheduleType& schedule) const {
+    if (!is_given("lr_scheduler_kwargs")) return {};
+    Value given = *arguments_.find("lr_scheduler_kwargs");
+    if (given.is_string()) given = config::parse_value(given.as_string());
+    if (!given.is_dict()) wrong("lr_scheduler_kwargs", "a dictionary");
+    Dict kwargs;
+    for (const auto& [name, value] : given.as_dict().entries()) {
+      if (std::find(schedule.kwargs.begin(), schedule.kwargs.end(), name) == schedule.kwargs.end())
+        throw Error(ErrorCode::kArgument,
+                    formatted("lr_scheduler_kwargs: lr_scheduler_type {} has no {}{}", schedule.type, in_quotes(name),
+                              did_you_mean(name, schedule.kwargs)),
+                    schedule.kwargs.empty() ? "it takes none: leave lr_scheduler_kwargs out"
+                                            : formatted("it takes {}", join(schedule.kwargs, ", ")));
+      if (!value.is_null()) kwargs[name] = value;  // null: the default
+    }
+    return kwargs;
   }
 
   Config& config_;

@@ -31,7 +31,7 @@ constexpr Key kRows[] = {
      "it chooses among DeepSpeed's fp16 wrappers"},
     {"scheduler", kSection, "null", kActive, "", "the learning rate's schedule, a plugin"},
     row("scheduler/type", member<&Settings::scheduler, &PluginChoice::type>, kString, "null", "",
-        "name of the plugin: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest"),
+        "name of the plugin: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest, cosine ..."),
     row("scheduler/params", member<&Settings::scheduler, &PluginChoice::params>, kFree, "{}", "",
         "the plugin's parameters: `gannet plugins info NAME` lists them"),
 

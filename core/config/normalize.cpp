@@ -16,7 +16,8 @@ namespace {
 
 class Normalizer {
  public:
-  Normalizer(const Tree& written, std::vector<Error>* mistakes) : written_(written), mistakes_(mistakes) {}
+  Normalizer(const Tree& written, std::vector<Error>* mistakes, const OwnSections* own)
+      : written_(written), mistakes_(mistakes), own_(own) {}
 
   Tree run() {
     result_.notices = written_.notices;
@@ -44,6 +45,7 @@ class Normalizer {
 
   const Tree& written_;
   std::vector<Error>* const mistakes_;
+  const OwnSections* const own_;
   Tree result_;
 };
 
@@ -65,13 +67,15 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
                             const std::string& path, const std::string& to, Dict& out, bool is_open, int depth) {
   const Spot spot{pointer(from, key), pointer(to, key)};
   if (is_note(key)) return;
-  const Key* row = find_key(path.empty() ? key : formatted("{}/{}", path, key));
+  const std::string full = path.empty() ? key : formatted("{}/{}", path, key);
+  const bool is_in_own = own_ && own_->find(path);
+  const Key* row = own_ && own_->find(full) ? own_->find(full) : find_key(full);
   if (row) {
     member(*row, value, {spot.from, pointer(to, std::string(row->name()))}, members, out, depth);
   } else if (is_open) {
     out[key] = plain(value, spot, depth + 1);
   } else {
-    const std::string advice = advice_for(key, path);
+    const std::string advice = is_in_own ? own_->advice_for(key, path) : advice_for(key, path);
     throw Error(ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), spot.from, advice),
                 formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",
                           advice.find("belongs") != std::string::npos ? "move it there, or " : ""));
@@ -172,6 +176,8 @@ Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
 
 }  // namespace
 
-Tree normalize(const Tree& written, std::vector<Error>* mistakes) { return Normalizer(written, mistakes).run(); }
+Tree normalize(const Tree& written, std::vector<Error>* mistakes, const OwnSections* own) {
+  return Normalizer(written, mistakes, own).run();
+}
 
 }  // namespace gannet::config

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "config/document.h"
+#include "config/own_sections.h"
 
 namespace gannet::config {
 
 // Unknown keys, wrong types and values out of range are Error(kConfig) with their position. Aliases and deprecated keys get
 // their present name (deprecated ones leave a notice), `"zero_optimization": true` becomes a stage, notes are dropped.
-// With `mistakes` nothing is thrown: every member that is wrong goes there, and is left out of the result.
-Tree normalize(const Tree& written, std::vector<Error>* mistakes = nullptr);
+// With `mistakes` nothing is thrown: every member that is wrong goes there, and is left out of the result. `own`: the program's
+// sections, or null.
+Tree normalize(const Tree& written, std::vector<Error>* mistakes = nullptr, const OwnSections* own = nullptr);
 
 }  // namespace gannet::config

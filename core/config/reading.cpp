@@ -10,6 +10,7 @@
 #include "config/effective.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
+#include "config/own_sections.h"
 #include "config/resolve.h"
 
 namespace gannet {
@@ -25,6 +26,12 @@ std::string dotted(std::string path) {
   if (path.starts_with('/')) path.erase(0, 1);
   std::replace(path.begin(), path.end(), '/', '.');
   return path;
+}
+
+// Of the key table or of the program's own sections; null: none.
+const config::Key* find_key(const config::Document& document, const std::string& path) {
+  const config::Key* const key = config::find_key(path);
+  return key || !document.own_sections() ? key : document.own_sections()->find(path);
 }
 
 // Paths inside optimizer.params and its like have no row of their own; their section's row says so.
@@ -59,15 +66,19 @@ Config& Config::fill(const std::string& path, const Value& value, const std::str
 
 ConfigEntry Config::get(const std::string& path) const {
   const std::string name = slashed(path);
-  const config::Key* key = config::find_key(name);
+  const config::Document& document = document_of(*this);
+  const config::Key* key = find_key(document, name);
   if (!key && !is_inside_free_section(name))
     throw Error(ErrorCode::kConfig, formatted("Config::get: there is no key '{}'", path),
                 "`gannet config keys --all` lists all keys");
-  const config::Document& document = document_of(*this);
   const std::string at = formatted("/{}", key ? std::string(key->path) : name);
   const Value* given = document.find(at);
   const bool is_given = given && !given->is_null();
-  const Value value = is_given ? *given : key ? config::default_of(*key) : Value();
+  const bool is_own = key && document.own_sections() && document.own_sections()->find(name) == key;
+  const Value value = is_given ? *given
+                      : is_own ? document.own_sections()->default_of(*key)
+                      : key    ? config::default_of(*key)
+                               : Value();
   return {dotted(at), value, key ? config::to_string(key->type) : value.type_name(),
           is_given ? document.origin_of(at).to_string() : "default"};
 }
@@ -86,7 +97,7 @@ std::vector<ConfigEntry> Config::resolve(int64_t world_size) const {
   if (world_size < 1)
     throw Error(ErrorCode::kArgument, formatted("Config::resolve: a world size of {}", world_size), "give the number of ranks");
   for (config::Effective& line : config::resolve(document_of(*this), world_size).effective) {
-    const config::Key* key = config::find_key(line.path.substr(1));
+    const config::Key* key = find_key(document_of(*this), line.path.substr(1));
     const char* type = key ? config::to_string(key->type) : line.value.type_name();
     entries.push_back({dotted(line.path), std::move(line.value), type, std::move(line.origin)});
   }

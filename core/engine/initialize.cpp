@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
 #include <typeinfo>
+#include <utility>
 
 #include "activation/saved_tensors.h"
 #include "base/check.h"
@@ -149,7 +151,7 @@ void create_states(EngineBase::Impl& impl) {
 }
 
 void create_scheduler(EngineBase::Impl& impl, const config::Document& document, const EngineOptions& options) {
-  impl.schedule.use(options.lr_scheduler.function, options.lr_scheduler.by_hand, options.lr_scheduler.scales);
+  impl.schedule.use(options.lr_scheduler.function, options.lr_scheduler.by_hand);
   if (!impl.schedule.has_function() && !impl.settings().scheduler.type.empty() && is_trained(impl)) {
     const plugin::Plugin& plugin = require(*impl.registry, GANNET_KIND_SCHEDULER, impl.settings().scheduler.type,
                                            impl.accelerator->plugin_device(), document, "scheduler");
@@ -183,6 +185,28 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
               "optimizer plugin (docs/plugin_authors.md)");
 }
 
+std::string table_of(const std::vector<config::Effective>& effective, bool with_defaults) {
+  std::string table;
+  for (const auto& entry : effective)
+    if (with_defaults || entry.origin != "default")
+      table += formatted("{} = {}   # {}\n", entry.path, entry.value.to_json(), entry.origin);
+  return table;
+}
+
+// What the run is made of, with origins. An engine with the config of the one before it, as in a program's loop over seeds, says
+// nothing.
+void log_config(const EngineBase::Impl& impl) {
+  const bool is_whole = impl.settings().dump_state;
+  std::string table = table_of(impl.resolved.effective, is_whole);
+  if (!table.empty()) table.pop_back();  // the log ends the line
+  static std::mutex mutex;
+  static std::string& last = *new std::string;
+  std::lock_guard lock(mutex);
+  if (std::exchange(last, table) == table) return;
+  log_info(is_whole ? formatted("effective config:\n{}", table)
+                    : formatted("config (all else is at its default, which dump_state shows too):\n{}", table));
+}
+
 }  // namespace
 
 EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) try
@@ -212,8 +236,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   for (const auto& [name, level] : kLevels)
     if (impl.settings().log_level == name) set_log_level(level);
   if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
-  if (impl.is_first())
+  if (impl.is_first()) {
     for (const auto& notice : impl.resolved.notices) log_info(notice);
+    log_config(impl);
+  }
 
   if (options.inference && impl.is_first())
     for (const auto& [block, type] :
@@ -272,7 +298,6 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (impl.reducer && impl.group_rules.are_by_name() && impl.is_first())
     log_info(formatted("parameter groups:{}", group_table(impl.groups)));
   if (impl.settings().flops_profiler.enabled && impl.is_first()) impl.profiling = std::make_unique<Profiling>(impl);
-  if (impl.settings().dump_state && impl.is_first()) log_info(formatted("effective config:\n{}", config_table()));
 } catch (...) {
   rethrow_as_ours("initialize");
 }
@@ -292,11 +317,6 @@ std::string EngineBase::plugin_table() const {
   return table;
 }
 
-std::string EngineBase::config_table() const {
-  std::string table;
-  for (const auto& entry : impl_->resolved.effective)
-    table += formatted("{} = {}   # {}\n", entry.path, entry.value.to_json(), entry.origin);
-  return table;
-}
+std::string EngineBase::config_table() const { return table_of(impl_->resolved.effective, /*with_defaults=*/true); }
 
 }  // namespace gannet

@@ -1,4 +1,8 @@
 // The warm-up curve: from 0 to 1 over warmup_num_steps, logarithmic or linear.
+//
+// DeepSpeed sets the first rate when a schedule is made, and once more at its first step: the first two updates both have it.
+// Without repeat_first_step every update has a rate of its own, as in transformers, whose warm-up may also be 0 or 1 updates
+// long.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +15,27 @@ namespace gannet::schedulers {
 class Warmup {
  public:
   static constexpr gannet_param_spec kNumSteps =
-      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum; below 2: 2"), 0);
+      sdk::at_least(sdk::integer("warmup_num_steps", "1000",
+                                 "steps from the minimum to the maximum; less than 2 are 2, unless repeat_first_step is false"), 0);
   static constexpr gannet_param_spec kType = sdk::text("warmup_type", "\"log\"", nullptr, "log or linear");
+  static constexpr gannet_param_spec kRepeats =
+      sdk::boolean("repeat_first_step", "true",
+                   "the first two updates both have the first rate, as DeepSpeed's; false: each has its own, as transformers'");
 
-  Warmup(const sdk::HostServices& host, const sdk::Params& params)
-      : steps_(std::max<int64_t>(2, params.integer("warmup_num_steps"))), linear_(params.text("warmup_type") == "linear") {
+  Warmup(const sdk::HostServices& host, const sdk::Params& params, bool repeats_first_step = true)
+      : steps_(params.integer("warmup_num_steps")),
+        linear_(params.text("warmup_type") == "linear"),
+        repeats_(repeats_first_step) {
+    if (repeats_ || !linear_) steps_ = std::max<int64_t>(2, steps_);  // so that ln(steps) divides
     const std::string type = params.text("warmup_type");
     if (type != "log" && type != "linear")
       host.warn("warmup_type '" + type + "' is neither log nor linear: log is used, as DeepSpeed does");
   }
 
-  int64_t steps() const { return steps_; }  // at least 2, so that ln(steps) divides
+  int64_t steps() const { return steps_; }
+  bool repeats_first_step() const { return repeats_; }
+  // i of the formulas from that of DeepSpeed, whose update after the first has i = 0.
+  int64_t iteration(int64_t deepspeeds) const { return deepspeeds + (repeats_ ? 0 : 1); }
   bool is_over(int64_t i) const { return i >= steps_; }
   double at(int64_t i) const {
     if (is_over(i)) return 1;
@@ -31,7 +45,7 @@ class Warmup {
 
  private:
   int64_t steps_;
-  bool linear_;
+  bool linear_, repeats_;
 };
 
 }  // namespace gannet::schedulers

@@ -12,19 +12,23 @@ class WarmupLr : public Schedule {
       sdk::numbers("warmup_max_lr", 0, nullptr, "learning rate to reach; null: the group's own", GANNET_PARAM_NULLABLE),
       Warmup::kNumSteps,
       Warmup::kType,
+      Warmup::kRepeats,
       kLastBatchIteration,
   };
 
   WarmupLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t groups)
-      : Schedule(host, params), warmup_(host, params), min_lr_(per_group(params, "warmup_min_lr", groups)) {
+      : Schedule(host, params),
+        warmup_(host, params, params.boolean("repeat_first_step")),
+        min_lr_(per_group(params, "warmup_min_lr", groups)) {
     if (params.has("warmup_max_lr")) max_lr_ = per_group(params, "warmup_max_lr", groups);
   }
 
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group);
-    if (at_start(query.step)) return leaves_start_alone() ? nothing() : lr(min);
+    if (at_start(query.step) && leaves_start_alone()) return nothing();
+    if (at_start(query.step) && warmup_.repeats_first_step()) return lr(min);
     const double max = max_lr_.empty() ? sdk::base_value(query, GANNET_ROLE_LEARNING_RATE) : max_lr_.at(query.group);
-    return lr(min + (max - min) * warmup_.at(iteration(query.step)));
+    return lr(min + (max - min) * warmup_.at(warmup_.iteration(iteration(query.step))));
   }
 
  private:

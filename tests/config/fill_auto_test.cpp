@@ -101,9 +101,48 @@ TEST(FillAuto, WithoutAnOptimizerOrASchedulerTheArgumentsGiveThem) {
   fill_auto(constant, given, {.world_size = 2});
   EXPECT_EQ(constant.get("scheduler.type").value, Value("WarmupLR"));
 
-  given["lr_scheduler_type"] = "cosine";
+  given["lr_scheduler_type"] = "cosine_with_min_lr";
+  given["lr_scheduler_kwargs"] = Dict{{"min_lr", 1e-6}, {"num_cycles", nullptr}};
   Config cosine("{}");
-  EXPECT_THAT(error_of([&] { fill_auto(cosine, given, {.world_size = 2}); }).what(), HasSubstr("lr_scheduler_type 'cosine'"));
+  fill_auto(cosine, given, {.world_size = 2});
+  EXPECT_EQ(cosine.get("scheduler.type").value, Value("cosine_with_min_lr"));
+  EXPECT_EQ(cosine.get("scheduler.params.warmup_num_steps").value, Value(500));
+  EXPECT_EQ(cosine.get("scheduler.params.min_lr").value, Value(1e-6));
+  EXPECT_EQ(cosine.get("scheduler.params.min_lr").origin, "auto: lr_scheduler_kwargs");
+}
+
+TEST(FillAuto, NamesTheMistakeInAScheduleOfTheArguments) {
+  const auto said = [](const Dict& changed) {
+    Dict given = arguments();
+    for (const auto& [name, value] : changed.entries()) given[name] = value;
+    Config config("{}");
+    return std::string(error_of([&] { fill_auto(config, given, {.world_size = 2}); }).what());
+  };
+  EXPECT_THAT(said({{"lr_scheduler_type", "cosin"}}), HasSubstr("did you mean 'cosine'?"));
+  EXPECT_THAT(said({{"lr_scheduler_type", "greedy"}}), HasSubstr("it is one of linear, constant, constant_with_warmup, cosine"));
+  EXPECT_THAT(said({{"lr_scheduler_type", "polynomial"}, {"lr_scheduler_kwargs", Dict{{"powr", 2}}}}),
+              HasSubstr("has no 'powr'; did you mean 'power'?"));
+  EXPECT_THAT(said({{"lr_scheduler_kwargs", R"({"num_cycles": 2})"}}), HasSubstr("it takes none"));
+  EXPECT_THAT(said({{"lr_scheduler_type", "cosine"}, {"max_steps", -1}}), HasSubstr("needs the number of training steps"));
+}
+
+TEST(FillAuto, ASchedulesOwnEndReplacesTheNumberOfSteps) {
+  Config config("{}");
+  fill_auto(config,
+            Dict{{"lr_scheduler_type", "warmup_stable_decay"},
+                 {"lr_scheduler_kwargs", Dict{{"num_stable_steps", 5}, {"num_decay_steps", 3}}}},
+            {});
+  EXPECT_EQ(config.get("scheduler.params.num_stable_steps").value, Value(5));
+  EXPECT_TRUE(config.get("scheduler.params.total_num_steps").value.is_null());
+}
+
+// DeepSpeed's schedules warm up for at least one update; transformers fills 1 for none.
+TEST(FillAuto, NoWarmUpIsOneUpdateForDeepSpeedsSchedulesAlone) {
+  for (const auto& [type, steps] : {std::pair("WarmupLR", 1), {"cosine", 0}}) {
+    Config config(Dict{{"scheduler", Dict{{"type", type}, {"params", Dict{{"warmup_num_steps", "auto"}}}}}});
+    fill_auto(config, Dict{{"warmup_steps", 0}}, {});
+    EXPECT_EQ(config.get("scheduler.params.warmup_num_steps").value, Value(steps)) << type;
+  }
 }
 
 TEST(FillAuto, WarmUpAsAShareOfTheRunIsRoundedUp) {

@@ -73,6 +73,12 @@ PARAMS_OF = {
     },
 }
 PARAMS = {
+    "gannet_scheduler_cosine.so": {"total_num_steps": 1000, "warmup_num_steps": 50},
+    "gannet_scheduler_cosine_with_restarts.so": {"total_num_steps": 1000, "num_cycles": 3},
+    "gannet_scheduler_cosine_with_min_lr.so": {"total_num_steps": 1000, "min_lr": 1e-3},
+    "gannet_scheduler_cosine_warmup_with_min_lr.so": {"total_num_steps": 1000, "warmup_num_steps": 50, "min_lr_rate": 0.1},
+    "gannet_scheduler_polynomial.so": {"total_num_steps": 1000, "warmup_num_steps": 50, "power": 2.0},
+    "gannet_scheduler_warmup_stable_decay.so": {"total_num_steps": 1000, "warmup_num_steps": 50, "num_decay_steps": 200},
     "gannet_scheduler_one_cycle.so": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3},
     "gannet_scheduler_warmup_cosine_lr.so": {"total_num_steps": 1000},
     "gannet_scheduler_warmup_decay_lr.so": {"total_num_steps": 1000},

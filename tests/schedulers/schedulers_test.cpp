@@ -2,59 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
-#include "optimizers/loaded_plugin.h"
+#include "schedulers/schedule_under_test.h"
 
 namespace gannet::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const LoadedPlugin& plugin(const std::string& name) {
-  static const auto& all =
-      *new std::map<std::string, LoadedPlugin>{{"WarmupLR", {"scheduler_warmup_lr", "WarmupLR"}},
-                                               {"WarmupDecayLR", {"scheduler_warmup_decay_lr", "WarmupDecayLR"}},
-                                               {"WarmupCosineLR", {"scheduler_warmup_cosine_lr", "WarmupCosineLR"}},
-                                               {"OneCycle", {"scheduler_one_cycle", "OneCycle"}},
-                                               {"LRRangeTest", {"scheduler_lr_range_test", "LRRangeTest"}}};
-  return all.at(name);
-}
-
-class ScheduleUnderTest {
- public:
-  ScheduleUnderTest(const std::string& name, const Dict& params, uint32_t groups = 1)
-      : params_(*plugin(name).descriptor, params), api_(plugin(name).api<gannet_scheduler_api>()), groups_(groups) {
-    ErrorText error;
-    error.raise_unless_ok(api_.create(&host.table, &params_.view, groups, &self_, &error.error));
-  }
-  ~ScheduleUnderTest() {
-    if (self_) api_.destroy(self_);
-  }
-  struct Values {
-    uint64_t roles;
-    double lr, beta1, beta2;
-  };
-  Values at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
-    const double base[GANNET_ROLE_COUNT] = {0, base_lr};
-    double set[GANNET_ROLE_COUNT] = {};
-    const gannet_schedule_query query{sizeof(query), group, groups_, GANNET_ROLE_COUNT, step, base};
-    gannet_schedule_value value{sizeof(value), GANNET_ROLE_COUNT, 0, set};
-    ErrorText error;
-    error.raise_unless_ok(api_.value(self_, &query, &value, &error.error));
-    return {value.roles, set[GANNET_ROLE_LEARNING_RATE], set[GANNET_ROLE_BETA1], set[GANNET_ROLE_BETA2]};
-  }
-  double lr(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const { return at(step, group, base_lr).lr; }
-
-  TestHost host;
-
- private:
-  ParamValues params_;
-  const gannet_scheduler_api& api_;
-  uint32_t groups_;
-  void* self_ = nullptr;
-};
 
 struct Row {
   std::string name;

@@ -1,4 +1,6 @@
 // The Trainer on one rank, against an obvious loop of plain LibTorch.
+#include <ATen/Context.h>
+#include <gannet/log.h>
 #include <gannet/pretrained.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -380,6 +382,53 @@ TEST(Trainer, EveryAutoOfItsConfigIsFilledFromArgumentsDataAndModel) {
   for (auto& step : trainer.steps()) rates.push_back(step.learning_rate());
   // The plugin has DeepSpeed's rule: the first two updates have the rate of step 0.
   expect_near(rates, {0, 0, 0.005, 0.01, 0.0075, 0.005}, 1e-9);
+}
+
+// The log of a Trainer's engine, without training.
+std::string log_of(const TrainingArguments& a) {
+  std::string text;
+  gannet::set_log_sink([&](gannet::LogLevel level, const std::string& line) {
+    if (level >= gannet::LogLevel::kInfo) text += line + "\n";
+  });
+  Trainer trainer(make_model(), a, {.train_dataset = make_samples(20)});
+  trainer.engine();
+  gannet::set_log_sink({});
+  return text;
+}
+
+TEST(Trainer, Tf32IsTorchsSwitchAndHasNoEffectOnACpu) {
+  Removed folder;
+  for (const bool on : {true, false}) {
+    const std::string flag = on ? "--tf32" : "--no_tf32";
+    std::vector<std::string> words = {"program", "--output_dir", folder.path, flag};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    int argc = static_cast<int>(argv.size());
+    argv.push_back(nullptr);
+    const TrainingArguments a = gannet::parse_training_arguments(argc, argv.data(), {.handle_signals = false});
+    at::globalContext().setAllowTF32CuBLAS(!on);
+    EXPECT_THAT(log_of(a), HasSubstr("no effect: tf32"));
+    EXPECT_EQ(at::globalContext().allowTF32CuBLAS(), on);
+    EXPECT_EQ(at::globalContext().allowTF32CuDNN(), on);
+  }
+  at::globalContext().setAllowTF32CuBLAS(false);
+  EXPECT_THAT(log_of(arguments_for(folder.path)), testing::Not(HasSubstr("tf32")));
+}
+
+TEST(Trainer, TheConfigIsLoggedOnceWithOrigins) {
+  Removed folder;
+  auto a = arguments_for(folder.path);
+  a.deepspeed = R"({"train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 0.75, "zero_optimization": {"stage": 1}})";
+  const std::string text = log_of(a);
+  EXPECT_THAT(text, HasSubstr("/gradient_clipping = 0.75   # config text:1:43"));
+  EXPECT_THAT(text, HasSubstr("/train_micro_batch_size_per_gpu = 4   # auto: per_device_train_batch_size"));
+  EXPECT_THAT(text, HasSubstr("/scheduler/type = \"WarmupDecayLR\"   # auto: lr_scheduler_type's default"));
+  EXPECT_THAT(text, HasSubstr("/train_batch_size = 8   # computed from"));
+  EXPECT_EQ(text.find("/gradient_clipping ="), text.rfind("/gradient_clipping ="));
+  EXPECT_THAT(text, testing::Not(HasSubstr("# default")));
+  EXPECT_THAT(log_of(a), testing::Not(HasSubstr("/gradient_clipping"))) << "a second engine of the same config";
+  a.deepspeed = R"({"dump_state": true, "train_micro_batch_size_per_gpu": "auto"})";
+  EXPECT_THAT(log_of(a), HasSubstr("/gradient_clipping = 1.0   # default"));
 }
 
 TEST(Trainer, ItsArgumentsAreOptionsOfFromPretrained) {

@@ -72,7 +72,7 @@ struct TrainerParts {
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
   /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
-  /// share.
+  /// share. Where no max_steps is given, train_loader is asked once more, as rank 0, for the length of the schedule.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
   /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
@@ -121,13 +121,13 @@ class Trainer : public TrainerBase {
   using TrainerBase::predict;
 
  protected:
-  EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) override {
+  EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) override {
     InitializeOptions<Batch> options{.config = config};
     options.inference = parts_.inference;
     if (!parts_.inference) {
       if (!parts_.optimizer) options.model_parameters = std::move(groups);
       options.optimizer = parts_.optimizer;
-      options.lr_scheduler = parts_.lr_scheduler.function ? parts_.lr_scheduler : std::move(schedule);
+      options.lr_scheduler = parts_.lr_scheduler;
     }
     typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
     return *typed_engine_;
@@ -140,6 +140,12 @@ class Trainer : public TrainerBase {
     typed_engine_.reset();
   }
 
+  bool has_schedule() const override { return static_cast<bool>(parts_.lr_scheduler.function); }
+  std::optional<int64_t> own_micro_batches(const LoaderOptions& options) override {
+    if (!parts_.train_dataset || !parts_.train_loader) return std::nullopt;
+    const auto loader = parts_.train_loader(train_data(), options);
+    return loader->sized() ? std::optional(loader->size()) : std::nullopt;
+  }
   std::optional<int64_t> train_samples() const override {
     if (!parts_.train_dataset || parts_.train_loader) return std::nullopt;
     auto samples = detail::samples_of(parts_.train_dataset.source());
@@ -149,9 +155,7 @@ class Trainer : public TrainerBase {
   std::optional<int64_t> hidden_size() override { return detail::hidden_size_of_model(*model_); }
   TrainSize open_train_loader(const LoaderOptions& options) override {
     if (!parts_.train_dataset) detail::fail_without("train_dataset", "train");
-    Dataset<Batch> data = parts_.train_dataset;
-    if (arguments().max_train_samples)
-      data = Dataset<Batch>(detail::first_samples(data.source(), *arguments().max_train_samples));
+    const Dataset<Batch> data = train_data();
     iterator_.reset();
     batches_.clear();
     if (!loader_) {  // else a second train(): its checkpoints keep the place in this one
@@ -258,6 +262,10 @@ class Trainer : public TrainerBase {
   }
 
  private:
+  Dataset<Batch> train_data() const {
+    if (!arguments().max_train_samples) return parts_.train_dataset;
+    return Dataset<Batch>(detail::first_samples(parts_.train_dataset.source(), *arguments().max_train_samples));
+  }
   std::shared_ptr<DataLoader<Batch>> make_eval_loader(loading::Source source, const LoaderOptions& options) {
     const Dataset<Batch> data(std::move(source));
     return parts_.eval_loader ? parts_.eval_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);

@@ -144,10 +144,12 @@ class TrainerBase {
   struct TrainSize {
     std::optional<int64_t> micro_batches;  // of an epoch, on each rank; nullopt: a stream
   };
-  virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) = 0;
+  virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) = 0;
   virtual torch::nn::Module& module() = 0;
   virtual bool is_inference() const = 0;
+  virtual bool has_schedule() const = 0;                     // of the program's own
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader of the program's own
+  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // of an epoch of such a loader
   virtual std::optional<int64_t> hidden_size() = 0;          // where the model says it
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
@@ -186,7 +188,8 @@ class TrainerBase {
   void finish();
   void plan_run(const TrainSize& size);
   int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
-  std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers) const;
+  std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
+  LoaderOptions train_loader_options(LoaderOptions of_engine) const;
   void end_epoch();
   void warn_of_missing_updates() const;
   double over_ranks(double local);  // the sum
@@ -226,6 +229,7 @@ class TrainerBase {
 
   std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
   int64_t updates_per_epoch_ = 0;
+  std::optional<int64_t> scheduled_updates_;  // that the schedule of lr_scheduler_type was made for
   int64_t epoch_ = 0;               // the current one
   int64_t micro_in_epoch_ = 0;      // given
   int64_t micro_batches_left_ = 0;  // of the update at hand

@@ -1,0 +1,49 @@
+/// A section of the program's own in the config, checked by a table as Gannet's own are.
+///
+///   const gannet::ConfigSection kCorpus("corpus", {
+///       {.name = "path", .type = "string", .doc = "folder of the samples"},
+///       {.name = "mix", .type = "number", .fallback = 0.5, .range = "0..1", .doc = "share of the second corpus"},
+///       {.name = "filter.language", .type = "choice", .fallback = "en", .range = "en|de", .doc = "of the samples"}});
+///   gannet::Config config = gannet::read_config("ds_config.json", {kCorpus});
+///   double mix = config.get("corpus.mix").value.as_number();
+///
+/// An unknown key, a wrong type and a value out of range are Error(kConfig) with file:line:column, as anywhere in the config;
+/// `get` gives the default where the config has none; `resolve`, `is_valid` and the log at the start of a run have the section
+/// too.
+#pragma once
+
+#include <gannet/config.h>
+
+#include <string>
+#include <vector>
+
+namespace gannet {
+
+/// One key of a program's own section.
+struct ConfigRow {
+  std::string name;          ///< inside the section; "filter.language" is a key of an inner section
+  std::string type;          ///< boolean, integer, size ("2GB" too), number, string, choice, list, strings, objects, any
+  Value fallback = nullptr;  ///< what holds where the config gives nothing; null: nothing
+  std::string range = "";    ///< of numbers ">=0", ">0", "0..1" (both ends belong to it); of a choice "en|de"
+  std::string doc = "";      ///< one line, which errors show as well
+};
+
+class ConfigSection {
+ public:
+  /// Error(kArgument) where a row has an unknown type, a malformed range, a default that is out of it, or stands twice.
+  ConfigSection(std::string name, std::vector<ConfigRow> rows);
+
+  const std::string& name() const { return name_; }
+  const std::vector<ConfigRow>& rows() const { return rows_; }
+
+ private:
+  std::string name_;
+  std::vector<ConfigRow> rows_;
+};
+
+/// A config that also has these sections: what Config's constructors read, a path, JSON text or a dictionary. The result keeps
+/// the table, also where it is copied, overwritten or filled.
+Config read_config(const std::string& path_or_json, const std::vector<ConfigSection>& sections);
+Config read_config(const Dict& dictionary, const std::vector<ConfigSection>& sections);
+
+}  // namespace gannet

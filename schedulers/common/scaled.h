@@ -1,0 +1,74 @@
+// What the schedules of transformers share: the learning rate is a factor of the group's own, a function of the number of updates
+// applied, and rises linearly from 0 over the first of them. (DeepSpeed's schedules are in schedule.h.)
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <gannet/sdk.hpp>
+#include <string>
+
+namespace gannet::schedulers {
+
+inline constexpr double kPi = 3.14159265358979323846;
+
+class Scaled : public sdk::SchedulerBase {
+ public:
+  static constexpr gannet_param_spec kWarmupSteps =
+      sdk::at_least(sdk::integer("warmup_num_steps", "0", "updates over which the rate rises from 0; 0: none"), 0);
+  static constexpr gannet_param_spec kTotalSteps =
+      sdk::at_least(sdk::integer("total_num_steps", nullptr, "updates of the whole run", GANNET_PARAM_REQUIRED), 1);
+
+ protected:
+  Scaled(const sdk::HostServices& host, const sdk::Params& params)
+      : SchedulerBase(host), warmup_(params.integer("warmup_num_steps")) {}
+  Scaled(const sdk::HostServices& host, const sdk::Params& params, int64_t total) : Scaled(host, params) {
+    total_ = total;
+    if (total_ < warmup_)
+      warn("total_num_steps " + std::to_string(total_) + " is less than warmup_num_steps " + std::to_string(warmup_) +
+           ": the warm-up is cut off");
+  }
+
+  // Updates applied before the one that is asked for, the index of transformers.
+  static int64_t index(const gannet_schedule_query& query) { return static_cast<int64_t>(query.step); }
+  static double own_rate(const gannet_schedule_query& query) { return sdk::base_value(query, GANNET_ROLE_LEARNING_RATE); }
+  static sdk::ScheduleValues rate(double rate) { return sdk::ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, rate); }
+
+  int64_t warmup_steps() const { return warmup_; }
+  bool is_warming_up(int64_t i) const { return i < warmup_; }
+  double warmup(int64_t i) const { return static_cast<double>(i) / static_cast<double>(std::max<int64_t>(1, warmup_)); }
+  // Of the updates after the warm-up: 0 at its end, 1 at total_num_steps, more beyond it.
+  double progress(int64_t i) const {
+    return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total_ - warmup_));
+  }
+
+ private:
+  int64_t warmup_, total_ = 0;
+};
+
+// From 1 down to 0 as x goes from 0 to 1: half a cosine.
+inline double half_cosine(double x) { return 0.5 * (1 + std::cos(kPi * x)); }
+
+// The bound of a falling rate, given in absolute terms or as a ratio of the group's own rate: exactly one of the two.
+class Least {
+ public:
+  static constexpr gannet_param_spec kRate = sdk::at_least(
+      sdk::number("min_lr", nullptr, "rate to end at; this or min_lr_rate must be given", GANNET_PARAM_NULLABLE), 0);
+  static constexpr gannet_param_spec kRatio = sdk::at_least(
+      sdk::number("min_lr_rate", nullptr, "rate to end at as a ratio of the group's own", GANNET_PARAM_NULLABLE), 0);
+
+  explicit Least(const sdk::Params& params) : is_ratio_(params.has("min_lr_rate")) {
+    if (params.has("min_lr") == is_ratio_)
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT, is_ratio_ ? "min_lr and min_lr_rate are both given: keep one of the two"
+                                                            : "neither min_lr nor min_lr_rate is given: give one of the two");
+    value_ = params.number(is_ratio_ ? "min_lr_rate" : "min_lr");
+  }
+  // As a ratio of `own`. A group without a rate stays at 0.
+  double ratio(double own) const { return is_ratio_ ? value_ : own > 0 ? value_ / own : 0; }
+
+ private:
+  bool is_ratio_;
+  double value_;
+};
+
+}  // namespace gannet::schedulers

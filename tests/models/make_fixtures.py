@@ -27,7 +27,7 @@ LLAMA = {**COMMON, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layer
          "num_key_value_heads": 2, "max_position_embeddings": 64}
 T5 = {**COMMON, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3,
       "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "dropout_rate": 0.0,
-      "decoder_start_token_id": 0, "initializer_factor": 1.5}
+      "decoder_start_token_id": 0, "initializer_factor": 1.35}
 MODELS = {
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(**COMMON, n_embd=16, n_layer=2, n_head=4, n_positions=64, embd_pdrop=0.0,
                                              resid_pdrop=0.0, attn_pdrop=0.0)),

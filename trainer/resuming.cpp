@@ -57,7 +57,8 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
   if (engine_->gather(is_whole ? "1" : "")[0] == "1") return;
   if (is_first())
-    log_warning(folder + " is a whole checkpoint, but the run ended before model.safetensors and trainer_state.json were written" +
+    log_warning(folder +
+                " is a whole checkpoint, but the run ended before model.safetensors and trainer_state.json were written" +
                 (is_own ? "; they are written now" : ""));
   if (!is_own) return;
   engine_->save_16bit_model(folder);

@@ -180,18 +180,20 @@ TEST(Generate, TokensOutsideOfTheVocabularyAreNamed) {
 // Logits of row 1 become `value` at the second token.
 struct Broken : torch::nn::Module {
   using Cache = Dice::Cache;
-  explicit Broken(double value) : value(value) { register_parameter("weight", torch::ones({1})); }
+  explicit Broken(double value) : value(value), weight(register_parameter("weight", torch::ones({1}))) {}
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
   at::Tensor next_logits(const gannet::GenerationInput& input, Cache&) {
     at::Tensor logits = torch::tensor({0.5, 0.2, 0.3}).log().repeat({input.tokens.size(0), 1});
     if (++calls > 1) logits.narrow(0, logits.size(0) - 1, 1).fill_(value);
     return logits;
   }
   double value;
+  at::Tensor weight;
   int calls = 0;
 };
 
 TEST(Generate, LogitsThatAreNotFiniteAreAnError) {
-  for (const double value : {std::nan(""), -INFINITY, INFINITY})
+  for (const double value : std::vector<double>{std::nan(""), -INFINITY, INFINITY})
     for (const gannet::GenerateOptions& options : {gannet::GenerateOptions{}, gannet::GenerateOptions{.sample = true, .seed = 1},
                                                    gannet::GenerateOptions{.num_beams = 2}}) {
       Broken model(value);

@@ -52,9 +52,9 @@ struct Stream {
 };
 
 int run(int argc, char** argv) {
-  auto arguments = gannet::parse_training_arguments(
-      argc, argv, {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience", "--ask_at", "--stop_at",
-                             "--uneven", "--throw_on"}});
+  auto arguments = gannet::parse_training_arguments(argc, argv,
+                                                    {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at",
+                                                               "--patience", "--ask_at", "--stop_at", "--uneven", "--throw_on"}});
   std::map<std::string, std::string> own;
   for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name, int64_t fallback) -> int64_t {
@@ -73,7 +73,8 @@ int run(int argc, char** argv) {
   if (own.count("--uneven")) {
     // Rank 0 has the first samples, the last rank those behind them.
     const int64_t all = number("--samples", 40), last = number("--uneven", 0);
-    train = gannet::Dataset<>(Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
+    train = gannet::Dataset<>(
+        Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
   }
   gannet::Trainer trainer(model, arguments,
                           {.train_dataset = train,

@@ -42,8 +42,10 @@ RmsNormImpl::RmsNormImpl(int64_t width, double epsilon)
     : epsilon_(epsilon),
       weight_(register_parameter("weight", at::ones({width}, at::TensorOptions().dtype(c10::get_default_dtype())))) {}
 
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+
 Tensor RmsNormImpl::forward(const Tensor& x) {
-  const Tensor wide = x.to(at::kFloat);
+  const Tensor wide = widened(x);
   const Tensor scaled = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
   return weight_ * scaled.to(x.scalar_type());
 }
@@ -120,11 +122,14 @@ Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device
 Tensor as_keep(const MaybeTensor& mask) { return mask && mask->defined() ? mask->to(at::kBool) : Tensor(); }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
-  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}).to(at::kFloat), labels.reshape({-1}));
+  return at::cross_entropy_loss(widened(logits.reshape({-1, logits.size(-1)})), labels.reshape({-1}).to(at::kLong));
 }
 
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels) {
   const int64_t length = labels.size(1);
+  if (length < 2)
+    throw Error(ErrorCode::kArgument, "labels of " + std::to_string(length) + " tokens: the loss is that of all but the first",
+                "give sequences of at least 2 tokens");
   return cross_entropy(logits.narrow(1, 0, length - 1), labels.narrow(1, 1, length - 1));
 }
 

@@ -28,7 +28,10 @@ torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 // A module that only holds others, so that names have its own in them: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 
-// x / sqrt(mean(x^2) + epsilon) * weight, computed in fp32 (Zhang & Sennrich 2019).
+// fp64 as it is, all else in fp32.
+Tensor widened(const Tensor& x);
+
+// x / sqrt(mean(x^2) + epsilon) * weight, computed in fp32 or fp64 (Zhang & Sennrich 2019).
 class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t width, double epsilon);
@@ -70,7 +73,7 @@ Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device
 // `mask` of Hugging Face's kind (numbers, 1 where a token counts) as booleans; undefined stays.
 Tensor as_keep(const MaybeTensor& mask);
 
-// Mean cross entropy in fp32 over the labels that are not -100. logits: [..., V], labels: [...].
+// Mean cross entropy in fp32 (fp64 of fp64) over the labels, integers of any size, that are not -100. logits: [..., V], labels: [...].
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 // The same with each label at the token that it is, as Hugging Face's: the logits before it predict it.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);

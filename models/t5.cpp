@@ -211,8 +211,9 @@ Tensor T5Impl::head(const Tensor& x) {
 }
 
 Tensor T5Impl::shifted(const Tensor& labels) const {
-  const Tensor start = at::full({labels.size(0), 1}, config_.decoder_start_token_id, labels.options());
-  const Tensor before = labels.narrow(1, 0, labels.size(1) - 1);
+  const Tensor whole = labels.to(at::kLong);
+  const Tensor start = at::full({whole.size(0), 1}, config_.decoder_start_token_id, whole.options());
+  const Tensor before = whole.narrow(1, 0, whole.size(1) - 1);
   return at::cat({start, before.masked_fill(before == -100, config_.pad_token_id)}, 1);
 }
 

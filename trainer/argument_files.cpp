@@ -40,9 +40,26 @@ static Value from_json(const nlohmann::ordered_json& json) {
   }
 }
 
+// A number that is not finite is written as null: JSON has no other word for it.
+static nlohmann::json as_json(const Value& value) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_int()) return value.as_int();
+  if (value.is_number()) return value.as_number();
+  if (value.is_string()) return value.as_string();
+  if (value.is_list()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Value& part : value.as_list()) list.push_back(as_json(part));
+    return list;
+  }
+  if (!value.is_dict()) return nullptr;
+  nlohmann::json dict = nlohmann::json::object();
+  for (const auto& [key, part] : value.as_dict().entries()) dict[key] = as_json(part);
+  return dict;
+}
+
 std::string pretty_json(const Value& value) {
   // Keys sorted and two spaces, as Hugging Face writes trainer_state.json.
-  return nlohmann::json::parse(value.to_json()).dump(2) + "\n";
+  return as_json(value).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 namespace arguments {

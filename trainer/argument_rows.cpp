@@ -76,9 +76,11 @@ const std::vector<Row>& rows() {
       row("bf16", &A::bf16, {}, kWorks, "bf16 parameters with fp32 masters"),
       row("fp16", &A::fp16, {}, kWorks, "fp16 parameters with fp32 masters and a dynamic loss scale"),
       row("bf16_full_eval", &A::bf16_full_eval, {}, kRefused,
-          "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
+          "parameters of another dtype would be other tensors, without the gradient accumulators that the engine's hooks "
+          "sit on; evaluate what save_16bit_model wrote, or train in bf16"),
       row("fp16_full_eval", &A::fp16_full_eval, {}, kRefused,
-          "evaluation runs in the dtype of training; convert the weights with save_16bit_model"),
+          "parameters of another dtype would be other tensors, without the gradient accumulators that the engine's hooks "
+          "sit on; evaluate what save_16bit_model wrote, or train in fp16"),
       row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products of devices that have it"),
       row("activation_checkpointing", &A::activation_checkpointing, {}, kWorks, "the newer name of gradient_checkpointing"),
       row("activation_checkpointing_kwargs", &A::activation_checkpointing_kwargs, {}, kRefused,
@@ -99,7 +101,8 @@ const std::vector<Row>& rows() {
           "add the noise in the model: the Trainer does not change a forward"),
       row("torch_empty_cache_steps", &A::torch_empty_cache_steps, {}, kNoEffect, "memory is not handed back between steps"),
       row("auto_find_batch_size", &A::auto_find_batch_size, {}, kRefused,
-          "not built: choose the batch with `gannet estimate` (docs/estimate.md)"),
+          "a rank that is out of memory in backward leaves the others waiting in a collective call, so that they cannot "
+          "try again together; choose the batch with `gannet estimate` (docs/estimate.md)"),
       row("logging_strategy", &A::logging_strategy, choices({"no", "steps", "epoch"}), kWorks,
           "when the loss, norm and rate are logged"),
       row("logging_steps", &A::logging_steps, above(0), kWorks,

@@ -53,6 +53,7 @@ Value value_of(const Row& row, const std::string& text);
 std::string shown(const Value& value);
 // "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view word);
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 
 // argument_files.cpp. Error(kNotFound), Error(kArgument) with file and line.
 Dict read_file(const std::string& path);

@@ -118,6 +118,16 @@ const std::vector<Former>& formers() {
     return [now](TrainingArguments& arguments, const Value& value) { set(arguments, now, value); };
   };
   const auto nothing = [](TrainingArguments&, const Value&) {};
+  const auto chosen = [](const std::string& name, std::vector<std::string> choices, const Value& value) {
+    const std::string word = Converted<std::string>::from(name, value);
+    check_range(name, {.choices = std::move(choices)}, value);
+    return word;
+  };
+  const auto backend = [chosen](const char* name) {
+    return [chosen, name](TrainingArguments& arguments, const Value& value) {
+      arguments.fp16_backend = chosen(name, {"auto", "amp", "cuda_amp", "cpu_amp", "apex"}, value);
+    };
+  };
   static const std::vector<Former>& table = *new std::vector<Former>{
       {"warmup_ratio", "warmup_steps below 1", false,
        [](TrainingArguments& arguments, const Value& value) {
@@ -129,17 +139,12 @@ const std::vector<Former>& formers() {
       {"per_gpu_train_batch_size", "per_device_train_batch_size", false, renamed("per_device_train_batch_size")},
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size", false, renamed("per_device_eval_batch_size")},
       {"no_cuda", "use_cpu", true, renamed("use_cpu")},
-      {"fp16_backend", "fp16 (auto and amp are its way of mixed precision; apex is the config's amp section)", false,
-       [](TrainingArguments&, const Value& value) {
-         check_range("fp16_backend", {.choices = {"auto", "amp", "cuda_amp", "cpu_amp"}}, value);
-       }},
-      {"half_precision_backend", "fp16_backend", false,
-       [](TrainingArguments&, const Value& value) {
-         check_range("half_precision_backend", {.choices = {"auto", "amp", "cuda_amp", "cpu_amp"}}, value);
-       }},
-      {"fp16_opt_level", "the config's amp.opt_level", false,
-       [](TrainingArguments&, const Value& value) {
-         check_range("fp16_opt_level", {.choices = {"O0", "O1", "O2", "O3"}}, value);
+      {"fp16_backend", "fp16 (auto and amp are its way of mixed precision; with apex, fp16 is the config's amp section)", false,
+       backend("fp16_backend")},
+      {"half_precision_backend", "fp16_backend", false, backend("half_precision_backend")},
+      {"fp16_opt_level", "the config's amp.opt_level, with fp16_backend apex", false,
+       [chosen](TrainingArguments& arguments, const Value& value) {
+         arguments.fp16_opt_level = chosen("fp16_opt_level", {"O0", "O1", "O2", "O3"}, value);
        }},
       {"overwrite_output_dir", "nothing: a run without resume_from_checkpoint starts afresh", true, nothing},
       {"logging_dir", "nothing: TensorBoard's files are in output_dir/runs", false, nothing},
@@ -155,10 +160,12 @@ std::vector<std::string> all_names() {
   return names;
 }
 
-std::string did_you_mean(std::string_view word) {
+std::string did_you_mean(std::string_view word) { return did_you_mean(word, all_names()); }
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
   std::string best;
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& name : all_names())
+  for (const std::string& name : names)
     if (const size_t d = distance(word, name); d < least) {
       least = d;
       best = name;

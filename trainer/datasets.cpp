@@ -10,26 +10,54 @@
 
 namespace gannet {
 
+namespace {
+
+at::Tensor widened(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat); }
+
+}  // namespace
+
 int64_t count_labels(const at::Tensor& labels) {
+  if (!labels.defined()) return 0;
   if (at::isFloatingType(labels.scalar_type())) return labels.dim() == 0 ? 1 : labels.size(0);
-  return labels.ne(-100).sum().item<int64_t>();
+  return labels.to(at::kLong).ne(-100).sum().item<int64_t>();  // -100 is no number of uint8
 }
 
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
   if (at::isFloatingType(labels.scalar_type())) {
     const double features = static_cast<double>(labels.numel()) / static_cast<double>(std::max<int64_t>(1, count_labels(labels)));
-    return at::mse_loss(logits.to(at::kFloat).view_as(labels), labels.to(at::kFloat), at::Reduction::Sum) / features;
+    const at::Tensor wide = widened(logits);
+    return at::mse_loss(wide.reshape_as(labels), labels.to(wide.scalar_type()), at::Reduction::Sum) / features;
   }
   if (logits.dim() < 2 || logits.numel() / std::max<int64_t>(1, logits.size(-1)) != labels.numel())
     throw Error(ErrorCode::kMismatch,
                 "logits of " + std::to_string(logits.numel()) + " elements in rows of " + std::to_string(logits.size(-1)) +
                     " for " + std::to_string(labels.numel()) + " labels",
                 "logits are [..., classes] for labels [...]; give a compute_loss where they are not");
-  return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}), labels.reshape({-1}), {},
+  return at::cross_entropy_loss(widened(logits).reshape({-1, logits.size(-1)}), labels.reshape({-1}).to(at::kLong), {},
                                 at::Reduction::Sum, -100, smoothing);
 }
 
 namespace detail {
+
+at::Tensor usable_labels(const at::Tensor& labels, bool some_count) {
+  if (!labels.defined() || !at::isIntegralType(labels.scalar_type(), /*includeBool=*/true)) return labels;
+  const at::Tensor whole = labels.to(at::kLong);
+  return some_count ? whole : whole.masked_fill(whole.eq(-100), 0);
+}
+
+at::Tensor summed(const at::Tensor& mean, double items) {
+  return items > 0 ? widened(mean).mul(items) : mean.nan_to_num(0, 0, 0).mul(0);
+}
+
+at::Tensor predicted_labels(const at::Tensor& labels) {
+  if (labels.dim() == 0 || labels.size(-1) == 0) return labels;
+  return labels.narrow(-1, 1, labels.size(-1) - 1);
+}
+
+at::Tensor predicting_logits(const at::Tensor& logits) {
+  if (logits.dim() < 2 || logits.size(-2) == 0) return logits;
+  return logits.narrow(-2, 0, logits.size(-2) - 1);
+}
 
 using loading::Any;
 using loading::Indices;
@@ -72,6 +100,11 @@ void fail_without_loss() {
       "the Trainer does not know this model's loss: it has neither forward(batch.data, batch.target) nor logits(batch.data) "
       "nor a forward(batch.data) that returns a tensor",
       "give .compute_loss, and .count_items where an update is to be divided by more than its micro-batches");
+}
+
+void fail_without_labels() {
+  throw Error(ErrorCode::kArgument, "a sample of train_dataset has no labels: its target is an undefined tensor",
+              "give labels to train on; predict() takes samples without them");
 }
 
 void fail_without(const char* dataset, const char* call) {

@@ -17,6 +17,7 @@ namespace {
 
 // A tensor as bytes: dtype, sizes, elements.
 std::string to_bytes(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "";
   const at::Tensor whole = tensor.to(at::kCPU).contiguous();
   std::vector<int64_t> head = {static_cast<int64_t>(whole.scalar_type()), whole.dim()};
   head.insert(head.end(), whole.sizes().begin(), whole.sizes().end());
@@ -26,6 +27,7 @@ std::string to_bytes(const at::Tensor& tensor) {
 }
 
 at::Tensor from_bytes(const std::string& bytes) {
+  if (bytes.empty()) return {};
   std::vector<int64_t> head(2);
   std::memcpy(head.data(), bytes.data(), 2 * sizeof(int64_t));
   std::vector<int64_t> sizes(static_cast<size_t>(head[1]));
@@ -83,22 +85,48 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
 
   EvalLoopOutput output;
-  double loss = 0, items = 0, samples = 0, rounds = 0;
+  double loss = 0, items = 0, samples = 0, rounds = 0, losses = 0;
   std::vector<at::Tensor> predictions, labels;
   Metrics computed;
+  std::exception_ptr thrown;
+  const auto compute = [&](const EvalPrediction& prediction) {
+    if (thrown) return;
+    try {
+      computed = compute_metrics(prediction);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  };
   {
     at::NoGradGuard no_grad;
     engine_->eval();
+    // Also where a batch, a metric or a callback throws: the next call finds the Trainer as it was.
+    struct Evaluating {
+      void end() {
+        is_over = true;
+        trainer.end_evaluation();
+        if (trainer.is_begun_) trainer.engine_->train();
+      }
+      ~Evaluating() {
+        try {
+          if (!is_over) end();
+        } catch (...) {  // the first exception is the news
+        }
+      }
+      TrainerBase& trainer;
+      bool is_over = false;
+    } evaluating{*this};
     begin_evaluation(options, keeps);
     while (auto batch = evaluate_batch()) {
       ++rounds;
+      if (batch->loss.defined()) ++losses;
       if (batch->loss.defined() && batch->items > 0) loss += batch->loss.item<double>();
       items += batch->items;
       samples += static_cast<double>(batch->samples);
       if (keeps && batch->predictions.defined()) {
         at::Tensor predicted = gather_rows(batch->predictions), wanted = gather_rows(batch->labels);
         if (wants_metrics && arguments_.batch_eval_metrics) {
-          compute_metrics({.predictions = predicted, .label_ids = wanted});
+          compute({.predictions = predicted, .label_ids = wanted});
         } else {
           predictions.push_back(std::move(predicted));
           labels.push_back(std::move(wanted));
@@ -106,19 +134,24 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
       }
       fire(TrainerEventKind::kPredictionStep);
     }
-    if (is_begun_) engine_->train();
+    evaluating.end();
   }
   loss = over_ranks(loss);
   items = over_ranks(items);
+  losses = over_ranks(losses);
   output.num_samples = std::llround(over_ranks(samples));
   output.predictions = joined(std::move(predictions));
   output.label_ids = joined(std::move(labels));
-  if (wants_metrics)
-    computed = compute_metrics(
-        {.predictions = output.predictions, .label_ids = output.label_ids, .is_last_call = arguments_.batch_eval_metrics});
+  // As Hugging Face: without labels there is nothing to measure.
+  const bool has_labels = losses > 0 || output.label_ids.defined();
+  if (wants_metrics && has_labels) {
+    computed.clear();
+    compute({.predictions = output.predictions, .label_ids = output.label_ids, .is_last_call = arguments_.batch_eval_metrics});
+    agree_on_failure(thrown);
+  }
 
   const auto named = [&](const std::string& name) { return name.starts_with(prefix + "_") ? name : prefix + "_" + name; };
-  output.metrics[named("loss")] = items > 0 ? loss / items : std::numeric_limits<double>::quiet_NaN();
+  if (has_labels) output.metrics[named("loss")] = items > 0 ? loss / items : std::numeric_limits<double>::quiet_NaN();
   for (const auto& [name, value] : computed) output.metrics[named(name)] = value;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const Dict times{{named("runtime"), seconds},
@@ -129,6 +162,26 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   log(std::move(values), times);
   fire(TrainerEventKind::kEvaluate, {}, output.metrics);
   return output;
+}
+
+// What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others.
+void TrainerBase::agree_on_failure(const std::exception_ptr& thrown) {
+  std::string text;
+  if (thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+      text = error.what();
+    } catch (...) {
+    }
+    if (text.empty()) text = "an exception without a text";
+  }
+  const auto all = engine_->gather(text);
+  if (thrown) std::rethrow_exception(thrown);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      throw Error(ErrorCode::kArgument, "compute_metrics failed on rank " + std::to_string(rank) + ": " + all[rank],
+                  "this rank's did not; it ends with it");
 }
 
 Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluation_loop(prefix, false).metrics; }

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "progress_bar.h"
 
@@ -26,7 +27,55 @@ std::optional<double> TrainerStep::grad_norm() const { return trainer_->engine_-
 double TrainerStep::loss() const { return trainer_->over_ranks(local_loss_.item<double>()); }
 void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
 
+// What one rank's callbacks ask for, all do: what follows is collective. So is a signal that one of them got.
+void TrainerBase::agree_on_control() {
+  bool signal = arguments_.stop && arguments_.stop->requested();
+  if (engine_->world_size() > 1) {
+    bool* const flags[] = {&control_.should_log,        &control_.should_evaluate,      &control_.should_save,
+                           &control_.should_epoch_stop, &control_.should_training_stop, &signal};
+    std::vector<double> asked;
+    for (const bool* flag : flags) asked.push_back(*flag ? 1 : 0);
+    asked = engine_->mean(std::move(asked));
+    for (size_t i = 0; i < asked.size(); ++i) *flags[i] = asked[i] > 0;
+  }
+  is_stop_agreed_ = control_.should_training_stop;
+  is_signal_agreed_ = signal;
+}
+
+// How many micro-batches this update has: the most that a rank has, as the others repeat one without weight. 0 at the epoch's
+// end. `total`: the items of all of them on all ranks.
+int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, double& total) {
+  total = 0;
+  for (const double count : items) total += count;
+  const int64_t mine = static_cast<int64_t>(items.size());
+  const int64_t ranks = engine_->world_size();
+  if (ranks == 1) return mine;
+  const bool wants_stop = control_.should_training_stop;  // set by the program between two updates
+  const auto means = engine_->mean({total, static_cast<double>(mine), has_micro_batch() ? 0.0 : 1.0, wants_stop ? 1.0 : 0.0});
+  total = means[0] * static_cast<double>(ranks);
+  if (means[3] > 0) {
+    is_stop_agreed_ = control_.should_training_stop = true;
+    return 0;
+  }
+  const int64_t all = std::llround(means[1] * static_cast<double>(ranks));
+  if (all == 0 || all == ranks * arguments_.gradient_accumulation_steps) return all / ranks;
+  if (means[2] > 0) {
+    if (is_first())
+      log_warning("an epoch of train_dataset ends after update " + std::to_string(state_.global_step) +
+                  ": a rank has no micro-batch left, and none that it could repeat; what the others have left of it is not used");
+    return 0;
+  }
+  int64_t most = 0;
+  for (const std::string& text : engine_->gather(std::to_string(mine))) most = std::max<int64_t>(most, std::stoll(text));
+  return most;
+}
+
 double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
+
+// A schedule that can be put to any update, and not one that depends on what came before.
+static bool is_of_position(const SchedulerHandle& schedule) {
+  return schedule.type() != "none" && schedule.type() != "ReduceLROnPlateau";
+}
 
 int64_t TrainerBase::updates_of(int64_t micro_batches) const {
   if (arguments_.max_steps > 0) return arguments_.max_steps;
@@ -77,6 +126,8 @@ void TrainerBase::plan_run(const TrainSize& size) {
 void TrainerBase::start() {
   control_ = {};
   output_ = {};
+  is_stop_agreed_ = is_signal_agreed_ = false;
+  checkpoints_.clear();
   is_in_epoch_ = is_resumed_ = is_epoch_end_due_ = false;
   epoch_ = micro_in_epoch_ = last_logged_ = 0;
   total_loss_ = 0;
@@ -85,9 +136,12 @@ void TrainerBase::start() {
   ensure_engine();
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   step_.trainer_ = this;
-  resume();
-  // The schedule knows how many updates there are only now.
-  if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user") schedule->step_to(schedule->position());
+  const bool is_anew = !resume() && std::exchange(has_trained_, true);
+  has_trained_ = true;
+  // The schedule knows how many updates there are only now. A second training has it from its start again; one that follows a
+  // metric stays where that has led it.
+  if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user" || (is_anew && is_of_position(*schedule)))
+    schedule->step_to(is_anew ? 0 : schedule->position());
   state_.is_world_process_zero = is_first();
   begun_at_step_ = state_.global_step;
   began_ = std::chrono::steady_clock::now();
@@ -98,13 +152,25 @@ void TrainerBase::start() {
   fire(TrainerEventKind::kTrainBegin);
   if (arguments_.eval_on_start && state_.global_step == 0) evaluation_loop("eval", false);
   if (state_.global_step >= state_.max_steps) control_.should_training_stop = true;
+  agree_on_control();
+}
+
+void TrainerBase::warn_of_missing_updates() const {
+  if (state_.global_step >= state_.max_steps || !is_first()) return;
+  log_warning("training ends after update " + std::to_string(state_.global_step) + " of " + std::to_string(state_.max_steps) +
+              ": train_dataset gave fewer samples than that takes");
 }
 
 TrainOutput TrainerBase::train() {
-  start();
-  while (advance()) {
+  try {
+    start();
+    while (advance()) {
+    }
+    finish();
+  } catch (...) {
+    is_begun_ = false;
+    throw;
   }
-  finish();
   return output_;
 }
 
@@ -112,7 +178,12 @@ bool TrainerBase::advance() {
   if (output_.stopped) return false;
   if (is_epoch_end_due_) end_epoch();  // of the epoch that a checkpoint had just completed
   while (true) {
-    if (control_.should_training_stop || epoch_ >= state_.num_train_epochs) return false;
+    if (!is_in_epoch_ || engine_->world_size() == 1) agree_on_control();
+    if (is_stop_agreed_) return false;
+    if (epoch_ >= state_.num_train_epochs) {
+      warn_of_missing_updates();
+      return false;
+    }
     if (!is_in_epoch_) {
       control_.should_epoch_stop = false;
       fire(TrainerEventKind::kEpochBegin);
@@ -121,30 +192,35 @@ bool TrainerBase::advance() {
       is_resumed_ = false;
     }
     const auto items = read_micro_batches(arguments_.gradient_accumulation_steps);
-    if (items.empty()) {  // the end of a stream's epoch
-      if (micro_in_epoch_ == 0)
-        throw Error(ErrorCode::kArgument, "an epoch of train_dataset gave no micro-batch", "give samples to train on");
+    double total = 0;
+    const int64_t count = agree_on_micro_batches(items, total);
+    if (is_stop_agreed_) return false;
+    if (count == 0) {  // the end of an epoch that is shorter than it was said to be, or of a stream's
+      if (micro_in_epoch_ == 0) {
+        if (state_.global_step == 0)
+          throw Error(ErrorCode::kArgument,
+                      engine_->world_size() == 1 ? "an epoch of train_dataset gave no micro-batch"
+                                                 : "an epoch of train_dataset gave no micro-batch on one rank at least",
+                      "give samples to train on");
+        is_stop_agreed_ = control_.should_training_stop = true;  // a stream that gives nothing when it is read once more
+        warn_of_missing_updates();
+      }
       end_epoch();
       continue;
     }
     control_.should_log = control_.should_evaluate = control_.should_save = false;
     fire(TrainerEventKind::kStepBegin);
 
-    const double total = over_ranks([&] {
-      double sum = 0;
-      for (const double count : items) sum += count;
-      return sum;
-    }());
     // backward() averages over ranks and would divide by the accumulation steps: what is wanted is the sum over all micro-batches
     // and ranks, divided once by the items of all.
     const double ranks = engine_->world_size();
     at::Tensor local = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
     const auto rates = engine_->get_lr();
     step_.learning_rate_ = last_learning_rate_ = rates.empty() ? 0 : rates[0];
-    for (size_t i = 0; i < items.size(); ++i) {
-      const bool is_last = i + 1 == items.size();
-      micro_batches_left_ = static_cast<int64_t>(items.size() - i);
-      const at::Tensor sum = measure_micro_batch(i).loss;
+    for (int64_t i = 0; i < count; ++i) {
+      const bool is_last = i + 1 == count;
+      micro_batches_left_ = count - i;
+      const at::Tensor sum = measure_micro_batch(static_cast<size_t>(i)).loss;
       const at::Tensor share = total > 0 ? sum / total : sum * 0;
       local += share.detach().to(at::kDouble);
       engine_->backward(share * ranks, {.scale_wrt_gas = false});
@@ -165,7 +241,7 @@ bool TrainerBase::advance() {
     loss_since_log_ =
         loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
 
-    micro_in_epoch_ += static_cast<int64_t>(items.size());
+    micro_in_epoch_ += count;
     ++state_.global_step;
     const double in_epoch =
         static_cast<double>(steps_in_epoch_.value_or(arguments_.max_steps * arguments_.gradient_accumulation_steps));
@@ -173,12 +249,13 @@ bool TrainerBase::advance() {
     bar_->show(state_.global_step);
     flow_step_end();
     fire(TrainerEventKind::kStepEnd);
+    agree_on_control();
     is_epoch_end_due_ =
         (steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_) || control_.should_epoch_stop || control_.should_training_stop;
     log_evaluate_save();
     if (is_epoch_end_due_ || control_.should_epoch_stop || control_.should_training_stop) end_epoch();
 
-    if (arguments_.stop && arguments_.stop->requested_on_any(*engine_)) {
+    if (is_signal_agreed_) {
       if (last_saved_ != state_.global_step) save_checkpoint(true);
       output_.stopped = true;
     }
@@ -193,6 +270,7 @@ void TrainerBase::end_epoch() {
   micro_in_epoch_ = 0;
   flow_epoch_end();
   fire(TrainerEventKind::kEpochEnd);
+  agree_on_control();
   log_evaluate_save();
 }
 

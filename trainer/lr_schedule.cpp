@@ -27,7 +27,7 @@ int64_t warmup_updates(const TrainingArguments& arguments, int64_t total) {
                                                           : std::ceil(static_cast<double>(total) * arguments.warmup_steps));
 }
 
-double lr_factor(const TrainingArguments& arguments, int64_t step, int64_t total) {
+double lr_factor(const TrainingArguments& arguments, double base_rate, int64_t step, int64_t total) {
   const std::string& type = arguments.lr_scheduler_type;
   if (type == "constant") return 1;
   const int64_t warmup = warmup_updates(arguments, total);
@@ -40,11 +40,11 @@ double lr_factor(const TrainingArguments& arguments, int64_t step, int64_t total
   if (type == "cosine_with_restarts")
     return progress >= 1 ? 0 : std::max(0.0, cosine(std::fmod(number(arguments, "num_cycles", 1) * progress, 1.0)));
   if (type == "cosine_with_min_lr") {
-    const double least = number(arguments, "min_lr_rate", number(arguments, "min_lr", 0) / arguments.learning_rate);
+    const double least = number(arguments, "min_lr_rate", number(arguments, "min_lr", 0) / base_rate);
     return std::max(0.0, cosine(number(arguments, "num_cycles", 0.5) * 2 * progress) * (1 - least) + least);
   }
   if (type == "polynomial") {
-    const double begin = arguments.learning_rate, end = number(arguments, "lr_end", 1e-7);
+    const double begin = base_rate, end = number(arguments, "lr_end", 1e-7);
     if (step > total) return end / begin;
     return ((begin - end) * std::pow(1 - progress, number(arguments, "power", 1)) + end) / begin;
   }

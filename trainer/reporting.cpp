@@ -20,7 +20,10 @@ std::string short_number(double number) {
 bool TrainerBase::is_first() const { return engine_->process_group()->rank() == 0; }
 
 void TrainerBase::log_evaluate_save() {
-  if (control_.should_log && state_.global_step > last_logged_) log_training();
+  if (control_.should_log && state_.global_step > last_logged_) {
+    log_training();
+    agree_on_control();  // callbacks saw on_log
+  }
   if (control_.should_evaluate) {
     const EvalLoopOutput result = evaluation_loop("eval", false);
     const bool is_new_best = judge(result.metrics);
@@ -30,8 +33,12 @@ void TrainerBase::log_evaluate_save() {
       const auto found = result.metrics.find(metric.starts_with("eval_") ? metric : "eval_" + metric);
       if (found != result.metrics.end()) schedule->step(found->second);
     }
+    agree_on_control();
   }
-  if (control_.should_save && last_saved_ != state_.global_step) save_checkpoint(false);
+  if (control_.should_save && last_saved_ != state_.global_step) {
+    save_checkpoint(false);
+    agree_on_control();
+  }
   control_.should_log = control_.should_evaluate = control_.should_save = false;
 }
 

@@ -7,7 +7,6 @@
 #include <gannet/trainer_base.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 
@@ -28,14 +27,6 @@ void write_file(const fs::path& path, const std::string& text) {
     if (!out) throw Error(ErrorCode::kIo, "cannot write " + path.string(), "is the disk full, or the folder read-only?");
   }
   fs::rename(beside, path);
-}
-
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char *begin = name.data() + std::string(kPrefix).size(), *end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
 }
 
 // Hidden first, so that no reader takes what is left of it for a checkpoint.
@@ -90,6 +81,7 @@ TrainerState TrainerState::from_dict(const Dict& values) {
 }
 
 Dict TrainerBase::document() const {
+  const List checkpoints(checkpoints_.begin(), checkpoints_.end());
   List callbacks;
   for (const auto& callback : callbacks_) callbacks.push_back(Dict{{"name", callback.name()}, {"state", callback.save()}});
   const int64_t total_batch =
@@ -101,10 +93,14 @@ Dict TrainerBase::document() const {
       {"updates_in_epoch",
        (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
       {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
+      // Within an epoch, by max_steps: a resume with more of them continues there.
+      {"is_end_of_run_alone", state_.global_step >= state_.max_steps && !control_.should_epoch_stop &&
+                                  !(steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_)},
       {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
       {"total_batch", total_batch},
       {"last_logged", last_logged_},
       {"total_loss", total_loss_},
+      {"checkpoints", checkpoints},
       {"callbacks", callbacks}};
 }
 
@@ -112,8 +108,17 @@ void TrainerBase::write_state_into(const std::string& folder) {
   if (!is_first()) return;
   Dict state = state_.to_dict();
   Dict callbacks;
-  for (const auto& callback : callbacks_)
-    if (Value saved = callback.save(); !saved.is_null()) callbacks[callback.name()] = saved;
+  for (const auto& callback : callbacks_) {
+    const Value saved = callback.save();
+    if (saved.is_null()) continue;
+    Value& known = callbacks[callback.name()];
+    if (known.is_null()) {
+      known = saved;
+    } else {  // several of a type are a list, as Hugging Face has it
+      if (!known.is_list()) known = List{known};
+      known.as_list().push_back(saved);
+    }
+  }
   state["stateful_callbacks"] = callbacks;
   write_file(fs::path(folder) / "trainer_state.json", pretty_json(state));
   write_file(fs::path(folder) / "training_args.json", pretty_json(arguments_.changed()));
@@ -122,8 +127,11 @@ void TrainerBase::write_state_into(const std::string& folder) {
 void TrainerBase::save_checkpoint(bool is_for_stop) {
   const std::string name = kPrefix + std::to_string(state_.global_step);
   const fs::path folder = fs::path(arguments_.output_dir) / name;
+  if (!is_for_stop) {
+    std::erase(checkpoints_, name);
+    checkpoints_.push_back(name);
+  }
   // The best model's checkpoint is the one of its step, which may be this one.
-  const std::string former_best = state_.best_model_checkpoint;
   if (!is_for_stop && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = folder.string();
   if (arguments_.save_only_model) {
     const fs::path staged = fs::path(arguments_.output_dir) / ("." + name + ".tmp");
@@ -157,125 +165,28 @@ void TrainerBase::save_checkpoint(bool is_for_stop) {
   fire(TrainerEventKind::kSave);
 }
 
+// Of the checkpoints that this run has saved, those of the runs that it resumed included. Another run's in the same folder are
+// not its to remove. Every rank keeps the list, rank 0 removes the folders.
 void TrainerBase::rotate_checkpoints() {
-  if (!arguments_.save_total_limit || !is_first()) return;
-  std::vector<std::pair<int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(arguments_.output_dir))
-    if (const auto step = step_of(entry.path().filename().string())) found.emplace_back(*step, entry.path());
-  std::sort(found.begin(), found.end());
-  const auto best =
-      std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.second == state_.best_model_checkpoint; });
+  if (!arguments_.save_total_limit || checkpoints_.empty()) return;
+  const auto path_of = [&](const std::string& name) { return fs::path(arguments_.output_dir) / name; };
   int64_t limit = *arguments_.save_total_limit;
   // A resume needs the newest one, load_best_model_at_end the best one.
-  if (best != found.end() && best + 1 != found.end()) {
-    limit = std::max<int64_t>(limit, 2);
-    std::rotate(best, best + 1, found.end() - 1);
+  const std::string& newest = checkpoints_.back();
+  const auto is_best = [&](const std::string& name) { return path_of(name).string() == state_.best_model_checkpoint; };
+  const auto is_needed = [&](const std::string& name) { return name == newest || is_best(name); };
+  if (std::any_of(checkpoints_.begin(), checkpoints_.end() - 1, is_best)) limit = std::max<int64_t>(limit, 2);
+  std::vector<std::string> kept;
+  int64_t left = static_cast<int64_t>(checkpoints_.size());
+  for (const std::string& name : checkpoints_) {
+    if (left > limit && !is_needed(name)) {
+      --left;
+      if (is_first()) remove_checkpoint(path_of(name));
+    } else {
+      kept.push_back(name);
+    }
   }
-  for (size_t i = 0; static_cast<int64_t>(found.size() - i) > limit; ++i) remove_checkpoint(found[i].second);
-}
-
-void TrainerBase::resume() {
-  // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
-  engine_->add_state(
-      "trainer",
-      [this]() -> Value {
-        return Dict{{"loss_since_log", loss_since_log_.item<double>()}, {"ranks", int64_t{engine_->world_size()}}};
-      },
-      [this](const Value& saved) {
-        const double ranks = static_cast<double>(saved.at("ranks").as_int());
-        loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
-      });
-  stop_checkpoint_.clear();
-  LoaderOptions options = engine_->loader_options();
-  options.batch_size = arguments_.per_device_train_batch_size;
-  options.shuffle = arguments_.train_sampling_strategy == "random";
-  options.seed = arguments_.data_seed.value_or(arguments_.seed);
-  options.drop_last = arguments_.dataloader_drop_last;
-  options.workers = arguments_.dataloader_num_workers;
-  if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
-  const TrainSize size = open_train_loader(options);
-  plan_run(size);
-  if (arguments_.resume_from_checkpoint.empty()) return;
-
-  const bool is_last = arguments_.resume_from_checkpoint == "last";
-  const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
-  const fs::path trimmed = path.has_filename() ? path : path.parent_path();
-  const std::string folder = is_last                         ? arguments_.output_dir
-                             : trimmed.parent_path().empty() ? "."
-                                                             : trimmed.parent_path().string();
-  if (is_last && !fs::exists(folder)) {
-    if (is_first()) log_info("resume_from_checkpoint=last: " + folder + " does not exist yet, a fresh start");
-    return;
-  }
-  LoadOptions load;
-  if (!is_last) load.tag = trimmed.filename().string();
-  load.if_present = is_last;
-  const LoadReceipt receipt = engine_->load_checkpoint(folder, load);
-  if (!receipt) {
-    if (is_first()) log_info("resume_from_checkpoint=last: no checkpoint in " + folder + ", a fresh start");
-    return;
-  }
-  const Value* saved = receipt.client_state.document.find("trainer");
-  if (!saved)
-    throw Error(ErrorCode::kMismatch, receipt.path + " is a checkpoint of an engine, but not of a Trainer",
-                "load it with engine().load_checkpoint, or name a checkpoint-N that a Trainer saved");
-  const int64_t total_batch =
-      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
-  if (saved->at("total_batch").as_int() != total_batch)
-    throw Error(ErrorCode::kMismatch,
-                receipt.path + " was trained with " + std::to_string(saved->at("total_batch").as_int()) +
-                    " samples in an update, this run has " + std::to_string(total_batch),
-                "choose per_device_train_batch_size x gradient_accumulation_steps x ranks equal to the former");
-  const TrainerState planned = state_;
-  state_ = TrainerState::from_dict(saved->at("state").as_dict());
-  state_.max_steps = planned.max_steps;
-  state_.num_train_epochs = planned.num_train_epochs;
-  state_.logging_steps = planned.logging_steps;
-  state_.eval_steps = planned.eval_steps;
-  state_.save_steps = planned.save_steps;
-  state_.train_batch_size = planned.train_batch_size;
-  epoch_ = saved->at("epoch").as_int();
-  micro_in_epoch_ = saved->at("updates_in_epoch").as_int() * arguments_.gradient_accumulation_steps;
-  if (steps_in_epoch_) micro_in_epoch_ = std::min(micro_in_epoch_, *steps_in_epoch_);
-  is_epoch_end_due_ = saved->at("is_epoch_end_due").as_bool();
-  control_.should_training_stop = saved->at("is_stop_asked").as_bool();
-  // Within an epoch the loader continues where its cursor is.
-  is_resumed_ = !is_epoch_end_due_ && micro_in_epoch_ > 0;
-  if (is_resumed_ && arguments_.ignore_data_skip) is_resumed_ = false;
-  is_in_epoch_ = false;
-  last_logged_ = saved->at("last_logged").as_int();
-  last_saved_ = state_.global_step;
-  total_loss_ = saved->at("total_loss").as_number();
-  for (const Value& callback : saved->at("callbacks").as_list())
-    for (const auto& mine : callbacks_)
-      if (mine.name() == callback.at("name").as_string() && !callback.at("state").is_null()) mine.load(callback.at("state"));
-  if (saved->at("is_for_stop").as_bool()) stop_checkpoint_ = (fs::path(folder) / receipt.tag).string();
-
-  if (!is_first()) return;
-  log_info("resumed from " + receipt.path + " after update " + std::to_string(state_.global_step));
-  Dict before = saved->at("arguments").as_dict(), now = arguments_.changed();
-  for (Dict* both : {&before, &now})
-    for (const char* name : {"resume_from_checkpoint", "output_dir"}) both->erase(name);
-  const auto differs = [](const std::string& name, const Value* then, const Value* today) {
-    log_warning("argument " + name + " was " + (then ? then->to_json() : "its default") +
-                " where the checkpoint was saved, and is " + (today ? today->to_json() : "its default") + " now");
-  };
-  for (const auto& [name, value] : before.entries())
-    if (const Value* today = now.find(name); !today || !(*today == value)) differs(name, &value, today);
-  for (const auto& [name, value] : now.entries())
-    if (!before.find(name)) differs(name, nullptr, &value);
-}
-
-void TrainerBase::load_best_model() {
-  if (state_.best_model_checkpoint.empty()) {
-    if (is_first()) log_warning("load_best_model_at_end: no checkpoint of the best evaluation was saved; the last weights stay");
-    return;
-  }
-  const fs::path best = state_.best_model_checkpoint;
-  engine_->load_checkpoint(best.parent_path().string(), {.tag = best.filename().string(), .load_module_only = true});
-  if (is_first())
-    log_info("loaded the best model, " + best.string() + " (" + arguments_.metric_for_best_model + " " +
-             Value(state_.best_metric.value_or(0)).to_json() + ")");
+  checkpoints_ = std::move(kept);
 }
 
 void TrainerBase::save_model(const std::string& folder) {

@@ -1,5 +1,6 @@
 // From arguments to an engine: seeds, the config with what the arguments say, parameter groups.
 #include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
 #include <gannet/error.h>
 #include <gannet/fill_auto.h>
 #include <gannet/folder.h>
@@ -55,7 +56,11 @@ Dict additions(const TrainingArguments& a, const Dict& config) {
   if (is_alone) added["gradient_clipping"] = "auto";
   if (!config.find("optimizer")) added["optimizer"] = optimizer_of(a);
   if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
-  if (a.fp16 && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
+  // The older way of mixed precision: apex' levels, which the section amp has.
+  const bool is_apex = a.fp16_backend == "apex";
+  if (a.fp16 && !is_apex && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
+  if (a.fp16 && is_apex && !config.find("amp"))
+    added["amp"] = Dict{{"enabled", true}, {"opt_level", a.fp16_opt_level.empty() ? "O1" : a.fp16_opt_level}};
   if (a.use_cpu) added["accelerator"] = Dict{{"type", "cpu"}};
   if (is_alone) added["gannet"] = Dict{{"metrics", Dict{{"path", a.output_dir + "/metrics.jsonl"}}}};
   for (const std::string& writer : a.report_to)
@@ -149,11 +154,15 @@ EngineBase& TrainerBase::ensure_engine() {
   check_folder(arguments_.output_dir);
   const Dict config = entries_of(arguments_.deepspeed);
   LrSchedule schedule;
-  // The number of updates is known once the loader is there: start() sets the rate of the first update by it.
-  if (!config.find("scheduler"))
+  const bool is_of_arguments = !config.find("scheduler") && !arguments_.config_overrides.find("scheduler");
+  // A factor of the optimizer's rate, which is the config's where it has an optimizer. The number of updates is known once the
+  // loader is there: start() sets the rate of the first update by it.
+  if (is_of_arguments) {
     schedule = LrSchedule([this](int64_t step) {
-      return arguments_.learning_rate * lr_factor(arguments_, step, std::max<int64_t>(1, state_.max_steps));
+      return base_rate_ ? lr_factor(arguments_, *base_rate_, step, std::max<int64_t>(1, state_.max_steps)) : 1.0;
     });
+    schedule.scales = true;
+  }
   Config made = own_config(arguments_);
   const int64_t ranks = expected_world_size();
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
@@ -165,6 +174,22 @@ EngineBase& TrainerBase::ensure_engine() {
   engine_ =
       &make_engine(made,
                    arguments_.weight_decay > 0 ? decay_groups(module()) : std::vector<ParameterGroup>(), std::move(schedule));
+  if (is_of_arguments) {
+    const auto rates = engine_->get_lr();  // not scaled yet
+    base_rate_ = rates.empty() ? arguments_.learning_rate : rates[0];
+    if (const auto handle = engine_->scheduler_handle(); handle->type() == "user") handle->step_to(handle->position());
+  }
+  loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
+  // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
+  engine_->add_state(
+      "trainer",
+      [this]() -> Value {
+        return Dict{{"loss_since_log", loss_since_log_.item<double>()}, {"ranks", int64_t{engine_->world_size()}}};
+      },
+      [this](const Value& saved) {
+        const double ranks = static_cast<double>(saved.at("ranks").as_int());
+        loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
+      });
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();

@@ -10,6 +10,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "base/format.h"
 #include "data/failure.h"
@@ -28,6 +29,8 @@ std::string describe(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member) {
+  const bool is_of_none = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
+  if (is_of_none && std::string_view(member) == "target") return {};  // samples without labels
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &first = tensors.front(), &other = tensors[i];
     if (other.defined() && other.sizes() == first.sizes() && other.scalar_type() == first.scalar_type() &&

@@ -213,11 +213,14 @@ uint32_t EngineBase::rank() const { return impl_->comm->rank(); }
 uint32_t EngineBase::world_size() const { return impl_->comm->size(); }
 const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return impl_->process_group; }
 
-double EngineBase::mean(double value) {
-  if (impl_->comm->size() == 1) return value;
+double EngineBase::mean(double value) { return mean(std::vector<double>{value})[0]; }
+
+std::vector<double> EngineBase::mean(std::vector<double> values) {
+  if (impl_->comm->size() == 1) return values;
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "mean", impl_->progress.global_steps);
-  impl_->host_group->all_reduce(&value, 1);
-  return value / impl_->comm->size();
+  impl_->host_group->all_reduce(values.data(), values.size());
+  for (double& value : values) value /= impl_->comm->size();
+  return values;
 }
 
 std::vector<std::string> EngineBase::gather(const std::string& bytes) {

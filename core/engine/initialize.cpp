@@ -149,7 +149,7 @@ void create_states(EngineBase::Impl& impl) {
 }
 
 void create_scheduler(EngineBase::Impl& impl, const config::Document& document, const EngineOptions& options) {
-  impl.schedule.use(options.lr_scheduler.function, options.lr_scheduler.by_hand);
+  impl.schedule.use(options.lr_scheduler.function, options.lr_scheduler.by_hand, options.lr_scheduler.scales);
   if (!impl.schedule.has_function() && !impl.settings().scheduler.type.empty() && is_trained(impl)) {
     const plugin::Plugin& plugin = require(*impl.registry, GANNET_KIND_SCHEDULER, impl.settings().scheduler.type,
                                            impl.accelerator->plugin_device(), document, "scheduler");

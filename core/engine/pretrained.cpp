@@ -2,13 +2,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DefaultDtype.h>
+#include <gannet/distributed.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/pretrained.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <unordered_set>
@@ -16,6 +16,7 @@
 #include "base/format.h"
 #include "base/glob.h"
 #include "base/text.h"
+#include "control/environment.h"
 #include "files/weight_files.h"
 #include "params/interception.h"
 #include "tensor/splits.h"
@@ -40,9 +41,23 @@ at::ScalarType dtype_named(const std::string& name, const ModelConfig& json) {
               "choose float32, bfloat16, float16, float64, or auto, which takes config.json's");
 }
 
-bool is_first_rank() {
-  const char* const rank = std::getenv("RANK");
-  return !rank || std::atoi(rank) == 0;
+struct Place {
+  uint32_t rank = 0, size = 1;
+};
+
+// Among the ranks of the load: of the group that the program gave, of the world, or of the world that there will be.
+Place place_of(const PretrainedOptions& options) {
+  if (options.process_group) return {options.process_group->rank(), options.process_group->size()};
+  if (is_distributed_initialized()) {
+    const auto world = init_distributed();
+    return {world->rank(), world->size()};
+  }
+  try {
+    const auto found = control::discover(control::variables_of_this_process(), {});
+    return {found.rank, found.world_size};
+  } catch (const Error&) {  // initialize throws it again
+    return {};
+  }
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -66,6 +81,8 @@ void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to
     to.narrow(0, done, count).copy_(spare.narrow(0, 0, count * static_cast<int64_t>(size)).view(from.dtype));
   }
 }
+
+bool is_whole_number(at::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 
 class Loading {
  public:
@@ -171,10 +188,19 @@ void Loading::compare(const PretrainedOptions& options) {
       ++receipt.loaded;
     }
   }
+  std::vector<std::string> of_other_kinds;
+  for (const Wanted& one : wanted_)
+    if (one.from && is_whole_number(one.from->dtype) != is_whole_number(one.tensor.scalar_type()))
+      of_other_kinds.push_back(
+          formatted("{}: {} there, {} here", one.name, c10::toString(one.from->dtype), c10::toString(one.tensor.scalar_type())));
   const auto refuse = [&](const std::string& what, const std::vector<std::string>& names, const char* next) {
     throw Error(ErrorCode::kMismatch,
                 formatted("the weights of {} do not fit the model: {} {}", receipt.taken_from, what, some_of(names)), next);
   };
+  // Integers under a parameter's name are codes of a quantized model, whose scales are elsewhere.
+  if (!of_other_kinds.empty())
+    refuse("integers there and floating point here, or the reverse, of", of_other_kinds,
+           "load the weights before they were quantized (docs/models.md)");
   if (!receipt.mismatched.empty() && !options.ignore_mismatched_sizes)
     refuse("other shapes of", receipt.mismatched,
            "use the config.json that was saved with them, or pass ignore_mismatched_sizes to initialise these at random");
@@ -211,8 +237,8 @@ void Loading::fill() {
     if (one.from && filled.insert(storage_of(one.tensor)).second) fill(one, spare);
 }
 
-void log_receipt(const PretrainedReceipt& receipt) {
-  if (!is_first_rank()) return;
+void log_receipt(const PretrainedReceipt& receipt, const PretrainedOptions& options) {
+  if (place_of(options).rank != 0) return;
   log_info(formatted("weights of {}: {} tensors", receipt.taken_from, receipt.loaded));
   const auto list = [](const char* what, const std::vector<std::string>& names) {
     if (!names.empty()) log_warning(formatted("{}: {}", what, some_of(names)));
@@ -244,8 +270,8 @@ struct Building::State {
 
 Building::Building(const ModelConfig& json, const PretrainedOptions& options) : state_(std::make_unique<State>()) {
   const at::ScalarType dtype = dtype_named(options.dtype, json);
-  const char* const ranks = std::getenv("WORLD_SIZE");
-  if (options.config.empty() && ranks && std::atoi(ranks) > 1 && is_first_rank())
+  const Place place = place_of(options);
+  if (options.config.empty() && place.size > 1 && place.rank == 0)
     log_info(
         "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "
         "would share it out as it is built");
@@ -270,7 +296,7 @@ PretrainedReceipt Weights::load_into(torch::nn::Module& module, const Pretrained
   Loading loading(module, names, files_->weights);
   loading.compare(options);
   loading.fill();
-  log_receipt(loading.receipt);
+  log_receipt(loading.receipt, options);
   return std::move(loading.receipt);
 }
 

@@ -115,7 +115,10 @@ bool is_safetensors(const std::string& path) {
   char head[9] = {};
   bytes->read(head, std::min<uint64_t>(sizeof(head), bytes->size()), 0);
   // After the 8 bytes of the header's length. In a zip archive of torch.save and in its old format this byte is another.
-  return head[8] == '{';
+  if (head[8] == '{') return true;
+  // Cut, or damaged in its first bytes: the name says what it was, unless it is a file of torch.save under a wrong name.
+  const bool is_torch_file = (head[0] == 'P' && head[1] == 'K') || head[0] == '\x80';
+  return path.ends_with(".safetensors") && !is_torch_file;
 }
 
 class Adding {

@@ -1,4 +1,5 @@
 // generate(): prompts to rows that are padded on their left, a token for each row and step, until all have ended.
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
@@ -10,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/format.h"
 #include "generation/beams.h"
@@ -91,6 +93,20 @@ void Rows::reorder(const std::vector<int64_t>& rows) {
   model_.reorder(order);
 }
 
+// The largest logit of each row that still grows: one that is not finite leaves no likeliest token, and no probabilities.
+// `rows_of_prompt` rows in a row are of one prompt.
+void require_finite(const at::Tensor& logits, const std::vector<bool>& has_ended, int64_t rows_of_prompt, int64_t step) {
+  const at::Tensor largest = logits.amax(1).contiguous();  // NaN where one of them is
+  for (int64_t row = 0; row < largest.size(0); ++row) {
+    const float value = largest.const_data_ptr<float>()[row];
+    const int64_t prompt = row / rows_of_prompt;
+    if (std::isfinite(value) || has_ended[static_cast<size_t>(prompt)]) continue;
+    throw Error(ErrorCode::kNonFinite,
+                formatted("generate: the largest of the model's logits is {} for token {} after prompt {}", value, step, prompt),
+                "look for NaN in the weights, or for an overflow of a 16-bit model: fp16 ends at 65504, bf16 and fp32 do not");
+  }
+}
+
 bool stops(const GenerateOptions& options, int64_t token) {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
 }
@@ -101,7 +117,9 @@ TokenLists one_by_one(const TextModel& model, const TokenLists& prompts, const G
   TokenLists texts(prompts.size());
   std::vector<bool> has_ended(prompts.size());
   for (int64_t step = 0; step < options.max_new_tokens; ++step) {
-    const std::vector<int64_t> tokens = next(rows.logits());
+    const at::Tensor logits = rows.logits();
+    require_finite(logits, has_ended, 1, step);
+    const std::vector<int64_t> tokens = next(logits);
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (has_ended[row]) continue;
       texts[row].push_back(tokens[row]);
@@ -120,8 +138,12 @@ TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const Gen
   const auto all_are_done = [&] {
     return std::all_of(beams.begin(), beams.end(), [](const Beams& one) { return one.is_done(); });
   };
-  while (true) {
-    const at::Tensor log_probabilities = rows.logits().log_softmax(-1);
+  for (int64_t step = 0;; ++step) {
+    const at::Tensor logits = rows.logits();
+    std::vector<bool> has_ended;
+    for (const Beams& one : beams) has_ended.push_back(one.is_done());
+    require_finite(logits, has_ended, count, step);
+    const at::Tensor log_probabilities = logits.log_softmax(-1);
     std::vector<int64_t> order, tokens;
     for (size_t i = 0; i < beams.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * count;
@@ -144,7 +166,7 @@ TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const Gen
 
 }  // namespace
 
-void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions) {
+void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary) {
   if (options.max_new_tokens < 1) refuse(formatted("max_new_tokens is {}", options.max_new_tokens), "ask for at least 1");
   if (options.num_beams < 1) refuse(formatted("num_beams is {}", options.num_beams), "1 is a search without beams");
   if (options.num_beams > 1 && options.sample)
@@ -161,11 +183,19 @@ void check(const GenerateOptions& options, const TokenLists& prompts, int64_t po
       refuse(formatted("prompt {} has {} tokens, and with max_new_tokens {} that is more than the model's {} positions", i,
                        length, options.max_new_tokens, positions),
              "shorten it, or lower max_new_tokens");
+    for (size_t place = 0; place < prompts[i].size(); ++place) {
+      const int64_t token = prompts[i][place];
+      if (token < 0 || (vocabulary > 0 && token >= vocabulary))
+        refuse(formatted("prompt {} has token {} at place {}, and {}", i, token, place,
+                         vocabulary > 0 ? formatted("the model's vocabulary is 0 to {}", vocabulary - 1)
+                                        : std::string("no token is negative")),
+               "use the tokenizer of this model; labels of -100 and padding do not belong into prompts");
+    }
   }
 }
 
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
-  check(options, prompts, model.positions);
+  check(options, prompts, model.positions, model.vocabulary);
   if (prompts.empty()) return {};
   return options.num_beams > 1 ? by_beams(model, prompts, options) : one_by_one(model, prompts, options);
 }

@@ -10,9 +10,10 @@
 
 namespace gannet {
 
-void Schedule::use(Function function, bool by_hand) {
+void Schedule::use(Function function, bool by_hand, bool scales) {
   function_ = std::move(function);
   by_hand_ = by_hand;
+  scales_ = scales;
 }
 
 void Schedule::use(std::unique_ptr<Scheduler> plugin) {
@@ -85,7 +86,8 @@ Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups
       value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base, state);
       continue;
     }
-    const double lr = function_(position);
+    double lr = function_(position);
+    if (scales_) lr *= groups[g].base[GANNET_ROLE_LEARNING_RATE].value_or(0);
     if (!std::isfinite(lr))
       throw Error(ErrorCode::kArgument, formatted("the schedule's learning rate at position {} is {}", position, lr),
                   "a learning rate is a finite number");

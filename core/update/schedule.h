@@ -26,8 +26,9 @@ class Schedule {
 
   /// `groups` belong to the engine and outlive the schedule; more of them may come.
   explicit Schedule(std::vector<Group>& groups) : groups_(groups) {}
-  /// The program's own function, in place of a plugin. `by_hand`: the program advances the schedule, not the step.
-  void use(Function function, bool by_hand);
+  /// The program's own function, in place of a plugin. `by_hand`: the program advances the schedule, not the step. `scales`: it
+  /// gives a factor of each group's base learning rate.
+  void use(Function function, bool by_hand, bool scales = false);
   void use(std::unique_ptr<Scheduler> plugin);
 
   /// Error(kConfig): these groups' optimizer has no parameter in a role that the schedule sets. Warns of optional ones.
@@ -67,6 +68,7 @@ class Schedule {
   Function function_;
   std::unique_ptr<Scheduler> plugin_;
   bool by_hand_ = false;
+  bool scales_ = false;
 };
 
 }  // namespace gannet

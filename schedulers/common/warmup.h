@@ -11,7 +11,7 @@ namespace gannet::schedulers {
 class Warmup {
  public:
   static constexpr gannet_param_spec kNumSteps =
-      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum"), 1);
+      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum; below 2: 2"), 0);
   static constexpr gannet_param_spec kType = sdk::text("warmup_type", "\"log\"", nullptr, "log or linear");
 
   Warmup(const sdk::HostServices& host, const sdk::Params& params)

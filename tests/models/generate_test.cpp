@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "models/fixture.h"
 
 namespace {
@@ -165,6 +167,67 @@ TEST(Generate, MistakesAreNamed) {
   EXPECT_THAT(error_of({{1}}, {.sample = true, .num_beams = 2}), HasSubstr("choose one of the two"));
   EXPECT_THAT(error_of({{1}}, {.top_p = 1.5}), HasSubstr("top_p is 1.5"));
   EXPECT_THAT(error_of({{1}}, {.num_beams = 0}), HasSubstr("num_beams is 0"));
+}
+
+TEST(Generate, TokensOutsideOfTheVocabularyAreNamed) {
+  EXPECT_THAT(error_of({{1, 2}, {3, 4, 9999}}, {}),
+              HasSubstr("prompt 1 has token 9999 at place 2, and the model's vocabulary is 0 to "));
+  EXPECT_THAT(error_of({{1, -100}}, {}), HasSubstr("prompt 0 has token -100 at place 1"));
+  Dice dice;  // does not say its vocabulary
+  EXPECT_THROW(gannet::generate(dice, {{-1}}, {}), gannet::Error);
+}
+
+// Logits of row 1 become `value` at the second token.
+struct Broken : torch::nn::Module {
+  using Cache = Dice::Cache;
+  explicit Broken(double value) : value(value), weight(register_parameter("weight", torch::ones({1}))) {}
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
+  at::Tensor next_logits(const gannet::GenerationInput& input, Cache&) {
+    at::Tensor logits = torch::tensor({0.5, 0.2, 0.3}).log().repeat({input.tokens.size(0), 1});
+    if (++calls > 1) logits.narrow(0, logits.size(0) - 1, 1).fill_(value);
+    return logits;
+  }
+  double value;
+  at::Tensor weight;
+  int calls = 0;
+};
+
+TEST(Generate, LogitsThatAreNotFiniteAreAnError) {
+  for (const double value : std::vector<double>{std::nan(""), -INFINITY, INFINITY})
+    for (const gannet::GenerateOptions& options : {gannet::GenerateOptions{}, gannet::GenerateOptions{.sample = true, .seed = 1},
+                                                   gannet::GenerateOptions{.num_beams = 2}}) {
+      Broken model(value);
+      try {
+        gannet::generate(model, {{1}, {2}}, options);
+        ADD_FAILURE() << "no error";
+      } catch (const gannet::Error& error) {
+        EXPECT_EQ(error.code(), gannet::ErrorCode::kNonFinite);
+        EXPECT_THAT(error.what(), HasSubstr("for token 1 after prompt 1"));
+      }
+      EXPECT_TRUE(model.is_training());
+    }
+  // A text that has ended may be followed by anything.
+  struct EndsFirst : Broken {
+    using Broken::Broken;
+    at::Tensor next_logits(const gannet::GenerationInput& input, Cache& cache) {
+      at::Tensor logits = Broken::next_logits(input, cache);
+      logits[0].fill_(std::nan(""));
+      if (calls == 1) logits[0] = torch::tensor({0.0, 1.0, 0.0});
+      if (calls > 1) logits[1] = torch::tensor({1.0, 0.0, 0.0});
+      return logits;
+    }
+  } ends_first(0);
+  EXPECT_EQ(gannet::generate(ends_first, {{1}, {2}}, {.max_new_tokens = 3, .stop_tokens = {1}}),
+            (gannet::TokenLists{{1}, {0, 0, 0}}));
+}
+
+TEST(Generate, AnEngineTrainsOnAfterAnError) {
+  auto model = std::make_shared<Broken>(std::nan(""));
+  auto engine = gannet::initialize(model, {.config = gannet::Config(R"({"train_micro_batch_size_per_gpu": 1,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})")})
+                    .engine;
+  EXPECT_THROW(gannet::generate(*engine, {{1}}, {}), gannet::Error);
+  EXPECT_TRUE(model->is_training());
 }
 
 }  // namespace

@@ -132,4 +132,32 @@ TEST(Models, T5RecomputesItsLayersWithTheSameBits) {
   for (const char* name : {"t5", "t5_gated"}) expect_checkpoints<gannet::models::T5>(name, gannet::Dict{{"stage", 0}});
 }
 
+// Integers of any size and masks of any kind, and fp64 from the weights to the loss.
+template <class Model>
+void expect_kinds_of_numbers(const std::string& name) {
+  SCOPED_TRACE(name);
+  const auto model = gannet::from_pretrained<Model>(fixture::folder(name), {.dtype = "float64"});
+  model->eval();
+  const Tensor tokens = torch::tensor({{5, 6, 7, 8}, {9, 10, 11, 0}}), mask = torch::tensor({{1, 1, 1, 1}, {1, 1, 1, 0}});
+  const Tensor labels = tokens.masked_fill(mask == 0, -100);
+  const Tensor loss = model->forward(tokens, labels, mask);
+  EXPECT_EQ(loss.scalar_type(), at::kDouble);
+  for (const auto kind : {at::kInt, at::kShort}) {
+    EXPECT_TRUE(at::equal(model->forward(tokens.to(at::kInt), labels.to(kind), mask.to(kind)), loss)) << kind;
+    EXPECT_TRUE(at::equal(model->forward(tokens, labels.to(kind), mask.to(at::kBool)), loss)) << kind;
+  }
+  const auto narrow = gannet::from_pretrained<Model>(fixture::folder(name));
+  narrow->eval();
+  const double difference = loss.item<double>() - narrow->forward(tokens, labels, mask).template item<double>();
+  EXPECT_LT(std::abs(difference), 1e-5);
+  EXPECT_NE(difference, 0);
+}
+
+TEST(Models, TakeIntegersOfAnySizeAndKeepDoublePrecision) {
+  expect_kinds_of_numbers<gannet::models::Gpt2>("gpt2");
+  expect_kinds_of_numbers<gannet::models::Llama>("llama");
+  expect_kinds_of_numbers<gannet::models::Bert>("bert");
+  expect_kinds_of_numbers<gannet::models::T5>("t5");
+}
+
 }  // namespace

@@ -179,4 +179,39 @@ TEST_F(Folder, WeightsOfAnotherModelAreRefused) {
   EXPECT_THAT(error_of(), HasSubstr("none of their names is the model's"));
 }
 
+TEST_F(Folder, IntegersAreNotTakenForWeights) {
+  tensors["transformer.wpe.weight"] = tensors["transformer.wpe.weight"].to(at::kChar);
+  save();
+  EXPECT_THAT(error_of(), HasSubstr("transformer.wpe.weight: Char there, Float here"));
+  EXPECT_EQ(code, gannet::ErrorCode::kMismatch);
+  // Another floating type is converted.
+  tensors["transformer.wpe.weight"] = torch::ones({64, 16}, at::kBFloat16);
+  save();
+  EXPECT_EQ(parameters_of(*gannet::from_pretrained<Gpt2>(path)).at("transformer.wpe.weight").sum().item<double>(), 64 * 16);
+}
+
+TEST_F(Folder, AFileThatWasCutIsCalledWhatItWas) {
+  for (const uintmax_t bytes : {0, 5, 12}) {
+    save();
+    fs::resize_file(path + "/model.safetensors", bytes);
+    const std::string told = error_of();
+    EXPECT_THAT(told, HasSubstr("model.safetensors"));
+    EXPECT_THAT(told, HasSubstr("damaged or not in the safetensors format"));
+    EXPECT_EQ(code, gannet::ErrorCode::kCorrupt);
+  }
+}
+
+// The rank that tells is the one of the group, whatever a variable of that name says in a world of one.
+TEST_F(Folder, TheFirstRankOfTheGroupTellsWhatWasLoaded) {
+  save();
+  std::vector<std::string> lines;
+  const auto world = gannet::init_distributed({.rank = 0, .world_size = 1});
+  ::setenv("RANK", "3", 1);
+  gannet::set_log_sink([&](gannet::LogLevel, const std::string& line) { lines.push_back(line); });
+  gannet::from_pretrained<Gpt2>(path);
+  gannet::set_log_sink({});
+  ::unsetenv("RANK");
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("28 tensors")));
+}
+
 }  // namespace

@@ -72,6 +72,8 @@ TEST(Arguments, ACommandLineIsReadAsHuggingFaceReadsIt) {
                         "tensorboard",
                         "none",
                         "--no_remove_unused_columns",
+                        "--lr_scheduler_type",
+                        "cosine",
                         "--lr_scheduler_kwargs",
                         R"({"num_cycles": 2})",
                         "--resume_from_checkpoint",
@@ -101,7 +103,11 @@ TEST(Arguments, OlderSpellingsWork) {
   EXPECT_EQ(a.eval_strategy, "epoch");
   EXPECT_EQ(a.per_device_train_batch_size, 4);
   EXPECT_TRUE(a.use_cpu);
-  EXPECT_THAT(mistakes({"--fp16_backend", "apex"}), HasSubstr("argument fp16_backend is apex"));
+  const auto apex = parse({"--fp16", "--fp16_backend", "apex", "--fp16_opt_level", "O2"});
+  EXPECT_EQ(apex.fp16_backend, "apex");
+  EXPECT_EQ(apex.fp16_opt_level, "O2");
+  EXPECT_THAT(mistakes({"--fp16_backend", "appex"}), HasSubstr("argument fp16_backend is appex"));
+  EXPECT_THAT(mistakes({"--fp16_opt_level", "O4"}), HasSubstr("argument fp16_opt_level is O4"));
 }
 
 TEST(Arguments, AProgramsOwnOptionsStayInTheCommandLine) {

@@ -1,5 +1,7 @@
 // A program of the Trainer for tests over several processes.
 //   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
+//   --ask_at N: the last rank's callback alone asks to stop, log, evaluate and save after update N; --stop_at N: its loop alone
+//   calls step.stop(). --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on N: that rank's metric throws.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
 // itself SIGTERM on the last rank alone.
 #include <csignal>
@@ -21,9 +23,38 @@ struct Die {
   }
 };
 
+struct Ask {
+  int64_t at;
+  void on_step_end(const gannet::TrainerEvent& event, gannet::TrainerControl& control) {
+    if (event.state.global_step != at) return;
+    control.should_log = control.should_evaluate = control.should_save = control.should_training_stop = true;
+  }
+};
+
+// Samples that come one after another, as many as there are, in every epoch.
+struct Stream {
+  std::vector<gannet::Example> samples;
+  struct Iterator {
+    using iterator_category = std::input_iterator_tag;
+    using value_type = gannet::Example;
+    using difference_type = std::ptrdiff_t;
+    const gannet::Example* at;
+    gannet::Example operator*() const { return *at; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    void operator++(int) { ++at; }
+    bool operator==(const Iterator& other) const { return at == other.at; }
+  };
+  Iterator begin() const { return {samples.data()}; }
+  Iterator end() const { return {samples.data() + samples.size()}; }
+};
+
 int run(int argc, char** argv) {
-  auto arguments = gannet::parse_training_arguments(
-      argc, argv, {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience"}});
+  auto arguments = gannet::parse_training_arguments(argc, argv,
+                                                    {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at",
+                                                               "--patience", "--ask_at", "--stop_at", "--uneven", "--throw_on"}});
   std::map<std::string, std::string> own;
   for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name, int64_t fallback) -> int64_t {
@@ -35,11 +66,21 @@ int run(int argc, char** argv) {
   std::vector<gannet::TrainerCallback> callbacks = {
       Die{number("--kill_at", -1), number("--term_at", -1), world->rank() + 1 == world->size()}};
   if (own.count("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
+  const bool is_last = world->rank() + 1 == world->size();
+  callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
   auto model = trainer_test::make_model();
+  gannet::Dataset<> train(trainer_test::make_samples(number("--samples", 40)));
+  if (own.count("--uneven")) {
+    // Rank 0 has the first samples, the last rank those behind them.
+    const int64_t all = number("--samples", 40), last = number("--uneven", 0);
+    train = gannet::Dataset<>(
+        Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
+  }
   gannet::Trainer trainer(model, arguments,
-                          {.train_dataset = trainer_test::make_samples(number("--samples", 40)),
+                          {.train_dataset = train,
                            .eval_dataset = trainer_test::make_samples(13, 100),
-                           .compute_metrics = [](const gannet::EvalPrediction& p) -> gannet::Metrics {
+                           .compute_metrics = [&](const gannet::EvalPrediction& p) -> gannet::Metrics {
+                             if (number("--throw_on", -1) == world->rank()) throw std::runtime_error("no such metric");
                              return {{"accuracy", trainer_test::accuracy_of(p)}, {"samples", double(p.predictions.size(0))}};
                            },
                            .callbacks = callbacks});
@@ -47,6 +88,7 @@ int run(int argc, char** argv) {
   for (auto& step : trainer.steps()) {
     numbers.push_back(step.loss());
     numbers.push_back(step.grad_norm().value_or(-1));
+    if (is_last && step.global_step() == number("--stop_at", -1)) step.stop();
   }
   if (arguments.do_eval)
     for (const auto& [name, value] : trainer.evaluate()) numbers.push_back(value);
@@ -69,5 +111,8 @@ int main(int argc, char** argv) {
   } catch (const gannet::Error& error) {
     std::cerr << error.what() << '\n';
     return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
   }
 }

@@ -229,4 +229,39 @@ TEST(TrainerOnRanks, AResumeListsWhatChangedAndRefusesAnotherBatch) {
   EXPECT_EQ(run(folder, 1, batch(2, 2) + "--resume_from_checkpoint run/checkpoint-9").exit_code, 2);
 }
 
+TEST(TrainerOnRanks, WhatOneRankAsksForAllDo) {
+  Folder folder("asked");
+  const Outcome asked = run(folder, 2, batch(2, 1) + "--max_steps 6 --logging_steps 100 --ask_at 2");
+  ASSERT_EQ(asked.exit_code, 0) << asked.output;
+  EXPECT_EQ(steps_of(folder), 2);
+  EXPECT_TRUE(fs::exists(folder.path / "run/checkpoint-2/trainer_state.json"));
+  EXPECT_THAT(text_of(folder.path / "run/trainer_state.json"), testing::HasSubstr("eval_accuracy"));
+  const Outcome stopped = run(folder, 2, batch(2, 1) + "--max_steps 6 --stop_at 3");
+  ASSERT_EQ(stopped.exit_code, 0) << stopped.output;
+  EXPECT_EQ(steps_of(folder), 3);
+}
+
+// 12 samples of two streams in updates of 4: rank 1's end after the first, and rank 0 has 6 more.
+TEST(TrainerOnRanks, StreamsOfUnequalLengthsGiveEachSampleOnce) {
+  Folder folder("uneven");
+  for (const char* stage : {"0", "3"}) {
+    const Outcome uneven =
+        run(folder, 2, batch(2, 1) + "--samples 12 --uneven 4 --max_steps 4 --logging_steps 1 --stage " + stage);
+    ASSERT_EQ(uneven.exit_code, 0) << uneven.output;
+    EXPECT_EQ(steps_of(folder), 4);
+    ASSERT_GE(uneven.numbers.size(), 8u);
+    for (const double number : uneven.numbers) EXPECT_TRUE(std::isfinite(number));
+  }
+  const Outcome empty = run(folder, 2, batch(2, 1) + "--samples 8 --uneven 0 --max_steps 4");
+  EXPECT_EQ(empty.exit_code, 2) << empty.output;
+  EXPECT_THAT(empty.output, testing::HasSubstr("gave no micro-batch on one rank at least"));
+}
+
+TEST(TrainerOnRanks, AMetricThatThrowsOnOneRankIsAnErrorOnAll) {
+  Folder folder("throws");
+  const Outcome thrown = run(folder, 2, batch(2, 1) + "--max_steps 2 --eval_strategy steps --eval_steps 1 --throw_on 1");
+  EXPECT_NE(thrown.exit_code, 0);
+  EXPECT_THAT(thrown.output, testing::HasSubstr("compute_metrics failed on rank 1: no such metric"));
+}
+
 }  // namespace

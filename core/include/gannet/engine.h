@@ -174,6 +174,8 @@ class EngineBase {
   uint32_t world_size() const;  ///< ranks with data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);  ///< over ranks; every rank calls it
+  /// Of several numbers, in one collective. Every rank gives as many.
+  std::vector<double> mean(std::vector<double> values);
   /// Every rank's bytes, by rank, whatever their sizes. Every rank calls it. For what the program measures, not for training.
   std::vector<std::string> gather(const std::string& bytes);
 

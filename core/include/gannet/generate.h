@@ -15,6 +15,7 @@
 /// and, as it likes,
 ///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // an encoder's: returns the decoder's first token
 ///   int64_t positions() const;                                             // that prompt and text together may take
+///   int64_t vocabulary() const;                      // ids from 0 up to it are tokens; default: its config().vocab_size
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -67,11 +68,23 @@ struct TextModel {
   std::function<void(const at::Tensor& rows)> reorder;
   std::function<int64_t(const GenerationInput&)> encode;  // empty: a decoder alone
   int64_t positions = 0;                                  // 0: no limit
+  int64_t vocabulary = 0;                                 // 0: not known
   at::Device device = at::kCPU;
 };
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
-// Throws Error(kArgument). `positions` as TextModel's.
-void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions);
+// Throws Error(kArgument). `positions` and `vocabulary` as TextModel's.
+void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary);
+template <class Model>
+int64_t positions_of(const Model& model) {
+  if constexpr (requires { model.positions(); }) return model.positions();
+  else return 0;
+}
+template <class Model>
+int64_t vocabulary_of(const Model& model) {
+  if constexpr (requires { int64_t{model.vocabulary()}; }) return model.vocabulary();
+  else if constexpr (requires { int64_t{model.config().vocab_size}; }) return model.config().vocab_size;
+  else return 0;
+}
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
 void set_training(torch::nn::Module& module, bool on);
@@ -97,22 +110,30 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
     text.encode = [&](const GenerationInput& input) {
       return call([&](Model& asked) -> int64_t { return asked.encode(input, cache); });
     };
-  if constexpr (requires { model.positions(); }) text.positions = model.positions();
+  text.positions = positions_of(model);
+  text.vocabulary = vocabulary_of(model);
   return generate(text, prompts, options);
 }
 
 }  // namespace detail
 
-/// By the engine's model, put into eval() meanwhile. Throws Error(kArgument) for an empty prompt, one that leaves no room for
-/// max_new_tokens in the model's positions, and options that contradict each other.
+/// By the engine's model, put into eval() meanwhile, and back after an error too. Throws Error(kArgument) for an empty prompt,
+/// one that leaves no room for max_new_tokens in the model's positions, a token that is not of its vocabulary, and options that
+/// contradict each other; Error(kNonFinite) where the model's logits are NaN.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
-  int64_t positions = 0;
-  if constexpr (requires { engine.module()->positions(); }) positions = engine.module()->positions();
-  detail::check(options, prompts, positions);  // a mistake leaves the engine as it was
+  // A mistake leaves the engine as it was.
+  detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()));
   struct Evaluating {
     explicit Evaluating(Engine<Model>& engine) : engine(engine), was_training(detail::is_training(*engine.module())) {
       if (was_training) engine.eval();
+    }
+    // After an exception, which stays the one that is thrown.
+    ~Evaluating() {
+      try {
+        end();
+      } catch (...) {
+      }
     }
     void end() {
       if (std::exchange(was_training, false)) engine.train();

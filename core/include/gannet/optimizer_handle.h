@@ -30,6 +30,11 @@ struct LrSchedule {
 
   LrFunction function;   ///< replaces the config's scheduler
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
+  /// The function is a factor of each group's own learning rate, the one that its optimizer was made with, as that of
+  /// torch.optim.lr_scheduler.LambdaLR: groups with rates of their own keep their ratio.
+  ///   LrSchedule schedule([](int64_t step) { return std::pow(0.99, step); });
+  ///   schedule.scales = true;
+  bool scales = false;
 };
 
 /// What a handle holds of its engine. Every call of a handle whose engine has ended throws Error(kOrder).

@@ -20,6 +20,7 @@
 /// Every rank makes the Trainer and calls the same of its functions. docs/trainer.md has the whole.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
 #include <gannet/gannet.h>
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
@@ -52,6 +53,7 @@ std::optional<int64_t> hidden_size_of_model(const Model& model) {
   else return std::nullopt;
 }
 [[noreturn]] void fail_without_loss();
+[[noreturn]] void fail_without_labels();
 [[noreturn]] void fail_without(const char* dataset, const char* call);
 }  // namespace detail
 
@@ -100,6 +102,19 @@ class Trainer : public TrainerBase {
   }
   const std::shared_ptr<Model>& model() const { return model_; }
 
+  /// Of another data set than eval_dataset; its samples may lack labels (a target that is an undefined tensor): then there are
+  /// predictions alone. Every rank calls it.
+  EvalLoopOutput predict(const Dataset<Batch>& dataset, const std::string& prefix = "test") {
+    struct Replaced {
+      Replaced(Dataset<Batch>& place, const Dataset<Batch>& dataset) : place(place), former(std::exchange(place, dataset)) {}
+      ~Replaced() { place = std::move(former); }
+      Dataset<Batch>& place;
+      Dataset<Batch> former;
+    } replaced(parts_.eval_dataset, dataset);
+    return TrainerBase::predict(prefix);
+  }
+  using TrainerBase::predict;
+
  protected:
   EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups, LrSchedule schedule) override {
     InitializeOptions<Batch> options{.config = config};
@@ -129,8 +144,11 @@ class Trainer : public TrainerBase {
     if (arguments().max_train_samples)
       data = Dataset<Batch>(detail::first_samples(data.source(), *arguments().max_train_samples));
     iterator_.reset();
-    loader_ = parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
-    if (typed_engine_) typed_engine_->add_loader("training_data", loader_);
+    batches_.clear();
+    if (!loader_) {  // else a second train(): its checkpoints keep the place in this one
+      loader_ = parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
+      typed_engine_->add_loader("training_data", loader_);
+    }
     return {loader_->sized() ? std::optional(loader_->size()) : std::nullopt};
   }
   void begin_epoch(std::optional<int64_t> epoch) override {
@@ -140,17 +158,27 @@ class Trainer : public TrainerBase {
     is_first_of_epoch_ = true;
   }
   std::vector<double> read_micro_batches(int64_t count) override {
-    batches_.clear();
+    // One stays, for a rank that is out of batches before the others are.
+    if (batches_.size() > 1) {
+      std::vector<Batch> last;
+      last.push_back(std::move(batches_.back()));
+      batches_ = std::move(last);
+    }
     std::vector<double> items;
     for (int64_t i = 0; i < count; ++i) {
       if (!std::exchange(is_first_of_epoch_, false) && *iterator_ != loader_->end()) ++*iterator_;
       if (*iterator_ == loader_->end()) break;
+      if (i == 0) batches_.clear();
       batches_.push_back(std::move(**iterator_));
       items.push_back(items_of(batches_.back()));
     }
+    counted_ = items.size();
     return items;
   }
-  Measured measure_micro_batch(size_t index) override { return measure(batches_[index], false); }
+  bool has_micro_batch() const override { return !batches_.empty(); }
+  Measured measure_micro_batch(size_t index) override {
+    return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
+  }
 
   bool has_eval_dataset() const override { return static_cast<bool>(parts_.eval_dataset); }
   bool has_metrics() const override { return static_cast<bool>(parts_.compute_metrics); }
@@ -164,6 +192,7 @@ class Trainer : public TrainerBase {
     own.rank = 0;
     own.world_size = 1;
     JoinOptions<Batch> join;
+    samples_left_.reset();
     if (const auto samples = detail::samples_of(source)) {
       if (*samples == 0) detail::fail_without("eval_dataset", "evaluate");
       // A rank without samples runs along with the first ones, which then do not count.
@@ -171,7 +200,8 @@ class Trainer : public TrainerBase {
       auto first = spare->begin();
       join.spare = std::make_shared<Batch>(std::move(*first));
       source = detail::share_of(std::move(source), own.batch_size, options.rank, options.world_size);
-      has_share_ = *detail::samples_of(source) > 0;
+      samples_left_ = *detail::samples_of(source);
+      has_share_ = *samples_left_ > 0;
       if (!has_share_) source = detail::first_samples(parts_.eval_dataset.source(), 1);
     }
     eval_loader_ = make_eval_loader(std::move(source), own);
@@ -191,27 +221,31 @@ class Trainer : public TrainerBase {
     }
     const bool counts = !is_eval_over_;
     // Over when it is so on all ranks.
-    if (typed_engine_->mean(counts ? 1 : 0) == 0) {
-      eval_iterator_.reset();
-      eval_loader_.reset();
-      spare_.reset();
+    if (typed_engine_->mean(counts ? 1.0 : 0.0) == 0) {
+      end_evaluation();
       return std::nullopt;
     }
     if (!spare_) detail::fail_without("eval_dataset", "evaluate");
-    Measured measured = measure(*spare_, with_predictions_);
+    Measured measured = measure(*spare_, with_predictions_, true);
     EvalBatch batch;
     if (counts) {
       batch.items = items_of(*spare_);
       batch.samples = samples_in(*spare_);
+      if (samples_left_) *samples_left_ -= batch.samples;
       batch.loss = measured.loss;
     }
     batch.predictions = measured.predictions;
     batch.labels = measured.labels;
     if (!counts && batch.predictions.defined()) {  // no rows, in the same shape
       batch.predictions = batch.predictions.narrow(0, 0, 0);
-      batch.labels = batch.labels.narrow(0, 0, 0);
+      if (batch.labels.defined()) batch.labels = batch.labels.narrow(0, 0, 0);
     }
     return batch;
+  }
+  void end_evaluation() override {
+    eval_iterator_.reset();
+    eval_loader_.reset();
+    spare_.reset();
   }
 
  private:
@@ -222,7 +256,7 @@ class Trainer : public TrainerBase {
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
     if constexpr (detail::HasDataAndTarget<const Batch>)
-      return static_cast<double>(count_labels(batch.target));
+      return static_cast<double>(count_labels(counted_labels(batch.target)));
     else
       return 1;
   }
@@ -232,37 +266,74 @@ class Trainer : public TrainerBase {
     } else if constexpr (std::same_as<Batch, at::Tensor>) {
       return batch.size(0);
     } else {
-      return eval_loader_ ? eval_loader_->options().batch_size : 1;
+      // A batch of the program's own does not say how many samples it has.
+      const int64_t full = eval_loader_ ? eval_loader_->options().batch_size : 1;
+      return samples_left_ ? std::min(full, *samples_left_) : full;
     }
   }
-  // A mean becomes a sum. Of a batch without items the mean is 0/0, which is no loss at all.
-  static at::Tensor summed(const at::Tensor& mean, double items) {
-    return items > 0 ? mean.mul(items) : mean.nan_to_num(0, 0, 0).mul(0);
+  // Of the labels those that the model predicts.
+  at::Tensor counted_labels(const at::Tensor& labels) const {
+    if constexpr (detail::shifts_labels<Model>())
+      if (labels.defined()) return detail::predicted_labels(labels);
+    return labels;
   }
-  Measured measure(Batch& batch, bool with_predictions) {
-    const double items = items_of(batch);
+  // Puts labels that a mean can be taken over into a batch none of whose labels count.
+  struct Patched {
+    Patched(Batch& batch, bool on) : batch(batch) {
+      if constexpr (kHasLabels)
+        if (on && batch.target.defined()) former = std::exchange(batch.target, detail::usable_labels(batch.target, false));
+    }
+    ~Patched() {
+      if constexpr (kHasLabels)
+        if (former.defined()) batch.target = former;
+    }
+    static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
+      one.target.defined();
+      labels = std::exchange(one.target, labels);
+    };
+    Batch& batch;
+    at::Tensor former;
+  };
+  // Summed over the batch's items; zero where it does not count.
+  Measured measure(Batch& batch, bool with_predictions, bool counts) {
+    using detail::summed;
+    const double items = counts ? items_of(batch) : 0;
     Measured measured;
     if (parts_.compute_loss) {
+      const Patched patched(batch, items == 0 && !with_predictions);
       BatchLoss loss = parts_.compute_loss(*typed_engine_, batch);
       measured.loss = summed(loss.mean, items);
       measured.predictions = loss.predictions;
       measured.labels = loss.labels;
     } else if constexpr (detail::HasDataAndTarget<Batch>) {
       measured.labels = batch.target;
+      if (!measured.labels.defined()) {
+        if (at::GradMode::is_enabled()) detail::fail_without_labels();
+        if (with_predictions) measured.predictions = logits_of(batch);
+        return kept(std::move(measured), with_predictions);
+      }
+      const at::Tensor labels = detail::usable_labels(batch.target, items > 0);
       const double smoothing = arguments().label_smoothing_factor;
       const bool needs_logits = smoothing > 0 || with_predictions;
       if constexpr (detail::ForwardsBoth<Model, Batch>) {
         if (!needs_logits || (!detail::HasLogits<Model, Batch> && !detail::ForwardsData<Model, Batch>)) {
-          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(batch.data, batch.target));
+          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(batch.data, labels));
           measured.predictions = logits;
           if (smoothing == 0) measured.loss = summed(mean, items);
         }
       }
       if (!measured.loss.defined()) {
         if (!measured.predictions.defined()) measured.predictions = logits_of(batch);
-        measured.loss = summed_loss(measured.predictions, batch.target, smoothing);
+        at::Tensor logits = measured.predictions;
+        if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
+        measured.loss = summed_loss(logits, counted_labels(labels), smoothing);
+        if (items == 0) measured.loss = summed(measured.loss, 0);
       }
     }
+    return kept(std::move(measured), with_predictions);
+  }
+  // Predictions where they are wanted, as compute_metrics gets them.
+  Measured kept(Measured measured, bool with_predictions) const {
     if (with_predictions && measured.predictions.defined()) {
       measured.predictions = measured.predictions.detach();
       if (parts_.preprocess_logits_for_metrics)
@@ -288,7 +359,9 @@ class Trainer : public TrainerBase {
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;    // of the update at hand
+  std::vector<Batch> batches_;  // of the update at hand; where this rank got none, the last one that it got
+  size_t counted_ = 0;          // of them, those that were read for this update
+  std::optional<int64_t> samples_left_;  // of this rank's share of an evaluation
   std::shared_ptr<Batch> spare_;  // of the evaluation: the last batch, which a rank that is out runs again
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };

@@ -102,7 +102,11 @@ class TrainerBase {
     explicit Steps(TrainerBase& trainer) : trainer_(&trainer) { trainer.start(); }
     Steps(Steps&& other) noexcept : trainer_(std::exchange(other.trainer_, nullptr)) {}
     ~Steps() noexcept(false) {
-      if (trainer_ && std::uncaught_exceptions() == 0) trainer_->finish();
+      if (!trainer_) return;
+      if (std::uncaught_exceptions() == 0)
+        trainer_->finish();
+      else
+        trainer_->is_begun_ = false;
     }
     Iterator begin() { return Iterator(trainer_); }
     std::default_sentinel_t end() const { return {}; }
@@ -147,6 +151,8 @@ class TrainerBase {
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
+  virtual bool has_micro_batch() const = 0;  // at least one was read, which this rank may repeat without weight
+  // Beyond those read: a repeated one, whose loss is 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
   // Evaluation: begins, then a batch at a time until nullopt. Every rank gets the same number of batches; `items` and `samples`
   // are 0 on a rank that is out.
@@ -159,11 +165,13 @@ class TrainerBase {
   virtual bool has_metrics() const = 0;
   virtual void begin_evaluation(const LoaderOptions& options, bool with_predictions) = 0;
   virtual std::optional<EvalBatch> evaluate_batch() = 0;
+  virtual void end_evaluation() = 0;  // also after an exception
   virtual Metrics compute_metrics(const EvalPrediction& prediction) = 0;
   virtual void release_engine() = 0;
 
   void initialize();  // on_init_end, seeds
   EngineBase& ensure_engine();
+  bool is_begun() const { return is_begun_; }
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
   bool exit_when_stopped_ = true;
@@ -179,7 +187,10 @@ class TrainerBase {
   int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers) const;
   void end_epoch();
+  void warn_of_missing_updates() const;
   double over_ranks(double local);  // the sum
+  int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
+  void agree_on_control();
   // flow.cpp: when to log, evaluate and save
   void flow_step_end();
   void flow_epoch_end();
@@ -190,13 +201,18 @@ class TrainerBase {
   void log(Dict values, const Dict& times);
   // evaluation.cpp
   EvalLoopOutput evaluation_loop(const std::string& prefix, bool wants_predictions);
+  void agree_on_failure(const std::exception_ptr& thrown);
   at::Tensor gather_rows(const at::Tensor& mine);
   bool judge(const Metrics& metrics);
-  // saving.cpp
+  // saving.cpp, resuming.cpp
   void save_checkpoint(bool is_for_stop);
   void rotate_checkpoints();
   Dict document() const;
-  void resume();
+  bool resume();  // whether a checkpoint was loaded
+  void restore_callbacks(const Value& saved) const;
+  std::string best_checkpoint_in(const std::string& folder) const;
+  void finish_saving(const std::string& folder, bool is_own);
+  void list_changes(const Dict& before) const;
   void load_best_model();
   void write_state_into(const std::string& folder);
   bool is_first() const;
@@ -215,6 +231,11 @@ class TrainerBase {
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;  // a checkpoint of the epoch's last update: its end comes after it
   std::string stop_checkpoint_;    // the one that a signal made, which the next regular one replaces
+  std::vector<std::string> checkpoints_;  // that this run has saved and kept, oldest first: names in output_dir
+  bool is_stop_agreed_ = false;           // all ranks end training here
+  bool is_signal_agreed_ = false;         // one of them got a signal
+  bool has_trained_ = false;
+  std::optional<double> base_rate_;  // the optimizer's own learning rate, which the schedule of the arguments scales
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;

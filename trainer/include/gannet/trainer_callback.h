@@ -11,7 +11,7 @@
 ///   on_init_end  on_train_begin  on_epoch_begin  on_step_begin  on_substep_end  on_pre_optimizer_step  on_optimizer_step
 ///   on_step_end  on_log  on_evaluate  on_prediction_step  on_save  on_epoch_end  on_train_end
 ///
-/// The order of events is Hugging Face's. Every rank's callbacks are called; what they ask of `control` must be the same on all.
+/// The order of events is Hugging Face's. Every rank's callbacks are called; what one rank's ask of `control` is done on all.
 /// State that a resume gives back: `gannet::Value save() const` and `void load(const gannet::Value&)`.
 #pragma once
 

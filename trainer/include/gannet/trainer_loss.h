@@ -22,14 +22,30 @@ struct BatchLoss {
   at::Tensor mean, predictions, labels;
 };
 
-/// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
-/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). logits [..., classes], labels [...] int64.
+/// In fp32, of fp64 logits in fp64: cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
+/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). logits [..., classes], labels [...] integers.
 /// With labels of floating point: the squared error, summed over rows and averaged within each.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
-/// Labels that are not -100; of floating point, the rows.
+/// Labels that are not -100; of floating point, the rows; of undefined ones 0.
 int64_t count_labels(const at::Tensor& labels);
 
 namespace detail {
+
+// The labels as LibTorch's losses take them, int64; without `some_count`, class 0 in place of -100: a mean over nothing is NaN,
+// and so are its gradients, whatever they are multiplied by.
+at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
+// The mean of `items` as their sum, in fp32 or fp64: 16 bits would lose digits of it.
+at::Tensor summed(const at::Tensor& mean, double items);
+// A causal language model predicts each label by the logits before it: forward(data, target) shifts the labels itself, and the
+// first one counts for nothing. It says so by `static constexpr bool kShiftsLabels = true;`.
+template <class Model>
+constexpr bool shifts_labels() {
+  if constexpr (requires { bool{Model::kShiftsLabels}; }) return Model::kShiftsLabels;
+  else return false;
+}
+// The labels that are predicted, [batch, length - 1], and the logits that predict them.
+at::Tensor predicted_labels(const at::Tensor& labels);
+at::Tensor predicting_logits(const at::Tensor& logits);
 
 template <class Batch>
 concept HasDataAndTarget = requires(Batch& batch) {

@@ -140,6 +140,10 @@ struct TrainingArguments {
   std::optional<int64_t> max_train_samples = {};
   std::optional<int64_t> max_eval_samples = {};
 
+  // Of older commands: "apex" makes fp16 the config's amp section, with this level.
+  std::string fp16_backend = "";
+  std::string fp16_opt_level = "";
+
   // Not arguments: what parse_training_arguments found beside them.
   Dict config_overrides = {};                    ///< from --set, merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer

@@ -50,6 +50,7 @@ class Gpt2Impl : public torch::nn::Module {
  public:
   using Config = Gpt2Config;
   using Cache = KvCache;
+  static constexpr bool kShiftsLabels = true;  ///< a label is predicted by the logits of the token before it
 
   explicit Gpt2Impl(const Gpt2Config& config);
 

@@ -68,6 +68,7 @@ class LlamaImpl : public torch::nn::Module {
  public:
   using Config = LlamaConfig;
   using Cache = KvCache;
+  static constexpr bool kShiftsLabels = true;  ///< a label is predicted by the logits of the token before it
 
   explicit LlamaImpl(const LlamaConfig& config);
 

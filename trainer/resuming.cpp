@@ -1,0 +1,181 @@
+// A resume: the engine's checkpoint with what the Trainer keeps in it, folders that were moved, files that a killed run did not
+// write; and the best model at the end.
+#include <gannet/checkpoint.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <gannet/trainer_base.h>
+
+#include <filesystem>
+#include <map>
+
+namespace gannet {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+// The k-th state of a type belongs to the k-th callback of that type.
+void TrainerBase::restore_callbacks(const Value& saved) const {
+  std::map<std::string, std::vector<const TrainerCallback*>> of_type;
+  for (const auto& mine : callbacks_) of_type[mine.name()].push_back(&mine);
+  std::map<std::string, size_t> used;
+  for (const Value& callback : saved.as_list()) {
+    const std::string& name = callback.at("name").as_string();
+    const size_t place = used[name]++;
+    if (const auto& all = of_type[name]; place < all.size() && !callback.at("state").is_null())
+      all[place]->load(callback.at("state"));
+  }
+  for (const auto& [name, count] : used)
+    if (count != of_type[name].size() && is_first())
+      log_warning("the checkpoint has the states of " + std::to_string(count) + " callbacks of type " + name + ", this run has " +
+                  std::to_string(of_type[name].size()) + " of them: states are given in their order");
+}
+
+// The best model's checkpoint as this run names it: in `folder`, that it was resumed from, though the folder was moved, copied or
+// is named in another way than before. "" where it is not there any more.
+std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
+  const fs::path former = state_.best_model_checkpoint;
+  if (former.empty()) return "";
+  std::string found;
+  if (is_first()) {
+    std::error_code ignored;
+    const fs::path here = fs::path(folder) / former.filename();
+    found = fs::is_directory(here, ignored) ? here.string() : fs::is_directory(former, ignored) ? former.string() : "";
+    if (found.empty())
+      log_warning("best_model_checkpoint " + former.string() + " is not there any more, nor in " + folder +
+                  ": load_best_model_at_end needs a better evaluation");
+    else if (found != former.string() && !fs::equivalent(found, former, ignored))
+      log_info("best_model_checkpoint " + former.string() + " is now " + found);
+  }
+  return engine_->gather(found)[0];
+}
+
+// A run that was killed between its checkpoint and the files beside it: from the state that was just loaded they are the same.
+void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
+  std::error_code ignored;
+  const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
+  if (engine_->gather(is_whole ? "1" : "")[0] == "1") return;
+  if (is_first())
+    log_warning(folder +
+                " is a whole checkpoint, but the run ended before model.safetensors and trainer_state.json were written" +
+                (is_own ? "; they are written now" : ""));
+  if (!is_own) return;
+  engine_->save_16bit_model(folder);
+  write_state_into(folder);
+  rotate_checkpoints();
+  engine_->process_group()->barrier();
+}
+
+bool TrainerBase::resume() {
+  stop_checkpoint_.clear();
+  LoaderOptions options = engine_->loader_options();
+  options.batch_size = arguments_.per_device_train_batch_size;
+  options.shuffle = arguments_.train_sampling_strategy == "random";
+  options.seed = arguments_.data_seed.value_or(arguments_.seed);
+  options.drop_last = arguments_.dataloader_drop_last;
+  options.workers = arguments_.dataloader_num_workers;
+  if (arguments_.dataloader_prefetch_factor) options.prefetch = *arguments_.dataloader_prefetch_factor;
+  const TrainSize size = open_train_loader(options);
+  plan_run(size);
+  if (arguments_.resume_from_checkpoint.empty()) return false;
+
+  const bool is_last = arguments_.resume_from_checkpoint == "last";
+  const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
+  const fs::path trimmed = path.has_filename() ? path : path.parent_path();
+  const std::string folder = is_last                         ? arguments_.output_dir
+                             : trimmed.parent_path().empty() ? "."
+                                                             : trimmed.parent_path().string();
+  if (is_last && !fs::exists(folder)) {
+    if (is_first()) log_info("resume_from_checkpoint=last: " + folder + " does not exist yet, a fresh start");
+    return false;
+  }
+  LoadOptions load;
+  if (!is_last) load.tag = trimmed.filename().string();
+  load.if_present = is_last;
+  const LoadReceipt receipt = engine_->load_checkpoint(folder, load);
+  if (!receipt) {
+    if (is_first()) log_info("resume_from_checkpoint=last: no checkpoint in " + folder + ", a fresh start");
+    return false;
+  }
+  const Value* saved = receipt.client_state.document.find("trainer");
+  if (!saved)
+    throw Error(ErrorCode::kMismatch, receipt.path + " is a checkpoint of an engine, but not of a Trainer",
+                "load it with engine().load_checkpoint, or name a checkpoint-N that a Trainer saved");
+  const int64_t total_batch =
+      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
+  if (saved->at("total_batch").as_int() != total_batch)
+    throw Error(ErrorCode::kMismatch,
+                receipt.path + " was trained with " + std::to_string(saved->at("total_batch").as_int()) +
+                    " samples in an update, this run has " + std::to_string(total_batch),
+                "choose per_device_train_batch_size x gradient_accumulation_steps x ranks equal to the former");
+  const TrainerState planned = state_;
+  state_ = TrainerState::from_dict(saved->at("state").as_dict());
+  state_.max_steps = planned.max_steps;
+  state_.num_train_epochs = planned.num_train_epochs;
+  state_.logging_steps = planned.logging_steps;
+  state_.eval_steps = planned.eval_steps;
+  state_.save_steps = planned.save_steps;
+  state_.train_batch_size = planned.train_batch_size;
+  epoch_ = saved->at("epoch").as_int();
+  micro_in_epoch_ = saved->at("updates_in_epoch").as_int() * arguments_.gradient_accumulation_steps;
+  if (steps_in_epoch_) micro_in_epoch_ = std::min(micro_in_epoch_, *steps_in_epoch_);
+  is_epoch_end_due_ = saved->at("is_epoch_end_due").as_bool();
+  if (const Value* alone = saved->as_dict().find("is_end_of_run_alone");
+      alone && alone->as_bool() && state_.global_step < state_.max_steps)
+    is_epoch_end_due_ = false;
+  control_.should_training_stop = saved->at("is_stop_asked").as_bool();
+  // Within an epoch the loader continues where its cursor is.
+  is_resumed_ = !is_epoch_end_due_ && micro_in_epoch_ > 0;
+  if (is_resumed_ && arguments_.ignore_data_skip) is_resumed_ = false;
+  is_in_epoch_ = false;
+  last_logged_ = saved->at("last_logged").as_int();
+  last_saved_ = state_.global_step;
+  total_loss_ = saved->at("total_loss").as_number();
+  restore_callbacks(saved->at("callbacks"));
+  std::error_code ignored;
+  const bool is_own = engine_->gather(fs::equivalent(folder, arguments_.output_dir, ignored) ? "1" : "")[0] == "1";
+  const std::string base = is_own ? arguments_.output_dir : folder;
+  state_.best_model_checkpoint = best_checkpoint_in(base);
+  const bool is_for_stop = saved->at("is_for_stop").as_bool();
+  if (is_for_stop) stop_checkpoint_ = (fs::path(base) / receipt.tag).string();
+  if (is_own) {
+    const Value* listed = receipt.client_state.document.find("trainer")->as_dict().find("checkpoints");
+    if (listed)
+      for (const Value& name : listed->as_list()) checkpoints_.push_back(name.as_string());
+    else if (!is_for_stop)  // of a version that kept no list
+      checkpoints_.push_back(receipt.tag);
+  }
+  if (is_first()) log_info("resumed from " + receipt.path + " after update " + std::to_string(state_.global_step));
+  finish_saving((fs::path(base) / receipt.tag).string(), is_own);
+  if (is_first()) list_changes(saved->at("arguments").as_dict());
+  return true;
+}
+
+void TrainerBase::list_changes(const Dict& former) const {
+  Dict before = former, now = arguments_.changed();
+  for (Dict* both : {&before, &now})
+    for (const char* name : {"resume_from_checkpoint", "output_dir"}) both->erase(name);
+  const auto differs = [](const std::string& name, const Value* then, const Value* today) {
+    log_warning("argument " + name + " was " + (then ? then->to_json() : "its default") +
+                " where the checkpoint was saved, and is " + (today ? today->to_json() : "its default") + " now");
+  };
+  for (const auto& [name, value] : before.entries())
+    if (const Value* today = now.find(name); !today || !(*today == value)) differs(name, &value, today);
+  for (const auto& [name, value] : now.entries())
+    if (!before.find(name)) differs(name, nullptr, &value);
+}
+
+void TrainerBase::load_best_model() {
+  if (state_.best_model_checkpoint.empty()) {
+    if (is_first()) log_warning("load_best_model_at_end: no checkpoint of the best evaluation was saved; the last weights stay");
+    return;
+  }
+  const fs::path best = state_.best_model_checkpoint;
+  engine_->load_checkpoint(best.parent_path().string(), {.tag = best.filename().string(), .load_module_only = true});
+  if (is_first())
+    log_info("loaded the best model, " + best.string() + " (" + arguments_.metric_for_best_model + " " +
+             Value(state_.best_metric.value_or(0)).to_json() + ")");
+}
+
+}  // namespace gannet

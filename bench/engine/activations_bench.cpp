@@ -41,7 +41,7 @@ void compare(const std::string& figure, const std::vector<Way>& ways, int64_t to
   size.positions = length;
   const at::Tensor tokens = at::randint(size.vocabulary, {tokens_per_step / length, length}, at::kLong);
   const at::Tensor targets = at::randint(size.vocabulary, {tokens_per_step / length, length}, at::kLong);
-  std::vector<std::unique_ptr<gannet::Engine<gpt2::Gpt>>> engines;
+  std::vector<std::shared_ptr<gannet::Engine<gpt2::GptImpl>>> engines;
   std::vector<gannet::bench::Contender> contenders;
   for (const Way& way : ways) {
     at::manual_seed(1);

@@ -31,6 +31,9 @@ struct FunctionImpl : torch::nn::Module {
 
 class Keep : public CountedMemory, public testing::WithParamInterface<const char*> {
  protected:
+  // One thread: on a busy machine, those of small operators wait for each other most of the time.
+  void SetUp() override { at::set_num_threads(1); }
+  void TearDown() override { at::set_num_threads(threads_); }
   Dict config(const std::string& keep) {
     Dict config = config_with({{"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}}}});
     if (keep != "device")
@@ -41,6 +44,9 @@ class Keep : public CountedMemory, public testing::WithParamInterface<const char
     return gannet::initialize(std::make_shared<FunctionImpl>(weight, std::move(body)), {.config = config(keep)}).engine;
   }
   TemporaryFolder folder_;
+
+ private:
+  const int threads_ = at::get_num_threads();
 };
 INSTANTIATE_TEST_SUITE_P(Offload, Keep, testing::Values("cpu", "nvme"));
 

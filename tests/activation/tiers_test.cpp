@@ -102,6 +102,18 @@ TEST_P(Tiers, ATensorOfSeveralRegionsIsKeptOnceAndParametersNever) {
   EXPECT_TRUE(at::equal(found, weight.grad()));
 }
 
+// Sequences of another length each step: 36 units in all, 8 of them at once.
+TEST_P(Tiers, ShapesThatChangeTakeNoMoreThanWasInUseAtOnce) {
+  use();
+  constexpr int64_t kUnit = 50000;
+  for (int64_t units = 1; units <= 8; ++units) {
+    const at::Tensor x = torch::randn({units * kUnit}, torch::requires_grad());
+    checkpoint([](const at::Tensor& x) { return x.tanh(); }, x * 1).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), torch::autograd::grad({x.tanh().sum()}, {x})[0]));
+  }
+  EXPECT_LE(activation::in_force()->inputs->options().tier->bytes(), static_cast<uint64_t>(2 * 8 * kUnit * 4));
+}
+
 // Views with gaps, other dtypes, several backwards, a second order gradient.
 TEST_P(Tiers, TensorsComeBackAsTheyWere) {
   const auto run = [](bool has_region) {

@@ -256,8 +256,8 @@ std::string estimate_text(const EstimateRequest& request) {
         "No device is usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
         "memory.\n",
         why_not);
-  text += formatted("\n{}\n{}{}", building_text(plan, room), speed_text(plan, room), shapes_text(request.sizes));
   if (kept) text += formatted("\n{}\n", activations_text(plan, *kept, room, request.micro_batch));
+  text += formatted("\n{}\n{}{}", building_text(plan, room), speed_text(plan, room), shapes_text(request.sizes));
   if (!request.document) return text;
   try {
     zero::fit(plan, room);

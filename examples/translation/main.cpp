@@ -250,7 +250,8 @@ int run(int argc, char** argv) {
     if (arguments.do_train) all["epoch"] = trainer.state().epoch;
     all[split + "_samples"] = samples;
     all[split + "_runtime"] = seconds;
-    all[split + "_samples_per_second"] = static_cast<double>(samples) / seconds;
+    const double passes = split == "train" ? trainer.state().epoch : 1;
+    all[split + "_samples_per_second"] = static_cast<double>(samples) * passes / seconds;
     translation::save_metrics(arguments.output_dir, split, all);
   };
   if (arguments.do_train) {

@@ -1,7 +1,7 @@
 # cmake --install build --prefix P [--component C]
 #
 #   runtime   the core library, the binary `gannet`, the plugins in lib/gannet, completion for shells, the manual page
-#   devel     headers and the CMake package: find_package(gannet) gives gannet::core and gannet::models
+#   devel     headers and the CMake package: find_package(gannet) gives gannet::core, gannet::models, gannet::trainer, gannet::trial
 #   sdk       all that a plugin is built from and checked with: find_package(gannet COMPONENTS sdk) gives gannet::sdk and
 #             gannet_add_plugin(), `gannet plugins check` its conformance kit; no LibTorch
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)

@@ -56,7 +56,9 @@ TrialSettings parse_trial_settings(int& argc, char** argv, const TrialOptions& o
   app.add_option("--seed", settings.seed, "of the random numbers")->capture_default_str();
   app.add_option("--keep_checkpoints", settings.keep_checkpoints, "newest checkpoints to keep, beside the best (default: all)");
   app.add_flag("--allow_changed_hparams", settings.allow_changed_hparams, "resume although hyperparameters changed");
-  app.footer(std::string(ConfigArguments::help()));
+  app.footer(
+      "  --deepspeed_config FILE   the hyperparameter deepspeed_config\n"
+      "  --set PATH=VALUE          a value of overwrite_deepspeed_args: --set optimizer.params.lr=3e-4; VALUE may be JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

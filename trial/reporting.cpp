@@ -13,11 +13,14 @@
 namespace gannet {
 
 void TrialRunner::reduce(bool is_training, const std::string& what, TrialMetrics& into) {
-  for (const auto& [name, reducer, use] : context_.reducers_) {
+  for (size_t i = 0; i < context_.reducers_.size(); ++i) {
+    const auto& [name, reducer, use] = context_.reducers_[i];
     if (!(is_training ? use.for_training : use.for_validation)) continue;
+    const bool is_early = !is_training && !reduced_early_.empty();
+    const std::string mine = is_early ? reduced_early_[i] : reducer->per_slot_reduce().to_json();
     const std::string title = what + ", reducer" + (name.empty() ? "" : " '" + name + "'");
     List per_slot;
-    for (const std::string& text : engine().gather(reducer->per_slot_reduce().to_json()))
+    for (const std::string& text : engine().gather(mine))
       per_slot.push_back(common::parse_json("[" + text + "]", title).as_list().at(0));
     const Value reduced = reducer->cross_slot_reduce(per_slot);
     if (!(name.empty() ? reduced.is_dict() : reduced.is_number()))
@@ -68,6 +71,9 @@ TrialMetrics TrialRunner::validation_metrics() {
   }
   trial_.begin_validation(engine());
   for (int64_t batch = 0; trial_.prepare_validation_batch(); ++batch) {
+    if (!trial_.has_validation_data() && reduced_early_.empty())
+      for (const auto& [name, reducer, use] : context_.reducers_)
+        reduced_early_.push_back(use.for_validation ? reducer->per_slot_reduce().to_json() : "");
     const auto called = trial_.call_evaluate_batch(batch);
     sums.add(called.metrics, called.drawn, "evaluate_batch, batch " + std::to_string(batch));
   }
@@ -89,6 +95,7 @@ void TrialRunner::validate() {
     reducer->reset();
   }
   TrialMetrics metrics;
+  reduced_early_.clear();
   {
     const at::NoGradGuard no_grad;
     for (const auto& wrapped : context_.engines_) wrapped.engine->eval();

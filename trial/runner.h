@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "metric_sums.h"
 #include "records.h"
@@ -75,6 +76,8 @@ class TrialRunner {
   int64_t batches_ = 0;  // trained on
   int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;
   trials::MetricSums training_;
+  // Of the reducers, in JSON, when this rank ran out of validation data: what they see afterwards are repeated batches.
+  std::vector<std::string> reduced_early_;
   bool is_end_asked_ = false;
   std::optional<double> best_metric_;
   int64_t best_batch_ = 0;

@@ -88,6 +88,7 @@ struct Hooks {
   std::function<std::optional<gannet::BatchMetrics>(const gannet::Example&, const at::Tensor& loss)> train_metrics;
   std::function<std::optional<gannet::BatchMetrics>(const gannet::Example&, const at::Tensor& loss)> evaluation_metrics;
   std::function<std::shared_ptr<gannet::DataLoader<>>(gannet::TrialContext&)> training_loader, validation_loader;
+  int64_t validation_samples = 7;
   std::shared_ptr<const gannet::Mpu> mpu;
   bool wraps = true, steps = true, gives_mpu = true;
 };
@@ -116,7 +117,7 @@ class SmallTrial : public gannet::Trial<> {
   }
   Loader build_validation_data_loader() override {
     if (hooks.validation_loader) return hooks.validation_loader(context_);
-    return context_.make_validation_loader(gannet::Dataset<>(samples(7, 100)));
+    return context_.make_validation_loader(gannet::Dataset<>(samples(hooks.validation_samples, 100)));
   }
   gannet::BatchMetrics train_batch(Iterator& iterator, int64_t epoch, int64_t batch) override {
     EXPECT_EQ(batch, context_.current_train_batch());

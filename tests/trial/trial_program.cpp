@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
     trial_test::hooks.mpu =
         std::make_shared<trial_test::OneModel>(static_cast<uint32_t>(at("RANK")), static_cast<uint32_t>(at("WORLD_SIZE")));
   trial_test::hooks.gives_mpu = !std::getenv("TRIAL_MPU_NOT_GIVEN");
+  if (std::getenv("TRIAL_VALIDATION")) trial_test::hooks.validation_samples = at("TRIAL_VALIDATION");
   if (std::getenv("TRIAL_NAMES"))
     trial_test::hooks.train_metrics = [rank = at("RANK")](const gannet::Example&, const at::Tensor& loss) {
       return gannet::BatchMetrics{{"loss", loss}, {rank == 0 ? "a" : "b", 1}};

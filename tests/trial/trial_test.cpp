@@ -203,6 +203,18 @@ TEST_F(TrialTest, TheBestCheckpointIsKeptBesideTheNewest) {
   EXPECT_THAT(text_of(folder.path / "out/trial.json"), testing::HasSubstr("\"best_batch\": 2"));
 }
 
+TEST_F(TrialTest, MetricsReachTheEnginesMonitors) {
+  Folder folder("monitors");
+  const std::string path = (folder.path / "metrics.jsonl").string();
+  auto all = settings(folder, {{"overwrite_deepspeed_args", Dict{{"gannet", Dict{{"metrics", Dict{{"path", path}}}}}}}});
+  all.report_period = 2;
+  all.validation_period = TrialLength::batches(2);
+  gannet::run_trial<trial_test::SmallTrial>(all);
+  const std::string lines = text_of(path);
+  for (const char* name : {"\"trial/loss\"", "\"trial/largest\"", "\"validation/loss\""})
+    EXPECT_THAT(lines, testing::HasSubstr(name));
+}
+
 TEST_F(TrialTest, ADamagedCheckpointIsPassedOver) {
   Folder folder("damaged");
   auto all = settings(folder, {{"nets", 2}});

@@ -1,4 +1,5 @@
 #include <gannet/models/gpt2.h>
+#include <gannet/trial.h>
 
 #include <cstdio>
 
@@ -6,5 +7,6 @@ int main() {
   const gannet::models::Gpt2 model(
       gannet::models::Gpt2Config{.vocab_size = 32, .n_positions = 16, .n_embd = 8, .n_layer = 1, .n_head = 2});
   const auto texts = gannet::generate(model, {{1, 2, 3}}, {.max_new_tokens = 5});
-  std::printf("%zu tokens\n", texts[0].size());
+  const gannet::Hparams hparams(gannet::Dict{{"seen", static_cast<int64_t>(texts[0].size())}});
+  std::printf("%d tokens\n", hparams.get<int>("seen"));
 }

@@ -119,6 +119,7 @@ class Trial : public TrialBase {
     if (!prepared_) join_.reset();
     return is_prepared_;
   }
+  bool has_validation_data() const override { return join_->has_data(); }
   Called call_evaluate_batch(int64_t batch) override {
     evaluating_.drawn_ = {};
     BatchMetrics metrics = evaluate_batch(evaluating_, batch);

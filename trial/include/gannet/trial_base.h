@@ -94,6 +94,7 @@ class TrialBase {
   virtual std::optional<BatchMetrics> call_evaluate_full_dataset() = 0;
   virtual void begin_validation(EngineBase& engine) = 0;
   virtual bool prepare_validation_batch() = 0;
+  virtual bool has_validation_data() const = 0;  // false: what was prepared is a repeated batch
   virtual Called call_evaluate_batch(int64_t batch) = 0;
 };
 

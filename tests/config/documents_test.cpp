@@ -113,7 +113,7 @@ TEST(DocumentsConfigs, ResolveToTheValuesThatTransformersFills) {
   }
   EXPECT_EQ(with_auto, 16);
   EXPECT_EQ(resolved + contradicting, 39);
-  EXPECT_EQ(contradicting, 14);
+  EXPECT_EQ(contradicting, 13);
 }
 
 // A number or a text that contradicts the one that was filled in.

@@ -9,36 +9,6 @@
 namespace gannet {
 namespace {
 
-<<<<<<< ours
-=======
-// Each schedule takes numbers of its own, as transformers' functions do.
-void check_schedule(const TrainingArguments& a, std::vector<std::string>& wrong) {
-  std::vector<std::string> known;
-  const std::string& type = a.lr_scheduler_type;
-  if (type == "cosine" || type == "cosine_with_restarts" || type == "cosine_with_min_lr") known.push_back("num_cycles");
-  if (type == "cosine_with_min_lr") known.insert(known.end(), {"min_lr", "min_lr_rate"});
-  if (type == "polynomial") known = {"lr_end", "power"};
-  if (type == "inverse_sqrt") known = {"timescale"};
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  for (const auto& [name, value] : a.lr_scheduler_kwargs.entries()) {
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      wrong.push_back("lr_scheduler_kwargs: lr_scheduler_type " + type + " has no '" + name + "'" +
-                      arguments::did_you_mean(name, known) + (list.empty() ? "; it takes none" : " (it takes " + list + ")"));
-    else if (!value.is_null() && (!value.is_number() || !std::isfinite(value.as_number())))
-      wrong.push_back("lr_scheduler_kwargs: " + name + " takes a finite number, found " + value.to_json());
-  }
-  const auto has = [&](const char* name) {
-    const Value* value = a.lr_scheduler_kwargs.find(name);
-    return value && !value->is_null();
-  };
-  if (type == "cosine_with_min_lr" && has("min_lr") == has("min_lr_rate"))
-    wrong.push_back(
-        std::string("lr_scheduler_type cosine_with_min_lr takes one of min_lr and min_lr_rate in lr_scheduler_kwargs, ") +
-        (has("min_lr") ? "and has both" : "and has neither"));
-}
-
->>>>>>> theirs
 void check_strategies(const TrainingArguments& a, std::vector<std::string>& wrong) {
   if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
   if (a.fp16 && a.bf16) wrong.push_back("fp16 and bf16 are both on: choose one");

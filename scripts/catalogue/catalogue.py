@@ -76,10 +76,12 @@ def param_line(param):
 
 def differences(name, names):
     """Rows of docs/differences.md whose first cell is about it: of all names it has that one first."""
-    rows, any_name = [], re.compile(rf"\b({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})\b")
+    # A name that is an ordinary word (constant) stands in backquotes.
+    patterns = (f"`{re.escape(each)}`" if each.islower() else rf"\b{re.escape(each)}\b" for each in sorted(names, key=len, reverse=True))
+    rows, any_name = [], re.compile("|".join(patterns))
     for line in (ROOT / "docs/differences.md").read_text().splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 3 and (found := any_name.search(cells[0])) and found.group() == name:
+        if len(cells) == 3 and (found := any_name.search(cells[0])) and found.group().strip("`") == name:
             ours = f"Here: {cells[1]}." if cells[1] else ""
             rows.append(wrapped(f"- DeepSpeed: {cells[0]}. {ours}".strip().replace("\\|", "|"), "  "))
     return rows
@@ -195,7 +197,7 @@ def schedules(gannet):
             file = f"images/schedule_{plugin['name'].lower()}.svg"
             pages[f"docs/{file}"] = picture
             lines += [f"![The curve of {plugin['name']}]({file})", ""]
-        lines += [plugin["about"], "", "Params:", "", *(param_line(each) for each in plugin["params"])]
+        lines += [plugin["about"], "", "Params:", "", *([param_line(each) for each in plugin["params"]] or ["- none"])]
         lines += [*difference_lines(plugin["name"], names), ""]
     return {"docs/schedules.md": "\n".join(lines), **pages}
 

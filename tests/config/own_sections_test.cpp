@@ -41,7 +41,7 @@ TEST(OwnSections, AreReadWithTypesOriginsAndDefaults) {
 }
 
 TEST(OwnSections, MistakesInThemAreThoseOfAnyKey) {
-  EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("config text:1:38: /corpus/mix must be a finite number 0..1, found 2"));
+  EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("config text:1:36: /corpus/mix must be a finite number 0..1, found 2"));
   EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("of the second; default 0.5"));
   EXPECT_THAT(refusal(R"("mox": 1)"), HasSubstr("unknown key 'mox' at /corpus/mox; did you mean 'mix'?"));
   EXPECT_THAT(refusal(R"("filter": {"languages": "en"})"), HasSubstr("did you mean 'language'?"));

@@ -420,7 +420,7 @@ TEST(Trainer, TheConfigIsLoggedOnceWithOrigins) {
   auto a = arguments_for(folder.path);
   a.deepspeed = R"({"train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 0.75, "zero_optimization": {"stage": 1}})";
   const std::string text = log_of(a);
-  EXPECT_THAT(text, HasSubstr("/gradient_clipping = 0.75   # config text:1:43"));
+  EXPECT_THAT(text, HasSubstr("/gradient_clipping = 0.75   # config text:1:44"));
   EXPECT_THAT(text, HasSubstr("/train_micro_batch_size_per_gpu = 4   # auto: per_device_train_batch_size"));
   EXPECT_THAT(text, HasSubstr("/scheduler/type = \"WarmupDecayLR\"   # auto: lr_scheduler_type's default"));
   EXPECT_THAT(text, HasSubstr("/train_batch_size = 8   # computed from"));

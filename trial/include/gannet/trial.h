@@ -10,9 +10,10 @@
 ///     Loader build_training_data_loader() override {
 ///       return gannet::make_loader(gannet::Dataset<>(Images("train")), context_.loader_options());
 ///     }
-///     Loader build_validation_data_loader() override { return
-///     context_.make_validation_loader(gannet::Dataset<>(Images("test"))); } gannet::BatchMetrics train_batch(Iterator& iterator,
-///     int64_t epoch, int64_t batch) override {
+///     Loader build_validation_data_loader() override {
+///       return context_.make_validation_loader(gannet::Dataset<>(Images("test")));
+///     }
+///     gannet::BatchMetrics train_batch(Iterator& iterator, int64_t epoch, int64_t batch) override {
 ///       auto images = context_.to_device(iterator.next());
 ///       auto loss = engine_->forward(images.data, images.target);
 ///       engine_->backward(loss);

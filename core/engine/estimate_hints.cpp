@@ -34,8 +34,7 @@ std::string building_text(const zero::Plan& plan, const zero::Room& room) {
 std::string speed_text(const zero::Plan& plan, const zero::Room& room) {
   std::string text =
       "Speed, as a rule, the fastest first: stage 0, 1, 2, 2 with offload_optimizer to cpu, 3, 3 with offload to cpu; then what "
-      "is "
-      "offloaded to nvme.";
+      "is offloaded to nvme.";
   if (!plan.device_is_host && !room.device) return formatted("{}\n", text);
   for (const zero::Placement& placement : zero::fastest_first()) {
     zero::Plan one = plan;

@@ -148,6 +148,11 @@ std::string vocabulary_file(const Options& options, const gannet::TrainingArgume
   };
   if (!options.tokenizer_name.empty()) return within(options.tokenizer_name);
   if (const fs::path models = within(options.model_name_or_path); fs::exists(models)) return models;
+  // A model that has a vocabulary in another form must not get a new one.
+  if (fs::exists(fs::path(options.model_name_or_path) / "tokenizer.json"))
+    throw Error(ErrorCode::kUnsupported,
+                options.model_name_or_path + " has a tokenizer.json, which is not read, and no spiece.model",
+                "put the tokenizer's spiece.model into the folder, or name it by --tokenizer_name");
   const fs::path own = fs::path(arguments.output_dir) / "spiece.model";
   const bool is_fresh = arguments.do_train && arguments.resume_from_checkpoint.empty();
   world.barrier();  // all have seen whether the model's folder has one

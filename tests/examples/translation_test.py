@@ -104,6 +104,9 @@ def trains_a_vocabulary(work):
     check("eval_bleu" in read(work / "evaluated", "eval_results.json"), "evaluated")
     said = run(bare, work / "bare", "--do_train", code=2)
     check("--overwrite_output_dir" in said, said)
+    (bare / "tokenizer.json").write_text("{}")
+    said = run(bare, work / "other", "--do_train", code=2)
+    check("has a tokenizer.json, which is not read, and no spiece.model" in said, said)
 
 
 def refuses(work):

@@ -1,5 +1,7 @@
 // What a rank keeps against an obvious count of it, the choice of the smallest change, the command.
+#include <gannet/estimate.h>
 #include <gmock/gmock.h>
+#include <torch/torch.h>
 
 #include <cstdio>
 
@@ -370,6 +372,13 @@ TEST(EstimateCommand, SaysWhichSizesAreNoMultiplesOf16) {
   EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1000").text,
               HasSubstr("1000 of --seq-len (next: 1008) is not."));
   EXPECT_THAT(command(model + "--width 1024 --heads 16 --seq-len 1024").text, Not(HasSubstr("multiples of 16")));
+}
+
+TEST(EstimateCommand, OfAModuleNamesItsMatrices) {
+  torch::nn::Sequential model(torch::nn::Linear(64, 100), torch::nn::Linear(100, 10));
+  const Dict config{{"train_batch_size", 1}, {"accelerator", Dict{{"type", "cpu"}}}};
+  EXPECT_THAT(gannet::estimate(*model, config),
+              HasSubstr("100 of 0.weight's rows (next: 112), 100 of 1.weight's columns (next: 112) are not."));
 }
 
 TEST(EstimateCommand, OnTheCpuThereIsOneMemory) {

@@ -15,10 +15,7 @@ namespace gannet::schedulers {
 class Warmup {
  public:
   static constexpr gannet_param_spec kNumSteps =
-      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum"), 1);
-  // Of a schedule with kRepeats.
-  static constexpr gannet_param_spec kNumStepsOrNone = sdk::at_least(
-      sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum; 0 takes repeat_first_step false"), 0);
+      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum; below 2: 2"), 0);
   static constexpr gannet_param_spec kType = sdk::text("warmup_type", "\"log\"", nullptr, "log or linear");
   static constexpr gannet_param_spec kRepeats =
       sdk::boolean("repeat_first_step", "true",
@@ -28,10 +25,6 @@ class Warmup {
       : steps_(params.integer("warmup_num_steps")),
         linear_(params.text("warmup_type") == "linear"),
         repeats_(repeats_first_step) {
-    if (steps_ == 0 && repeats_)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "warmup_num_steps is 0, and DeepSpeed's schedules warm up for at least one step: give 1 or more, or "
-                         "repeat_first_step false");
     if (repeats_ || !linear_) steps_ = std::max<int64_t>(2, steps_);  // so that ln(steps) divides
     const std::string type = params.text("warmup_type");
     if (type != "log" && type != "linear")

@@ -11,7 +11,7 @@ class WarmupDecayLr : public Schedule {
       sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from and to end at"),
       sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own",
                    GANNET_PARAM_NULLABLE),
-      Warmup::kNumStepsOrNone,
+      Warmup::kNumSteps,
       Warmup::kType,
       Warmup::kRepeats,
       kLastBatchIteration,

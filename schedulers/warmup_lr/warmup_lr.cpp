@@ -10,7 +10,7 @@ class WarmupLr : public Schedule {
   static constexpr gannet_param_spec kParams[] = {
       sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from"),
       sdk::numbers("warmup_max_lr", 0, nullptr, "learning rate to reach; null: the group's own", GANNET_PARAM_NULLABLE),
-      Warmup::kNumStepsOrNone,
+      Warmup::kNumSteps,
       Warmup::kType,
       Warmup::kRepeats,
       kLastBatchIteration,

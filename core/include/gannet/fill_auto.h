@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace gannet {
 
@@ -25,6 +26,9 @@ struct AutoFacts {
 };
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts);
+
+/// Error(kArgument) where there is no such lr_scheduler_type, or where it has no parameter of one of these names.
+void check_lr_schedule(const std::string& type, const Dict& kwargs);
 
 /// hidden_size, n_embd, d_model, the largest of hidden_sizes, or text_config's; nullopt where the model names none of them.
 std::optional<int64_t> hidden_size_of(const Dict& model_config);

@@ -72,6 +72,8 @@ TEST(Arguments, ACommandLineIsReadAsHuggingFaceReadsIt) {
                         "tensorboard",
                         "none",
                         "--no_remove_unused_columns",
+                        "--lr_scheduler_type",
+                        "cosine",
                         "--lr_scheduler_kwargs",
                         R"({"num_cycles": 2})",
                         "--resume_from_checkpoint",

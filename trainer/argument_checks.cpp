@@ -1,5 +1,6 @@
 // What a single row cannot see: refused arguments that were set, and strategies that contradict one another.
 #include <gannet/error.h>
+#include <gannet/fill_auto.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,6 +36,11 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
     wrong.push_back("save_strategy best needs metric_for_best_model, for example loss");
   if (a.lr_scheduler_type == "reduce_lr_on_plateau" && a.eval_strategy == "no")
     wrong.push_back("lr_scheduler_type reduce_lr_on_plateau needs evaluations: set eval_strategy to steps or epoch");
+  try {
+    check_lr_schedule(a.lr_scheduler_type, a.lr_scheduler_kwargs);
+  } catch (const Error& error) {
+    wrong.push_back(error.message());
+  }
   if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
 }
 

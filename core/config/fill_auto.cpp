@@ -227,16 +227,10 @@ class Filling {
     Value given = *arguments_.find("lr_scheduler_kwargs");
     if (given.is_string()) given = config::parse_value(given.as_string());
     if (!given.is_dict()) wrong("lr_scheduler_kwargs", "a dictionary");
+    check_lr_schedule(std::string(schedule.type), given.as_dict());
     Dict kwargs;
-    for (const auto& [name, value] : given.as_dict().entries()) {
-      if (std::find(schedule.kwargs.begin(), schedule.kwargs.end(), name) == schedule.kwargs.end())
-        throw Error(ErrorCode::kArgument,
-                    formatted("lr_scheduler_kwargs: lr_scheduler_type {} has no {}{}", schedule.type, in_quotes(name),
-                              did_you_mean(name, schedule.kwargs)),
-                    schedule.kwargs.empty() ? "it takes none: leave lr_scheduler_kwargs out"
-                                            : formatted("it takes {}", join(schedule.kwargs, ", ")));
+    for (const auto& [name, value] : given.as_dict().entries())
       if (!value.is_null()) kwargs[name] = value;  // null: the default
-    }
     return kwargs;
   }
 
@@ -258,6 +252,17 @@ Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts)
 Config& fill_auto_sizes(Config& config, int64_t hidden_size) {
   Filling(config, {}, {.hidden_size = hidden_size}).sizes();
   return config;
+}
+
+void check_lr_schedule(const std::string& type, const Dict& kwargs) {
+  const config::LrScheduleType& schedule = config::lr_schedule_type(type);
+  for (const auto& [name, value] : kwargs.entries())
+    if (std::find(schedule.kwargs.begin(), schedule.kwargs.end(), name) == schedule.kwargs.end())
+      throw Error(ErrorCode::kArgument,
+                  formatted("lr_scheduler_kwargs: lr_scheduler_type {} has no {}{}", schedule.type, in_quotes(name),
+                            did_you_mean(name, schedule.kwargs)),
+                  schedule.kwargs.empty() ? "it takes none: leave lr_scheduler_kwargs out"
+                                          : formatted("it takes {}", join(schedule.kwargs, ", ")));
 }
 
 std::optional<int64_t> hidden_size_of(const Dict& model_config) {

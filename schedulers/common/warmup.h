@@ -15,8 +15,7 @@ namespace gannet::schedulers {
 class Warmup {
  public:
   static constexpr gannet_param_spec kNumSteps =
-      sdk::at_least(sdk::integer("warmup_num_steps", "1000",
-                                 "steps from the minimum to the maximum; less than 2 are 2, unless repeat_first_step is false"), 0);
+      sdk::at_least(sdk::integer("warmup_num_steps", "1000", "steps from the minimum to the maximum; below 2: 2"), 0);
   static constexpr gannet_param_spec kType = sdk::text("warmup_type", "\"log\"", nullptr, "log or linear");
   static constexpr gannet_param_spec kRepeats =
       sdk::boolean("repeat_first_step", "true",

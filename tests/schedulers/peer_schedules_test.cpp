@@ -106,7 +106,6 @@ TEST(SchedulesOfTransformers, WhatDoesNotFitTogetherIsRefused) {
               HasSubstr("both given"));
   EXPECT_THAT(refusal("warmup_stable_decay", Dict{{"num_decay_steps", 3}}), HasSubstr("num_stable_steps nor total_num_steps"));
   EXPECT_THAT(refusal("polynomial", Dict{{"total_num_steps", 10}, {"lr_end", 0.2}}), HasSubstr("not below the learning rate"));
-  EXPECT_THAT(refusal("WarmupLR", Dict{{"warmup_num_steps", 0}}), HasSubstr("repeat_first_step false"));
 }
 
 TEST(SchedulesOfTransformers, StagesThatDoNotAddUpToTheRunAreSaid) {

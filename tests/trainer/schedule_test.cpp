@@ -144,7 +144,7 @@ TEST_F(TrainerSchedules, APlateauFollowsTheMetricOfEachEvaluation) {
 TEST_F(TrainerSchedules, AMistakeIsNamedBeforeTraining) {
   TrainingArguments a = arguments_of({{"learning_rate", 0.01}, {"max_steps", 6}, {"lr_scheduler_type", "cosine"}});
   a.lr_scheduler_kwargs = gannet::Dict{{"num_cicles", 2}};
-  EXPECT_THAT([&] { rates_of(a); }, testing::ThrowsMessage<gannet::Error>(HasSubstr("did you mean 'num_cycles'?")));
+  EXPECT_THAT([&] { a.check(); }, testing::ThrowsMessage<gannet::Error>(HasSubstr("did you mean 'num_cycles'?")));
   a.lr_scheduler_kwargs = gannet::Dict{{"num_cycles", "many"}};
   EXPECT_THAT([&] { rates_of(a); }, testing::ThrowsMessage<gannet::Error>(HasSubstr("'num_cycles' of scheduler plugin cosine")));
   a.lr_scheduler_type = "cosine_with_min_lr";

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace gannet {
 
@@ -29,6 +30,9 @@ Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts)
 /// Fills the sizes of ZeRO that follow from the model's width alone (reduce_bucket_size, stage3_prefetch_bucket_size,
 /// stage3_param_persistence_threshold), and no other "auto": what building a model under zero::Init goes by.
 Config& fill_auto_sizes(Config& config, int64_t hidden_size);
+
+/// Error(kArgument) where there is no such lr_scheduler_type, or where it has no parameter of one of these names.
+void check_lr_schedule(const std::string& type, const Dict& kwargs);
 
 /// hidden_size, n_embd, d_model, the largest of hidden_sizes, or text_config's; nullopt where the model names none of them.
 std::optional<int64_t> hidden_size_of(const Dict& model_config);

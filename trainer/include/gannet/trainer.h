@@ -119,6 +119,7 @@ class Trainer : public TrainerBase {
     return TrainerBase::predict(prefix);
   }
   using TrainerBase::predict;
+  EvalLoopOutput predict(const char* prefix) { return TrainerBase::predict(prefix); }  // a text is no data set
 
  protected:
   EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) override {

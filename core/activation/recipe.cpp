@@ -28,11 +28,6 @@ constexpr size_t kCopiedBytes = 16 << 10;
 // That run for one tensor, in a chain of recipes: a longer one keeps a tensor on the way.
 constexpr int kMostOperators = 16;
 
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.is_inference();
-}
-
 bool is_copied(const at::Tensor& tensor) {
   return !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_non_overlapping_and_dense() &&
          tensor.storage().nbytes() <= kCopiedBytes && !zero::is_watched(storage_impl(tensor));
@@ -78,6 +73,17 @@ at::Tensor without_graph(const at::Tensor& tensor) {
   auto* const impl = tensor.unsafeGetTensorImpl();
   if (tensor.is_inference()) return tensor;
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
+         !tensor.is_neg() && !tensor.is_inference();
+}
+
+at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKeySet keys, const View& view) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(view.dtype));
+  impl->set_sizes_and_strides(view.sizes, view.strides, view.offset);
+  return at::Tensor(std::move(impl));
 }
 
 View::View(const at::Tensor& tensor)
@@ -168,10 +174,7 @@ void Recipe::hold(const Notes& notes) {
   cost_ = 1;
   for (Input& input : inputs_) {
     if (!input.tensor.defined() && !input.version.has_passed() && notes.is_kept(input.storage._unsafe_get_target())) {
-      auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(input.storage.lock()), input.keys,
-                                                       c10::scalarTypeToTypeMeta(input.view.dtype));
-      impl->set_sizes_and_strides(input.view.sizes, input.view.strides, input.view.offset);
-      input.tensor = at::Tensor(std::move(impl));
+      input.tensor = tensor_over(c10::Storage(input.storage.lock()), input.keys, input.view);
     }
     if (input.tensor.defined()) {
       input.maker.reset();

@@ -45,6 +45,11 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
+/// A tensor whose elements a storage and strides are: not quantized, not lazily conjugated or negated, not of inference mode.
+bool is_plain(const at::Tensor& tensor);
+/// One over a storage, without a graph and with a version of its own. `keys`: of a tensor that it has been.
+at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKeySet keys, const View& view);
+
 class Recipe;
 
 // Of one forward: what is known of its storages.
@@ -99,8 +104,8 @@ class Recipe {
 
   const c10::OperatorHandle op_;
   // In the recipe itself, for most operators: one is made for each that runs.
-  c10::SmallVector<c10::IValue, 6> arguments_;  // tensors among them are in inputs_, in this order
-  c10::SmallVector<Input, 3> inputs_;
+  c10::SmallVector<c10::IValue, 4> arguments_;  // tensors among them are in inputs_, in this order
+  c10::SmallVector<Input, 1> inputs_;
   size_t input_bytes_ = 0;
   std::optional<Surroundings> surroundings_;
   std::optional<View> output_;

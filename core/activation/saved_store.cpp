@@ -38,8 +38,8 @@ Stretch stretch_of(const at::Tensor& tensor) {
 }
 
 // A tensor over a storage. `offset`: in elements.
-at::Tensor tensor_over(const c10::Storage& storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                       int64_t offset) {
+at::Tensor plain_over(const c10::Storage& storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                      int64_t offset) {
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(storage.device()));
   auto* const impl = tensor.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(storage);
@@ -55,7 +55,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
       : stretch_(stretch), store_(std::move(store)), order_(std::move(order)) {
     const std::lock_guard lock(order_->mutex);
     number_ = order_->memories.size();
-    piece_ = store_->tier_->write(tensor_over(tensor.storage(), at::kByte, {stretch.count}, {1}, stretch.begin),
+    piece_ = store_->tier_->write(plain_over(tensor.storage(), at::kByte, {stretch.count}, {1}, stretch.begin),
                                   formatted("saved tensor {} of a forward, {} {}", number_ + 1,
                                             c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())));
   }
@@ -76,8 +76,8 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
     // Of the saved tensors that share it, others may come to it soon.
     if (weak_from_this().use_count() > 1) store_->hold(shared_from_this());
     const auto item = static_cast<int64_t>(c10::elementSize(view.dtype));
-    return tensor_over(bytes.storage(), view.dtype, view.sizes, view.strides,
-                       view.offset + (bytes.storage_offset() - stretch_.begin) / item);
+    return plain_over(bytes.storage(), view.dtype, view.sizes, view.strides,
+                      view.offset + (bytes.storage_offset() - stretch_.begin) / item);
   }
 
   // True: the read has begun here. A backward that has read it once does not come back for it, as a rule.
@@ -99,7 +99,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
  private:
   at::Tensor here() {
     if (auto storage = latest_.lock())
-      return tensor_over(c10::Storage(std::move(storage)), at::kByte, {stretch_.count}, {1}, latest_offset_);
+      return plain_over(c10::Storage(std::move(storage)), at::kByte, {stretch_.count}, {1}, latest_offset_);
     is_coming_ = false;
     const at::Tensor bytes = piece_->read();
     latest_ = bytes.storage().getWeakStorageImpl();

@@ -16,16 +16,36 @@ constexpr size_t kExpected = 256;
 
 // One saved tensor: kept, or to be made again.
 struct Selective::Saved {
-  at::Tensor kept;
+  at::Tensor kept;       // what is not plain memory
+  c10::Storage storage;  // what is: backward makes the tensor of it, so that the forward need not
+  c10::DispatchKeySet keys;
   Version version;
   std::shared_ptr<const Recipe> recipe;  // null: it is kept
   std::optional<size_t> inside;          // the operator's own, with this number
-  std::optional<View> view;              // where it has a recipe
+  std::optional<View> view;
+
+  void keep(const at::Tensor& tensor, bool is_memory) {
+    if (is_memory && is_plain(tensor)) {
+      storage = tensor.storage();
+      keys = tensor.key_set();
+      view.emplace(tensor);
+    } else {
+      kept = without_graph(tensor);
+    }
+  }
+  // Null: not kept, or not memory.
+  const c10::StorageImpl* storage_kept() const {
+    if (kept.defined()) return kept.has_storage() ? storage_impl(kept) : nullptr;
+    return storage ? storage.unsafeGetStorageImpl() : nullptr;
+  }
 
   at::Tensor again() const {
     if (version.has_passed()) throw_changed(view ? *view : View(kept));
-    if (!recipe) return kept;
-    return inside ? recipe->saved_again(*inside, *view) : recipe->output_again(*view);
+    if (recipe) return inside ? recipe->saved_again(*inside, *view) : recipe->output_again(*view);
+    if (kept.defined()) return kept;
+    at::Tensor tensor = tensor_over(storage, keys, *view);
+    tensor.unsafeGetTensorImpl()->set_version_counter(version.counter);
+    return tensor;
   }
 
  private:
@@ -50,7 +70,11 @@ class Selective::Hooks : public torch::autograd::SavedVariableHooks {
 };
 
 Selective::Selective(const CheapOperators& chosen)
-    : chosen_(chosen), recipes_(kExpected), kept_(kExpected), keeping_((install_saved_tensor_hooks(), this)), outer_(zero::set_call_watcher(this)) {}
+    : chosen_(chosen),
+      recipes_(kExpected),
+      kept_(kExpected),
+      keeping_((install_saved_tensor_hooks(), this)),
+      outer_(zero::set_call_watcher(this)) {}
 
 Selective::~Selective() {
   zero::set_call_watcher(outer_);
@@ -63,8 +87,9 @@ bool Selective::drop(const Candidate& candidate) {
   candidate.recipe->hold(*this);
   saved->recipe = candidate.recipe;
   saved->inside = candidate.inside;
-  saved->view.emplace(saved->kept);
+  if (!saved->view) saved->view.emplace(saved->kept);
   saved->kept.reset();
+  saved->storage = {};
   return true;
 }
 
@@ -75,7 +100,10 @@ bool Selective::is_kept(const c10::StorageImpl* storage) const {
   return found != kept_.end() && !found->second.expired();
 }
 
-void Selective::keep(const at::Tensor& tensor) { kept_.emplace(storage_impl(tensor), weak_storage(tensor)); }
+void Selective::keep(const Saved& saved) {
+  const c10::StorageImpl* const storage = saved.storage_kept();
+  kept_.emplace(storage, saved.kept.defined() ? weak_storage(saved.kept) : saved.storage.getWeakStorageImpl());
+}
 
 std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
   const auto found = recipes_.find(storage_impl(tensor));
@@ -99,13 +127,13 @@ void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tens
     saved->recipe = std::move(recipe);
     return;
   }
-  saved->kept = without_graph(tensor);
+  saved->keep(tensor, is_memory);
   if (!is_memory) return;
   if (is_inside) {
     running_->inside.emplace_back(number, saved);  // its operator's end decides
     return;
   }
-  keep(tensor);
+  keep(*saved);
   if (recipe) undecided_.push_back({saved, std::move(recipe), {}});
 }
 
@@ -135,12 +163,12 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
   for (const auto& [number, weak] : running.inside) {
     const auto saved = weak.lock();
     if (!saved) continue;
-    const bool is_output = is_new && storage_impl(saved->kept) == storage_impl(output);
+    const bool is_output = is_new && saved->storage_kept() == storage_impl(output);
     // Statistics of a norm are not worth its second run.
-    const bool is_large = is_output || saved->kept.storage().nbytes() * 4 >= recipe->input_bytes();
+    const bool is_large = is_output || saved->storage_kept()->nbytes() * 4 >= recipe->input_bytes();
     const Candidate candidate{weak, recipe, is_output ? std::nullopt : std::optional(number)};
     if (is_new && is_large && drop(candidate)) continue;
-    keep(saved->kept);
+    keep(*saved);
     if (is_new && is_large) undecided_.push_back(candidate);
   }
 }

@@ -47,7 +47,7 @@ class Selective : private Keeper, private zero::CallWatcher, private Notes {
   std::shared_ptr<Recipe> recipe_of(const at::Tensor& tensor) const override;
   bool is_kept(const c10::StorageImpl* storage) const override;
   void pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tensor);
-  void keep(const at::Tensor& tensor);
+  void keep(const Saved& saved);
   struct Candidate {
     std::weak_ptr<Saved> saved;
     std::shared_ptr<Recipe> recipe;

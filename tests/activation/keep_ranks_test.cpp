@@ -49,6 +49,7 @@ RANK_BODY(saved_tensors_at_every_stage) {
       const Dict config = stage3(stage, {}, dtype);
       const at::Tensor plain = trained(config);
       for (const std::string keep : {"cpu", "nvme"}) {
+        if (keep == "nvme" && stage % 3 != 0) continue;
         const std::string what = "stage " + std::to_string(stage) + ", " + dtype + ", " + keep;
         expect(at::equal(trained(with_keep(config, keep, folder.string())), plain), what);
         if (stage % 3 == 0)

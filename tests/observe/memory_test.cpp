@@ -62,7 +62,8 @@ TEST_F(Runs, MemoryByKindShowsWhatOneLineOfConfigToRecomputeSpares) {
 }
 
 // 12 blocks of width 256, 4 x 256 words, dropout in attention too, AdamW in fp32: all that LibTorch's allocator gives out in a step
-// but for gradients. Parameters, states and buckets do not come from it.
+// but for gradients, which are whole from the start under an engine. Parameters, states and buckets do not come from it. The peak
+// is at the begin of backward: 12 inputs of 1 MiB, the 27.6 MiB that one block saves, and gradients of its activations.
 TEST_F(Runs, RecomputedBlocksUnderAnEngineKeepTheirInputsAlone) {
   const auto activations = [](const std::string& name, Recompute recompute) {
     Dict config = config_with({{"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}}}});
@@ -76,11 +77,14 @@ TEST_F(Runs, RecomputedBlocksUnderAnEngineKeepTheirInputsAlone) {
     engine.reset();
     return lines_of(at(name), "step").back()["memory"]["activations"].get<double>() / (1 << 20);
   };
-  const double plain = activations("plain.jsonl", Recompute::kNothing), blocks = activations("blocks.jsonl", Recompute::kBlocks);
+  const double plain = activations("plain.jsonl", Recompute::kNothing), blocks = activations("blocks.jsonl", Recompute::kBlocks),
+               groups = activations("groups.jsonl", Recompute::kGroups);
   RecordProperty("plain", std::to_string(plain));
   RecordProperty("blocks", std::to_string(blocks));
+  RecordProperty("groups", std::to_string(groups));
   EXPECT_GT(plain, 300);
-  EXPECT_LE(blocks, 36);
+  EXPECT_LE(blocks, 50);
+  EXPECT_LE(groups, 46);
 }
 
 }  // namespace

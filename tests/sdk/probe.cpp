@@ -29,7 +29,9 @@ Dict with_required(const plugin::Plugin& plugin) {
   const gannet_descriptor& descriptor = *plugin.descriptor;
   for (uint64_t i = 0; i < descriptor.param_count; ++i) {
     const auto& spec = sdk::element(descriptor.params, descriptor.param_stride, i);
-    if (!(spec.flags & GANNET_PARAM_REQUIRED)) continue;
+    // Some schedules want one of two: min_lr or min_lr_rate, num_stable_steps or total_num_steps.
+    const std::string name = spec.name;
+    if (!(spec.flags & GANNET_PARAM_REQUIRED) && name != "min_lr_rate" && name != "total_num_steps") continue;
     const auto number = static_cast<int64_t>(i + 1);
     params[spec.name] = spec.type == GANNET_PARAM_INT ? Value(1000 * number) : Value(1e-3 * static_cast<double>(number));
   }

@@ -249,7 +249,7 @@ TEST_F(Habits, NumbersOfASchedulesThatItDoesNotHaveAreRefused) {
   };
   EXPECT_THAT(told("cosine", {{"num_cycle", 2}}), HasSubstr("cosine has no 'num_cycle'; did you mean 'num_cycles'?"));
   EXPECT_THAT(told("linear", {{"power", 2}}), HasSubstr("linear has no 'power'"));
-  EXPECT_THAT(told("polynomial", {{"power", "2"}}), HasSubstr("'power' of scheduler plugin polynomial"));
+  EXPECT_THAT(told("polynomial", {{"power", "two"}}), HasSubstr("'power' of scheduler plugin polynomial"));
   EXPECT_THAT(told("cosine_with_min_lr", {}), HasSubstr("neither min_lr nor min_lr_rate"));
   EXPECT_EQ(told("polynomial", {{"power", 2}, {"lr_end", 1e-6}}), "no error");
 }

@@ -4,10 +4,15 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <gannet/error.h>
 
 #include <algorithm>
 #include <mutex>
 #include <utility>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "params/interception.h"
 
 namespace gannet::activation {
 namespace {
@@ -30,6 +35,13 @@ void for_each_tensor(const c10::IValue& value, const F& f) {
 }
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// Memory that no allocator of LibTorch's gave out, with somebody who knows when it ends: an engine's parameters, a from_blob with
+// a deleter.
+bool is_of_engine(const at::Tensor& tensor) {
+  return tensor.storage().allocator() == nullptr && tensor.storage().data_ptr().get_context() != nullptr;
+}
+at::Tensor whole_parameter(const at::Tensor& tensor) { return tensor.is_view() ? at::Tensor(tensor._base()) : tensor; }
 
 }  // namespace
 
@@ -54,7 +66,7 @@ class Operators::Observer : public zero::Observer {
       for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) {
         given.push_back(storage_of(tensor));
         if (operators_.made_.contains(given.back())) return;
-        if (is_written(arguments[i])) operators_.keep(tensor);
+        if (is_written(arguments[i]) && !(operators_.is_replay_ && is_of_engine(tensor))) operators_.keep(tensor);
         if (operators_.known_.insert(tensor.unsafeGetTensorImpl()).second)
           operators_.reads_.emplace_back(Weak(tensor.getIntrusivePtr()));
       });
@@ -91,21 +103,34 @@ class Operators::Observer : public zero::Observer {
   zero::Observer* const outer_ = zero::observer_here();  // the profiler, or a region around this one
 };
 
-Operators::Operators() : observing_(std::make_unique<zero::Observing>(std::make_shared<Observer>(*this))) {}
+Operators::Operators(bool is_replay)
+    : is_replay_(is_replay), observing_(std::make_unique<zero::Observing>(std::make_shared<Observer>(*this))) {}
 Operators::~Operators() = default;
 
+const void* Operators::key_of(const at::Tensor& tensor) {
+  return is_of_engine(tensor) ? whole_parameter(tensor).const_data_ptr() : storage_of(tensor);
+}
+
 void Operators::keep(const at::Tensor& tensor) {
-  const c10::StorageImpl* const storage = storage_of(tensor);
-  // from_blob's have no allocator: memory of the program's, which may be gone by now.
-  if (kept_.contains(storage) || tensor.storage().allocator() == nullptr) return;
+  const bool of_engine = is_of_engine(tensor);
+  // from_blob's without a deleter: memory of the program's, which may be gone by the recomputation.
+  if (!of_engine && tensor.storage().allocator() == nullptr) return;
+  const void* const key = key_of(tensor);
+  if (kept_.contains(key)) return;
+  if (zero::is_watched(storage_of(tensor)))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("a region of activation checkpointing writes into a parameter of shape {} that is gathered for it, and "
+                          "its recomputation would write it once more",
+                          shape_text(tensor.sizes())),
+                "write it outside of the region, or keep whole parameters on each rank (ZeRO stages 0 to 2)");
   // All of the storage: another operator may write into another view of it.
-  at::Tensor whole = tensor.detach();
-  if (const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize()); numel != tensor.numel())
-    whole = whole.as_strided({numel}, {1}, 0);
+  at::Tensor whole = (of_engine ? whole_parameter(tensor) : tensor).detach();
+  const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
+  if (!of_engine && numel != tensor.numel()) whole = whole.as_strided({numel}, {1}, 0);
   const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
   Kept one{whole, at::empty_like(whole), counter.enabled() ? counter.current_version() : 0};
   copy_quietly(one.values, one.tensor);
-  kept_.emplace(storage, std::move(one));
+  kept_.emplace(key, std::move(one));
 }
 
 void Operators::put_back() {

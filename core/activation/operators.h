@@ -16,22 +16,27 @@ namespace gannet::activation {
 
 class Operators {
  public:
-  Operators();
+  /// `is_replay`: of an engine's memory and its like, what is written was given to keep() before. Other such memory is the region's
+  /// own, lent to a tensor anew.
+  explicit Operators(bool is_replay = false);
   ~Operators();
   Operators(const Operators&) = delete;
 
   struct Kept {
     at::Tensor tensor, values;  // all of a storage that was there before, and what it held before it was first written
+                                // (of an engine's memory, which many parameters share, the one parameter)
     uint32_t version = 0;
   };
-  /// Keeps the storage's values, once; nothing of memory that LibTorch does not own.
+  /// Keeps the storage's values, once; nothing of memory whose end LibTorch does not know. Error(kUnsupported): a parameter that
+  /// comes and goes.
   void keep(const at::Tensor& tensor);
   /// What was kept gets its values and its version back.
   void put_back();
   /// Ends the observing.
   void finish() { observing_.reset(); }
 
-  const std::unordered_map<const c10::StorageImpl*, Kept>& kept() const { return kept_; }
+  const std::unordered_map<const void*, Kept>& kept() const { return kept_; }
+  bool has_kept(const at::Tensor& tensor) const { return kept_.contains(key_of(tensor)); }
   /// Tensors that were there before, and were an argument.
   const std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>& reads() const { return reads_; }
   const std::vector<DrawnFrom>& drawn_from() const { return drawn_from_; }
@@ -40,12 +45,15 @@ class Operators {
 
  private:
   class Observer;
-  std::unordered_map<const c10::StorageImpl*, Kept> kept_;
+  // The storage, or of an engine's memory where the parameter begins.
+  static const void* key_of(const at::Tensor& tensor);
+  std::unordered_map<const void*, Kept> kept_;
   std::unordered_set<const c10::StorageImpl*> made_;  // by the operators
   std::unordered_set<const c10::TensorImpl*> known_;  // made by them, noted already, or to be ignored
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> reads_;
   std::vector<DrawnFrom> drawn_from_;
   std::string operator_;
+  const bool is_replay_;
   std::unique_ptr<zero::Observing> observing_;  // the last member: it ends first
 };
 

@@ -205,19 +205,20 @@ bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
 
 // All of the storage, as LibTorch would keep, unless the tensor is a small part of it: rows of a data set.
 std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Tensor& tensor) {
-  const uint32_t version = Version::of(tensor).number;
-  const auto [entry, is_new] = known_.emplace(storage_impl(tensor), Known{weak_storage(tensor), version, {}});
+  const Version version = Version::of(tensor);
+  const auto [entry, is_new] = known_.emplace(storage_impl(tensor), Known{weak_storage(tensor), {}});
   Known& known = entry->second;
-  if (!is_new && (known.storage.expired() || known.version != version)) known = Known{weak_storage(tensor), version, {}};
+  if (!is_new && known.storage.expired()) known = Known{weak_storage(tensor), {}};
+  std::erase_if(known.memories, [](const auto& one) { return one.first.has_passed(); });
   Stretch own = stretch_of(tensor);
   own.count += own.begin % kAlignedBytes;
   own.begin -= own.begin % kAlignedBytes;
   const Stretch all{0, static_cast<int64_t>(storage_impl(tensor)->nbytes())};
-  for (const auto& weak : known.memories)
-    if (auto memory = weak.lock(); memory && memory->stretch().holds(own)) return memory;
+  for (const auto& [of, weak] : known.memories)
+    if (auto memory = weak.lock(); memory && of == version && memory->stretch().holds(own)) return memory;
   const auto memory = std::make_shared<Memory>(store_, tensor, 2 * own.count >= all.count ? all : own, order_);
   memory->join();
-  known.memories.push_back(memory);
+  known.memories.emplace_back(version, memory);
   return memory;
 }
 

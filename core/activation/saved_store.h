@@ -23,10 +23,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "activation/saved_tensors.h"
 #include "activation/tier_memory.h"
+#include "activation/version.h"
 
 namespace gannet::activation {
 
@@ -83,8 +85,7 @@ class SavedStore::Forward : private Keeper {
   // A weak reference keeps a storage's address from being used again.
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    uint32_t version;
-    std::vector<std::weak_ptr<Memory>> memories;  // stretches of it
+    std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // stretches of it, as they were at some moment
   };
   ska::flat_hash_map<const c10::StorageImpl*, Known> known_;
   const Keeping keeping_;

@@ -109,7 +109,7 @@ std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
   const auto found = recipes_.find(storage_impl(tensor));
   if (found == recipes_.end()) return nullptr;
   const auto& [storage, recipe] = found->second;
-  const bool is_same = !storage.expired() && !recipe->output_version().has_passed() &&
+  const bool is_same = !storage.expired() && recipe->output_version() == Version::of(tensor) &&
                        recipe->output_dtype() == tensor.scalar_type() && !tensor.is_conj() && !tensor.is_neg();
   return is_same ? recipe : nullptr;
 }

@@ -40,18 +40,18 @@ std::vector<DrawnFrom> Recorder::drawn_from() const { return operators_->drawn_f
 Record Recorder::finish() {
   operators_->finish();
   Record record;
-  for (const auto& [storage, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
+  for (const auto& [key, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
   for (const auto& weak : operators_->reads()) {
     const auto tensor = weak.lock();
     // What the region writes is put in place for a recomputation, whatever becomes of it until then.
-    if (!tensor || operators_->kept().contains(tensor->unsafe_storage().unsafeGetStorageImpl())) continue;
+    if (!tensor || operators_->has_kept(at::Tensor(tensor))) continue;
     const auto& counter = tensor->version_counter();
     record.reads_.push_back({weak, counter.enabled() ? counter.current_version() : 0, tensor->requires_grad()});
   }
   return record;
 }
 
-Replayed::Replayed(const Record& record) : operators_(std::make_unique<Operators>()) {
+Replayed::Replayed(const Record& record) : operators_(std::make_unique<Operators>(/*is_replay=*/true)) {
   for (const Record::Written& written : record.writes_) {
     operators_->keep(written.tensor);
     copy_quietly(written.tensor, written.before);

@@ -6,6 +6,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace gannet::activation {
 
@@ -17,6 +18,12 @@ struct Version {
     if (tensor.is_inference()) return {};
     const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
     return {counter, counter.enabled() ? counter.current_version() : 0};
+  }
+  /// The same number of the same counter: tensors over one storage may have counters of their own (unsafe_chunk, .data()), and
+  /// what is written through one of them is seen by its counter alone.
+  bool operator==(const Version& other) const {
+    static_assert(sizeof(counter) == sizeof(void*), "a VariableVersion is one pointer to its counter");
+    return number == other.number && std::memcmp(&counter, &other.counter, sizeof(counter)) == 0;
   }
   bool has_passed() const { return counter.enabled() && counter.current_version() != number; }
 };

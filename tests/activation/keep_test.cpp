@@ -177,6 +177,51 @@ TEST_P(Keep, TensorsComeBackAsTheyWere) {
   EXPECT_TRUE(at::equal(run(GetParam()), plain));
 }
 
+// unsafe_chunk gives each chunk a version counter of its own, as LibTorch's GRU and LSTM cells use it: what one writes in place, the
+// other's counter does not show.
+TEST_P(Keep, ChunksWithCountersOfTheirOwnAreKeptApart) {
+  const at::Tensor weight = torch::randn({256, 256}) / 16, x = torch::randn({256, 256});
+  const auto gradient = [&](const std::string& keep) {
+    auto engine = engine_of(keep, weight, [](const at::Tensor& x, const at::Tensor& w) {
+      const auto chunks = at::matmul(x, w).unsafe_chunk(2, 1);
+      const at::Tensor a = chunks[0].sigmoid_(), b = chunks[1].tanh_();
+      return (a * b).sum();
+    });
+    engine->backward(engine->forward(x));
+    return engine->full_gradient("weight").clone();
+  };
+  EXPECT_TRUE(at::equal(gradient(GetParam()), gradient("device")));
+}
+
+TEST_P(Keep, RecurrentLayersTrainAsWithoutIt) {
+  struct RecurrentImpl : torch::nn::Module {
+    RecurrentImpl() {
+      torch::manual_seed(2);
+      gru = register_module("gru", torch::nn::GRU(torch::nn::GRUOptions(64, 64).batch_first(true)));
+      lstm = register_module("lstm", torch::nn::LSTMCell(64, 64));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = std::get<0>(gru(x));
+      return std::get<0>(lstm(y.select(1, 3))).square().mean() + y.square().mean();
+    }
+    torch::nn::GRU gru{nullptr};
+    torch::nn::LSTMCell lstm{nullptr};
+  };
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({512, 4, 64});
+  const auto run = [&](const std::string& keep) {
+    auto engine = gannet::initialize(std::make_shared<RecurrentImpl>(), {.config = config(keep)}).engine;
+    for (int step = 0; step < 2; ++step) {
+      engine->backward(engine->forward(x));
+      engine->step();
+    }
+    std::vector<at::Tensor> all;
+    for (const auto& [name, value] : engine->fp32_parameters()) all.push_back(value.flatten());
+    return at::cat(all);
+  };
+  EXPECT_TRUE(at::equal(run(GetParam()), run("device")));
+}
+
 TEST_P(Keep, ASavedTensorThatIsChangedInPlaceIsAnError) {
   const at::Tensor weight = torch::randn({kSide, kSide}), x = torch::randn({kSide, kSide});
   at::Tensor seen;

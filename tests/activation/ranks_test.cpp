@@ -90,6 +90,45 @@ RANK_BODY(guards_within_a_region) {
   }
 }
 
+// A region that writes a parameter, as an embedding with max_norm does, writes it once.
+struct ShrinkingImpl : NetImpl {
+  explicit ShrinkingImpl(bool has_region) : has_region(has_region) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    const auto f = [this](const at::Tensor& x) {
+      {
+        const at::NoGradGuard no_grad;
+        first->weight.mul_(0.9);
+        first->weight.narrow(0, 0, 1).add_(0.01);
+      }
+      return torch::tanh(first(x));
+    };
+    return torch::mse_loss(second(has_region ? gannet::checkpointing::checkpoint(f, x) : f(x)), y);
+  }
+  bool has_region;
+};
+
+RANK_BODY(regions_that_write_parameters) {
+  world();
+  const auto run = [&](int64_t stage, bool has_region) {
+    torch::manual_seed(1);
+    auto engine = gannet::initialize(std::make_shared<ShrinkingImpl>(has_region), {.config = stage3(stage)}).engine;
+    train(*engine, 3);
+    return parameters_of(*engine);
+  };
+  for (const int64_t stage : {0, 1, 2})
+    expect(at::equal(run(stage, true), run(stage, false)), "stage " + std::to_string(stage));
+  try {
+    run(3, true);
+  } catch (const gannet::Error& error) {
+    expect(std::string(error.what()).find("writes into parameter") != std::string::npos, error.what());
+    return;
+  }
+  expect(false, "stage 3 refuses it");
+}
+
+TEST(RegionsUnderAnEngine, WriteParametersOnce) {
+  ranks::expect_all_succeed(run_ranks("regions_that_write_parameters", 2));
+}
 TEST(RegionsUnderAnEngine, MayHaveGuards) {
   for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("guards_within_a_region", count));
 }

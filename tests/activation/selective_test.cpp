@@ -407,6 +407,17 @@ Error error_in(const F& f) {
   throw std::runtime_error("there was no error");
 }
 
+// A chunk of unsafe_chunk has a version counter of its own: the product's does not show that the chunk is written.
+TEST(Selective, AChunkThatIsWrittenIsNotTheResultThatItIsAChunkOf) {
+  const Function f = [](const at::Tensor& x) {
+    const at::Tensor y = x.tanh();
+    const auto chunks = (y * 1.5).unsafe_chunk(2, 1);
+    const at::Tensor a = chunks[0].sigmoid_(), b = chunks[1].tanh_();
+    return (a * b).sum() + (y * y).sum();
+  };
+  expect_same(outcome({"mul"}, f, {64, 64}), outcome({}, f, {64, 64}), "chunks");
+}
+
 TEST(Selective, AnInputThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor y = x.exp().detach().requires_grad_() * 2;

@@ -73,7 +73,8 @@ Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device
 // `mask` of Hugging Face's kind (numbers, 1 where a token counts) as booleans; undefined stays.
 Tensor as_keep(const MaybeTensor& mask);
 
-// Mean cross entropy in fp32 (fp64 of fp64) over the labels, integers of any size, that are not -100. logits: [..., V], labels: [...].
+// Mean cross entropy over the labels that are not -100, in fp32, or fp64 of fp64 logits. logits: [..., V], labels: [...]
+// integers.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 // The same with each label at the token that it is, as Hugging Face's: the logits before it predict it.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);

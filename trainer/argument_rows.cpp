@@ -82,7 +82,8 @@ const std::vector<Row>& rows() {
       row("fp16_full_eval", &A::fp16_full_eval, {}, kRefused,
           "parameters of another dtype would be other tensors, without the gradient accumulators that the engine's hooks "
           "sit on; evaluate what save_16bit_model wrote, or train in fp16"),
-      row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products of devices that have it; on a CPU it has no effect, which is logged"),
+      row("tf32", &A::tf32, {}, kWorks,
+          "TF32 in fp32 matrix products of devices that have it; on a CPU it has no effect, which is logged"),
       row("activation_checkpointing", &A::activation_checkpointing, {}, kWorks, "the newer name of gradient_checkpointing"),
       row("activation_checkpointing_kwargs", &A::activation_checkpointing_kwargs, {}, kRefused,
           "choose by the config's activation_checkpointing section (docs/activation.md)"),

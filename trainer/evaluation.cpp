@@ -126,7 +126,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
       if (keeps && batch->predictions.defined()) {
         at::Tensor predicted = gather_rows(batch->predictions), wanted = gather_rows(batch->labels);
         if (wants_metrics && arguments_.batch_eval_metrics) {
-          compute({.predictions = predicted, .label_ids = wanted});
+          if (wanted.defined()) compute({.predictions = predicted, .label_ids = wanted});
         } else {
           predictions.push_back(std::move(predicted));
           labels.push_back(std::move(wanted));

@@ -155,12 +155,12 @@ void TrainerBase::start() {
   ensure_engine();
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   step_.trainer_ = this;
-  const bool is_anew = !resume() && std::exchange(has_trained_, true);
+  const bool starts_over = !resume() && std::exchange(has_trained_, true);
   has_trained_ = true;
   // The schedule knows how many updates there are only now. A second training has it from its start again; one that follows a
   // metric stays where that has led it.
-  if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user" || (is_anew && is_of_position(*schedule)))
-    schedule->step_to(is_anew ? 0 : schedule->position());
+  if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user" || (starts_over && is_of_position(*schedule)))
+    schedule->step_to(starts_over ? 0 : schedule->position());
   if (scheduled_updates_ && *scheduled_updates_ != state_.max_steps && is_first())
     log_warning("the learning rate was scheduled for " + std::to_string(*scheduled_updates_) + " updates, and the run has " +
                 std::to_string(state_.max_steps) + ": give max_steps");

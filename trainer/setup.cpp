@@ -69,7 +69,7 @@ Dict additions(const TrainingArguments& a, const Dict& config, bool trains) {
   return added;
 }
 
-Config own_config(const TrainingArguments& a, bool trains = true) {
+Config own_config(const TrainingArguments& a, bool trains) {
   Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
                   : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
                                           : Config(Dict());
@@ -127,7 +127,7 @@ std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
 // Known before the model is built: what from_pretrained asks for is the stage and how the ranks are laid out.
 TrainingArguments::operator PretrainedOptions() const {
   PretrainedOptions options;
-  options.config = own_config(*this);
+  options.config = own_config(*this, /*trains=*/true);
   return options;
 }
 
@@ -170,7 +170,8 @@ EngineBase& TrainerBase::ensure_engine() {
   fill_auto(made, given_arguments(arguments_),
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
-  engine_ = &make_engine(made, arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>());
+  const bool has_decay = arguments_.weight_decay > 0 && !is_inference();
+  engine_ = &make_engine(made, has_decay ? decay_groups(module()) : std::vector<ParameterGroup>());
   if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   // This rank's part of the losses since the last log: the other numbers are the same on all ranks.

@@ -74,7 +74,7 @@ void TrialRunner::check_engines() const {
                       " data parallel ranks, the engine '" + name + "' " + std::to_string(engine->world_size()),
                   "give the mpu to gannet::initialize as .mpu too");
     // Of several engines one may have saved when the process ends: the checkpoint before must still be there.
-    if (engines.size() > 1 && engine->config_table().find("/gannet/checkpoint/keep = 1 ") != std::string::npos)
+    if (engines.size() > 1 && engine->config_value("gannet.checkpoint.keep") == Value(1))
       throw Error(ErrorCode::kConfig, "gannet.checkpoint.keep is 1 for the engine '" + name + "' of a trial with several engines",
                   "set it to 2 or more, or leave it out and use --keep_checkpoints");
   }
@@ -159,7 +159,7 @@ std::optional<double> TrialRunner::epochs_shown() const {
   return static_cast<double>(batches_ * kMany) / static_cast<double>(batches_in(TrialLength::epochs(kMany)));
 }
 
-// The first batches that see so many epochs whole.
+// How many batches see the first `length.count` epochs whole.
 int64_t TrialRunner::batches_in(const TrialLength& length) const {
   if (length.unit == TrialLength::Unit::kBatches) return length.count;
   if (settings_.epoch_length > 0) return length.count * settings_.epoch_length;

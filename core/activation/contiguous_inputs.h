@@ -31,8 +31,8 @@ class ContiguousInputs {
     virtual at::Tensor read() = 0;  // [numel]
   };
   /// Copies `flat` [numel] into a free slot of the argument's buffer. Throws Error(kUnsupported) where it has not the numel,
-  /// dtype and device of the others, and Error(kOrder) where no slot is free. A buffer of which nothing is in use gives way to
-  /// one of other inputs.
+  /// dtype and device of the others, and Error(kOrder) where no slot is free. A buffer without a slot in use is replaced
+  /// where inputs have another shape.
   std::unique_ptr<Slot> put(size_t argument, const at::Tensor& flat, const std::string& name);
   /// Of all buffers.
   uint64_t bytes() const;

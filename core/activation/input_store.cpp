@@ -11,17 +11,6 @@
 #include "params/interception.h"
 
 namespace gannet::activation {
-namespace {
-
-// Elements from a tensor's first to its last, gaps included.
-int64_t span_of(const at::Tensor& tensor) {
-  int64_t span = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) span += (tensor.size(d) - 1) * tensor.stride(d);
-  return span;
-}
-
-}  // namespace
-
 class InputStore::Memory {
  public:
   // `flat`: the stretch. With ranks, all of them have the same. `contiguous` may be null.
@@ -77,24 +66,22 @@ bool InputStore::is_movable(const at::Tensor& tensor) const {
     return false;
   if (options_.ranks && (!tensor.is_floating_point() || tensor.numel() < static_cast<int64_t>(options_.ranks->size())))
     return false;
-  const auto is_owned = [](const at::TensorBase& one) { return one.is_leaf() && one.requires_grad(); };
-  if (is_owned(tensor) || (tensor.is_view() && is_owned(tensor._base()))) return false;
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  return storage->allocator() != nullptr && !zero::is_watched(storage) &&
+  return storage->allocator() != nullptr && !is_of_leaf(tensor) && !zero::is_watched(storage) &&
          !(options_.is_parameter && options_.is_parameter(storage));
 }
 
 std::shared_ptr<InputStore::Memory> InputStore::memory_of(const at::Tensor& tensor, size_t argument, const std::string& name) {
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const int64_t span = span_of(tensor), item = static_cast<int64_t>(tensor.itemsize());
-  const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  const Stretch stretch{storage, tensor.storage_offset() * item, span * item, counter.enabled() ? counter.current_version() : 0};
+  const Stretch stretch{storage, tensor.storage_offset() * item, span * item};
+  const Version version = Version::of(tensor);
   std::erase_if(known_, [](const auto& one) { return one.second.storage.expired() || one.second.memory.expired(); });
-  if (const auto found = known_.find(stretch); found != known_.end())
+  if (const auto found = known_.find(stretch); found != known_.end() && found->second.version == version)
     if (auto memory = found->second.memory.lock()) return memory;
   const auto memory = std::make_shared<Memory>(options_, contiguous_.get(),
                                                tensor.detach().as_strided({span}, {1}, tensor.storage_offset()), argument, name);
-  known_.insert_or_assign(stretch, Known{tensor.storage().getWeakStorageImpl(), memory});
+  known_.insert_or_assign(stretch, Known{weak_storage(tensor), version, memory});
   return memory;
 }
 

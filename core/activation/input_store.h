@@ -23,6 +23,8 @@
 
 #include "activation/contiguous_inputs.h"
 #include "activation/tier_memory.h"
+#include "activation/version.h"
+#include "activation/view.h"
 #include "device/device_comm.h"
 
 namespace gannet::activation {
@@ -65,7 +67,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   std::shared_ptr<Kept> keep(const std::vector<at::Tensor>& inputs, const std::string& name);
 
  private:
-  using Stretch = std::tuple<const c10::StorageImpl*, int64_t, int64_t, uint32_t>;  // first byte, bytes, version
+  using Stretch = std::tuple<const c10::StorageImpl*, int64_t, int64_t>;  // first byte, bytes
   bool is_movable(const at::Tensor& tensor) const;
   std::shared_ptr<Memory> memory_of(const at::Tensor& tensor, size_t argument, const std::string& name);
 
@@ -74,7 +76,8 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   std::mutex mutex_;
   std::weak_ptr<Kept> last_;
   struct Known {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // while it is held, no other storage has the address
+    WeakStorage storage;  // while it is held, no other storage has the address
+    Version version;      // of the tensor that was kept
     std::weak_ptr<Memory> memory;
   };
   std::map<Stretch, Known> known_;  // so that a tensor that is the input of several regions is kept once

@@ -21,7 +21,8 @@ class Inputs {
  public:
   explicit Inputs(const std::vector<at::Tensor>& tensors);
   /// After the forward: until then the caller holds the tensors anyway. Moves them where the configuration (null: none) says,
-  /// which within another region is nowhere: nothing of them is here; nor where all that is saved is on a tier. Throws Error(kUnsupported) where the forward changed one.
+  /// unless another region is around this one, which drops all of it, or all that is saved is on a tier already. Throws
+  /// Error(kUnsupported) where the forward changed one.
   void keep(const std::vector<at::Tensor>& tensors, const Configuration* configuration, const std::string& region);
   /// Throws Error(kOrder) where one was changed since.
   std::vector<at::Tensor> again(const std::string& region);

@@ -4,6 +4,15 @@
 #include <utility>
 
 namespace gannet::activation {
+namespace {
+
+int64_t largest_gradient(const Kept& kept) {
+  int64_t largest = 0;
+  for (const MeasuredLayer& layer : kept.layers) largest = std::max(largest, layer.largest_bytes);
+  return largest;
+}
+
+}  // namespace
 
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   KeptAtMost most;
@@ -47,16 +56,17 @@ KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
   int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes;
   for (const MeasuredLayer& layer : kept.layers) {
     all += all_of(layer);
-    most = std::max(most, std::exchange(before, all_of(layer)) + all_of(layer));
+    most = std::max(most, std::exchange(before, all_of(layer)) + all_of(layer) + layer.largest_bytes);
   }
-  return tier_is_memory ? KeptAtMost{all, 0} : KeptAtMost{most, all};
+  return tier_is_memory ? KeptAtMost{all + largest_gradient(kept), 0} : KeptAtMost{most, all};
 }
 
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
   if (settings.keep != config::kKeepOnDevice) return kept_on_tier(kept, tier_is_memory && settings.keep == "cpu");
   const std::vector<LayerGroup> groups = groups_of(kept, settings);
   const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });
-  if (!has_regions && !settings.recompute.empty() && kept.selective_bytes) return {*kept.selective_bytes, 0};
+  if (!has_regions && !settings.recompute.empty() && kept.selective_bytes)
+    return {*kept.selective_bytes + largest_gradient(kept), 0};
   return kept_at_most(kept, groups, settings.cpu_checkpointing && !(tier_is_memory && settings.device == "cpu"));
 }
 

@@ -16,8 +16,8 @@ namespace gannet::activation {
 
 class Operators {
  public:
-  /// `is_replay`: of an engine's memory and its like, what is written was given to keep() before. Other such memory is the region's
-  /// own, lent to a tensor anew.
+  /// `is_replay`: a recomputation. Memory without an allocator of LibTorch's (an engine's parameters, from_blob with a deleter)
+  /// is then kept by keep() alone: what else of it the region writes, it has allocated itself in this run.
   explicit Operators(bool is_replay = false);
   ~Operators();
   Operators(const Operators&) = delete;
@@ -28,7 +28,7 @@ class Operators {
     uint32_t version = 0;
   };
   /// Keeps the storage's values, once; nothing of memory whose end LibTorch does not know. Error(kUnsupported): a parameter that
-  /// comes and goes.
+  /// is gathered for the region (ZeRO stage 3).
   void keep(const at::Tensor& tensor);
   /// What was kept gets its values and its version back.
   void put_back();

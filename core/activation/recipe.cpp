@@ -65,30 +65,6 @@ class Catching : public Keeper {
 
 }  // namespace
 
-WeakStorage weak_storage(const at::Tensor& tensor) {
-  return WeakStorage(tensor.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl());
-}
-
-at::Tensor without_graph(const at::Tensor& tensor) {
-  auto* const impl = tensor.unsafeGetTensorImpl();
-  if (tensor.is_inference()) return tensor;
-  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
-}
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.is_inference();
-}
-
-at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKeySet keys, const View& view) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(view.dtype));
-  impl->set_sizes_and_strides(view.sizes, view.strides, view.offset);
-  return at::Tensor(std::move(impl));
-}
-
-View::View(const at::Tensor& tensor)
-    : sizes(tensor.sizes()), strides(tensor.strides()), offset(tensor.storage_offset()), dtype(tensor.scalar_type()) {}
-
 Recipe::Input::Input(const at::Tensor& tensor)
     : storage(weak_storage(tensor)),
       view(tensor),

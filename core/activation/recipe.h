@@ -9,13 +9,13 @@
 // An input that another recipe makes is not kept but made again, too, so that a chain keeps its beginning alone. What holds its
 // inputs keeps what somebody else keeps anyway: a recipe whose input nobody keeps would spare nothing, and cannot be held.
 //
-// Parameters are kept without their bytes where these come and go (ZeRO stage 3): the operator gathers them when it runs.
+// Parameters are kept without their bytes where these are gathered on demand (ZeRO stage 3): the operator gathers them when it
+// runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <c10/util/DimVector.h>
 #include <c10/util/SmallVector.h>
 
 #include <memory>
@@ -25,30 +25,9 @@
 
 #include "activation/surroundings.h"
 #include "activation/version.h"
+#include "activation/view.h"
 
 namespace gannet::activation {
-
-using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-WeakStorage weak_storage(const at::Tensor& tensor);
-/// The same tensor without a graph, as a hook may keep it: nobody is told.
-at::Tensor without_graph(const at::Tensor& tensor);
-inline const c10::StorageImpl* storage_impl(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-}
-
-// Which elements of a storage a tensor is.
-struct View {
-  c10::DimVector sizes, strides;
-  int64_t offset = 0;
-  at::ScalarType dtype = at::kFloat;
-  explicit View(const at::Tensor& tensor);
-  bool operator==(const View&) const = default;
-};
-
-/// A tensor whose elements a storage and strides are: not quantized, not lazily conjugated or negated, not of inference mode.
-bool is_plain(const at::Tensor& tensor);
-/// One over a storage, without a graph and with a version of its own. `keys`: of a tensor that it has been.
-at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKeySet keys, const View& view);
 
 class Recipe;
 

@@ -1,6 +1,5 @@
 #include "activation/saved_store.h"
 
-#include <ATen/ops/empty.h>
 #include <gannet/error.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -10,9 +9,9 @@
 #include <utility>
 
 #include "activation/here.h"
-#include "activation/recipe.h"
 #include "activation/unseen.h"
 #include "activation/version.h"
+#include "activation/view.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "params/interception.h"
@@ -29,22 +28,9 @@ struct Stretch {
   bool holds(const Stretch& other) const { return begin <= other.begin && other.begin + other.count <= begin + count; }
 };
 
-// From a tensor's first element to its last, gaps included.
 Stretch stretch_of(const at::Tensor& tensor) {
-  int64_t elements = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
   const auto item = static_cast<int64_t>(tensor.itemsize());
-  return {tensor.storage_offset() * item, elements * item};
-}
-
-// A tensor over a storage. `offset`: in elements.
-at::Tensor plain_over(const c10::Storage& storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                      int64_t offset) {
-  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(storage.device()));
-  auto* const impl = tensor.unsafeGetTensorImpl();
-  impl->set_storage_keep_dtype(storage);
-  impl->set_sizes_and_strides(sizes, strides, offset);
-  return tensor;
+  return {tensor.storage_offset() * item, span_of(tensor) * item};
 }
 
 }  // namespace
@@ -55,7 +41,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
       : stretch_(stretch), store_(std::move(store)), order_(std::move(order)) {
     const std::lock_guard lock(order_->mutex);
     number_ = order_->memories.size();
-    piece_ = store_->tier_->write(plain_over(tensor.storage(), at::kByte, {stretch.count}, {1}, stretch.begin),
+    piece_ = store_->tier_->write(tensor_over(tensor.storage(), tensor.key_set(), View::of_bytes(stretch.begin, stretch.count)),
                                   formatted("saved tensor {} of a forward, {} {}", number_ + 1,
                                             c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())));
   }
@@ -65,7 +51,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
   }
   const Stretch& stretch() const { return stretch_; }
 
-  at::Tensor read(const View& view) {
+  at::Tensor read(View view) {
     at::Tensor bytes;
     {
       const std::lock_guard lock(mutex_);
@@ -75,9 +61,8 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
     store_->start_those_before(*order_, number_);
     // Of the saved tensors that share it, others may come to it soon.
     if (weak_from_this().use_count() > 1) store_->hold(shared_from_this());
-    const auto item = static_cast<int64_t>(c10::elementSize(view.dtype));
-    return plain_over(bytes.storage(), view.dtype, view.sizes, view.strides,
-                      view.offset + (bytes.storage_offset() - stretch_.begin) / item);
+    view.offset += (bytes.storage_offset() - stretch_.begin) / static_cast<int64_t>(c10::elementSize(view.dtype));
+    return tensor_over(bytes.storage(), bytes.key_set(), view);
   }
 
   // True: the read has begun here. A backward that has read it once does not come back for it, as a rule.
@@ -99,11 +84,12 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
  private:
   at::Tensor here() {
     if (auto storage = latest_.lock())
-      return plain_over(c10::Storage(std::move(storage)), at::kByte, {stretch_.count}, {1}, latest_offset_);
+      return tensor_over(c10::Storage(std::move(storage)), latest_keys_, View::of_bytes(latest_offset_, stretch_.count));
     is_coming_ = false;
     const at::Tensor bytes = piece_->read();
     latest_ = bytes.storage().getWeakStorageImpl();
     latest_offset_ = bytes.storage_offset();
+    latest_keys_ = bytes.key_set();
     return bytes;
   }
 
@@ -115,6 +101,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
   std::mutex mutex_;
   c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // that was read
   int64_t latest_offset_ = 0;
+  c10::DispatchKeySet latest_keys_;
   std::optional<c10::Storage> held_;
   bool is_coming_ = false;
   int read_by_ = -2;  // graph task; of none yet
@@ -132,23 +119,13 @@ class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
   explicit Hooks(SavedStore::Forward& forward) : forward_(forward) {}
   void call_pack_hook(const at::Tensor& tensor) override { forward_.pack(saved_, tensor); }
   at::Tensor call_unpack_hook() override {
-    if (saved_.version.has_passed()) throw_changed();
+    if (saved_.version.has_passed()) throw_changed(saved_.view ? *saved_.view : View(saved_.kept), saved_.version);
     if (saved_.kept.defined()) return saved_.kept;
     const Unseen unseen;
     return saved_.memory->read(*saved_.view);
   }
 
  private:
-  [[noreturn]] void throw_changed() const {
-    const View view = saved_.view ? *saved_.view : View(saved_.kept);
-    throw Error(ErrorCode::kOrder,
-                formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
-                          "version {}, and version {} was saved",
-                          c10::toString(view.dtype), shape_text(view.sizes), saved_.version.counter.current_version(),
-                          saved_.version.number),
-                "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
-  }
-
   SavedStore::Forward& forward_;  // at packing, which follows at once
   Saved saved_;
 };
@@ -191,16 +168,12 @@ SavedStore::Forward::Forward(std::shared_ptr<SavedStore> store, std::function<bo
 std::unique_ptr<torch::autograd::SavedVariableHooks> SavedStore::Forward::hooks() { return std::make_unique<Hooks>(*this); }
 
 bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
-  if (!tensor.defined() || !tensor.has_storage() || tensor.layout() != at::kStrided || tensor.is_quantized() ||
-      tensor.is_inference() || tensor.is_conj() || tensor.is_neg() || tensor.is_meta() || tensor.numel() == 0)
-    return false;
+  if (!tensor.defined() || !is_plain(tensor) || tensor.is_meta() || tensor.numel() == 0) return false;
   const c10::StorageImpl* const storage = storage_impl(tensor);
   if (static_cast<int64_t>(storage->nbytes()) < kSmallBytes || stretch_of(tensor).count < kSmallBytes ||
       storage->allocator() == nullptr)
     return false;
-  const auto is_owned = [](const at::TensorBase& one) { return one.is_leaf() && one.requires_grad(); };
-  if (is_owned(tensor) || (tensor.is_view() && is_owned(tensor._base()))) return false;
-  return !zero::is_watched(storage) && !(is_buffer_ && !tensor.requires_grad() && is_buffer_(storage));
+  return !is_of_leaf(tensor) && !zero::is_watched(storage) && !(is_buffer_ && !tensor.requires_grad() && is_buffer_(storage));
 }
 
 // All of the storage, as LibTorch would keep, unless the tensor is a small part of it: rows of a data set.

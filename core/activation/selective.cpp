@@ -40,21 +40,12 @@ struct Selective::Saved {
   }
 
   at::Tensor again() const {
-    if (version.has_passed()) throw_changed(view ? *view : View(kept));
+    if (version.has_passed()) throw_changed(view ? *view : View(kept), version);
     if (recipe) return inside ? recipe->saved_again(*inside, *view) : recipe->output_again(*view);
     if (kept.defined()) return kept;
     at::Tensor tensor = tensor_over(storage, keys, *view);
     tensor.unsafeGetTensorImpl()->set_version_counter(version.counter);
     return tensor;
-  }
-
- private:
-  [[noreturn]] void throw_changed(const View& saved) const {
-    throw Error(ErrorCode::kOrder,
-                formatted("a tensor of {} {} that an operator saved for backward was changed in place afterwards: it is at "
-                          "version {}, and version {} was saved",
-                          c10::toString(saved.dtype), shape_text(saved.sizes), version.counter.current_version(), version.number),
-                "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
   }
 };
 

@@ -22,8 +22,8 @@ namespace gannet::activation {
 
 class TierMemory : public std::enable_shared_from_this<TierMemory> {
  public:
-  // The tier's registry and host table live as long as the memory does. `most_writes`: so many may be in flight at a time; each
-  // holds a copy in the host's memory.
+  // The tier's registry and host table live as long as the memory does. At most `most_writes` writes are in flight at a
+  // time; each holds a copy in the host's memory.
   explicit TierMemory(std::shared_ptr<Offload> tier, size_t most_writes = 1)
       : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()), most_writes_(most_writes) {}
   ~TierMemory();
@@ -78,7 +78,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   /// that is full too; what fails in the background is thrown by a later call.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
 
-  /// Room for so many pieces, of `bytes` each at most.
+  /// Allocates `slots` slots for pieces of at most `bytes` each.
   std::shared_ptr<Region> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
   /// The same as write(), to a slot of a region. `keeper` lives as long as the piece.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
@@ -91,7 +91,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   std::shared_ptr<Piece> new_piece(const at::Tensor& flat) const;
   void fill(Piece& piece, const at::Tensor& flat);
   uint64_t rounded_up(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
-  // A region of at least so many bytes, which become as many as it has.
+  // A region of at least `bytes` bytes; `bytes` becomes its size.
   void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
   // Of the writes in flight, where there is no room for another; null: there is.

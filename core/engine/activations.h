@@ -24,7 +24,7 @@ struct Activations {
   // While a forward runs, on its thread.
   class Forward {
    public:
-    /// `module`: whose parameters and buffers are nobody's to move. `trains`: no evaluation.
+    /// `module`: its parameters and buffers are never moved. `trains`: no evaluation.
     Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains);
 
    private:

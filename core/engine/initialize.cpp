@@ -319,4 +319,12 @@ std::string EngineBase::plugin_table() const {
 
 std::string EngineBase::config_table() const { return table_of(impl_->resolved.effective, /*with_defaults=*/true); }
 
+Value EngineBase::config_value(const std::string& path) const {
+  std::string pointer = "/" + path;
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  for (const auto& entry : impl_->resolved.effective)
+    if (entry.path == pointer) return entry.value;
+  return {};
+}
+
 }  // namespace gannet

@@ -85,7 +85,6 @@ void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to
 
 bool is_whole_number(at::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 
-
 class PretrainedLoading {
  public:
   PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);

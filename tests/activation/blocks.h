@@ -76,4 +76,16 @@ inline std::pair<at::Tensor, at::Tensor> words_of(int64_t index, int64_t batch, 
   return {ids.slice(1, 0, length), ids.slice(1, 1)};
 }
 
+// The loss of a transformer of 5 blocks, a random number drawn afterwards, and the gradients of its parameters.
+inline std::vector<at::Tensor> gradients_of_blocks(Recompute recompute) {
+  auto model = make_transformer(recompute, 5, 32, 4, 0.1);
+  const auto [ids, targets] = words_of(0, 2, 12);
+  torch::manual_seed(3);
+  at::Tensor loss = model->forward(ids, targets);
+  loss.backward();
+  std::vector<at::Tensor> all = {loss, torch::randn({3})};
+  for (const at::Tensor& parameter : model->parameters()) all.push_back(parameter.grad());
+  return all;
+}
+
 }  // namespace gannet::test

@@ -39,20 +39,10 @@ class Contiguous : public CountedMemory, public testing::WithParamInterface<cons
 INSTANTIATE_TEST_SUITE_P(Memory, Contiguous, testing::Values("", "cpu", "nvme"));
 
 TEST_P(Contiguous, GradientsAreThoseOfThePlainRun) {
-  const auto gradients = [](Recompute recompute) {
-    auto model = make_transformer(recompute, 5, 32, 4, 0.1);
-    const auto [ids, targets] = words_of(0, 2, 12);
-    torch::manual_seed(3);
-    at::Tensor loss = model->forward(ids, targets);
-    loss.backward();
-    std::vector<at::Tensor> all = {loss, torch::randn({3})};
-    for (const at::Tensor& parameter : model->parameters()) all.push_back(parameter.grad());
-    return all;
-  };
-  const auto plain = gradients(Recompute::kNothing);
+  const auto plain = gradients_of_blocks(Recompute::kNothing);
   use(5);
   for (const Recompute recompute : {Recompute::kBlocks, Recompute::kGroups, Recompute::kBlocks}) {
-    const auto found = gradients(recompute);
+    const auto found = gradients_of_blocks(recompute);
     for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(found[i], plain[i])) << i;
   }
 }

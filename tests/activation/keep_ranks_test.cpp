@@ -3,10 +3,9 @@
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
-#include "activation/blocks.h"
+#include "activation/trained_blocks.h"
 #include "engine/impl.h"
 #include "plugin/support.h"
-#include "zero/support.h"
 
 namespace keep_on_tier {
 
@@ -20,26 +19,8 @@ Dict with_keep(Dict config, const std::string& keep, const std::string& folder) 
   return config;
 }
 
-// Width 64 and 2 x 96 words, so that most of a block's tensors are above the threshold in fp32, and some in bf16.
-auto engine_of(const Dict& config, Recompute recompute = Recompute::kNothing) {
-  return gannet::initialize(make_transformer(recompute, 4, 64, 4, 0.1), {.config = config}).engine;
-}
-
-template <class Model>
-void train_words(gannet::Engine<Model>& engine, int64_t steps) {
-  torch::manual_seed(10 + engine.rank());
-  for (int64_t step = 0; step < steps; ++step) {
-    auto [ids, targets] = words_of(step * engine.world_size() + engine.rank(), 4, 96);
-    engine.backward(engine.forward(ids, targets));
-    engine.step();
-  }
-}
-
-at::Tensor trained(const Dict& config, Recompute recompute = Recompute::kNothing) {
-  const auto engine = engine_of(config, recompute);
-  train_words(*engine, 2);
-  return parameters_of(*engine);
-}
+// Most of a block's tensors are above the threshold in fp32, and some in bf16.
+constexpr TrainedBlocks kBlocksRun{.blocks = 4, .width = 64, .samples = 4, .words = 96, .steps = 2};
 
 RANK_BODY(saved_tensors_at_every_stage) {
   world();
@@ -47,27 +28,27 @@ RANK_BODY(saved_tensors_at_every_stage) {
   for (const int64_t stage : {0, 1, 2, 3})
     for (const std::string dtype : {"fp32", "bf16"}) {
       const Dict config = stage3(stage, {}, dtype);
-      const at::Tensor plain = trained(config);
+      const at::Tensor plain = kBlocksRun.trained(config);
       for (const std::string keep : {"cpu", "nvme"}) {
         if (keep == "nvme" && stage % 3 != 0) continue;
         const std::string what = "stage " + std::to_string(stage) + ", " + dtype + ", " + keep;
-        expect(at::equal(trained(with_keep(config, keep, folder.string())), plain), what);
+        expect(at::equal(kBlocksRun.trained(with_keep(config, keep, folder.string())), plain), what);
         if (stage % 3 == 0)
-          expect(at::equal(trained(with_keep(config, keep, folder.string()), Recompute::kBlocks), plain),
+          expect(at::equal(kBlocksRun.trained(with_keep(config, keep, folder.string()), Recompute::kBlocks), plain),
                  what + ", with regions");
       }
     }
   const Dict offloaded =
       stage3(3, Dict{{"offload_optimizer", Dict{{"device", "cpu"}}}, {"offload_param", Dict{{"device", "cpu"}}}});
-  expect(at::equal(trained(with_keep(offloaded, "cpu", "")), trained(offloaded)), "stage 3, offloaded");
+  expect(at::equal(kBlocksRun.trained(with_keep(offloaded, "cpu", "")), kBlocksRun.trained(offloaded)), "stage 3, offloaded");
 }
 
 // Gathered weights are saved by every product: none of them is copied, and none stays longer.
 RANK_BODY(parameters_that_are_not_moved) {
   world();
   const auto run = [&](const Dict& config) {
-    const auto engine = engine_of(config);
-    train_words(*engine, 2);
+    const auto engine = kBlocksRun.engine_of(config);
+    kBlocksRun.train(*engine, 2);
     const auto& saved = engine->impl().activations.saved;
     return std::pair(engine->impl().store.residency()->peak_bytes(), saved ? saved->tier().bytes() : 0);
   };
@@ -75,8 +56,8 @@ RANK_BODY(parameters_that_are_not_moved) {
   const auto [plain, nothing] = run(config);
   const auto [kept, bytes] = run(with_keep(config, "cpu", ""));
   expect(plain > 0 && kept <= plain, std::to_string(kept) + " bytes where " + std::to_string(plain) + " are without");
-  const auto stage0 = engine_of(with_keep(whole, "cpu", ""));
-  train_words(*stage0, 2);
+  const auto stage0 = kBlocksRun.engine_of(with_keep(whole, "cpu", ""));
+  kBlocksRun.train(*stage0, 2);
   const uint64_t at_stage0 = stage0->impl().activations.saved->tier().bytes();
   expect(bytes == at_stage0, std::to_string(bytes) + " bytes on the tier, and at stage 0 " + std::to_string(at_stage0));
 }

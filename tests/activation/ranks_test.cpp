@@ -2,9 +2,8 @@
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
-#include "activation/blocks.h"
+#include "activation/trained_blocks.h"
 #include "engine/impl.h"
-#include "zero/support.h"
 
 namespace {
 
@@ -13,21 +12,12 @@ using gannet::Dict;
 using ranks::expect;
 using ranks::run_ranks;
 
-at::Tensor trained(Recompute recompute, const Dict& config, int64_t steps = 3) {
-  auto engine = gannet::initialize(make_transformer(recompute, 5, 32, 4, 0.1), {.config = config}).engine;
-  torch::manual_seed(10 + engine->rank());
-  for (int64_t step = 0; step < steps; ++step) {
-    auto [ids, targets] = words_of(step * engine->world_size() + engine->rank(), 2, 10);
-    engine->backward(engine->forward(ids, targets));
-    engine->step();
-  }
-  return parameters_of(*engine);
-}
+constexpr TrainedBlocks kBlocksRun{.blocks = 5, .width = 32, .samples = 2, .words = 10, .steps = 3};
 
 void expect_plain(const Dict& config, const std::string& what) {
-  const at::Tensor plain = trained(Recompute::kNothing, config);
+  const at::Tensor plain = kBlocksRun.trained(config);
   for (const Recompute recompute : {Recompute::kBlocks, Recompute::kGroups})
-    expect(at::equal(trained(recompute, config), plain), what);
+    expect(at::equal(kBlocksRun.trained(config, recompute), plain), what);
 }
 
 RANK_BODY(regions_at_every_stage) {
@@ -115,8 +105,7 @@ RANK_BODY(regions_that_write_parameters) {
     train(*engine, 3);
     return parameters_of(*engine);
   };
-  for (const int64_t stage : {0, 1, 2})
-    expect(at::equal(run(stage, true), run(stage, false)), "stage " + std::to_string(stage));
+  for (const int64_t stage : {0, 1, 2}) expect(at::equal(run(stage, true), run(stage, false)), "stage " + std::to_string(stage));
   try {
     run(3, true);
   } catch (const gannet::Error& error) {
@@ -126,9 +115,7 @@ RANK_BODY(regions_that_write_parameters) {
   expect(false, "stage 3 refuses it");
 }
 
-TEST(RegionsUnderAnEngine, WriteParametersOnce) {
-  ranks::expect_all_succeed(run_ranks("regions_that_write_parameters", 2));
-}
+TEST(RegionsUnderAnEngine, WriteParametersOnce) { ranks::expect_all_succeed(run_ranks("regions_that_write_parameters", 2)); }
 TEST(RegionsUnderAnEngine, MayHaveGuards) {
   for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("guards_within_a_region", count));
 }

@@ -4,11 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "activation/blocks.h"
 #include "activation/counting.h"
 #include "activation/saved_tensors.h"
+#include "activation/trained_blocks.h"
 #include "engine/impl.h"
-#include "zero/support.h"
 
 namespace by_operator {
 
@@ -24,46 +23,28 @@ Dict with_list(Dict config, const gannet::List& names) {
 
 const gannet::List kNames = {"gelu", "layer_norm", "dropout", "add"};
 
-auto engine_of(const Dict& config, Recompute recompute = Recompute::kNothing, double dropout = 0.1) {
-  return gannet::initialize(make_transformer(recompute, 5, 32, 4, dropout), {.config = config}).engine;
-}
-
-template <class Model>
-void train_words(gannet::Engine<Model>& engine, int64_t steps) {
-  torch::manual_seed(10 + engine.rank());
-  for (int64_t step = 0; step < steps; ++step) {
-    auto [ids, targets] = words_of(step * engine.world_size() + engine.rank(), 2, 10);
-    engine.backward(engine.forward(ids, targets));
-    engine.step();
-  }
-}
-
-at::Tensor trained(const Dict& config, Recompute recompute = Recompute::kNothing) {
-  const auto engine = engine_of(config, recompute);
-  train_words(*engine, 3);
-  return parameters_of(*engine);
-}
+constexpr TrainedBlocks kBlocksRun{.blocks = 5, .width = 32, .samples = 2, .words = 10, .steps = 3};
 
 RANK_BODY(operators_at_every_stage) {
   world();
   for (const int64_t stage : {0, 1, 2, 3})
     for (const std::string dtype : {"fp32", "bf16"}) {
       const Dict config = stage3(stage, {}, dtype);
-      const at::Tensor plain = trained(config);
+      const at::Tensor plain = kBlocksRun.trained(config);
       const std::string what = "stage " + std::to_string(stage) + ", " + dtype;
-      expect(at::equal(trained(with_list(config, kNames)), plain), what);
-      expect(at::equal(trained(with_list(config, kNames), Recompute::kBlocks), plain), what + ", with regions");
+      expect(at::equal(kBlocksRun.trained(with_list(config, kNames)), plain), what);
+      expect(at::equal(kBlocksRun.trained(with_list(config, kNames), Recompute::kBlocks), plain), what + ", with regions");
     }
   const Dict offloaded =
       stage3(3, Dict{{"offload_optimizer", Dict{{"device", "cpu"}}}, {"offload_param", Dict{{"device", "cpu"}}}});
-  expect(at::equal(trained(with_list(offloaded, kNames)), trained(offloaded)), "stage 3, offloaded");
+  expect(at::equal(kBlocksRun.trained(with_list(offloaded, kNames)), kBlocksRun.trained(offloaded)), "stage 3, offloaded");
 }
 
 RANK_BODY(parameters_that_recipes_need) {
   world();
   const auto peak = [&](const gannet::List& names) {
-    const auto engine = engine_of(with_list(stage3(3, Dict{{"stage3_prefetch_bucket_size", 0}}), names));
-    train_words(*engine, 2);
+    const auto engine = kBlocksRun.engine_of(with_list(stage3(3, Dict{{"stage3_prefetch_bucket_size", 0}}), names));
+    kBlocksRun.train(*engine, 2);
     return engine->impl().store.residency()->peak_bytes();
   };
   const int64_t plain = peak({}), listed = peak(kNames);
@@ -74,7 +55,8 @@ RANK_BODY(parameters_that_recipes_need) {
 RANK_BODY(beside_other_engines) {
   world();
   const auto run = [&](const gannet::List& names, const gannet::List& others) {
-    const auto first = engine_of(with_list(stage3(0), names)), second = engine_of(with_list(stage3(3), others));
+    const auto first = kBlocksRun.engine_of(with_list(stage3(0), names)),
+               second = kBlocksRun.engine_of(with_list(stage3(3), others));
     torch::manual_seed(4);
     const auto [ids, targets] = words_of(0, 2, 10);
     for (int64_t step = 0; step < 2; ++step) {
@@ -100,7 +82,7 @@ RANK_BODY(beside_other_engines) {
 RANK_BODY(bytes_that_a_forward_keeps) {
   world();
   const auto kept = [](const gannet::List& names) {
-    const auto engine = engine_of(with_list(stage3(0), names), Recompute::kNothing, 0);
+    const auto engine = kBlocksRun.engine_of(with_list(stage3(0), names), Recompute::kNothing, 0);
     const auto [ids, targets] = words_of(0, 4, 64);
     const Counted counted;
     const int64_t before = CountingAllocator::live;
@@ -120,7 +102,7 @@ RANK_BODY(bytes_that_a_forward_keeps) {
 RANK_BODY(an_unknown_operator) {
   world();
   try {
-    engine_of(with_list(stage3(0), {"layernorm"}));
+    kBlocksRun.engine_of(with_list(stage3(0), {"layernorm"}));
     expect(false, "it was taken");
   } catch (const gannet::Error& error) {
     expect(error.code() == gannet::ErrorCode::kConfig, "code");

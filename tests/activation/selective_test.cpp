@@ -1,137 +1,20 @@
 // Recomputation by operator: gradients are those of the plain forward, and what is kept is what the list says.
-#include "activation/selective.h"
-
 #include <ATen/autocast_mode.h>
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <thread>
 
-#include "activation/blocks.h"
-#include "activation/counting.h"
+#include "activation/selective_outcome.h"
 
 namespace gannet::test {
 namespace {
 
-using activation::CheapOperators;
-using activation::Selective;
 using ::testing::HasSubstr;
-using Names = std::vector<std::string>;
-using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 const Names kMany = {"gelu", "layer_norm", "dropout", "add", "mul", "softmax", "silu", "relu", "sigmoid", "to", "cat", "tanh"};
-
-at::Tensor forward_with(const Names& names, const Function& f, const at::Tensor& x) {
-  const CheapOperators chosen(names);
-  const Selective selective(chosen);
-  return f(x);
-}
-
-struct Outcome {
-  at::Tensor y, random;
-  std::vector<at::Tensor> gradients;
-  int64_t kept = 0;  // bytes of the graph
-};
-
-// `f` of a fixed input, and the gradients of `parameters` and of the input.
-Outcome outcome(const Names& names, const Function& f, at::IntArrayRef sizes, std::vector<at::Tensor> parameters = {}) {
-  torch::manual_seed(3);
-  const at::Tensor x = torch::randn(sizes).requires_grad_();
-  parameters.push_back(x);
-  const Counted counted;
-  const int64_t before = CountingAllocator::live;
-  Outcome result;
-  result.y = forward_with(names, f, x);
-  result.kept = CountingAllocator::live - before;
-  const at::Tensor weight = torch::linspace(-1, 1, result.y.numel()).reshape(result.y.sizes()).to(result.y.scalar_type());
-  result.random = torch::rand({2});
-  torch::manual_seed(17);  // what backward finds is another state than the forward's
-  result.gradients = torch::autograd::grad({(result.y * weight).sum()}, parameters, {}, {}, false, /*allow_unused=*/true);
-  return result;
-}
-
-void expect_same(const Outcome& found, const Outcome& plain, const std::string& what) {
-  EXPECT_TRUE(at::equal(found.y, plain.y)) << what;
-  EXPECT_TRUE(at::equal(found.random, plain.random)) << what << ": the generator's state after the forward";
-  ASSERT_EQ(found.gradients.size(), plain.gradients.size());
-  for (size_t i = 0; i < plain.gradients.size(); ++i)
-    EXPECT_TRUE(at::equal(found.gradients[i], plain.gradients[i])) << what << ", gradient " << i;
-}
-
-// As the program wrote them: torch::nn::Sequential, nothing wrapped.
-torch::nn::Sequential blocks(int64_t count, int64_t width, double dropout) {
-  torch::manual_seed(1);
-  torch::nn::Sequential model;
-  for (int64_t i = 0; i < count; ++i) {
-    Block block(width, 8, dropout);
-    model->push_back(block);
-  }
-  return model;
-}
-
-TEST(SelectiveMemory, OfPreNormBlocks) {
-  constexpr int64_t kCount = 4, kBatch = 4, kLength = 128, kWidth = 256;
-  auto model = blocks(kCount, kWidth, 0);
-  const Function f = [&](const at::Tensor& x) { return model->forward(x); };
-  const auto run = [&](const Names& names) { return outcome(names, f, {kBatch, kLength, kWidth}, model->parameters()); };
-  const auto in_units = [&](const Outcome& one) {
-    return static_cast<double>(one.kept) / (4.0 * kBatch * kLength * kWidth) / kCount;
-  };
-  const Outcome plain = run({}), gelu = run({"gelu"}), norms = run({"gelu", "layer_norm"});
-  RecordProperty("plain", std::to_string(in_units(plain)));
-  RecordProperty("gelu", std::to_string(in_units(gelu)));
-  RecordProperty("gelu, layer_norm", std::to_string(in_units(norms)));
-  EXPECT_GT(in_units(plain), 15.9);
-  EXPECT_LE(in_units(plain), 16.2);
-  EXPECT_LE(in_units(gelu), 12.1);
-  EXPECT_LE(in_units(norms), 10.1);
-  expect_same(gelu, plain, "gelu");
-  expect_same(norms, plain, "gelu, layer_norm");
-  expect_same(run({"gelu", "layer_norm"}), norms, "twice");
-}
-
-TEST(SelectiveMemory, DropoutKeepsNoMask) {
-  const Function f = [](const at::Tensor& x) { return torch::dropout(x.sin(), 0.3, true).sin(); };  // sin keeps its input
-  const Outcome plain = outcome({}, f, {256, 1024}), dropped = outcome({"dropout"}, f, {256, 1024});
-  expect_same(dropped, plain, "dropout");
-  // y, x.sin() and what the mask is multiplied with; the second sin's input.
-  EXPECT_GE(plain.kept, 3 << 20);
-  // Of the dropout's input nobody keeps anything: nothing is spared.
-  EXPECT_LE(dropped.kept, plain.kept + (64 << 10));
-  const Function kept_input = [](const at::Tensor& x) {
-    const at::Tensor y = x * 2;
-    return y.sin() + torch::dropout(y, 0.3, true).sin();  // sin keeps y
-  };
-  const Outcome plain_too = outcome({}, kept_input, {256, 1024}), spared = outcome({"dropout"}, kept_input, {256, 1024});
-  expect_same(spared, plain_too, "dropout of a tensor that is kept");
-  EXPECT_LE(spared.kept, plain_too.kept - (2 << 20) + (64 << 10)) << "neither its mask nor its result";
-}
-
-TEST(SelectiveMemory, AChainKeepsItsBeginningAlone) {
-  const Function f = [](const at::Tensor& x) {
-    const at::Tensor y = x * 2;
-    return torch::sin(torch::layer_norm(torch::silu(torch::gelu(y)), {1024})).sum();
-  };
-  const Outcome plain = outcome({"tanh"}, f, {256, 1024});
-  const Outcome chain = outcome({"gelu", "silu", "layer_norm"}, f, {256, 1024});
-  expect_same(chain, plain, "chain");
-  EXPECT_GE(plain.kept, 4 << 20) << "y, and three results";
-  EXPECT_LE(chain.kept, (1 << 20) + (128 << 10)) << "y";
-}
-
-TEST(Selective, WhatItMakesIsFreed) {
-  const Counted counted;
-  const at::Tensor x = torch::randn({256, 1024}, torch::requires_grad());
-  const int64_t before = CountingAllocator::live;
-  {
-    const at::Tensor y =
-        forward_with(kMany, [](const at::Tensor& x) { return torch::gelu(torch::layer_norm(x, {1024})).sin(); }, x);
-  }
-  EXPECT_EQ(CountingAllocator::live, before);
-}
 
 // name, function
 const std::pair<const char*, Function> kFunctions[] = {
@@ -176,7 +59,9 @@ const std::pair<const char*, Function> kFunctions[] = {
     {"casts", [](const at::Tensor& x) { return torch::gelu(x.exp().to(torch::kBFloat16)).to(torch::kFloat).sin(); }},
     {"scalars", [](const at::Tensor& x) { return (x.exp().mul(3).add(1.5) / 2).sin(); }},
     {"a storage seen as another dtype",
-     [](const at::Tensor& x) { return torch::view_as_complex(torch::gelu(x.exp()).view({8, 4, 2})).abs(); }},
+     [](const at::Tensor& x) {
+       return torch::view_as_complex(torch::gelu(x.exp()).view({8, 4, 2})).abs();
+     }},
     {"conjugates",
      [](const at::Tensor& x) {
        const at::Tensor y = torch::view_as_complex(x.view({8, 4, 2})).exp();
@@ -259,7 +144,10 @@ TEST(Selective, EveryOperatorOfTheList) {
       {"abs", [](const at::Tensor& y) { return y.abs(); }},
       {"add", [](const at::Tensor& y) { return y + y; }},
       {"alpha_dropout", [](const at::Tensor& y) { return torch::alpha_dropout(y, 0.3, true); }},
-      {"cat", [](const at::Tensor& y) { return torch::cat({y, y}); }},
+      {"cat",
+       [](const at::Tensor& y) {
+         return torch::cat({y, y});
+       }},
       {"celu", [](const at::Tensor& y) { return torch::celu(y); }},
       {"clamp", [](const at::Tensor& y) { return y.clamp(-1, 1); }},
       {"clone", [](const at::Tensor& y) { return y.clone(); }},
@@ -275,7 +163,10 @@ TEST(Selective, EveryOperatorOfTheList) {
       {"feature_dropout", [](const at::Tensor& y) { return torch::feature_dropout(y, 0.3, true); }},
       {"gelu", [](const at::Tensor& y) { return torch::gelu(y, "tanh"); }},
       {"glu", [](const at::Tensor& y) { return torch::glu(y); }},
-      {"group_norm", [](const at::Tensor& y) { return torch::group_norm(y.view({2, 4, 8}), 2); }},
+      {"group_norm",
+       [](const at::Tensor& y) {
+         return torch::group_norm(y.view({2, 4, 8}), 2);
+       }},
       {"hardshrink", [](const at::Tensor& y) { return torch::hardshrink(y); }},
       {"hardsigmoid", [](const at::Tensor& y) { return torch::hardsigmoid(y); }},
       {"hardswish", [](const at::Tensor& y) { return torch::hardswish(y); }},
@@ -370,7 +261,8 @@ TEST(Selective, BackwardOnAnotherThread) {
   const auto run = [&](const Names& names, bool elsewhere) {
     model->zero_grad();
     torch::manual_seed(7);
-    const at::Tensor y = forward_with(names, [&](const at::Tensor& x) { return model->forward(x); }, x);
+    const at::Tensor y = forward_with(
+        names, [&](const at::Tensor& x) { return model->forward(x); }, x);
     const auto backward = [&] { y.square().sum().backward(); };
     if (elsewhere)
       std::thread(backward).join();
@@ -421,7 +313,8 @@ TEST(Selective, AChunkThatIsWrittenIsNotTheResultThatItIsAChunkOf) {
 TEST(Selective, AnInputThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor y = x.exp().detach().requires_grad_() * 2;
-  const at::Tensor z = forward_with({"gelu"}, [](const at::Tensor& y) { return torch::gelu(y).sin(); }, y);
+  const at::Tensor z = forward_with(
+      {"gelu"}, [](const at::Tensor& y) { return torch::gelu(y).sin(); }, y);
   y.mul_(2);
   const Error error = error_in([&] { z.sum().backward(); });
   EXPECT_EQ(error.code(), ErrorCode::kOrder);
@@ -431,7 +324,8 @@ TEST(Selective, AnInputThatIsChangedBeforeBackward) {
 TEST(Selective, AResultThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor kept;
-  const at::Tensor z = forward_with({"gelu"}, [&](const at::Tensor& x) { return (kept = torch::gelu(x.exp())).sin(); }, x);
+  const at::Tensor z = forward_with(
+      {"gelu"}, [&](const at::Tensor& x) { return (kept = torch::gelu(x.exp())).sin(); }, x);
   kept.mul_(2);
   const Error error = error_in([&] { z.sum().backward(); });
   EXPECT_EQ(error.code(), ErrorCode::kOrder);
@@ -441,7 +335,8 @@ TEST(Selective, AResultThatIsChangedBeforeBackward) {
 TEST(Selective, AKeptTensorThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor kept;
-  const at::Tensor z = forward_with({"gelu"}, [&](const at::Tensor& x) { return (kept = x * 2).sin(); }, x);
+  const at::Tensor z = forward_with(
+      {"gelu"}, [&](const at::Tensor& x) { return (kept = x * 2).sin(); }, x);
   kept.mul_(2);
   EXPECT_EQ(error_in([&] { z.sum().backward(); }).code(), ErrorCode::kOrder);
 }

@@ -42,7 +42,8 @@ struct Process {
   Outcome outcome;
 };
 
-// What libraries read while they are loaded: such a process is started anew. A sanitizer's own threads do not survive a fork.
+// Libraries read these variables while they are loaded, so that the process must be a new one. A sanitizer needs one too: its own
+// threads do not survive a fork.
 bool needs_exec(const std::map<std::string, std::string>& environment) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/support.h"
 #include "bleu.h"
 #include "options.h"
 #include "pairs.h"
@@ -30,17 +31,6 @@ const std::string kTiny = std::string(GANNET_SOURCE_DIR) + "/tests/examples/data
 json expected() {
   std::ifstream in(kTiny + "/expected.json");
   return json::parse(in);
-}
-
-std::string error_text(const std::function<void()>& f, ErrorCode code) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "there was no error";
-  return "";
 }
 
 struct Folder {
@@ -71,7 +61,7 @@ TEST(Bleu, CutsPunctuationOffWords) {
               ElementsAre("It's", "1,000.5", "(", "or", "3", "-", "4", "%", ")", ",", "<", "x", ">", "."));
   EXPECT_NEAR(bleu({"a b c d", "e"}, {"a b c d", "e"}), 100, 1e-9);
   EXPECT_EQ(bleu({}, {}), 0);
-  EXPECT_THAT(error_text([] { bleu({"a"}, {}); }, ErrorCode::kArgument), HasSubstr("1 texts for 0 references"));
+  EXPECT_THAT(gannet::error_of(ErrorCode::kArgument, [] { bleu({"a"}, {}); }), HasSubstr("1 texts for 0 references"));
 }
 
 TEST(Vocabulary, CutsTextsAsTransformersTokenizerDoes) {
@@ -113,10 +103,12 @@ TEST(Vocabulary, IsTrainedWithT5sFirstTokensAndRepeats) {
   EXPECT_EQ(vocabulary.end(), 1);
   EXPECT_LE(vocabulary.size(), 90);
   EXPECT_EQ(vocabulary.decode(vocabulary.encode("două sute șaizeci și unu", 100)), "două sute șaizeci și unu");
-  EXPECT_THAT(error_text([&] { Vocabulary::train(sentences, 8, two); }, ErrorCode::kArgument),
+  EXPECT_THAT(gannet::error_of(ErrorCode::kArgument, [&] { Vocabulary::train(sentences, 8, two); }),
               HasSubstr("a vocabulary of 8 pieces"));
-  EXPECT_THAT(error_text([&] { Vocabulary{folder.write("x.model", "no model")}; }, ErrorCode::kCorrupt), HasSubstr("x.model"));
-  EXPECT_THAT(error_text([&] { Vocabulary{folder.path / "y.model"}; }, ErrorCode::kNotFound), HasSubstr("--tokenizer_name"));
+  EXPECT_THAT(gannet::error_of(ErrorCode::kCorrupt, [&] { Vocabulary{folder.write("x.model", "no model")}; }),
+              HasSubstr("x.model"));
+  EXPECT_THAT(gannet::error_of(ErrorCode::kNotFound, [&] { Vocabulary{folder.path / "y.model"}; }),
+              HasSubstr("--tokenizer_name"));
 }
 
 TEST(Pairs, NameTheLineThatIsWrong) {
@@ -129,14 +121,14 @@ TEST(Pairs, NameTheLineThatIsWrong) {
   EXPECT_EQ(read(good + "\n\n" + good + "\n").size(), 2);
   EXPECT_EQ(translation::read_pairs(file(good + "\n" + good), "ro", "en", 1).at(0).source, "unu");
   const auto refused = [&](const std::string& text, const std::string& source = "en") {
-    return error_text([&] { read(text, source); }, ErrorCode::kArgument);
+    return gannet::error_of(ErrorCode::kArgument, [&] { read(text, source); });
   };
   EXPECT_THAT(refused(good + "\n{\"translation\": "), HasSubstr("pairs.json:2: this line is no JSON"));
   EXPECT_THAT(refused("[1]"), HasSubstr("pairs.json:1: no dictionary 'translation'"));
   EXPECT_THAT(refused(good, "de"), HasSubstr("no text in the language 'de', only in: en, ro"));
   EXPECT_THAT(refused(R"({"translation": {"en": 1, "ro": "unu"}})"), HasSubstr("'en' is no text"));
   EXPECT_THAT(refused("\n"), HasSubstr("has no pairs"));
-  EXPECT_THAT(error_text([] { translation::read_pairs("/no/such.json", "en", "ro"); }, ErrorCode::kNotFound),
+  EXPECT_THAT(gannet::error_of(ErrorCode::kNotFound, [] { translation::read_pairs("/no/such.json", "en", "ro"); }),
               HasSubstr("/no/such.json"));
 }
 
@@ -174,23 +166,21 @@ TEST(TranslationOptions, HaveTheNamesAndDefaultsOfRunTranslation) {
 }
 
 TEST(TranslationOptions, AreRefusedTogether) {
-  const std::string all = error_text(
-      [] {
-        parsed({"--max_source_length", "0", "--num_beams", "two", "--source_prefix", "to", "Romanian:", "--forced_bos_token",
-                "ro", "--predict_with_generate", "perhaps", "--dataset_config", "ro-en"},
-               {.do_eval = true, .do_predict = true});
-      },
-      ErrorCode::kArgument);
+  const std::string all = gannet::error_of(ErrorCode::kArgument, [] {
+    parsed({"--max_source_length", "0", "--num_beams", "two", "--source_prefix", "to", "Romanian:", "--forced_bos_token", "ro",
+            "--predict_with_generate", "perhaps", "--dataset_config", "ro-en"},
+           {.do_eval = true, .do_predict = true});
+  });
   for (const char* part : {"--max_source_length must be an integer of at least 1, found '0'", "found 'two'",
                            "--source_prefix takes one value, found also 'Romanian:'", "--forced_bos_token is not built",
                            "--predict_with_generate must be true or false", "--model_name_or_path is missing", "--source_lang",
                            "--dataset_config_name is a folder in --dataset_name", "--do_eval needs --validation_file",
                            "--do_predict needs --test_file"})
     EXPECT_THAT(all, HasSubstr(part));
-  EXPECT_THAT(error_text([] { parsed(kLeast, {}); }, ErrorCode::kArgument), HasSubstr("there is nothing to do"));
+  EXPECT_THAT(gannet::error_of(ErrorCode::kArgument, [] { parsed(kLeast, {}); }), HasSubstr("there is nothing to do"));
   translation::Options options;
   options.dataset_name = "wmt16";
-  EXPECT_THAT(error_text([&] { translation::file_of(options, "train"); }, ErrorCode::kNotFound),
+  EXPECT_THAT(gannet::error_of(ErrorCode::kNotFound, [&] { translation::file_of(options, "train"); }),
               HasSubstr("nothing is downloaded"));
 }
 

@@ -1,7 +1,6 @@
 // The Trainer on several processes: results that do not depend on how a batch was cut, and runs that were ended and resumed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
 #include <cstdio>
@@ -12,46 +11,26 @@
 #include <string>
 #include <vector>
 
+#include "launched.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code;
-  std::string output;
+using launched::Folder;
+using launched::text_of;
+
+struct Outcome : launched::Outcome {
   std::vector<double> numbers;  // losses and norms of the updates, then the parameters
 };
-
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path(fs::temp_directory_path() / ("gannet_trainer_" + std::to_string(getpid()) + "_" + name)) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 Outcome run(const Folder& folder, int ranks, const std::string& arguments) {
   const fs::path out = folder.path / "out.bin";
   fs::remove(out);
-  const std::string command = "cd " + folder.path.string() +
-                              " && OMP_NUM_THREADS=1 " GANNET_BINARY_DIR "/bin/gannet run --num_procs " + std::to_string(ranks) +
-                              " " GANNET_BINARY_DIR
-                              "/tests/trainer_program --out out.bin --output_dir run "
-                              "--save_strategy no --train_sampling_strategy sequential " +
-                              arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  for (size_t got; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.output.append(buffer, got);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  Outcome outcome{
+      launched::run(folder.path, ranks, "trainer_program",
+                    "--out out.bin --output_dir run --save_strategy no --train_sampling_strategy sequential " + arguments),
+      {}};
   const std::string bytes = text_of(out);
   const auto* first = reinterpret_cast<const double*>(bytes.data());
   outcome.numbers.assign(first, first + bytes.size() / sizeof(double));

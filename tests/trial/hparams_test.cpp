@@ -16,7 +16,7 @@ using gannet::Hparams;
 using gannet::List;
 using gannet::trials::collect_hparams;
 using gannet::trials::HparamSources;
-using trial_test::Folder;
+using launched::Folder;
 
 std::string message_of(const std::function<void()>& body) {
   try {

@@ -11,7 +11,7 @@ namespace {
 using gannet::BatchMetrics;
 using gannet::Dict;
 using gannet::TrialLength;
-using trial_test::Folder;
+using launched::Folder;
 using trial_test::hooks;
 
 class TrialRefusal : public testing::Test {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "folder.h"
+#include "launched.h"
 
 namespace trial_test {
 

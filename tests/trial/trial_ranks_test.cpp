@@ -1,39 +1,24 @@
 // Trials on several processes, and trials that are ended and resumed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "folder.h"
+#include "launched.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using trial_test::Folder;
-using trial_test::text_of;
-
-struct Outcome {
-  int exit_code;
-  std::string output;
-};
+using launched::Folder;
+using launched::Outcome;
+using launched::text_of;
 
 Outcome run(const Folder& folder, int ranks, const std::string& arguments, const std::string& environment = "") {
-  const std::string command = "cd " + folder.path.string() + " && OMP_NUM_THREADS=1 " + environment +
-                              " " GANNET_BINARY_DIR "/bin/gannet run --num_procs " + std::to_string(ranks) +
-                              " " GANNET_BINARY_DIR "/tests/trial_program --output_dir out " + arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  for (size_t got; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.output.append(buffer, got);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return launched::run(folder.path, ranks, "trial_program", "--output_dir out " + arguments, environment);
 }
 
 // Tensors of a checkpoint, by file; and the records.

@@ -12,9 +12,9 @@ namespace fs = std::filesystem;
 using gannet::BatchMetrics;
 using gannet::Dict;
 using gannet::TrialLength;
-using trial_test::Folder;
+using launched::Folder;
+using launched::text_of;
 using trial_test::hooks;
-using trial_test::text_of;
 
 class TrialTest : public testing::Test {
  protected:

@@ -173,9 +173,8 @@ class EngineBase {
   uint32_t rank() const;        ///< along the data axis: which share of each batch is this rank's
   uint32_t world_size() const;  ///< ranks with data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
-  double mean(double value);  ///< over ranks; every rank calls it
-  /// Of several numbers, in one collective. Every rank gives as many.
-  std::vector<double> mean(std::vector<double> values);
+  double mean(double value);                             ///< over ranks; every rank calls it
+  std::vector<double> mean(std::vector<double> values);  ///< of each number, in one collective; as many on every rank
   /// Every rank's bytes, by rank, whatever their sizes. Every rank calls it. For what the program measures, not for training.
   std::vector<std::string> gather(const std::string& bytes);
 
@@ -269,6 +268,7 @@ class EngineBase {
   std::string plugin_table() const;
   /// Each effective config value with its origin, as `gannet config resolve` prints it.
   std::string config_table() const;
+  Value config_value(const std::string& path) const;  ///< an effective value, "gannet.checkpoint.keep"; null: there is none
 
   std::shared_ptr<OptimizerHandle> optimizer_handle();
   std::shared_ptr<SchedulerHandle> scheduler_handle();

@@ -150,7 +150,7 @@ class TrainerBase {
   virtual bool has_schedule() const = 0;                     // of the program's own
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader of the program's own
   virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // of an epoch of such a loader
-  virtual std::optional<int64_t> hidden_size() = 0;          // where the model says it
+  virtual std::optional<int64_t> hidden_size() = 0;                                    // where the model says it
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
@@ -174,7 +174,6 @@ class TrainerBase {
 
   void initialize();  // on_init_end, seeds
   EngineBase& ensure_engine();
-  bool is_begun() const { return is_begun_; }
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
   bool exit_when_stopped_ = true;
@@ -230,17 +229,16 @@ class TrainerBase {
   std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
   int64_t updates_per_epoch_ = 0;
   std::optional<int64_t> scheduled_updates_;  // that the schedule of lr_scheduler_type was made for
-  int64_t epoch_ = 0;               // the current one
-  int64_t micro_in_epoch_ = 0;      // given
-  int64_t micro_batches_left_ = 0;  // of the update at hand
+  int64_t epoch_ = 0;                         // the current one
+  int64_t micro_in_epoch_ = 0;                // given
+  int64_t micro_batches_left_ = 0;            // of the update at hand
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
-  bool is_epoch_end_due_ = false;  // a checkpoint of the epoch's last update: its end comes after it
-  std::string stop_checkpoint_;    // the one that a signal made, which the next regular one replaces
+  bool is_epoch_end_due_ = false;         // a checkpoint of the epoch's last update: its end comes after it
+  std::string stop_checkpoint_;           // the one that a signal made, which the next regular one replaces
   std::vector<std::string> checkpoints_;  // that this run has saved and kept, oldest first: names in output_dir
   bool is_stop_agreed_ = false;           // all ranks end training here
   bool is_signal_agreed_ = false;         // one of them got a signal
   bool has_trained_ = false;
-  std::optional<double> base_rate_;  // the optimizer's own learning rate, which the schedule of the arguments scales
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;

@@ -22,8 +22,9 @@ struct BatchLoss {
   at::Tensor mean, predictions, labels;
 };
 
-/// In fp32, of fp64 logits in fp64: cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
-/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). logits [..., classes], labels [...] integers.
+/// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
+/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). Computed in fp32, of fp64 logits in fp64.
+/// logits [..., classes], labels [...] integers.
 /// With labels of floating point: the squared error, summed over rows and averaged within each.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
 /// Labels that are not -100; of floating point, the rows; of undefined ones 0.
@@ -40,8 +41,10 @@ at::Tensor summed(const at::Tensor& mean, double items);
 // first one counts for nothing. It says so by `static constexpr bool kShiftsLabels = true;`.
 template <class Model>
 constexpr bool shifts_labels() {
-  if constexpr (requires { bool{Model::kShiftsLabels}; }) return Model::kShiftsLabels;
-  else return false;
+  if constexpr (requires { bool{Model::kShiftsLabels}; })
+    return Model::kShiftsLabels;
+  else
+    return false;
 }
 // The labels that are predicted, [batch, length - 1], and the logits that predict them.
 at::Tensor predicted_labels(const at::Tensor& labels);
@@ -57,7 +60,9 @@ concept HasLogits = requires(Model& model, Batch& batch) {
   { model.logits(batch.data) } -> std::convertible_to<at::Tensor>;
 };
 template <class Model, class Batch>
-concept ForwardsBoth = requires(Model& model, Batch& batch) { model.forward(batch.data, batch.target); };
+concept ForwardsBoth = requires(Model& model, Batch& batch) {
+  model.forward(batch.data, batch.target);
+};
 template <class Model, class Batch>
 concept ForwardsData = requires(Model& model, Batch& batch) {
   { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;

@@ -1,0 +1,51 @@
+// A program of the tests under `gannet run`, in a folder of its own.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace launched {
+
+struct Folder {
+  explicit Folder(const std::string& name)
+      : path(std::filesystem::temp_directory_path() / ("gannet_launched_" + std::to_string(getpid()) + "_" + name)) {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  const std::filesystem::path path;
+};
+
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Outcome {
+  int exit_code = -1;  // -1: ended by a signal
+  std::string output;  // stdout and stderr of the launcher and the ranks
+};
+
+// `program`: of build/tests. `environment`: "NAME=VALUE ".
+inline Outcome run(const std::filesystem::path& folder, int ranks, const std::string& program, const std::string& arguments,
+                   const std::string& environment = "") {
+  const std::string command = "cd " + folder.string() + " && OMP_NUM_THREADS=1 " + environment +
+                              " " GANNET_BINARY_DIR "/bin/gannet run --num_procs " + std::to_string(ranks) +
+                              " " GANNET_BINARY_DIR "/tests/" + program + " " + arguments + " 2>&1";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  for (size_t got; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.output.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+}  // namespace launched

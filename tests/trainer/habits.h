@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "short_run.h"
 #include "tokens.h"
 
 namespace trainer_test {
@@ -74,11 +75,6 @@ std::string error_of(Body&& body) {
 inline std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-inline void expect_near(const std::vector<double>& found, const std::vector<double>& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-9) << i;
 }
 
 }  // namespace trainer_test

@@ -1,11 +1,13 @@
-// Arguments of a short run, and a folder for it.
+// Arguments of a short run, a folder for it, and numbers of it that are compared.
 #pragma once
 
 #include <gannet/training_arguments.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace trainer_test {
 
@@ -32,6 +34,11 @@ inline gannet::TrainingArguments arguments_for(const std::string& folder, int64_
   a.save_strategy = "no";
   a.train_sampling_strategy = "sequential";
   return a;
+}
+
+inline void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double tolerance = 1e-9) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << i;
 }
 
 }  // namespace trainer_test

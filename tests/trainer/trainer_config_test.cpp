@@ -20,6 +20,7 @@ using gannet::TrainingArguments;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using trainer_test::arguments_for;
+using trainer_test::expect_near;
 using trainer_test::make_model;
 using trainer_test::make_samples;
 using trainer_test::Removed;

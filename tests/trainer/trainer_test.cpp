@@ -20,6 +20,7 @@ using gannet::TrainingArguments;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using trainer_test::arguments_for;
+using trainer_test::expect_near;
 using trainer_test::make_model;
 using trainer_test::make_samples;
 using trainer_test::Removed;
@@ -69,11 +70,6 @@ Curve reference(int64_t samples, int64_t samples_per_update, int64_t epochs, dou
   return curve;
 }
 
-void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double tolerance) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << i;
-}
-
 TEST(Trainer, AnUpdateIsThatOfItsWholeBatchHoweverCut) {
   // 22 samples in updates of 8: the last one of an epoch has 6, in fewer micro-batches.
   for (const double smoothing : {0.0, 0.1}) {
@@ -108,8 +104,9 @@ struct Recorder {
   RECORD(init_end)
   RECORD(train_begin)
   RECORD(epoch_begin)
-  RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log)
-      RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(step_begin)
+  RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate)
+      RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
 #undef RECORD
 };
 
@@ -162,9 +159,8 @@ TEST(Trainer, StrategiesByStepsFractionsAndEpochsLogEvaluateAndSave) {
 
 // Accuracy as the test wants it: a list of values, one for each evaluation.
 std::function<gannet::Metrics(const gannet::EvalPrediction&)> scripted(std::vector<double> values) {
-  return [values, at = size_t{0}](const gannet::EvalPrediction&) mutable -> gannet::Metrics {
-    return {{"score", values.at(at++)}};
-  };
+  return
+      [values, at = size_t{0}](const gannet::EvalPrediction&) mutable -> gannet::Metrics { return {{"score", values.at(at++)}}; };
 }
 
 TEST(Trainer, TheBestModelIsKeptAndLoadedAndStopsEarly) {

@@ -25,6 +25,10 @@ torch::nn::Linear linear(int64_t in, int64_t out, bool bias, double deviation);
 torch::nn::Embedding embedding(int64_t rows, int64_t width, double deviation);
 torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 
+// Of a config that a program made: `whole` is a multiple of `part`, and both are at least 1. Else Error(kArgument) with the
+// names.
+void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part);
+
 // A module that only holds others, so that names have its own in them: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 
@@ -73,7 +77,8 @@ Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device
 // `mask` of Hugging Face's kind (numbers, 1 where a token counts) as booleans; undefined stays.
 Tensor as_keep(const MaybeTensor& mask);
 
-// Mean cross entropy in fp32 (fp64 of fp64) over the labels, integers of any size, that are not -100. logits: [..., V], labels: [...].
+// Mean cross entropy in fp32 (fp64 of fp64) over the labels, integers of any size, that are not -100. logits: [..., V], labels:
+// [...].
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 // The same with each label at the token that it is, as Hugging Face's: the logits before it predict it.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);

@@ -269,30 +269,13 @@ class Trainer : public TrainerBase {
       if (labels.defined()) return detail::predicted_labels(labels);
     return labels;
   }
-  // Puts labels that a mean can be taken over into a batch none of whose labels count.
-  struct Patched {
-    Patched(Batch& batch, bool on) : batch(batch) {
-      if constexpr (kHasLabels)
-        if (on && batch.target.defined()) former = std::exchange(batch.target, detail::usable_labels(batch.target, false));
-    }
-    ~Patched() {
-      if constexpr (kHasLabels)
-        if (former.defined()) batch.target = former;
-    }
-    static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
-      one.target.defined();
-      labels = std::exchange(one.target, labels);
-    };
-    Batch& batch;
-    at::Tensor former;
-  };
   // Summed over the batch's items; zero where it does not count.
   Measured measure(Batch& batch, bool with_predictions, bool counts) {
     using detail::summed;
     const double items = counts ? items_of(batch) : 0;
     Measured measured;
     if (parts_.compute_loss) {
-      const Patched patched(batch, items == 0 && !with_predictions);
+      const detail::PatchedLabels<Batch> patched(batch, items == 0 && !with_predictions);
       BatchLoss loss = parts_.compute_loss(*typed_engine_, batch);
       measured.loss = summed(loss.mean, items);
       measured.predictions = loss.predictions;

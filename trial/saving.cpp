@@ -76,7 +76,9 @@ void TrialRunner::check_identity(const Dict& former) const {
           "give another --output_dir, or run the former trial");
   // The order of keys does not matter, nor does a path that stayed the same file.
   const Dict before = former.find("hparams") && former.find("hparams")->is_dict() ? former.find("hparams")->as_dict() : Dict();
-  const Dict today = now.find("hparams")->as_dict();
+  // As the file has them: a number that is not finite is null there.
+  const Value read = common::parse_json(common::pretty_json(*now.find("hparams")), where);
+  const Dict today = read.as_dict();
   std::string changes;
   const auto differs = [&](const std::string& name, const Value* then, const Value* current) {
     changes += std::string(changes.empty() ? "" : ", ") + name + " is " + (then ? then->to_json() : "nothing") + " there and " +

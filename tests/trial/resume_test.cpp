@@ -51,6 +51,15 @@ TEST_F(TrialTest, ATrialWhoseCheckpointsAreGoneSaysThatItBeginsAgain) {
   gannet::set_log_sink({});
 }
 
+// In JSON it is null, which is no other value.
+TEST_F(TrialTest, AHyperparameterThatIsNotFiniteStaysTheSame) {
+  Folder folder("infinite");
+  auto all = settings(folder, {{"limit", std::numeric_limits<double>::infinity()}});
+  gannet::run_trial<trial_test::SmallTrial>(all);
+  all.max_length = TrialLength::batches(8);
+  EXPECT_EQ(gannet::run_trial<trial_test::SmallTrial>(all).resumed_at, 6);
+}
+
 // An epoch may have taken days.
 TEST_F(TrialTest, AMisspeltMetricCostsNoTraining) {
   Folder folder("misspelt");

@@ -75,6 +75,7 @@ BertConfig BertConfig::from(const ModelConfig& json) {
 }
 
 BertImpl::BertImpl(const BertConfig& config) : config_(config) {
+  require_multiple("BertConfig: hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   const auto bert = folder(*this, "bert");
   const auto embeddings = folder(*bert, "embeddings");
   words_ =

@@ -34,6 +34,14 @@ torch::nn::LayerNorm layer_norm(int64_t width, double epsilon) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(epsilon));
 }
 
+void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part) {
+  if (part >= 1 && whole >= 1 && whole % part == 0) return;
+  throw Error(
+      ErrorCode::kArgument,
+      std::string(whole_name) + " " + std::to_string(whole) + " is no multiple of " + part_name + " " + std::to_string(part),
+      "both are at least 1, and each head has an equal part");
+}
+
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name) {
   return parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }

@@ -25,6 +25,10 @@ torch::nn::Linear linear(int64_t in, int64_t out, bool bias, double deviation);
 torch::nn::Embedding embedding(int64_t rows, int64_t width, double deviation);
 torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 
+// Of a config that a program made: `whole` is a multiple of `part`, and both are at least 1. Else Error(kArgument) with the
+// names.
+void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part);
+
 // A module that only holds others, so that names have its own in them: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 

@@ -122,6 +122,7 @@ Gpt2Config Gpt2Config::from(const ModelConfig& json) {
 }
 
 Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config_(config) {
+  require_multiple("Gpt2Config: n_embd", config_.n_embd, "n_head", config_.n_head);
   if (config_.n_inner == 0) config_.n_inner = 4 * config_.n_embd;
   const auto transformer = folder(*this, "transformer");
   wte_ = transformer->register_module("wte", embedding(config_.vocab_size, config_.n_embd, config_.initializer_range));

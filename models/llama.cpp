@@ -202,7 +202,13 @@ LlamaConfig LlamaConfig::from(const ModelConfig& json) {
 
 LlamaImpl::LlamaImpl(const LlamaConfig& config) : config_(config) {
   if (config_.num_key_value_heads == 0) config_.num_key_value_heads = config_.num_attention_heads;
-  if (config_.head_dim == 0) config_.head_dim = config_.hidden_size / config_.num_attention_heads;
+  require_multiple("LlamaConfig: num_attention_heads", config_.num_attention_heads, "num_key_value_heads",
+                   config_.num_key_value_heads);
+  if (config_.head_dim == 0) {
+    require_multiple("LlamaConfig: hidden_size", config_.hidden_size, "num_attention_heads", config_.num_attention_heads);
+    config_.head_dim = config_.hidden_size / config_.num_attention_heads;
+  }
+  require_multiple("LlamaConfig: head_dim", config_.head_dim, "the 2 elements that are turned together,", 2);
   config_.sliding_windows.resize(static_cast<size_t>(config_.num_hidden_layers));
   const auto model = folder(*this, "model");
   embed_tokens_ =

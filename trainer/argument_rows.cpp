@@ -102,9 +102,8 @@ const std::vector<Row>& rows() {
       row("neftune_noise_alpha", &A::neftune_noise_alpha, {}, kRefused,
           "add the noise in the model: the Trainer does not change a forward"),
       row("torch_empty_cache_steps", &A::torch_empty_cache_steps, {}, kNoEffect, "memory is not handed back between steps"),
-      row("auto_find_batch_size", &A::auto_find_batch_size, {}, kRefused,
-          "a rank that is out of memory in backward leaves the others waiting in a collective call, so that they cannot "
-          "try again together; choose the batch with `gannet estimate` (docs/estimate.md)"),
+      row("auto_find_batch_size", &A::auto_find_batch_size, {}, kWorks,
+          "try the batch size before training, and take 0.9 of it while a rank has no memory for it (docs/trainer.md)"),
       row("logging_strategy", &A::logging_strategy, choices({"no", "steps", "epoch"}), kWorks,
           "when the loss, norm and rate are logged"),
       row("logging_steps", &A::logging_steps, above(0), kWorks,

@@ -112,5 +112,10 @@ void fail_without(const char* dataset, const char* call) {
               std::string("give .") + dataset + " to the Trainer");
 }
 
+void fail_probing_stream() {
+  throw Error(ErrorCode::kUnsupported, "auto_find_batch_size with a stream: to try a batch size would use up samples of it",
+              "give per_device_train_batch_size without auto_find_batch_size, or a train_dataset with random access");
+}
+
 }  // namespace detail
 }  // namespace gannet

@@ -99,12 +99,16 @@ std::optional<int64_t> TrainerBase::planned_updates(int64_t ranks, bool drops_le
   const auto share = [&](int64_t whole, int64_t parts) {
     return arguments_.dataloader_drop_last ? whole / parts : (whole + parts - 1) / parts;
   };
-  const int64_t micro_batches = share(share(*samples, ranks), arguments_.per_device_train_batch_size);
+  const int64_t micro_batches = share(share(*samples, ranks), micro_batch_size_);
   return updates_of(micro_batches - micro_batches % multiple);
 }
 
+int64_t TrainerBase::samples_in_update() const {
+  return micro_batch_size_ * arguments_.gradient_accumulation_steps * engine_->world_size();
+}
+
 LoaderOptions TrainerBase::train_loader_options(LoaderOptions options) const {
-  options.batch_size = arguments_.per_device_train_batch_size;
+  options.batch_size = micro_batch_size_;
   options.shuffle = arguments_.train_sampling_strategy == "random";
   options.seed = arguments_.data_seed.value_or(arguments_.seed);
   options.drop_last = arguments_.dataloader_drop_last;
@@ -136,7 +140,7 @@ void TrainerBase::plan_run(const TrainSize& size) {
   state_.logging_steps = whole(arguments_.logging_steps);
   state_.eval_steps = whole(arguments_.eval_steps.value_or(arguments_.logging_steps));
   state_.save_steps = whole(arguments_.save_steps);
-  state_.train_batch_size = arguments_.per_device_train_batch_size;
+  state_.train_batch_size = micro_batch_size_;
 }
 
 void TrainerBase::start() {
@@ -189,6 +193,10 @@ TrainOutput TrainerBase::train() {
     while (advance()) {
     }
     finish();
+  } catch (const Error& error) {
+    is_begun_ = false;
+    if (arguments_.auto_find_batch_size && error.code() == ErrorCode::kOutOfMemory) throw error_after_probes(error);
+    throw;
   } catch (...) {
     is_begun_ = false;
     throw;
@@ -318,9 +326,7 @@ void TrainerBase::finish() {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   const double steps = static_cast<double>(state_.global_step - begun_at_step_);
-  const double samples = steps *
-                         static_cast<double>(arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps) *
-                         engine_->world_size();
+  const double samples = steps * static_cast<double>(samples_in_update());
   const Dict times{{"train_runtime", seconds},
                    {"train_samples_per_second", seconds > 0 ? samples / seconds : 0.0},
                    {"train_steps_per_second", seconds > 0 ? steps / seconds : 0.0}};

@@ -67,25 +67,28 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   engine_->process_group()->barrier();
 }
 
+// What resume_from_checkpoint names: a folder of checkpoints, and which one of it.
+std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
+  LoadOptions load;
+  load.if_present = arguments_.resume_from_checkpoint == "last";
+  if (load.if_present) return {arguments_.output_dir, load};
+  const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
+  const fs::path trimmed = path.has_filename() ? path : path.parent_path();
+  load.tag = trimmed.filename().string();
+  return {trimmed.parent_path().empty() ? "." : trimmed.parent_path().string(), load};
+}
+
 bool TrainerBase::resume() {
   stop_checkpoint_.clear();
   const TrainSize size = open_train_loader(train_loader_options(engine_->loader_options()));
   plan_run(size);
   if (arguments_.resume_from_checkpoint.empty()) return false;
 
-  const bool is_last = arguments_.resume_from_checkpoint == "last";
-  const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
-  const fs::path trimmed = path.has_filename() ? path : path.parent_path();
-  const std::string folder = is_last                         ? arguments_.output_dir
-                             : trimmed.parent_path().empty() ? "."
-                                                             : trimmed.parent_path().string();
-  if (is_last && !fs::exists(folder)) {
+  const auto [folder, load] = place_of_resume();
+  if (load.if_present && !fs::exists(folder)) {
     if (is_first()) log_info("resume_from_checkpoint=last: " + folder + " does not exist yet, a fresh start");
     return false;
   }
-  LoadOptions load;
-  if (!is_last) load.tag = trimmed.filename().string();
-  load.if_present = is_last;
   const LoadReceipt receipt = engine_->load_checkpoint(folder, load);
   if (!receipt) {
     if (is_first()) log_info("resume_from_checkpoint=last: no checkpoint in " + folder + ", a fresh start");
@@ -95,12 +98,10 @@ bool TrainerBase::resume() {
   if (!saved)
     throw Error(ErrorCode::kMismatch, receipt.path + " is a checkpoint of an engine, but not of a Trainer",
                 "load it with engine().load_checkpoint, or name a checkpoint-N that a Trainer saved");
-  const int64_t total_batch =
-      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
-  if (saved->at("total_batch").as_int() != total_batch)
+  if (saved->at("total_batch").as_int() != samples_in_update())
     throw Error(ErrorCode::kMismatch,
                 receipt.path + " was trained with " + std::to_string(saved->at("total_batch").as_int()) +
-                    " samples in an update, this run has " + std::to_string(total_batch),
+                    " samples in an update, this run has " + std::to_string(samples_in_update()),
                 "choose per_device_train_batch_size x gradient_accumulation_steps x ranks equal to the former");
   const TrainerState planned = state_;
   state_ = TrainerState::from_dict(saved->at("state").as_dict());

@@ -84,8 +84,6 @@ Dict TrainerBase::document() const {
   const List checkpoints(checkpoints_.begin(), checkpoints_.end());
   List callbacks;
   for (const auto& callback : callbacks_) callbacks.push_back(Dict{{"name", callback.name()}, {"state", callback.save()}});
-  const int64_t total_batch =
-      arguments_.per_device_train_batch_size * arguments_.gradient_accumulation_steps * engine_->world_size();
   return Dict{
       {"state", state_.to_dict()},
       {"arguments", arguments_.changed()},
@@ -97,7 +95,7 @@ Dict TrainerBase::document() const {
       {"is_end_of_run_alone", state_.global_step >= state_.max_steps && !control_.should_epoch_stop &&
                                   !(steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_)},
       {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
-      {"total_batch", total_batch},
+      {"total_batch", samples_in_update()},
       {"last_logged", last_logged_},
       {"total_loss", total_loss_},
       {"checkpoints", checkpoints},

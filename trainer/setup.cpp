@@ -79,9 +79,9 @@ Config own_config(const TrainingArguments& a, bool trains) {
 }
 
 // An argument at its default contradicts nothing, but the sizes of batches do: the Trainer's loaders go by the arguments.
-Dict given_arguments(const TrainingArguments& a) {
+Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
   Dict given = a.changed();
-  given["per_device_train_batch_size"] = a.per_device_train_batch_size;
+  given["per_device_train_batch_size"] = micro_batch_size;
   given["gradient_accumulation_steps"] = a.gradient_accumulation_steps;
   return given;
 }
@@ -160,14 +160,46 @@ void TrainerBase::initialize() {
 EngineBase& TrainerBase::ensure_engine() {
   if (engine_) return *engine_;
   check_folder(arguments_.output_dir);
+  micro_batch_size_ = arguments_.per_device_train_batch_size;
+  const bool finds = arguments_.auto_find_batch_size && !is_inference() && has_train_dataset();
+  if (finds) {
+    const Config config = own_config(arguments_);
+    zero_stage_ = config.stage();
+    check_batch_size_can_be_tried(zero_stage_, data_ranks(config));
+  }
+  make_engine_for_batch();
+  if (finds) {
+    try {
+      find_batch_size();
+    } catch (...) {
+      end_engine();
+      throw;
+    }
+  }
+  return *engine_;
+}
+
+void TrainerBase::end_engine() {
+  engine_ = nullptr;
+  release_engine();
+}
+
+void TrainerBase::make_engine_for_batch() {
   Config made = own_config(arguments_, !is_inference());
   const int64_t ranks = data_ranks(made);
+  if (micro_batch_size_ != arguments_.per_device_train_batch_size) {  // the sizes of the config follow the one that was found
+    Dict sizes;
+    if (made.get("train_micro_batch_size_per_gpu").value.is_int()) sizes["train_micro_batch_size_per_gpu"] = micro_batch_size_;
+    if (made.get("train_batch_size").value.is_int())
+      sizes["train_batch_size"] = micro_batch_size_ * arguments_.gradient_accumulation_steps * ranks;
+    if (!sizes.empty()) made.overwrite(sizes, "auto_find_batch_size");
+  }
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
   // Of a Trainer for inference the length of a schedule that never runs.
   const std::optional<int64_t> updates = is_inference() ? 1 : planned_updates(ranks, drops);
   // The number of updates is unknown without training data, and of a stream without max_steps, which plan_run() refuses.
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
-  fill_auto(made, given_arguments(arguments_),
+  fill_auto(made, given_arguments(arguments_, micro_batch_size_),
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
   const bool has_decay = arguments_.weight_decay > 0 && !is_inference();
@@ -187,7 +219,6 @@ EngineBase& TrainerBase::ensure_engine() {
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();
-  return *engine_;
 }
 
 }  // namespace gannet

@@ -52,7 +52,8 @@ struct Reader<bool> {
   static bool read(const Value& value, bool& into) { return value.is_bool() && (into = value.as_bool(), true); }
 };
 template <class Integer>
-requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>) struct Reader<Integer> {
+  requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>)
+struct Reader<Integer> {
   static std::string wanted() { return sizeof(Integer) < 8 ? "an integer of 32 bits" : "an integer"; }
   static bool read(const Value& value, Integer& into) {
     if (!value.is_int() || !std::in_range<Integer>(value.as_int())) return false;
@@ -61,7 +62,7 @@ requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>) struct Rea
   }
 };
 template <class Number>
-requires std::is_floating_point_v<Number>
+  requires std::is_floating_point_v<Number>
 struct Reader<Number> {
   static std::string wanted() { return "a number"; }
   static bool read(const Value& value, Number& into) {
@@ -134,6 +135,7 @@ template List Hparams::get(const std::string&) const;
 template std::vector<bool> Hparams::get(const std::string&) const;
 template std::vector<int> Hparams::get(const std::string&) const;
 template std::vector<int64_t> Hparams::get(const std::string&) const;
+template std::vector<float> Hparams::get(const std::string&) const;
 template std::vector<double> Hparams::get(const std::string&) const;
 template std::vector<std::string> Hparams::get(const std::string&) const;
 

@@ -124,6 +124,7 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
   const auto found = metrics.find(name);
   if (found == metrics.end() && settings_.metric.empty()) return;  // nothing to choose by
   if (found == metrics.end()) {
+    save();  // a misspelt name costs no training: the next run resumes here
     std::vector<std::string> names;
     for (const auto& entry : metrics) names.push_back(entry.first);
     throw Error(ErrorCode::kArgument,
@@ -136,10 +137,27 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
         ErrorCode::kNonFinite,
         "validation after batch " + std::to_string(batches_) + ": metric '" + name + "' is " + std::to_string(found->second),
         "it chooses the best checkpoint; look at what evaluate_batch returned");
+  forget_best_of_another(name);
   if (best_metric_ && !(settings_.smaller_is_better ? found->second < *best_metric_ : found->second > *best_metric_)) return;
   best_metric_ = found->second;
+  best_name_ = name;
+  best_is_smallest_ = settings_.smaller_is_better;
   best_batch_ = batches_;
   is_new_best_ = true;
+}
+
+// A resume may choose by another metric, or by the other end of it: the best so far says nothing about that.
+void TrialRunner::forget_best_of_another(const std::string& metric) {
+  if (!best_metric_ || (best_name_ == metric && best_is_smallest_ == settings_.smaller_is_better)) return;
+  const auto text = [](const std::string& name, bool smallest) {
+    return std::string(smallest ? "the smallest " : "the largest ") + name;
+  };
+  if (is_first())
+    log_warning("the best checkpoint was chosen by " + text(best_name_, best_is_smallest_) + ", and is by " +
+                text(metric, settings_.smaller_is_better) + " from now on: batch " + std::to_string(best_batch_) +
+                " is not the best any more");
+  best_metric_.reset();
+  best_batch_ = 0;
 }
 
 }  // namespace gannet

@@ -1,5 +1,6 @@
 // A trial from its settings, or from a command line, to its end.
 #include <ATen/Context.h>
+#include <c10/util/Exception.h>
 #include <cxxabi.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -72,7 +73,13 @@ int run_trial(const char* type, const MakeTrial& make, int argc, char** argv, co
     return result.stopped ? kStoppedExitCode : 0;
   } catch (const std::exception& error) {
     const auto ours = error_of(error);
-    std::cerr << (argc > 0 ? argv[0] : "trial") << ": " << (ours ? ours->what() : error.what()) << '\n';
+    // Without the stack of LibTorch's C++ frames.
+    const auto* const torchs = dynamic_cast<const c10::Error*>(&error);
+    std::cerr << (argc > 0 ? argv[0] : "trial") << ": "
+              << (ours     ? ours->what()
+                  : torchs ? torchs->what_without_backtrace()
+                           : error.what())
+              << '\n';
     return ours ? ours->exit_code() : 1;
   }
 }

@@ -6,8 +6,10 @@
 #include <gannet/stop.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "common/json.h"
 #include "common/nearest.h"
 
 namespace gannet {
@@ -18,6 +20,7 @@ TrialRunner::TrialRunner(TrialBase& trial, TrialContext& context, std::string ty
 TrialResult TrialRunner::run() {
   check_engines();
   context_.is_constructed_ = true;
+  compare_settings();
   open_loaders();
   check_hparams_were_read();
   plan();
@@ -77,6 +80,32 @@ void TrialRunner::check_engines() const {
     if (engines.size() > 1 && engine->config_value("gannet.checkpoint.keep") == Value(1))
       throw Error(ErrorCode::kConfig, "gannet.checkpoint.keep is 1 for the engine '" + name + "' of a trial with several engines",
                   "set it to 2 or more, or leave it out and use --keep_checkpoints");
+  }
+}
+
+// Ranks that differ in when they validate, or end, would meet in different collective calls.
+void TrialRunner::compare_settings() {
+  const TrialSettings& s = settings_;
+  const std::string mine = Value(Dict{{"max_length", s.max_length.to_string()},
+                                      {"validation_period", s.validation_period.to_string()},
+                                      {"checkpoint_period", s.checkpoint_period.to_string()},
+                                      {"report_period", s.report_period},
+                                      {"epoch_length", s.epoch_length},
+                                      {"output_dir", s.output_dir},
+                                      {"metric", s.metric},
+                                      {"smaller_is_better", s.smaller_is_better},
+                                      {"seed", s.seed},
+                                      {"keep_checkpoints", s.keep_checkpoints}})
+                               .to_json();
+  const auto all = engine().gather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const Value first = common::parse_json(all[0], "rank 0"), other = common::parse_json(all[rank], "rank");
+    for (const auto& [name, value] : first.as_dict().entries())
+      if (const std::string here = other.at(name).to_json(); here != value.to_json())
+        throw Error(ErrorCode::kMismatch,
+                    name + " is " + value.to_json() + " on rank 0 and " + here + " on rank " + std::to_string(rank),
+                    "give every rank the same settings");
   }
 }
 
@@ -162,10 +191,14 @@ std::optional<double> TrialRunner::epochs_shown() const {
 // How many batches see the first `length.count` epochs whole.
 int64_t TrialRunner::batches_in(const TrialLength& length) const {
   if (length.unit == TrialLength::Unit::kBatches) return length.count;
-  if (settings_.epoch_length > 0) return length.count * settings_.epoch_length;
   const int64_t whole = context_.get_num_micro_batches_per_slot();
-  if (ends_steps_with_epochs_) return length.count * ((*micro_batches_ + whole - 1) / whole);
-  return (length.count * *micro_batches_ + whole - 1) / whole;
+  const bool is_cut = settings_.epoch_length == 0 && !ends_steps_with_epochs_;  // an epoch need not be whole batches
+  const int64_t each = settings_.epoch_length > 0 ? settings_.epoch_length
+                       : is_cut                   ? *micro_batches_
+                                                  : (*micro_batches_ + whole - 1) / whole;
+  if (length.count > (std::numeric_limits<int64_t>::max() - whole) / std::max<int64_t>(1, each))
+    throw Error(ErrorCode::kArgument, length.to_string() + " are more batches than can be counted", "give a shorter length");
+  return is_cut ? (length.count * each + whole - 1) / whole : length.count * each;
 }
 
 void TrialRunner::plan() {

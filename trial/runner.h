@@ -24,6 +24,7 @@ class TrialRunner {
   // runner.cpp
   void check_engines() const;
   void open_loaders();
+  void compare_settings();
   void check_loader(const TrialBase::Opened& opened) const;
   void plan();
   void check_hparams_were_read() const;
@@ -44,6 +45,7 @@ class TrialRunner {
   TrialMetrics validation_metrics();
   void reduce(bool is_training, const std::string& what, TrialMetrics& into);
   void judge(const TrialMetrics& metrics);
+  void forget_best_of_another(const std::string& metric);
 
   // saving.cpp
   void add_states();
@@ -80,6 +82,8 @@ class TrialRunner {
   std::vector<std::string> reduced_early_;
   bool is_end_asked_ = false;
   std::optional<double> best_metric_;
+  std::string best_name_;  // of that metric, and its direction
+  bool best_is_smallest_ = true;
   int64_t best_batch_ = 0;
   bool is_new_best_ = false;
   bool is_resumed_ = false;

@@ -76,7 +76,9 @@ void TrialRunner::check_identity(const Dict& former) const {
           "give another --output_dir, or run the former trial");
   // The order of keys does not matter, nor does a path that stayed the same file.
   const Dict before = former.find("hparams") && former.find("hparams")->is_dict() ? former.find("hparams")->as_dict() : Dict();
-  const Dict today = now.find("hparams")->as_dict();
+  // As the file has them: a number that is not finite is null there.
+  const Value read = common::parse_json(common::pretty_json(*now.find("hparams")), where);
+  const Dict today = read.as_dict();
   std::string changes;
   const auto differs = [&](const std::string& name, const Value* then, const Value* current) {
     changes += std::string(changes.empty() ? "" : ", ") + name + " is " + (then ? then->to_json() : "nothing") + " there and " +
@@ -146,9 +148,12 @@ void TrialRunner::begin_or_resume() {
   const std::string text =
       engine().gather(Value(Dict{{"former", trials::read_file(path)}, {"checkpoints", seen}}).to_json()).front();
   const Value found = common::parse_json(text, path);
+  int64_t former_batches = 0;
   if (const std::string& former = found.at("former").as_string(); !former.empty()) {
     const Value parsed = common::parse_json(former, path);
     check_identity(parsed.is_dict() ? parsed.as_dict() : Dict());
+    if (const Value* known = parsed.is_dict() ? parsed.as_dict().find("batches") : nullptr; known && known->is_int())
+      former_batches = known->as_int();
   }
   std::string skipped;
   for (const Value& candidate : found.at("checkpoints").as_list()) {
@@ -166,6 +171,10 @@ void TrialRunner::begin_or_resume() {
     throw Error(ErrorCode::kCorrupt, settings_.output_dir + " has no checkpoint that is whole:" + skipped,
                 "give another --output_dir to begin again");
   if (!skipped.empty() && is_first()) log_warning("checkpoints that are not whole were passed over:" + skipped);
+  if (!is_resumed_ && former_batches > 0 && is_first())
+    log_warning(path + " is of a trial that had saved batch " + std::to_string(former_batches) + ", but " + settings_.output_dir +
+                "/checkpoints has no checkpoint" + (context_.engines_.size() > 1 ? " that all engines have" : "") +
+                ": the trial begins again, and its records too");
   records_.emplace(settings_.output_dir, batches_, is_first());
   if (is_resumed_) {
     if (is_first()) log_info("resumed " + settings_.output_dir + " after batch " + std::to_string(batches_));
@@ -189,6 +198,10 @@ void TrialRunner::load(int64_t batches) {
     best_batch_ = saved->at("best_batch").as_int();
     best_metric_.reset();
     if (const Value& best = saved->at("best_metric"); !best.is_null()) best_metric_ = best.as_number();
+    const Value* by = saved->as_dict().find("best_name");  // absent from older checkpoints
+    best_name_ = by ? by->as_string() : settings_.metric;
+    best_is_smallest_ = by ? saved->at("best_is_smallest").as_bool() : settings_.smaller_is_better;
+    forget_best_of_another(settings_.metric.empty() ? best_name_ : settings_.metric);
   }
   saved_at_ = batches_;
 }
@@ -203,6 +216,8 @@ void TrialRunner::save() {
                         {"validated_at", validated_at_},
                         {"is_end_asked", is_end_asked_},
                         {"best_batch", best_batch_},
+                        {"best_name", best_name_},
+                        {"best_is_smallest", best_is_smallest_},
                         {"best_metric", best_metric_ ? Value(*best_metric_) : Value()}};
     engine->save_checkpoint(folder_of(name),
                             {.tag = tag_of(batches_), .client_state = {.document = Dict{{"trial", document}}, .tensors = {}}});

@@ -188,7 +188,12 @@ class Filling {
     const auto warmup = warmup_steps();
     if (find("scheduler")) {
       if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
-      match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
+      // Where no argument says the rate, the config's own optimizer does: a schedule to another one would be a surprise.
+      const Value* const own = find("optimizer/params/lr");
+      if (const auto rate = own ? number_in(*own) : std::nullopt; rate && !is_given("learning_rate"))
+        match("scheduler/params/warmup_max_lr", *rate, {"optimizer.params.lr"});
+      else
+        match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
       // As transformers: DeepSpeed's schedules warm up for at least one update.
       const Value* const plugin = find("scheduler/type");
       const bool takes_none = plugin && plugin->is_string() && config::may_start_without_warmup(plugin->as_string());

@@ -9,6 +9,27 @@
 
 namespace gannet {
 
+ModelConfig::ModelConfig(Dict values, std::string where) : values_(std::move(values)), where_(std::move(where)) {
+  for (const auto& [key, value] : values_.entries()) of_file_.insert(key);
+}
+
+const Dict& ModelConfig::values() const {
+  asked_->is_all = true;
+  return values_;
+}
+
+void ModelConfig::require_known(const Dict& overwritten) const {
+  if (asked_->is_all) return;
+  for (const auto& [key, value] : overwritten.entries()) {
+    if (of_file_.contains(key) || asked_->names.contains(key) || key == "model_type" || key == "dtype" || key == "torch_dtype")
+      continue;
+    throw Error(ErrorCode::kArgument,
+                formatted("model_overwrite has {}, which the model does not read{}", in_quotes(key),
+                          did_you_mean(key, {asked_->names.begin(), asked_->names.end()})),
+                formatted("{} has the names that there are", where_));
+  }
+}
+
 ModelConfig ModelConfig::read(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code code;
@@ -50,6 +71,7 @@ void ModelConfig::wrong(std::string_view key, const Value& found, const char* wa
 }
 
 const Value* ModelConfig::find(std::string_view key) const {
+  asked_->names.emplace(key);
   const Value* found = values_.find(key);
   return found && !found->is_null() ? found : nullptr;
 }

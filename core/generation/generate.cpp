@@ -169,6 +169,8 @@ TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const Gen
 void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary) {
   if (options.max_new_tokens < 1) refuse(formatted("max_new_tokens is {}", options.max_new_tokens), "ask for at least 1");
   if (options.num_beams < 1) refuse(formatted("num_beams is {}", options.num_beams), "1 is a search without beams");
+  if (!std::isfinite(options.length_penalty))
+    refuse(formatted("length_penalty is {}", options.length_penalty), "1 divides a beam's score by its length, 0 does not");
   if (options.num_beams > 1 && options.sample)
     refuse("beams are not drawn, and sample is true with num_beams above 1", "choose one of the two");
   if (!(options.temperature > 0))
@@ -176,10 +178,16 @@ void check(const GenerateOptions& options, const TokenLists& prompts, int64_t po
   if (options.top_k < 0) refuse(formatted("top_k is {}", options.top_k), "0 draws among all tokens");
   if (!(options.top_p > 0 && options.top_p <= 1))
     refuse(formatted("top_p is {}", options.top_p), "it must be above 0, and at most 1");
+  for (const int64_t token : options.stop_tokens)
+    if (token < 0 || (vocabulary > 0 && token >= vocabulary))
+      refuse(formatted("stop_tokens has {}, and {}", token,
+                       vocabulary > 0 ? formatted("the model's vocabulary is 0 to {}", vocabulary - 1)
+                                      : std::string("no token is negative")),
+             "no text would ever end by it: name the end token of this model's tokenizer");
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty()) refuse(formatted("prompt {} is empty", i), "begin it with the model's token for a text's begin");
     const auto length = static_cast<int64_t>(prompts[i].size());
-    if (positions > 0 && length + options.max_new_tokens > positions)
+    if (positions > 0 && options.max_new_tokens > positions - length)
       refuse(formatted("prompt {} has {} tokens, and with max_new_tokens {} that is more than the model's {} positions", i,
                        length, options.max_new_tokens, positions),
              "shorten it, or lower max_new_tokens");
@@ -205,6 +213,16 @@ at::Device device_of(const torch::nn::Module& module) {
   return at::kCPU;
 }
 bool is_training(const torch::nn::Module& module) { return module.is_training(); }
-void set_training(torch::nn::Module& module, bool on) { module.train(on); }
+void set_evaluation(torch::nn::Module& module) { module.eval(); }
+
+TrainingModes::TrainingModes(torch::nn::Module& module) {
+  modes_.emplace_back(&module, module.is_training());
+  for (const auto& part : module.modules(/*include_self=*/false)) modes_.emplace_back(part.get(), part->is_training());
+}
+void TrainingModes::restore() const {
+  // A module's train() sets those below it, too: from the outside in.
+  for (const auto& [part, was_training] : modes_)
+    if (part->is_training() != was_training) part->train(was_training);
+}
 
 }  // namespace gannet::detail

@@ -2,11 +2,14 @@
 
 #include <gannet/error.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace translation {
 namespace {
+
+namespace fs = std::filesystem;
 
 using gannet::Error;
 using gannet::ErrorCode;
@@ -26,12 +29,21 @@ std::string text_of(const json& translation, const std::string& language, const 
   return found->get<std::string>();
 }
 
+// Where the file is in a folder beside its place: a data set of several pairs of languages.
+std::string folder_with(const fs::path& path) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(path.parent_path(), none))
+    if (fs::exists(entry.path() / path.filename(), none))
+      return "it is in " + entry.path().string() + ": give --dataset_config " + entry.path().filename().string();
+  return "name a file of JSON lines";
+}
+
 }  // namespace
 
 std::vector<Pair> read_pairs(const std::string& path, const std::string& source_lang, const std::string& target_lang,
                              std::optional<int64_t> limit) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kNotFound, "cannot read the pairs of " + path, "name a file of JSON lines");
+  if (!in) throw Error(ErrorCode::kNotFound, "cannot read the pairs of " + path, folder_with(path));
   std::vector<Pair> pairs;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {

@@ -65,6 +65,23 @@ TEST(FillAuto, FillsEveryRowOfTheTableAndNamesTheArgument) {
   EXPECT_TRUE(config.is_valid(2, &mistakes)) << testing::PrintToString(mistakes);
 }
 
+// The default learning_rate of 5e-5 must not take the place of a rate that the config gives its optimizer.
+TEST(FillAuto, AScheduleWithoutALearningRateLeadsToTheOptimizersOwn) {
+  const std::string config = R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW", "params": {"lr": RATE}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": 3}}})";
+  const auto most = [&](const std::string& rate, const Dict& given) {
+    std::string text = config;
+    Config filled(text.replace(text.find("RATE"), 4, rate));
+    fill_auto(filled, given, {});
+    return filled.get("scheduler.params.warmup_max_lr");
+  };
+  EXPECT_EQ(most("0.001", {}).value.as_number(), 0.001);
+  EXPECT_THAT(most("0.001", {}).origin, HasSubstr("auto: optimizer.params.lr"));
+  EXPECT_EQ(most("0.001", {{"learning_rate", 0.001}}).value.as_number(), 0.001);
+  EXPECT_EQ(most("\"auto\"", {}).value.as_number(), 5e-5);
+  EXPECT_EQ(most("\"auto\"", {{"learning_rate", 0.002}}).value.as_number(), 0.002);
+}
+
 TEST(FillAuto, ApexTakesFp16InsteadOfTheFp16Section) {
   Dict given = arguments();
   given["fp16_backend"] = "apex";

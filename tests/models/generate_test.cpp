@@ -167,6 +167,37 @@ TEST(Generate, MistakesAreNamed) {
   EXPECT_THAT(error_of({{1}}, {.sample = true, .num_beams = 2}), HasSubstr("choose one of the two"));
   EXPECT_THAT(error_of({{1}}, {.top_p = 1.5}), HasSubstr("top_p is 1.5"));
   EXPECT_THAT(error_of({{1}}, {.num_beams = 0}), HasSubstr("num_beams is 0"));
+  EXPECT_THAT(error_of({{1}}, {.num_beams = 2, .length_penalty = std::nan("")}), HasSubstr("length_penalty is nan"));
+}
+
+// The sum of both is no integer any more.
+TEST(Generate, AsManyTokensAsThereAreIntegersAreTooMany) {
+  EXPECT_THAT(error_of({{1, 2}}, {.max_new_tokens = std::numeric_limits<int64_t>::max()}),
+              HasSubstr("that is more than the model's 64 positions"));
+}
+
+TEST(Generate, AStopTokenOutsideOfTheVocabularyIsNamed) {
+  EXPECT_THAT(error_of({{1}}, {.stop_tokens = {2, 50256}}),
+              HasSubstr("stop_tokens has 50256, and the model's vocabulary is 0 to "));
+  EXPECT_THAT(error_of({{1}}, {.stop_tokens = {-1}}), HasSubstr("stop_tokens has -1"));
+}
+
+// A program freezes the statistics of a part by eval(), and trains the rest.
+TEST(Generate, AModuleThatWasInEvaluationModeStaysThere) {
+  auto model = gannet::from_config<Gpt2>(fixture::folder("gpt2"));
+  model->train();
+  const auto frozen = model->children()[0];
+  frozen->eval();
+  gannet::generate(model, {{1, 2}}, {.max_new_tokens = 2});
+  EXPECT_TRUE(model->is_training());
+  EXPECT_FALSE(frozen->is_training());
+  auto engine = gannet::initialize(model, {.config = gannet::Config(R"({"train_micro_batch_size_per_gpu": 1,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})")})
+                    .engine;
+  frozen->eval();
+  gannet::generate(*engine, {{1, 2}}, {.max_new_tokens = 2});
+  EXPECT_TRUE(model->is_training());
+  EXPECT_FALSE(frozen->is_training());
 }
 
 TEST(Generate, TokensOutsideOfTheVocabularyAreNamed) {

@@ -145,6 +145,21 @@ TEST_F(Folder, ValuesOfTheConfigAreReplacedInCode) {
   EXPECT_EQ(model->config().n_embd, 16);
 }
 
+TEST_F(Folder, ANameThatTheModelDoesNotReadIsNoOverwrite) {
+  const auto error = [](const gannet::Dict& overwrite) -> std::string {
+    try {
+      gannet::from_config<gannet::models::Gpt2>(fixture::folder("gpt2"), {.model_overwrite = overwrite});
+      gannet::from_pretrained<gannet::models::Gpt2>(fixture::folder("gpt2"), {.model_overwrite = overwrite});
+    } catch (const gannet::Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({{"n_layers", 1}}), "model_overwrite has 'n_layers', which the model does not read; did you mean 'n_layer'?");
+  // Of the file, or of the load, without an effect on the sizes.
+  EXPECT_EQ(error({{"resid_pdrop", 0.0}, {"use_cache", false}, {"torch_dtype", "float32"}}), "");
+}
+
 TEST_F(Folder, WhatIsWrongWithAFolderIsSaid) {
   EXPECT_THAT(error_of(), HasSubstr("holds no weights"));
   EXPECT_EQ(code, gannet::ErrorCode::kArgument);

@@ -1,9 +1,13 @@
 // A program of the Trainer for tests over several processes.
 //   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
 //   --ask_at N: the last rank's callback alone asks to stop, log, evaluate and save after update N; --stop_at N: its loop alone
-//   calls step.stop(). --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on N: that rank's metric throws.
+//   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 8 MiB, and the
+//   process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on N:
+//   that rank's metric throws.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
 // itself SIGTERM on the last rank alone.
+#include <sys/resource.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -31,6 +35,31 @@ struct Ask {
   }
 };
 
+// Above `limit` samples memory runs out in backward; with `is_heavy` each sample takes 8 MiB until then.
+struct LimitedImpl : trainer_test::TokensImpl {
+  at::Tensor logits(const at::Tensor& tokens) {
+    at::Tensor x = TokensImpl::logits(tokens);
+    if (is_heavy) x = x + 0 * (torch::zeros({tokens.size(0), 1 << 21}) * out->bias[0]).sum();
+    if (tokens.size(0) > limit && x.requires_grad())
+      x.register_hook([](const at::Tensor&) -> at::Tensor { TORCH_CHECK_WITH(OutOfMemoryError, false, "the card is full"); });
+    return x;
+  }
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) {
+    return torch::cross_entropy_loss(logits(tokens).flatten(0, 1), targets.flatten());
+  }
+  int64_t limit = 1000;
+  bool is_heavy = false;
+};
+
+// The process may take so much memory beyond what it has.
+void limit_memory(int64_t megabytes) {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto bytes = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + (megabytes << 20));
+  const rlimit limit{bytes, bytes};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
 // Samples that come one after another, as many as there are, in every epoch.
 struct Stream {
   std::vector<gannet::Example> samples;
@@ -52,9 +81,10 @@ struct Stream {
 };
 
 int run(int argc, char** argv) {
-  auto arguments = gannet::parse_training_arguments(argc, argv,
-                                                    {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at",
-                                                               "--patience", "--ask_at", "--stop_at", "--uneven", "--throw_on"}});
+  auto arguments =
+      gannet::parse_training_arguments(argc, argv,
+                                       {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience",
+                                                  "--ask_at", "--stop_at", "--uneven", "--throw_on", "--limit", "--memory_mb"}});
   std::map<std::string, std::string> own;
   for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name, int64_t fallback) -> int64_t {
@@ -68,7 +98,10 @@ int run(int argc, char** argv) {
   if (own.count("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
   const bool is_last = world->rank() + 1 == world->size();
   callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
-  auto model = trainer_test::make_model();
+  torch::manual_seed(3);
+  auto model = std::make_shared<LimitedImpl>();
+  if (is_last) model->limit = number("--limit", 1000);
+  model->is_heavy = own.count("--memory_mb") > 0;
   gannet::Dataset<> train(trainer_test::make_samples(number("--samples", 40)));
   if (own.count("--uneven")) {
     // Rank 0 has the first samples, the last rank those behind them.
@@ -84,6 +117,7 @@ int run(int argc, char** argv) {
                              return {{"accuracy", trainer_test::accuracy_of(p)}, {"samples", double(p.predictions.size(0))}};
                            },
                            .callbacks = callbacks});
+  if (is_last && model->is_heavy) limit_memory(number("--memory_mb", 0));
   std::vector<double> numbers;
   for (auto& step : trainer.steps()) {
     numbers.push_back(step.loss());

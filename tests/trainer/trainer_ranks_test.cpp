@@ -66,6 +66,40 @@ TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
   }
 }
 
+// auto_find_batch_size: one rank alone is out of memory in backward, all take the size that it has memory for.
+TEST(TrainerOnRanks, AllTakeTheBatchSizeThatEachHasMemoryFor) {
+  Folder folder("find");
+  const std::string rest = "--num_train_epochs 2 --gradient_accumulation_steps 2 --learning_rate 0.01 --warmup_steps 0.2 ";
+  for (const std::string& stage : {std::string("--stage 0 "), std::string("--stage 1 "), std::string("--stage 2 --bf16 ")}) {
+    SCOPED_TRACE(stage);
+    const Outcome found = run(folder, 2, rest + stage + "--per_device_train_batch_size 5 --auto_find_batch_size --limit 3");
+    ASSERT_EQ(found.exit_code, 0) << found.output;
+    EXPECT_NE(found.output.find("no memory for micro-batches of 4 samples (rank 1: "), std::string::npos) << found.output;
+    const Outcome direct = run(folder, 2, rest + stage + "--per_device_train_batch_size 3");
+    ASSERT_EQ(direct.exit_code, 0) << direct.output;
+    EXPECT_EQ(found.numbers, direct.numbers);
+  }
+  const Outcome refused = run(folder, 2, rest + "--stage 3 --auto_find_batch_size");
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("auto_find_batch_size at ZeRO stage 3 on several ranks"), std::string::npos) << refused.output;
+}
+
+// The memory of a process runs out in earnest: 8 MiB for each sample, and 160 MiB beyond what the process has.
+TEST(TrainerOnRanks, ABatchSizeIsFoundUnderALimitOfMemory) {
+  Folder folder("limit");
+  const std::string rest = "--max_steps 3 --samples 64 --learning_rate 0.01 ";
+  const Outcome found = run(folder, 1, rest + "--per_device_train_batch_size 32 --auto_find_batch_size --memory_mb 160");
+  ASSERT_EQ(found.exit_code, 0) << found.output;
+  EXPECT_NE(found.output.find("no memory for micro-batches of 32 samples"), std::string::npos) << found.output;
+  const std::string mark = "auto_find_batch_size: ";
+  const size_t place = found.output.rfind(mark);
+  ASSERT_NE(place, std::string::npos);
+  const int size = std::stoi(found.output.substr(place + mark.size()));
+  EXPECT_GT(size, 1);
+  EXPECT_LT(size, 20);
+  EXPECT_EQ(found.numbers, run(folder, 1, rest + "--per_device_train_batch_size " + std::to_string(size)).numbers);
+}
+
 // Micro-batches of 8, 2 and 1 on 1, 2 and 4 ranks against the whole batch on one; 76 samples, so that the last update is short.
 TEST(TrainerOnRanks, AnUpdateDoesNotDependOnItsCutOnFourRanks) {
   const bool is_full = std::getenv("GANNET_TEST_FULL") != nullptr;

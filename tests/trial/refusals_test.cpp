@@ -202,4 +202,10 @@ TEST_F(TrialRefusal, OfSettings) {
   EXPECT_THAT(message, testing::HasSubstr("keep_checkpoints is -1"));
 }
 
+// It was a trial of no batches, which is complete.
+TEST_F(TrialRefusal, OfALengthBeyondTheIntegers) {
+  settings.max_length = TrialLength::epochs(std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(refusal(), testing::HasSubstr("9223372036854775807 epochs are more batches than can be counted"));
+}
+
 }  // namespace

@@ -32,6 +32,12 @@ int main(int argc, char** argv) {
     trial_test::hooks.train_metrics = [rank = at("RANK")](const gannet::Example&, const at::Tensor& loss) {
       return gannet::BatchMetrics{{"loss", loss}, {rank == 0 ? "a" : "b", 1}};
     };
+  std::vector<char*> words(argv, argv + argc);
+  std::string length = "7";
+  if (std::getenv("TRIAL_LENGTHS") && at("RANK") == 1)
+    words.insert(words.end(), {const_cast<char*>("--epoch_length"), length.data()});
+  argc = static_cast<int>(words.size());
+  argv = words.data();
   const int code = gannet::run_trial<trial_test::SmallTrial>(argc, argv, {.hparams = trial_test::small_hparams()});
   return testing::Test::HasFailure() ? 99 : code;
 }

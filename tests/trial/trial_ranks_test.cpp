@@ -133,6 +133,7 @@ TEST(TrialOnRanks, RanksThatDifferAreRefusedOnAll) {
   refuses("TRIAL_UNSHARED=1", "the loader is that of rank 0 of 1, the trial runs on 2 ranks");
   refuses("TRIAL_UNEVEN=1", "an epoch of the training loader has 3 micro-batches on rank 0 and 5 on rank 1");
   refuses("TRIAL_MPU=1 TRIAL_MPU_NOT_GIVEN=1", "the mpu has 1 data parallel ranks, the engine 'engine' 2");
+  refuses("TRIAL_LENGTHS=1", "epoch_length is 0 on rank 0 and 7 on rank 1");
   refuses("TRIAL_NAMES=1", "has the metrics a, loss, rank 1 has b, loss");
 }
 

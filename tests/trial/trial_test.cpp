@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "small_trial.h"
+#include "trial_fixture.h"
 
 namespace {
 
@@ -15,33 +15,7 @@ using gannet::TrialLength;
 using launched::Folder;
 using launched::text_of;
 using trial_test::hooks;
-
-class TrialTest : public testing::Test {
- protected:
-  void SetUp() override { hooks = {}; }
-  void TearDown() override { hooks = {}; }
-  static gannet::TrialSettings settings(const Folder& folder, Dict changes = {}) {
-    Dict hparams = trial_test::small_hparams();
-    for (const auto& [name, value] : changes.entries()) hparams[name] = value;
-    gannet::TrialSettings made;
-    made.hparams = gannet::Hparams(hparams);
-    made.max_length = TrialLength::batches(6);
-    made.output_dir = (folder.path / "out").string();
-    return made;
-  }
-  static std::vector<std::string> lines_of(const Folder& folder) {
-    std::vector<std::string> lines;
-    std::istringstream in(text_of(folder.path / "out/trial.jsonl"));
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-  }
-  static std::vector<std::string> checkpoints_in(const Folder& folder, const std::string& engine = "engine") {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder.path / "out/checkpoints" / engine))
-      if (entry.path().filename().string().starts_with("batch-")) names.push_back(entry.path().filename());
-    return names;
-  }
-};
+using trial_test::TrialTest;
 
 TEST_F(TrialTest, TrainsReportsValidatesAndSaves) {
   Folder folder("whole");
@@ -213,20 +187,6 @@ TEST_F(TrialTest, MetricsReachTheEnginesMonitors) {
   const std::string lines = text_of(path);
   for (const char* name : {"\"trial/loss\"", "\"trial/largest\"", "\"validation/loss\""})
     EXPECT_THAT(lines, testing::HasSubstr(name));
-}
-
-TEST_F(TrialTest, ADamagedCheckpointIsPassedOver) {
-  Folder folder("damaged");
-  auto all = settings(folder, {{"nets", 2}});
-  all.checkpoint_period = TrialLength::batches(2);
-  all.validation_period = TrialLength::batches(100);
-  gannet::run_trial<trial_test::SmallTrial>(all);
-  const auto expected = lines_of(folder);
-  for (const auto& entry : fs::directory_iterator(folder.path / "out/checkpoints/critic/batch-6"))
-    if (entry.path().filename().string().starts_with("rank-")) fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
-  const auto result = gannet::run_trial<trial_test::SmallTrial>(all);
-  EXPECT_EQ(result.resumed_at, 4);
-  EXPECT_EQ(lines_of(folder), expected);
 }
 
 struct WholeTrial : trial_test::SmallTrial {

@@ -87,7 +87,16 @@ int64_t vocabulary_of(const Model& model) {
 }
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
-void set_training(torch::nn::Module& module, bool on);
+void set_evaluation(torch::nn::Module& module);
+// Of a module and all within it, some of which a program may have frozen by eval().
+class TrainingModes {
+ public:
+  explicit TrainingModes(torch::nn::Module& module);
+  void restore() const;
+
+ private:
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
+};
 
 template <class Model>
 concept NextLogits = requires(Model& model, const GenerationInput& input, typename Model::Cache& cache) {
@@ -117,15 +126,17 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 }  // namespace detail
 
-/// By the engine's model, put into eval() meanwhile, and back after an error too. Throws Error(kArgument) for an empty prompt,
-/// one that leaves no room for max_new_tokens in the model's positions, a token that is not of its vocabulary, and options that
-/// contradict each other; Error(kNonFinite) where the model's logits are NaN.
+/// By the engine's model, put into eval() meanwhile, and back after an error too; modules in it that were in eval() stay there.
+/// Throws Error(kArgument) for an empty prompt, one that leaves no room for max_new_tokens in the model's positions, a token of a
+/// prompt or a stop token that is not of its vocabulary, and options that contradict each other; Error(kNonFinite) where the
+/// model's logits are NaN.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
   // A mistake leaves the engine as it was.
   detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()));
   struct Evaluating {
-    explicit Evaluating(Engine<Model>& engine) : engine(engine), was_training(detail::is_training(*engine.module())) {
+    explicit Evaluating(Engine<Model>& engine)
+        : engine(engine), modes(*engine.module()), was_training(detail::is_training(*engine.module())) {
       if (was_training) engine.eval();
     }
     // After an exception, which stays the one that is thrown.
@@ -136,9 +147,12 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
       }
     }
     void end() {
-      if (std::exchange(was_training, false)) engine.train();
+      if (!std::exchange(was_training, false)) return;
+      engine.train();
+      modes.restore();
     }
     Engine<Model>& engine;
+    detail::TrainingModes modes;
     bool was_training;
   } evaluating(engine);
   TokenLists texts;
@@ -156,12 +170,9 @@ template <class Model>
   requires std::is_base_of_v<torch::nn::Module, Model>
 TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {
   struct Evaluating {
-    explicit Evaluating(torch::nn::Module& module) : module(module), was_training(detail::is_training(module)) {
-      detail::set_training(module, false);
-    }
-    ~Evaluating() { detail::set_training(module, was_training); }
-    torch::nn::Module& module;
-    bool was_training;
+    explicit Evaluating(torch::nn::Module& module) : modes(module) { detail::set_evaluation(module); }
+    ~Evaluating() { modes.restore(); }
+    detail::TrainingModes modes;
   } evaluating(model);
   const auto call = [&](auto function) { return function(model); };
   return detail::generate_by(model, detail::device_of(model), call, prompts, options);

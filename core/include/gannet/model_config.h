@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -19,13 +21,15 @@ namespace gannet {
 class ModelConfig {
  public:
   /// `where` heads errors: a file's path.
-  explicit ModelConfig(Dict values, std::string where = "the model's config")
-      : values_(std::move(values)), where_(std::move(where)) {}
+  explicit ModelConfig(Dict values, std::string where = "the model's config");
   /// `folder`/config.json, or the file itself. Throws Error(kNotFound), and Error(kConfig) with line and column.
   static ModelConfig read(const std::string& folder);
 
   /// Replaces values at the top level.
   ModelConfig& overwrite(const Dict& values);
+  /// After a model has read its sizes. Throws Error(kArgument) for a name in `overwritten` that the file does not have and the
+  /// model did not ask for: a misspelt one.
+  void require_known(const Dict& overwritten) const;
   /// Error(kUnsupported) unless model_type is one of `types`; a config without one passes.
   void require_type(std::initializer_list<const char*> types) const;
   /// Throws Error(kUnsupported): "config.json: hidden_act is 'swish2', and <what>".
@@ -41,7 +45,7 @@ class ModelConfig {
   /// A dictionary in it; empty where there is none.
   ModelConfig section(std::string_view key) const;
 
-  const Dict& values() const { return values_; }
+  const Dict& values() const;  ///< all of them; every name counts as asked for
   const std::string& where() const { return where_; }
 
  private:
@@ -49,6 +53,12 @@ class ModelConfig {
 
   Dict values_;
   std::string where_;
+  std::set<std::string> of_file_;  // names before any overwrite
+  struct Asked {
+    std::set<std::string> names;
+    bool is_all = false;
+  };
+  std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
 };
 
 }  // namespace gannet

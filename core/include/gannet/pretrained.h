@@ -33,7 +33,7 @@ namespace gannet {
 struct PretrainedOptions {
   Config config = {};         ///< the run's: its ZeRO stage decides how the model is built. Without one it is built whole
   Dict overwrite = {};        ///< merged over `config`, as initialize's
-  Dict model_overwrite = {};  ///< over config.json: {{"resid_pdrop", 0.0}}
+  Dict model_overwrite = {};  ///< over config.json: {{"resid_pdrop", 0.0}}. A name that the model does not know is an error
   /// Of the model's parameters: "float32", "bfloat16", "float16", "float64", or "auto", what config.json names. With the sections
   /// fp16 or bf16 the engine makes 16-bit copies itself, and fp32 keeps all bits of the file for the masters.
   std::string dtype = "float32";
@@ -109,8 +109,10 @@ template <class Model>
 auto from_config(ModelConfig json, const PretrainedOptions& options = {}) {
   using Module = typename detail::ModuleOf<Model>::type;
   json.overwrite(options.model_overwrite);
+  const auto config = Module::Config::from(json);
+  json.require_known(options.model_overwrite);
   const detail::Building building(json, options);
-  return std::make_shared<Module>(Module::Config::from(json));
+  return std::make_shared<Module>(config);
 }
 template <class Model>
 auto from_config(const std::string& folder, const PretrainedOptions& options = {}) {
@@ -126,6 +128,7 @@ auto from_pretrained(const std::string& folder, const PretrainedOptions& options
   ModelConfig json = ModelConfig::read(folder);
   json.overwrite(options.model_overwrite);
   const auto config = Module::Config::from(json);
+  json.require_known(options.model_overwrite);
   const detail::Weights weights(folder);
   const detail::Building building(json, options);
   auto model = std::make_shared<Module>(config);

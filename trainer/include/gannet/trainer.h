@@ -24,62 +24,15 @@
 #include <gannet/gannet.h>
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
+#include <gannet/trainer_parts.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace gannet {
-
-namespace detail {
-template <class M>
-struct TrainedModule {
-  using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
-};
-// The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
-loading::Source first_samples(loading::Source source, int64_t limit);
-loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
-std::optional<int64_t> samples_of(const loading::Source& source);
-// The width that "auto" goes by: the model's hidden_size(), or what its config() names it.
-template <class Model>
-std::optional<int64_t> hidden_size_of_model(const Model& model) {
-  if constexpr (requires { int64_t{model.hidden_size()}; }) return model.hidden_size();
-  else if constexpr (requires { int64_t{model.config().hidden_size}; }) return model.config().hidden_size;
-  else if constexpr (requires { int64_t{model.config().n_embd}; }) return model.config().n_embd;
-  else if constexpr (requires { int64_t{model.config().d_model}; }) return model.config().d_model;
-  else return std::nullopt;
-}
-[[noreturn]] void fail_without_loss();
-[[noreturn]] void fail_without_labels();
-[[noreturn]] void fail_without(const char* dataset, const char* call);
-}  // namespace detail
-
-template <class Model, class Batch = Example>
-struct TrainerParts {
-  Dataset<Batch> train_dataset = {};
-  Dataset<Batch> eval_dataset = {};
-  Collate<Batch> data_collator = {};
-  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors.
-  std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
-  /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
-  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
-  std::vector<TrainerCallback> callbacks = {};
-  std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
-  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
-  std::shared_ptr<torch::optim::Optimizer> optimizer = {};
-  LrSchedule lr_scheduler = {};
-  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
-  /// share. Where no max_steps is given, train_loader is asked once more, as rank 0, for the length of the schedule.
-  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
-  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
-  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
-  /// one device's memory. train() is then an error.
-  bool inference = false;
-  bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
-};
 
 template <class Model, class Batch = Example>
 class Trainer : public TrainerBase {
@@ -141,6 +94,26 @@ class Trainer : public TrainerBase {
     typed_engine_.reset();
   }
 
+  bool has_train_dataset() const override { return static_cast<bool>(parts_.train_dataset); }
+  bool has_own_optimizer() const override { return static_cast<bool>(parts_.optimizer); }
+  void open_probe(const LoaderOptions& options) override {
+    constexpr int64_t kLookedAt = 64;
+    const Dataset<Batch> data = train_data();
+    const auto loader =
+        parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
+    if (!loader->sized()) detail::fail_probing_stream();
+    int64_t most = -1, seen = 0;
+    for (auto batch = loader->begin(); batch != loader->end() && seen < kLookedAt; ++batch, ++seen) {
+      const int64_t elements = detail::elements_of(*batch);
+      if (elements <= most) continue;
+      most = elements;
+      probe_ = std::make_shared<Batch>(std::move(*batch));
+    }
+    if (!probe_) detail::fail_without("train_dataset", "train");
+  }
+  at::Tensor measure_probe() override { return measure(*probe_, false, true).loss / std::max(1.0, items_of(*probe_)); }
+  void close_probe() override { probe_.reset(); }
+
   bool has_schedule() const override { return static_cast<bool>(parts_.lr_scheduler.function); }
   std::optional<int64_t> own_micro_batches(const LoaderOptions& options) override {
     if (!parts_.train_dataset || !parts_.train_loader) return std::nullopt;
@@ -160,7 +133,8 @@ class Trainer : public TrainerBase {
     iterator_.reset();
     batches_.clear();
     if (!loader_) {  // else a second train(): its checkpoints keep the place in this one
-      loader_ = parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
+      loader_ =
+          parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
       typed_engine_->add_loader("training_data", loader_);
     }
     return {loader_->sized() ? std::optional(loader_->size()) : std::nullopt};
@@ -295,30 +269,13 @@ class Trainer : public TrainerBase {
       if (labels.defined()) return detail::predicted_labels(labels);
     return labels;
   }
-  // Puts labels that a mean can be taken over into a batch none of whose labels count.
-  struct Patched {
-    Patched(Batch& batch, bool on) : batch(batch) {
-      if constexpr (kHasLabels)
-        if (on && batch.target.defined()) former = std::exchange(batch.target, detail::usable_labels(batch.target, false));
-    }
-    ~Patched() {
-      if constexpr (kHasLabels)
-        if (former.defined()) batch.target = former;
-    }
-    static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
-      one.target.defined();
-      labels = std::exchange(one.target, labels);
-    };
-    Batch& batch;
-    at::Tensor former;
-  };
   // Summed over the batch's items; zero where it does not count.
   Measured measure(Batch& batch, bool with_predictions, bool counts) {
     using detail::summed;
     const double items = counts ? items_of(batch) : 0;
     Measured measured;
     if (parts_.compute_loss) {
-      const Patched patched(batch, items == 0 && !with_predictions);
+      const detail::PatchedLabels<Batch> patched(batch, items == 0 && !with_predictions);
       BatchLoss loss = parts_.compute_loss(*typed_engine_, batch);
       measured.loss = summed(loss.mean, items);
       measured.predictions = loss.predictions;
@@ -377,10 +334,11 @@ class Trainer : public TrainerBase {
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;  // of the update at hand; where this rank got none, the last one that it got
-  size_t counted_ = 0;          // of them, those that were read for this update
+  std::vector<Batch> batches_;           // of the update at hand; where this rank got none, the last one that it got
+  size_t counted_ = 0;                   // of them, those that were read for this update
   std::optional<int64_t> samples_left_;  // of this rank's share of an evaluation
-  std::shared_ptr<Batch> spare_;  // of the evaluation: the last batch, which a rank that is out runs again
+  std::shared_ptr<Batch> probe_;         // of auto_find_batch_size
+  std::shared_ptr<Batch> spare_;         // of the evaluation: the last batch, which a rank that is out runs again
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };
 

@@ -171,6 +171,12 @@ class TrainerBase {
   virtual void end_evaluation() = 0;  // also after an exception
   virtual Metrics compute_metrics(const EvalPrediction& prediction) = 0;
   virtual void release_engine() = 0;
+  // auto_find_batch_size: the largest of the first micro-batches of this rank, of a loader of its own, and its loss.
+  virtual bool has_train_dataset() const = 0;
+  virtual bool has_own_optimizer() const = 0;
+  virtual void open_probe(const LoaderOptions& options) = 0;
+  virtual at::Tensor measure_probe() = 0;  // a mean
+  virtual void close_probe() = 0;
 
   void initialize();  // on_init_end, seeds
   EngineBase& ensure_engine();
@@ -181,6 +187,17 @@ class TrainerBase {
 
  private:
   friend class TrainerStep;
+  // setup.cpp
+  void make_engine_for_batch();
+  void end_engine();
+  // find_batch_size.cpp
+  void check_batch_size_can_be_tried(int64_t stage, int64_t ranks) const;
+  void find_batch_size();
+  bool follow_checkpoint();
+  std::string probe();
+  void run_probe();
+  void take_batch_size(int64_t samples, const std::string& start);
+  Error error_after_probes(const Error& error) const;
   // loop.cpp
   void start();
   bool advance();
@@ -189,6 +206,7 @@ class TrainerBase {
   int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
   LoaderOptions train_loader_options(LoaderOptions of_engine) const;
+  int64_t samples_in_update() const;  // of all ranks
   void end_epoch();
   void warn_of_missing_updates() const;
   double over_ranks(double local);  // the sum
@@ -211,6 +229,7 @@ class TrainerBase {
   void save_checkpoint(bool is_for_stop);
   void rotate_checkpoints();
   Dict document() const;
+  std::pair<std::string, LoadOptions> place_of_resume() const;
   bool resume();  // whether a checkpoint was loaded
   void restore_callbacks(const Value& saved) const;
   std::string best_checkpoint_in(const std::string& folder) const;
@@ -228,6 +247,8 @@ class TrainerBase {
 
   std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
   int64_t updates_per_epoch_ = 0;
+  int64_t micro_batch_size_ = 0;  // per_device_train_batch_size, or what auto_find_batch_size found
+  int64_t zero_stage_ = 0;
   std::optional<int64_t> scheduled_updates_;  // that the schedule of lr_scheduler_type was made for
   int64_t epoch_ = 0;                         // the current one
   int64_t micro_in_epoch_ = 0;                // given

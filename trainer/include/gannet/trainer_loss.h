@@ -85,6 +85,25 @@ std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   }
 }
 
+// Puts labels that a mean can be taken over into a batch none of whose labels count.
+template <class Batch>
+struct PatchedLabels {
+  PatchedLabels(Batch& batch, bool on) : batch(batch) {
+    if constexpr (kHasLabels)
+      if (on && batch.target.defined()) former = std::exchange(batch.target, usable_labels(batch.target, false));
+  }
+  ~PatchedLabels() {
+    if constexpr (kHasLabels)
+      if (former.defined()) batch.target = former;
+  }
+  static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
+    one.target.defined();
+    labels = std::exchange(one.target, labels);
+  };
+  Batch& batch;
+  at::Tensor former;
+};
+
 }  // namespace detail
 
 }  // namespace gannet

@@ -29,7 +29,7 @@ class Hparams {
   /// `where` heads errors: a file's path. `origins`: where a value came from, by its path, when that is not `where`.
   explicit Hparams(Dict values, std::string where = "code", std::map<std::string, std::string> origins = {});
 
-  /// T: bool, int, int64_t, double, std::string, a std::vector of those, Dict, List or Value.
+  /// T: bool, int, int64_t, float, double, std::string, a std::vector of those, Dict, List or Value.
   template <class T>
   T get(const std::string& name) const;
   /// `fallback` where there is none, or null.

@@ -1,0 +1,243 @@
+// auto_find_batch_size: before anything is trained, forward and backward of one micro-batch are tried. Where a rank has no memory
+// for them, all ranks take nine tenths of the size, as accelerate does, and try again. A run with the size that was found is, to
+// the bit, one that was started with it: what a try changes is put back, and an engine for another size starts from a checkpoint
+// of the first one.
+//
+// A rank that runs out of memory must not leave others in a collective call. Below ZeRO stage 3 forward has none. Backward has
+// none either where gradients are reduced at a boundary alone (stages 0 and 1) and this one is no boundary; at stage 2 on several
+// ranks the backward is LibTorch's own, whose gradients stay in `.grad` for as long as the try lasts.
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <gannet/checkpoint.h>
+#include <gannet/error.h>
+#include <gannet/log.h>
+#include <gannet/rng_tracker.h>
+#include <gannet/trainer_base.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <new>
+
+namespace gannet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a forward changes beside its results: random numbers drawn, buffers such as running means.
+class Undo {
+ public:
+  Undo(torch::nn::Module& module, at::Device device) : tracked_(checkpointing::rng_tracker().get_states()) {
+    keep(at::globalContext().defaultGenerator(at::kCPU));
+    if (device.is_cuda()) keep(at::globalContext().defaultGenerator(device));
+    for (const auto& buffer : module.named_buffers())
+      if (buffer.value().defined()) buffers_.emplace_back(buffer.value(), buffer.value().detach().clone());
+    for (const auto& parameter : module.named_parameters())
+      versions_.emplace_back(parameter.key(), parameter.value(), parameter.value()._version());
+  }
+  ~Undo() {
+    const at::NoGradGuard no_grad;
+    for (auto& [buffer, before] : buffers_) buffer.copy_(before);
+    for (auto& [generator, state] : generators_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+    checkpointing::rng_tracker().set_states(tracked_);
+  }
+  Undo(const Undo&) = delete;
+  /// A parameter cannot be put back: its masters would follow the write.
+  void check_parameters() const {
+    for (const auto& [name, parameter, version] : versions_)
+      if (parameter._version() != version)
+        throw Error(
+            ErrorCode::kUnsupported,
+            "auto_find_batch_size: the model's forward writes its parameter '" + name + "', which trying a size would change",
+            "give per_device_train_batch_size without auto_find_batch_size");
+  }
+
+ private:
+  void keep(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    generators_.emplace_back(generator, generator.get_state());
+  }
+  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+  checkpointing::RngTracker::States tracked_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+  std::vector<std::tuple<std::string, at::Tensor, uint32_t>> versions_;
+};
+
+// Within a handler: why there was no memory, or "" for another kind of exception.
+std::string reason_without_memory() {
+  const auto first_line = [](const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return text.substr(0, text.find('\n'));
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kOutOfMemory ? error.message() : "";
+  } catch (const c10::OutOfMemoryError& error) {
+    return first_line(error);
+  } catch (const c10::Error& error) {
+    const std::string line = first_line(error);
+    return line.find("DefaultCPUAllocator") != std::string::npos ? line : "";
+  } catch (const std::bad_alloc&) {
+    return "the host has none left";
+  } catch (...) {
+    return "";
+  }
+}
+
+constexpr char kNoMemory = 'm', kFailed = 'f';
+
+}  // namespace
+
+void TrainerBase::run_probe() {
+  LoaderOptions options = train_loader_options(engine_->loader_options());
+  options.workers = 0;
+  open_probe(options);
+  engine_->train();
+  const bool is_engines = engine_->world_size() == 1 || zero_stage_ < 2;
+  micro_batches_left_ = arguments_.gradient_accumulation_steps;
+  // The second micro-batch of an update finds the gradients of the first in memory.
+  for (int64_t pass = 0; pass < std::min<int64_t>(2, arguments_.gradient_accumulation_steps); ++pass) {
+    const at::Tensor loss = measure_probe();
+    if (is_engines)
+      engine_->backward(loss, {.scale_wrt_gas = false});
+    else
+      loss.backward();
+  }
+}
+
+// Which ranks have no memory for the size at hand, and why; "" where all have. Every rank gets the same answer.
+std::string TrainerBase::probe() {
+  std::string mine;
+  std::exception_ptr thrown;
+  engine_->set_gradient_accumulation_boundary(false);
+  {
+    const Undo undo(module(), engine_->device());
+    try {
+      run_probe();
+      undo.check_parameters();
+    } catch (const std::exception& error) {
+      mine = reason_without_memory();
+      mine.insert(mine.begin(), mine.empty() ? kFailed : kNoMemory);
+      if (mine[0] == kFailed) {
+        mine += error.what();
+        thrown = std::current_exception();
+      }
+    }
+    close_probe();
+    engine_->zero_grad();
+  }
+  engine_->set_gradient_accumulation_boundary(std::nullopt);
+  micro_batches_left_ = 0;
+
+  const auto all = engine_->gather(mine);
+  if (thrown) std::rethrow_exception(thrown);
+  std::string failures;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    if (all[rank][0] == kFailed)
+      throw Error(ErrorCode::kMismatch,
+                  "auto_find_batch_size: forward or backward failed on rank " + std::to_string(rank) + ": " + all[rank].substr(1),
+                  "this rank's did not; it ends with it");
+    failures += (failures.empty() ? "" : "; ") + (all.size() > 1 ? "rank " + std::to_string(rank) + ": " : std::string()) +
+                all[rank].substr(1);
+  }
+  return failures;
+}
+
+// A new engine for another size, as it would be at the run's start: with the weights that `start` holds.
+void TrainerBase::take_batch_size(int64_t samples, const std::string& start) {
+  end_engine();
+  micro_batch_size_ = samples;
+  make_engine_for_batch();
+  if (start.empty()) return;
+  // Not the learning rate: that of a run's first update depends on how many updates there are.
+  engine_->load_checkpoint(start, {.load_lr_scheduler_states = false, .lock_folder = false});
+  if (const auto schedule = engine_->scheduler_handle(); schedule->type() != "none" && schedule->type() != "ReduceLROnPlateau")
+    schedule->step_to(0);
+}
+
+// A run that resumes takes the size that it had.
+bool TrainerBase::follow_checkpoint() {
+  if (arguments_.resume_from_checkpoint.empty()) return false;
+  auto [folder, load] = place_of_resume();
+  if (load.if_present && !fs::exists(folder)) return false;
+  load.load_module_only = true;
+  const LoadReceipt receipt = engine_->load_checkpoint(folder, load);
+  if (!receipt) return false;
+  const Value* saved = receipt.client_state.document.find("trainer");
+  if (!saved) return true;  // resume() raises the error
+  const int64_t rest = arguments_.gradient_accumulation_steps * engine_->world_size();
+  const int64_t total = saved->at("total_batch").as_int();
+  if (total % rest == 0 && total / rest != micro_batch_size_) take_batch_size(total / rest, "");
+  return true;
+}
+
+// Before there is an engine: at stage 3 the parameters would end with it.
+void TrainerBase::check_batch_size_can_be_tried(int64_t stage, int64_t ranks) const {
+  if (stage > 2 && ranks > 1)
+    throw Error(ErrorCode::kUnsupported,
+                "auto_find_batch_size at ZeRO stage 3 on several ranks: forward and backward gather parameters, so that a rank "
+                "that is out of memory leaves the others in a collective call",
+                "choose stage 2 or below, or the size by `gannet estimate` (docs/estimate.md)");
+  if (stage > 2)
+    throw Error(ErrorCode::kUnsupported,
+                "auto_find_batch_size at ZeRO stage 3: a sharded parameter ends with its engine, and each size needs another one",
+                "choose stage 2 or below: on one rank they take the same memory");
+  if (has_own_optimizer())
+    throw Error(ErrorCode::kUnsupported,
+                "auto_find_batch_size with an optimizer object of the program's own, which belongs to one engine",
+                "name the optimizer in the config or by the argument optim");
+}
+
+void TrainerBase::find_batch_size() {
+  if (follow_checkpoint()) return;
+
+  struct Start {  // each rank removes it: with save_on_each_node every machine has a part
+    ~Start() {
+      std::error_code ignored;
+      if (!folder.empty()) fs::remove_all(folder, ignored);
+    }
+    std::string folder;
+  } start;
+  while (true) {
+    const std::string failures = probe();
+    if (failures.empty()) break;
+    // accelerate's rule; 9 becomes 8, and 1 becomes 0.
+    const auto smaller = static_cast<int64_t>(static_cast<double>(micro_batch_size_) * 0.9);
+    if (smaller == 0)
+      throw Error(ErrorCode::kOutOfMemory, "auto_find_batch_size: there is no memory for one sample (" + failures + ")",
+                  "recompute activations (gradient_checkpointing), shard more (zero_optimization.stage) or offload; "
+                  "`gannet estimate` says what fits");
+    if (is_first())
+      log_warning("auto_find_batch_size: no memory for micro-batches of " + std::to_string(micro_batch_size_) + " samples (" +
+                  failures + "); trying " + std::to_string(smaller));
+    if (start.folder.empty()) {
+      start.folder = (fs::path(arguments_.output_dir) / ".auto_find_batch_size").string();
+      engine_->save_checkpoint(start.folder);
+      engine_->wait_for_checkpoint();
+    }
+    take_batch_size(smaller, start.folder);
+  }
+  if (is_first())
+    log_info("auto_find_batch_size: " + std::to_string(micro_batch_size_) + " samples in a micro-batch of each rank, " +
+             std::to_string(samples_in_update()) + " in an update");
+}
+
+Error TrainerBase::error_after_probes(const Error& error) const {
+  if (!engine_) return error;  // the search itself
+  return Error(ErrorCode::kOutOfMemory,
+               "there was memory for the micro-batches of " + std::to_string(micro_batch_size_) +
+                   " samples that auto_find_batch_size tried, but not in update " + std::to_string(state_.global_step + 1) +
+                   ": " + error.message(),
+               "give a smaller per_device_train_batch_size; samples that differ in length are tried as the first micro-batches "
+               "of the run have them");
+}
+
+}  // namespace gannet

@@ -1,0 +1,76 @@
+/// What a Trainer is given beside model and arguments: data, loss, metrics, callbacks, and what replaces parts of it.
+#pragma once
+
+#include <gannet/gannet.h>
+#include <gannet/trainer_base.h>
+#include <gannet/trainer_loss.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+namespace detail {
+template <class M>
+struct TrainedModule {
+  using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
+};
+// The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
+loading::Source first_samples(loading::Source source, int64_t limit);
+loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
+std::optional<int64_t> samples_of(const loading::Source& source);
+// The width that "auto" goes by: the model's hidden_size(), or what its config() names it.
+template <class Model>
+std::optional<int64_t> hidden_size_of_model(const Model& model) {
+  if constexpr (requires { int64_t{model.hidden_size()}; })
+    return model.hidden_size();
+  else if constexpr (requires { int64_t{model.config().hidden_size}; })
+    return model.config().hidden_size;
+  else if constexpr (requires { int64_t{model.config().n_embd}; })
+    return model.config().n_embd;
+  else if constexpr (requires { int64_t{model.config().d_model}; })
+    return model.config().d_model;
+  else
+    return std::nullopt;
+}
+[[noreturn]] void fail_without_loss();
+[[noreturn]] void fail_without_labels();
+[[noreturn]] void fail_without(const char* dataset, const char* call);
+[[noreturn]] void fail_probing_stream();
+// Of all tensors in a batch.
+template <class Batch>
+int64_t elements_of(Batch& batch) {
+  int64_t elements = 0;
+  loading::walk(batch, [&](at::Tensor& tensor) { elements += tensor.defined() ? tensor.numel() : 0; }, [](auto&) {});
+  return elements;
+}
+}  // namespace detail
+
+template <class Model, class Batch = Example>
+struct TrainerParts {
+  Dataset<Batch> train_dataset = {};
+  Dataset<Batch> eval_dataset = {};
+  Collate<Batch> data_collator = {};
+  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors.
+  std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
+  /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
+  std::vector<TrainerCallback> callbacks = {};
+  std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
+  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
+  std::shared_ptr<torch::optim::Optimizer> optimizer = {};
+  LrSchedule lr_scheduler = {};
+  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
+  /// share. Where no max_steps is given, train_loader is asked once more, as rank 0, for the length of the schedule.
+  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
+  std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
+  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
+  /// one device's memory. train() is then an error.
+  bool inference = false;
+  bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
+};
+
+}  // namespace gannet

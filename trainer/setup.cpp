@@ -169,8 +169,11 @@ EngineBase& TrainerBase::ensure_engine() {
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   fill_auto(made, given_arguments(arguments_),
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
+  if (updates && !is_inference() && made.get("gannet.total_steps").value == Value(int64_t{0}))
+    made.fill("gannet.total_steps", *updates, "trainer");
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
-  engine_ = &make_engine(made, arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>());
+  engine_ =
+      &make_engine(made, arguments_.weight_decay > 0 && !is_inference() ? decay_groups(module()) : std::vector<ParameterGroup>());
   if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   // This rank's part of the losses since the last log: the other numbers are the same on all ranks.

@@ -201,6 +201,8 @@ void TrainerBase::make_engine_for_batch() {
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   fill_auto(made, given_arguments(arguments_, micro_batch_size_),
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
+  if (updates && !is_inference() && made.get("gannet.total_steps").value == Value(int64_t{0}))
+    made.fill("gannet.total_steps", *updates, "trainer");
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
   const bool has_decay = arguments_.weight_decay > 0 && !is_inference();
   engine_ = &make_engine(made, has_decay ? decay_groups(module()) : std::vector<ParameterGroup>());

@@ -181,6 +181,7 @@ struct SettingsMembers {
   int64_t data_workers;           // threads that prepare batches; 0: on the caller's
   int64_t max_consecutive_skips;  // more skipped steps in a row (without a dynamic loss scale) are an error
   bool debug_plugins;             // optimizers work on watched copies of their arrays
+  int64_t total_steps;            // updates that the run is planned to apply; 0: not known
   bool check_memory;              // refuse what cannot fit, before it is allocated
   bool checkpoint_async;
   bool checkpoint_on_each_machine;

@@ -94,6 +94,7 @@ void take_optimizer(Group& group, Group& made) noexcept {
   std::swap(group.hyper, made.hyper);
   std::swap(group.base, made.base);
   std::swap(group.own_states, made.own_states);
+  std::swap(group.squares, made.squares);
 }
 
 std::string group_table(const std::vector<Group>& groups) {

@@ -115,7 +115,11 @@ void create_states(EngineBase::Impl& impl) {
   }
   for (auto& range : impl.store.ranges())
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
-  for (auto& group : impl.groups) grow_own_states(group);
+  for (size_t g = 0; g < impl.groups.size(); ++g) {
+    grow_own_states(impl.groups[g]);
+    grow_squares(impl.groups[g], g, impl, impl.store);
+  }
+  impl.updater.run_seed = impl.settings().seed;
   if (impl.torch_optimizer) {  // it may have trained before
     impl.torch_optimizer->follow(impl.store, impl.groups, 0);
     impl.torch_optimizer->show_states(impl.store, 0);
@@ -157,7 +161,7 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
                                            impl.accelerator->plugin_device(), document, "scheduler");
     auto scheduler = std::make_unique<Scheduler>(
         plugin, plugin::parse_params(plugin, impl.settings().scheduler.params, position_in(document, "scheduler")), impl.host,
-        static_cast<uint32_t>(impl.groups.size()));
+        static_cast<uint32_t>(impl.groups.size()), static_cast<uint64_t>(impl.settings().total_steps));
     impl.schedule.use(std::move(scheduler));
   }
   if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // whose groups all have a learning rate

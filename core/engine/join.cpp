@@ -79,6 +79,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
     impl.reducer->add_range(r);
   }
+  for (size_t g = 0; g < impl.groups.size(); ++g) grow_squares(impl.groups[g], g, impl, impl.store);
   if (impl.user_optimizer) impl.user_optimizer->adopt(impl.store.ranges(), impl.groups);
   impl.ownership->claim(impl.store.owned());
   if (!joined.empty()) {

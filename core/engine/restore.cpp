@@ -55,6 +55,9 @@ void Loading::restore_schedule() {
 
 void Loading::restore_optimizer() {
   impl_.progress.applied_steps = value("applied_steps").as_int();
+  // Older checkpoints have none: no optimizer has drawn a random number yet.
+  if (const Value* const seed = found_.document().find("optimizer_seed"); seed && seed->is_int())
+    impl_.updater.run_seed = seed->as_int();
   const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
   for (auto& range : impl_.store.ranges())
     for (auto& parameter : range.parameters) {

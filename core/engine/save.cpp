@@ -154,6 +154,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
   return Dict{
       {"global_steps", progress.global_steps},
       {"applied_steps", progress.applied_steps},
+      {"optimizer_seed", updater.run_seed},
       {"skipped_steps", progress.skipped_steps},
       {"consecutive_skips", progress.consecutive_skips},
       {"micro_steps", progress.micro_steps},

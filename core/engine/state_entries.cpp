@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "engine/rank_states.h"
+#include "tensor/dtype.h"
 
 namespace gannet {
 
@@ -56,6 +57,23 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
           {},
           values.numel > 0 ? array.get(values.own, values.numel) : at::Tensor(),
           values.begin};
+}
+
+// The squares of a tensor's rows or columns: on the rank that has the tensor; where all have it, all have the same.
+void add_square(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
+                const TrainedParameter& parameter, bool has_every_tensor) {
+  const Optimizer::State& state = group.optimizer->states()[s];
+  const auto rows = static_cast<int64_t>(group.optimizer->square_rows(state, parameter.index));
+  if (rows == 0) return;
+  const at::Tensor& here = group.squares[s][parameter.index];
+  const auto matrices = static_cast<int64_t>(group.optimizer->matrix_count(parameter.index));
+  const auto dtype = state.dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(state.dtype);
+  StateEntry entry{StateEntry::Kind::kState, name, {matrices, rows, rows}, dtype, {}, {}};
+  if (has_every_tensor)
+    entry.whole = here;
+  else if (here.defined())
+    entry.part = here.view({-1});
+  all.push_back(std::move(entry));
 }
 
 // Of each parameter the part that lies on this rank, and an empty one where none does.
@@ -131,7 +149,9 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
       for (size_t p = 0; p < range.parameters.size(); ++p) {
         const auto& parameter = range.parameters[p];
         if (specs[s].is_local() && differs(range, parameter)) continue;  // rank_states.cpp
-        if (specs[s].extent == GANNET_STATE_PER_TENSOR)
+        if (specs[s].is_square())
+          add_square(all, state + parameter.name, group, s, parameter, range.has_every_tensor());
+        else if (specs[s].extent == GANNET_STATE_PER_TENSOR)
           all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name, of_group(parameter.index, 1).view({})));
         else if (specs[s].extent == GANNET_STATE_PER_ROW)
           all.push_back(whole_of(StateEntry::Kind::kState, state + parameter.name,

@@ -167,7 +167,7 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
     for (size_t s = 0; s < after.size(); ++s) {
       const Optimizer::State* same = find(before, after[s].name);
       kept[s] =
-          same && same->extent == after[s].extent && same->flags == after[s].flags &&
+          same && same->extent == after[s].extent && same->flags == after[s].flags && same->limit == after[s].limit &&
           (same->dtype == after[s].dtype || (same->extent != GANNET_STATE_PER_ELEMENT && dtype_of(*same) == dtype_of(after[s])));
       if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && same->flags == after[s].flags &&
           !kept[s]) {
@@ -188,7 +188,13 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
       if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
         fates.add(state.name, Fates::kDropped, impl.groups[g].name);
     made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
+    for (size_t s = 0; s < after.size(); ++s) {  // the rest of its squares is made beside them
+      if (!kept[s] || !after[s].is_square()) continue;
+      made.groups[g].squares.resize(after.size());
+      made.groups[g].squares[s] = impl.groups[g].squares[static_cast<size_t>(find(before, after[s].name) - before.data())];
+    }
     grow_own_states(made.groups[g]);
+    grow_squares(made.groups[g], g, impl, impl.store);
   }
   for (const Range& range : impl.store.ranges()) {
     const Optimizer& optimizer = *made.groups[range.group].optimizer;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "interfaces/call.h"
 #include "interfaces/optimizer_watch.h"
+#include "interfaces/seeds.h"
 #include "interfaces/tensor_lines.h"
 
 namespace gannet {
@@ -15,6 +16,7 @@ namespace {
 
 // Far more than an optimizer has: beyond them the list is damaged.
 constexpr uint64_t kMost = 64, kLargestStride = 4096;
+constexpr uint64_t kLargestSquare = 16384, kMostInSquares = uint64_t{1} << 31;
 
 const char* dtype_name(gannet_dtype dtype) {
   switch (dtype) {
@@ -63,6 +65,20 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
 constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
+// What is wrong with a state that is a square, or with the limit of one that is none; "": nothing.
+std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
+  const uint64_t limit = GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0;
+  if (spec.extent != GANNET_STATE_ROW_SQUARE && spec.extent != GANNET_STATE_COLUMN_SQUARE)
+    return limit == 0 ? "" : "has a limit, and is no square";
+  if (!(found.capabilities & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR))
+    return "is a square, which takes the capability NEEDS_WHOLE_TENSOR";
+  if (found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)
+    return "is a square, which an optimizer that averages gradients itself cannot have";
+  if (limit == 0 || limit > kLargestSquare)
+    return formatted("is a square with a limit of {} rows, which must be from 1 to {}", limit, kLargestSquare);
+  return "";
+}
+
 // What is wrong with a state's flags and block; "": nothing.
 std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
@@ -72,6 +88,7 @@ std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_descri
   if (spec.flags & (spec.flags - 1)) return "has several flags, which exclude one another";
   if ((spec.flags & kFlagsOfRanks) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
     return "is each rank's own, which takes the capability OWNS_GRAD_REDUCTION";
+  if (const std::string flaw = flaw_of_square(spec, found); !flaw.empty()) return flaw;
   if (spec.extent != GANNET_STATE_PER_BLOCK) return spec.block == 0 ? "" : "has a block, and is not PER_BLOCK";
   if (spec.block == 0 || (spec.block & (spec.block - 1)) != 0 || alignment % spec.block != 0)
     return formatted("has blocks of {} elements, which must be a power of two that divides range_alignment, {}", spec.block,
@@ -88,13 +105,14 @@ std::vector<Optimizer::State> read_states(const gannet_optimizer_description& fo
     if (printable(spec.name) != spec.name)
       bad(formatted("its state '{}' has a control character in its name", printable(spec.name)));
     if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
-    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_PER_BLOCK)
+    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_COLUMN_SQUARE)
       bad(formatted("its state '{}' has an unknown extent, {}", spec.name, spec.extent));
     if (const std::string flaw = flaw_of(spec, found); !flaw.empty()) bad(formatted("its state '{}' {}", spec.name, flaw));
     for (const auto& other : states)
       if (other.name == spec.name) bad(formatted("it declares the state '{}' twice", other.name));
     states.push_back({spec.name, static_cast<gannet_dtype>(spec.dtype), static_cast<gannet_state_extent>(spec.extent),
-                      spec.initial_value, spec.flags, std::max<uint64_t>(spec.block, 1)});
+                      spec.initial_value, spec.flags, std::max<uint64_t>(spec.block, 1),
+                      GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0});
   }
   return states;
 }
@@ -113,9 +131,11 @@ std::vector<Optimizer::Sum> read_sums(const gannet_optimizer_description& found)
   return sums;
 }
 
-constexpr uint64_t kKnownCapabilities =
-    GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION;
+constexpr uint64_t kKnownCapabilities = GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR |
+                                        GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION | GANNET_OPTIMIZER_USES_SEED |
+                                        GANNET_OPTIMIZER_USES_WORKSPACE;
 constexpr uint64_t kLargestAlignment = 4096;
+constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 
 void check(const gannet_optimizer_description& found) {
   if (found.capabilities & ~kKnownCapabilities)
@@ -125,6 +145,13 @@ void check(const gannet_optimizer_description& found) {
   if (found.range_alignment > kLargestAlignment || (found.range_alignment & (found.range_alignment - 1)) != 0)
     bad(formatted("it wants ranges at multiples of {} elements, which is no power of two of at most {}", found.range_alignment,
                   kLargestAlignment));
+  const bool is_asked = found.workspace_bytes > 0 || found.workspace_bytes_per_element > 0;
+  if (is_asked != ((found.capabilities & GANNET_OPTIMIZER_USES_WORKSPACE) != 0))
+    bad(is_asked ? "it asks for a workspace, which takes the capability USES_WORKSPACE"
+                 : "it claims USES_WORKSPACE, and asks for a workspace of no bytes");
+  if (found.workspace_bytes > kLargestWorkspace || found.workspace_bytes_per_element > kLargestWorkspacePerElement)
+    bad(formatted("it asks for a workspace of {} bytes and {} for each element, at most {} and {} are possible",
+                  found.workspace_bytes, found.workspace_bytes_per_element, kLargestWorkspace, kLargestWorkspacePerElement));
 }
 
 }  // namespace
@@ -152,6 +179,7 @@ void Optimizer::describe(const Context& context) {
     view.name = tensor.name.c_str();
     view.numel = tensor.numel;
     view.shape = tensor.shape.data();
+    view.seed = tensor_seed(tensor.name);
     lines = TensorLines::of(tensor.shape, tensor.numel, lines);
     lines.write_to(view);
     tensor_views_.push_back(view);
@@ -178,17 +206,35 @@ void Optimizer::describe(const Context& context) {
     if (!sums.empty() && !api_->sums) bad("it wants sums, and its function sums is null");
     if ((found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION) && !api_->reduces_gradients)
       bad("it claims OWNS_GRAD_REDUCTION, and its function reduces_gradients is null");
-    if (is_described_ && (states != states_ || sums != sums_ || found.capabilities != capabilities_ ||
-                          std::max<uint64_t>(found.range_alignment, 1) != range_alignment_))
+    if (is_described_ &&
+        (states != states_ || sums != sums_ || found.capabilities != capabilities_ ||
+         std::max<uint64_t>(found.range_alignment, 1) != range_alignment_ || found.workspace_bytes != workspace_bytes_ ||
+         found.workspace_bytes_per_element != workspace_bytes_per_element_))
       bad("it describes itself differently now that parameters have joined");
     states_ = std::move(states);
     sums_ = std::move(sums);
+    check_squares();
   } catch (const Error& error) {
     throw plugin::fault(plugin_, formatted("{}: {}", interfaces::who(plugin_), error.message()));
   }
   capabilities_ = found.capabilities;
   range_alignment_ = std::max<uint64_t>(found.range_alignment, 1);
+  workspace_bytes_ = found.workspace_bytes;
+  workspace_bytes_per_element_ = found.workspace_bytes_per_element;
   is_described_ = true;
+}
+
+// A stack of many matrices may have more squares than anyone has memory for.
+void Optimizer::check_squares() {
+  has_squares_ = false;
+  for (const State& state : states_) {
+    has_squares_ = has_squares_ || state.is_square();
+    for (uint64_t t = 0; t < tensors_.size(); ++t)
+      if (square_numel(state, t) > kMostInSquares)
+        bad(formatted(
+            "its state '{}' would have {} values for the tensor '{}', at most {} are possible: give it a limit below {}",
+            state.name, square_numel(state, t), tensors_[t].name, kMostInSquares, state.limit));
+  }
 }
 
 void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
@@ -233,6 +279,18 @@ void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_s
   call(args);
 }
 
+uint64_t Optimizer::square_rows(const State& state, uint64_t tensor) const {
+  const gannet_tensor& view = tensor_views_[tensor];
+  if (!state.is_square() || view.dimensions < 2 || view.numel == 0) return 0;
+  const uint64_t rows = state.extent == GANNET_STATE_ROW_SQUARE ? view.matrix_rows : view.columns;
+  return rows <= state.limit ? rows : 0;
+}
+
+uint64_t Optimizer::matrix_count(uint64_t tensor) const {
+  const gannet_tensor& view = tensor_views_[tensor];
+  return view.numel / (view.columns * view.matrix_rows);
+}
+
 uint64_t Optimizer::group_numel(const State& state) const {
   switch (state.extent) {
     case GANNET_STATE_PER_TENSOR:
@@ -249,7 +307,7 @@ uint64_t Optimizer::group_numel(const State& state) const {
 bool Optimizer::needs_lines() const {
   return std::any_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_of_lines(); }) ||
          std::any_of(states_.begin(), states_.end(), [](const State& state) {
-           return state.extent == GANNET_STATE_PER_ROW || state.extent == GANNET_STATE_PER_COLUMN ||
+           return state.is_square() || state.extent == GANNET_STATE_PER_ROW || state.extent == GANNET_STATE_PER_COLUMN ||
                   state.extent == GANNET_STATE_PER_BLOCK;
          });
 }

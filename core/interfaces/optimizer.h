@@ -28,14 +28,19 @@ class Optimizer {
     double initial_value;
     uint32_t flags = 0;  // gannet_state_flag
     uint64_t block = 1;  // PER_BLOCK: elements that share one
+    uint64_t limit = 0;  // squares: rows that one has at most
     bool is_of_rank() const { return (flags & GANNET_STATE_OF_RANK) != 0; }
     bool is_served() const { return (flags & GANNET_STATE_SERVED) != 0; }
     bool is_local() const { return (flags & GANNET_STATE_LOCAL) != 0; }
     bool operator==(const State&) const = default;
 
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
-    // Lies in the ranges, cut as the parameters are; else every rank has all of it, for its group.
+    // Lies in the ranges, cut as the parameters are.
     bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
+    // Squares of a tensor's rows or columns, on the rank that has the tensor whole.
+    bool is_square() const { return extent == GANNET_STATE_ROW_SQUARE || extent == GANNET_STATE_COLUMN_SQUARE; }
+    // Every rank has all of it, for its group.
+    bool is_of_group() const { return !is_cut() && !is_square(); }
     // Of a state that is cut: its values for `numel` elements.
     uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
@@ -72,7 +77,18 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
-  // Values of a state that is not cut, and of a sum over lines, for all tensors described so far.
+  // Rows of each square that a tensor has, by its index; 0: it has none. And how many matrices it is a stack of.
+  uint64_t square_rows(const State& state, uint64_t tensor) const;
+  uint64_t matrix_count(uint64_t tensor) const;
+  uint64_t square_numel(const State& state, uint64_t tensor) const {
+    const uint64_t rows = square_rows(state, tensor);
+    return rows == 0 ? 0 : matrix_count(tensor) * rows * rows;
+  }
+  bool has_squares() const { return has_squares_; }
+  bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
+  // Of a piece of so many elements; 0 elements: of begin_step and end_step.
+  uint64_t workspace_bytes(uint64_t numel) const { return workspace_bytes_ + numel * workspace_bytes_per_element_; }
+  // Values of a state of the group, and of a sum over lines, for all tensors described so far.
   uint64_t group_numel(const State& state) const;
   uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
   // It has states or sums by which a tensor has a shape, which a part of one does not have.
@@ -102,6 +118,7 @@ class Optimizer {
 
  private:
   void step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);
+  void check_squares();
   WatchContext watched() const;
 
   const plugin::Plugin& plugin_;
@@ -113,7 +130,8 @@ class Optimizer {
   uint64_t rows_ = 0, columns_ = 0;          // of all of them
   uint32_t world_size_ = 1;
   // Copied from the plugin's description, and checked.
-  uint64_t capabilities_ = 0, range_alignment_ = 0;
+  uint64_t capabilities_ = 0, range_alignment_ = 0, workspace_bytes_ = 0, workspace_bytes_per_element_ = 0;
+  bool has_squares_ = false;
   std::vector<State> states_;
   std::vector<Sum> sums_;
   bool is_described_ = false;

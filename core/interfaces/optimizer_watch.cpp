@@ -138,9 +138,10 @@ uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& stat
 // The states, of which those that are cut are part of the piece.
 std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
                               const gannet_update_args* piece, const Rights& rights) {
-  std::vector<void*> copies(count);
+  std::vector<void*> copies(count);  // null for squares, which are in a list of their own
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
+    if (state.is_square()) continue;
     const uint32_t dtype = state.dtype != GANNET_DTYPE_NONE                               ? uint32_t{state.dtype}
                            : state.extent == GANNET_STATE_PER_ELEMENT && piece != nullptr ? piece->param_dtype
                                                                                           : uint32_t{GANNET_FLOAT32};
@@ -169,9 +170,28 @@ double* const* add_lines(Arrays& arrays, const WatchContext& context, double* co
   return lines.data();
 }
 
+// gannet_update_args::squares; `copies` are what the list points to.
+void* const* add_squares(Arrays& arrays, const WatchContext& context, const gannet_update_args& args, bool may_write,
+                         std::vector<void*>& copies) {
+  if (args.squares == nullptr) return nullptr;
+  for (uint64_t k = 0; k < args.segment_count; ++k)
+    for (uint64_t s = 0; s < args.state_count; ++s) {
+      const Optimizer::State& state = context.optimizer.states()[s];
+      const auto& segment =
+          *reinterpret_cast<const gannet_segment*>(reinterpret_cast<const char*>(args.segments) + k * args.segment_stride);
+      void* const original = args.squares[k * args.state_count + s];
+      const uint32_t dtype = state.dtype == GANNET_DTYPE_NONE ? uint32_t{GANNET_FLOAT32} : uint32_t{state.dtype};
+      copies.push_back(arrays.add(formatted("the squares '{}' of tensor '{}'", state.name, segment.name), original,
+                                  original ? context.optimizer.square_numel(state, segment.tensor_index) : 0,
+                                  bytes_of(original, dtype), may_write, in_list("value")));
+    }
+  return static_cast<void* const*>(
+      arrays.add("the list of squares", copies.data(), copies.size(), sizeof(void*), false, in_list("entry")));
+}
+
 // What the copies of a call point to.
 struct Lists {
-  std::vector<void*> states;
+  std::vector<void*> states, squares;
   std::vector<double*> lines;
 };
 
@@ -192,6 +212,8 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
   copy.sums = static_cast<const double*>(
       arrays.add("the sums of earlier rounds", args.sums, sum_count, sizeof(double), false, in_list("sum")));
   copy.lines = add_lines(arrays, context, args.lines, rights.lines, lists.lines);
+  copy.workspace = arrays.add("the workspace", args.workspace, args.workspace_bytes, 1, true, in_list("byte"));
+  copy.squares = add_squares(arrays, context, args, rights.cut_states, lists.squares);
   return copy;
 }
 
@@ -234,6 +256,7 @@ void OptimizerWatch::step(const char* function, const gannet_step_args& args, co
   std::vector<double*> lines;
   copy.lines =
       add_lines(arrays, context, const_cast<double* const*>(reinterpret_cast<const double* const*>(args.lines)), false, lines);
+  copy.workspace = arrays.add("the workspace", args.workspace, args.workspace_bytes, 1, true, in_list("byte"));
   call(copy);
   arrays.finish(plugin_, function, args.step);
 }

@@ -11,11 +11,13 @@
 
 namespace gannet {
 
-Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count)
+Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count,
+                     uint64_t total_steps)
     : plugin_(plugin),
       params_(std::move(params)),
       api_(interfaces::api_of<gannet_scheduler_api>(plugin)),
-      group_count_(group_count) {
+      group_count_(group_count),
+      total_steps_(total_steps) {
   interfaces::call(plugin_, api_->create, host.table(), &params_.view(), group_count, &self_);
   try {
     gannet_schedule_description description{};
@@ -59,6 +61,7 @@ std::vector<double> Scheduler::advanced(uint64_t step, double metric, std::vecto
   args.metric = metric;
   args.state = state.data();
   args.state_count = state.size();
+  args.total_steps = total_steps_;
   interfaces::call(plugin_, api_->advance, self_, static_cast<const gannet_schedule_advance*>(&args));
   return state;
 }
@@ -75,6 +78,7 @@ Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& bas
   query.base = own;
   query.state = state.data();
   query.state_count = state.size();
+  query.total_steps = total_steps_;
   gannet_schedule_value value{};
   value.struct_size = sizeof(value);
   value.value_count = GANNET_ROLE_COUNT;

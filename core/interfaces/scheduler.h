@@ -17,7 +17,9 @@ class Scheduler {
   // [gannet_param_role]: what a schedule sets, or what a group's params say; empty where there is nothing.
   using Values = std::array<std::optional<double>, GANNET_ROLE_COUNT>;
 
-  Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count);
+  // `total_steps`: updates that the run is planned to apply; 0: not known.
+  Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count,
+            uint64_t total_steps = 0);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
 
@@ -39,6 +41,7 @@ class Scheduler {
   const gannet_scheduler_api* api_;
   void* self_ = nullptr;
   uint32_t group_count_;
+  uint64_t total_steps_;
   uint64_t roles_ = 0, optional_roles_ = 0, state_count_ = 0;
   bool needs_metric_ = false;
 };

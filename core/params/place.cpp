@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "interfaces/seeds.h"
 #include "params/broadcast.h"
 #include "params/pieces.h"
 #include "params/store.h"
@@ -146,6 +147,7 @@ std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel)
     segment.tensor_numel = static_cast<uint64_t>(parameter.split ? numel_of(parameter.split->shape) : parameter.numel);
     segment.shape = parameter.shape.data();
     parameter.lines.write_to(segment);
+    segment.seed = tensor_seed(parameter.name);
     segments.push_back(segment);
   }
   return segments;

@@ -120,6 +120,8 @@ struct Range {
   }
   // Of `array`, masters or a state, this rank has every element in memory.
   bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
+  // Every rank has every tensor whole: nothing of the range is sharded.
+  bool has_every_tensor() const { return !is_sharded(); }
   // The values that operators read are a copy of others, which an update would bring back.
   bool reads_a_copy(const TrainedParameter& parameter) const {
     return parameter.persistent.defined() || (has_master_copy() && !parameter.resident);
@@ -214,6 +216,9 @@ struct Group {
   // The optimizer's states that are not cut, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns]
   // PER_COLUMN; others undefined.
   std::vector<at::Tensor> own_states;
+  // Its squares, where the update runs: [states][tensors of the group][matrices * rows * rows], undefined where a tensor has none
+  // or another rank has the tensor; empty where no state is a square.
+  std::vector<std::vector<at::Tensor>> squares;
   int64_t lag = 0;                 // updates that were applied before the optimizer at hand began to count
   bool has_own_gradients = false;  // of its ranges, see there
 

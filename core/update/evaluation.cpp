@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "tensor/dtype.h"
+#include "update/group_states.h"
+#include "update/workspace.h"
 
 namespace gannet {
 namespace {
@@ -88,7 +90,9 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& par
   std::vector<void*> places;
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];
-    if (!state.is_cut()) {
+    if (state.is_square()) {
+      places.push_back(nullptr);
+    } else if (!state.is_cut()) {
       places.push_back(group.own_states[s].data_ptr());
     } else if (state.is_served()) {  // this rank has another part of the range
       places.push_back(nullptr);
@@ -117,6 +121,12 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& par
   args.group = static_cast<uint32_t>(range.group);
   args.device = context_.updates_on_host() ? 0 : context_.device_index();
   args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
+  Workspace workspace;
+  args.workspace_bytes = optimizer.workspace_bytes(args.numel);
+  args.workspace = workspace.of(args.workspace_bytes, device);
+  std::vector<void*> squares;
+  squares_of(group, segments.data(), segments.size(), squares);
+  args.squares = squares.empty() ? nullptr : squares.data();
   optimizer.evaluate(args);
   return out;
 }

@@ -1,5 +1,6 @@
 #include "update/group_states.h"
 
+#include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
 
 #include "tensor/dtype.h"
@@ -26,7 +27,7 @@ void grow_own_states(Group& group) {
   const auto& specs = group.optimizer->states();
   group.own_states.resize(specs.size());
   for (size_t s = 0; s < specs.size(); ++s) {
-    if (specs[s].is_cut()) continue;
+    if (!specs[s].is_of_group()) continue;
     const auto numel = static_cast<int64_t>(group.optimizer->group_numel(specs[s]));
     at::Tensor& values = group.own_states[s];
     if (values.defined() && values.numel() == numel) continue;
@@ -35,6 +36,41 @@ void grow_own_states(Group& group) {
     if (values.defined()) grown.narrow(0, 0, values.numel()).copy_(values);
     values = grown;
   }
+}
+
+void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store) {
+  if (!group.optimizer || !group.optimizer->has_squares()) return;
+  const Optimizer& optimizer = *group.optimizer;
+  const auto& specs = optimizer.states();
+  group.squares.resize(specs.size());
+  for (size_t s = 0; s < specs.size(); ++s) {
+    if (!specs[s].is_square()) continue;
+    group.squares[s].resize(optimizer.tensor_count());
+    const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);
+    for (const Range& range : store.ranges()) {
+      if (range.group != number) continue;
+      for (const zero::Part& part : range.parts) {  // each is a whole tensor: the optimizer needs them
+        const TrainedParameter& parameter = range.parameters[part.tensor];
+        at::Tensor& square = group.squares[s][parameter.index];
+        const auto rows = static_cast<int64_t>(optimizer.square_rows(specs[s], parameter.index));
+        if (part.numel == 0 || rows == 0 || square.defined()) continue;
+        const auto matrices = static_cast<int64_t>(optimizer.matrix_count(parameter.index));
+        square = at::eye(rows, at::TensorOptions().dtype(dtype).device(context.update_device()))
+                     .mul_(specs[s].initial_value)
+                     .repeat({matrices, 1, 1});
+      }
+    }
+  }
+}
+
+void squares_of(const Group& group, const Segment* segments, size_t count, std::vector<void*>& into) {
+  into.clear();
+  if (group.squares.empty()) return;
+  for (size_t k = 0; k < count; ++k)
+    for (const auto& of_state : group.squares) {
+      const uint64_t tensor = segments[k].tensor_index;
+      into.push_back(tensor < of_state.size() && of_state[tensor].defined() ? of_state[tensor].data_ptr() : nullptr);
+    }
 }
 
 }  // namespace gannet

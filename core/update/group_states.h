@@ -1,4 +1,5 @@
-// What an optimizer is told of its parameter group, and its states that are no element's: one per tensor, or one per group.
+// What an optimizer is told of its parameter group, and its states that are no element's: one per tensor, one per group, and the
+// squares of a tensor's rows or columns.
 #pragma once
 
 #include <cstddef>
@@ -15,5 +16,12 @@ void describe_group(std::vector<Group>& groups, size_t number, const RankContext
 
 /// Group::own_states for all tensors that the optimizer was told of; those that are there keep their values.
 void grow_own_states(Group& group);
+
+/// Group::squares of the tensors that this rank has whole; those that are there keep their values. After the store has placed
+/// them.
+void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store);
+
+/// gannet_update_args::squares of a piece: [segments][states]. Does nothing for an optimizer without squares.
+void squares_of(const Group& group, const Segment* segments, size_t count, std::vector<void*>& into);
 
 }  // namespace gannet

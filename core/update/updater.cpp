@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <functional>
 
+#include "interfaces/seeds.h"
 #include "params/pieces.h"
 #include "tensor/dtype.h"
 #include "update/group_collectives.h"
+#include "update/group_states.h"
 #include "update/pages.h"
 
 namespace gannet {
@@ -45,6 +47,7 @@ class Arrays {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s)
       into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
+                : specs_[s].is_square()       ? nullptr
                 : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
                                               : at_element(range_.states[s].here(), place(specs_[s], s, piece));
   }
@@ -143,6 +146,9 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     }
     args.sum_count = sums[g].width();
     args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
+    args.seed = seed_of(*group.optimizer, applied_steps);
+    args.workspace_bytes = group.optimizer->workspace_bytes(0);
+    args.workspace = step_workspace_.of(args.workspace_bytes, at::kCPU);
     try {
       (group.optimizer.get()->*function)(args);
     } catch (const Error&) {
@@ -150,6 +156,10 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
       throw;
     }
   }
+}
+
+uint64_t Updater::seed_of(const Optimizer& optimizer, int64_t applied_steps) const {
+  return optimizer.uses_seed() ? step_seed(static_cast<uint64_t>(run_seed), applied_steps) : 0;
 }
 
 // Elements that a piece has at most.
@@ -199,7 +209,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
       host->fetch(i, gradients_on_host_ ? at::Tensor() : pieces[i].grad,
                   param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), context_.current_stream());
   };
-  std::vector<void*> states;
+  std::vector<void*> states, squares;
   std::vector<double> rows;  // of a piece's segments
   const auto arguments = [&](const Pages& pages, size_t i) {
     const Piece& piece = pieces[i];
@@ -238,6 +248,11 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     args.group = static_cast<uint32_t>(range.group);
     args.device = host ? 0 : context_.device_index();
     args.stream = host ? nullptr : context_.current_stream();
+    args.seed = seed_of(optimizer, applied_steps);
+    args.workspace_bytes = optimizer.workspace_bytes(args.numel);
+    args.workspace = piece_workspace_.of(args.workspace_bytes, context_.update_device());
+    squares_of(group, piece.segments, piece.segment_count, squares);
+    args.squares = squares.empty() ? nullptr : squares.data();
     if (args.step == 1) copy_first_values(optimizer, args, context_.update_device());
     return args;
   };

@@ -21,6 +21,7 @@
 #include "update/evaluation.h"
 #include "update/host_update.h"
 #include "update/sums.h"
+#include "update/workspace.h"
 
 namespace gannet {
 
@@ -39,6 +40,8 @@ class Updater {
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
   void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  /// What optimizers that draw random numbers draw them from; a load sets it.
+  int64_t run_seed = 0;
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }
   /// After an exception: nothing is in flight.
@@ -51,6 +54,7 @@ class Updater {
                std::optional<uint32_t> round);
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
+  uint64_t seed_of(const Optimizer& optimizer, int64_t applied_steps) const;
 
   RankContext& context_;
   ParameterStore& store_;
@@ -59,6 +63,7 @@ class Updater {
   bool gradients_on_host_ = false;
   std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next
+  Workspace piece_workspace_, step_workspace_;             // of pieces; of begin_step and end_step, in host memory
 };
 
 }  // namespace gannet

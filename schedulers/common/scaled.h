@@ -16,21 +16,30 @@ class Scaled : public sdk::SchedulerBase {
  public:
   static constexpr gannet_param_spec kWarmupSteps =
       sdk::at_least(sdk::integer("warmup_num_steps", "0", "updates over which the rate rises from 0; 0: none"), 0);
-  static constexpr gannet_param_spec kTotalSteps =
-      sdk::at_least(sdk::integer("total_num_steps", nullptr, "updates of the whole run", GANNET_PARAM_REQUIRED), 1);
+  static constexpr gannet_param_spec kTotalSteps = sdk::at_least(
+      sdk::integer("total_num_steps", nullptr, "updates of the whole run; null: gannet.total_steps", GANNET_PARAM_NULLABLE), 1);
 
  protected:
   Scaled(const sdk::HostServices& host, const sdk::Params& params)
       : SchedulerBase(host), warmup_(params.integer("warmup_num_steps")) {}
   Scaled(const sdk::HostServices& host, const sdk::Params& params, int64_t total) : Scaled(host, params) {
     total_ = total;
-    if (total_ < warmup_)
+    has_end_ = true;
+    if (total_ > 0 && total_ < warmup_)
       warn("total_num_steps " + std::to_string(total_) + " is less than warmup_num_steps " + std::to_string(warmup_) +
            ": the warm-up is cut off");
   }
 
+  // 0: the query says it.
+  static int64_t total_in(const sdk::Params& params) {
+    return params.has("total_num_steps") ? params.integer("total_num_steps") : 0;
+  }
+
   // Updates applied before the one that is asked for, the index of transformers.
-  static int64_t index(const gannet_schedule_query& query) { return static_cast<int64_t>(query.step); }
+  int64_t index(const gannet_schedule_query& query) const {
+    if (has_end_) total(query);  // in the warm-up, too: a run without an end does not begin
+    return static_cast<int64_t>(query.step);
+  }
   static double own_rate(const gannet_schedule_query& query) { return sdk::base_value(query, GANNET_ROLE_LEARNING_RATE); }
   static sdk::ScheduleValues rate(double rate) { return sdk::ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, rate); }
 
@@ -38,12 +47,21 @@ class Scaled : public sdk::SchedulerBase {
   bool is_warming_up(int64_t i) const { return i < warmup_; }
   double warmup(int64_t i) const { return static_cast<double>(i) / static_cast<double>(std::max<int64_t>(1, warmup_)); }
   // Of the updates after the warm-up: 0 at its end, 1 at total_num_steps, more beyond it.
-  double progress(int64_t i) const {
-    return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total_ - warmup_));
+  double progress(const gannet_schedule_query& query, int64_t i) const {
+    return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total(query) - warmup_));
+  }
+  int64_t total(const gannet_schedule_query& query) const {
+    const int64_t total = total_ > 0 ? total_ : static_cast<int64_t>(sdk::total_steps(query));
+    if (total == 0)
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
+                         "total_num_steps is not given, and the length of the run is not known: give it, or set "
+                         "gannet.total_steps");
+    return total;
   }
 
  private:
   int64_t warmup_, total_ = 0;
+  bool has_end_ = false;
 };
 
 // From 1 down to 0 as x goes from 0 to 1: half a cosine.

@@ -12,11 +12,11 @@ class Cosine : public Scaled {
       sdk::at_least(sdk::number("num_cycles", "0.5", "waves of the cosine; 0.5: from the group's own rate down to 0"), 0)};
 
   Cosine(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Scaled(host, params, params.integer("total_num_steps")), cycles_(params.number("num_cycles")) {}
+      : Scaled(host, params, total_in(params)), cycles_(params.number("num_cycles")) {}
 
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const int64_t i = index(query);
-    return rate(own_rate(query) * (is_warming_up(i) ? warmup(i) : std::max(0.0, half_cosine(cycles_ * 2 * progress(i)))));
+    return rate(own_rate(query) * (is_warming_up(i) ? warmup(i) : std::max(0.0, half_cosine(cycles_ * 2 * progress(query, i)))));
   }
 
  private:

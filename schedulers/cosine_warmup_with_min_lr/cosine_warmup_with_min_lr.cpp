@@ -20,7 +20,7 @@ class CosineWarmupWithMinLr : public Scaled {
                     0)};
 
   CosineWarmupWithMinLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Scaled(host, params, params.integer("total_num_steps")), cycles_(params.number("num_cycles")), least_(params) {
+      : Scaled(host, params, total_in(params)), cycles_(params.number("num_cycles")), least_(params) {
     const double steps = static_cast<double>(std::max<int64_t>(1, warmup_steps()));
     const bool is_given = params.has("warmup_lr_rate");
     start_ = is_given ? params.number("warmup_lr_rate") : 1 / steps;
@@ -32,7 +32,7 @@ class CosineWarmupWithMinLr : public Scaled {
     const double own = own_rate(query);
     if (is_warming_up(i)) return rate(own * (start_ + slope_ * static_cast<double>(i)));
     const double least = least_.ratio(own);
-    return rate(own * std::max(0.0, half_cosine(cycles_ * 2 * progress(i + 1)) * (1 - least) + least));
+    return rate(own * std::max(0.0, half_cosine(cycles_ * 2 * progress(query, i + 1)) * (1 - least) + least));
   }
 
  private:

@@ -11,14 +11,14 @@ class CosineWithMinLr : public Scaled {
       Least::kRate, Least::kRatio};
 
   CosineWithMinLr(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Scaled(host, params, params.integer("total_num_steps")), cycles_(params.number("num_cycles")), least_(params) {}
+      : Scaled(host, params, total_in(params)), cycles_(params.number("num_cycles")), least_(params) {}
 
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const int64_t i = index(query);
     const double own = own_rate(query);
     if (is_warming_up(i)) return rate(own * warmup(i));
     const double least = least_.ratio(own);
-    return rate(own * std::max(0.0, half_cosine(cycles_ * 2 * progress(i)) * (1 - least) + least));
+    return rate(own * std::max(0.0, half_cosine(cycles_ * 2 * progress(query, i)) * (1 - least) + least));
   }
 
  private:

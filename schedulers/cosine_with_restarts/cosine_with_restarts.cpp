@@ -10,11 +10,11 @@ class CosineWithRestarts : public Scaled {
       kTotalSteps, kWarmupSteps, sdk::at_least(sdk::number("num_cycles", "1", "falls from the group's own rate to 0"), 0)};
 
   CosineWithRestarts(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Scaled(host, params, params.integer("total_num_steps")), cycles_(params.number("num_cycles")) {}
+      : Scaled(host, params, total_in(params)), cycles_(params.number("num_cycles")) {}
 
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const int64_t i = index(query);
-    return rate(own_rate(query) * (is_warming_up(i) ? warmup(i) : after_warmup(progress(i))));
+    return rate(own_rate(query) * (is_warming_up(i) ? warmup(i) : after_warmup(progress(query, i))));
   }
 
  private:

@@ -11,7 +11,7 @@ class Polynomial : public Scaled {
       sdk::at_least(sdk::number("power", "1.0", "exponent; 1: a line"), 0)};
 
   Polynomial(const sdk::HostServices& host, const sdk::Params& params, uint32_t)
-      : Scaled(host, params, params.integer("total_num_steps")), end_(params.number("lr_end")), power_(params.number("power")) {}
+      : Scaled(host, params, total_in(params)), end_(params.number("lr_end")), power_(params.number("power")) {}
 
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const int64_t i = index(query);
@@ -22,7 +22,7 @@ class Polynomial : public Scaled {
                          "lr_end " + std::to_string(end_) + " is not below the learning rate of parameter group " +
                              std::to_string(query.group) + ", " + std::to_string(own) + ": give a smaller one");
     if (is_warming_up(i)) return rate(own * warmup(i));
-    const double left = 1 - progress(i);
+    const double left = 1 - progress(query, i);
     return rate(left < 0 ? end_ : (own - end_) * std::pow(left, power_) + end_);
   }
 

@@ -53,6 +53,7 @@ class Config(Case):
                                ('"plugins": {"path": ["not/here.so"]}', "not/here.so"),
                                ('"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}',
                                 "offload plugin nvme needs the parameter 'nvme_path'"),
+                               ('"scheduler": {"type": "cosine"}', "total_num_steps is not given, and the length of the run is not known"),
                                ('"scheduler": {"type": "WarmupDecayLR"}', "needs the parameter 'total_num_steps'")):
             with self.subTest(member):
                 self.assertIn(answer, self.check(PLAIN % member, code=2))
@@ -60,6 +61,10 @@ class Config(Case):
     def test_check_accepts_what_is_right_and_tells_what_has_no_effect(self):
         text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR"}, "aio": {"queue_depth": 4}', code=0)
         self.assertRegex(text, r"^c\.json: ok\n  no effect: /aio/queue_depth")
+
+    def test_a_schedule_may_have_the_length_of_the_run_from_the_config(self):
+        text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "cosine"}, "gannet": {"total_steps": 50}', code=0)
+        self.assertIn("c.json: ok", text)
 
     def test_parameter_groups_are_checked_shown_and_scheduled(self):
         config = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, %s}, "param_groups": [

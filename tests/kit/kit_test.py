@@ -23,6 +23,10 @@ DEFECTS = {
         "truncates": "copy-out", "rangenorm": "any-cut", "rankstate": "ranks-agree", "shared": "two-at-once",
         "nanaborts": "nonfinite-gradients", "exits": "repeatable", "hangs": "repeatable",
     },
+    "later": {
+        "drawn": None, "unseeded": "random-numbers", "byplace": "halves-equal-whole", "sequence": "resumes",
+        "stalework": "repeatable", "widework": "bounds", "widesquare": "bounds",
+    },
     "manners": {
         "writesgrad": "gradients-untouched", "writeshyper": "inputs-untouched", "overruns": "bounds", "underruns": "bounds",
         "latestate": "own-states-untouched", "busysums": "sums-write-nothing", "keepspointer": "no-kept-pointers",
@@ -61,7 +65,7 @@ ONE_CHECK = {
 }
 # Defects of one thing alone: no other check names them.
 EXACT = {"position", "groupcount", "fixedrate", "truncates", "rankstate", "nanaborts", "writesgrad", "writeshyper", "overruns",
-         "underruns", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
+         "underruns", "unseeded", "widework", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
          "startsprocess", "limitcrashes", "limitsilent", "fickle", "neverwrites", "needsbase"}
 # Of a file with several plugins: by plugin.
 PARAMS_OF = {
@@ -187,7 +191,7 @@ class Kit(unittest.TestCase):
     def test_plugins_that_use_all_of_the_contract_pass(self):
         exclusions = self.folder / "silent.exclusions"
         exclusions.write_text("schedule  optimizer/silent updates nothing, at any rate\n")
-        for name, options in (("whole", ()), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
+        for name, options in (("whole", ()), ("later", ("--plugin", "noisy")), ("later", ("--plugin", "shampoo")), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
                               ("contract", ("--plugin", "silent", "--exclusions", exclusions))):
             with self.subTest(options):
                 done = self.check(BUILD / f"tests/plugins/gannet_test_{name}.so", *options)

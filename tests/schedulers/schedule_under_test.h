@@ -40,7 +40,9 @@ class ScheduleUnderTest {
   Values at(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const {
     const double base[GANNET_ROLE_COUNT] = {0, base_lr};
     double set[GANNET_ROLE_COUNT] = {};
-    const gannet_schedule_query query{sizeof(query), group, groups_, GANNET_ROLE_COUNT, step, base};
+    gannet_schedule_query query{sizeof(query), group, groups_, GANNET_ROLE_COUNT, step, base};
+    query.total_steps = total_steps;
+    if (is_of_2_0) query.struct_size = offsetof(gannet_schedule_query, total_steps);
     gannet_schedule_value value{sizeof(value), GANNET_ROLE_COUNT, 0, set};
     ErrorText error;
     error.raise_unless_ok(api_.value(self_, &query, &value, &error.error));
@@ -49,6 +51,8 @@ class ScheduleUnderTest {
   double lr(uint64_t step, uint32_t group = 0, double base_lr = 0.1) const { return at(step, group, base_lr).lr; }
 
   TestHost host;
+  uint64_t total_steps = 0;  // of the run, as the host knows it
+  bool is_of_2_0 = false;    // the host is
 
  private:
   ParamValues params_;

@@ -164,6 +164,37 @@ TEST(Schedules, AContinuedOneLeavesTheStartAloneAndGoesOnFromItsIteration) {
   }
 }
 
+TEST(Schedules, ThoseOfTransformersTakeTheRunsLengthWhereTheirParamsDoNotSayIt) {
+  for (const auto& [name, own] : {std::pair<const char*, Dict>{"cosine", {}},
+                                  {"cosine_with_restarts", Dict{{"num_cycles", 2}}},
+                                  {"cosine_with_min_lr", Dict{{"min_lr", 1e-3}}},
+                                  {"cosine_warmup_with_min_lr", Dict{{"min_lr", 1e-3}}},
+                                  {"polynomial", {}}}) {
+    Dict with_total = own;
+    with_total["total_num_steps"] = 40;
+    const ScheduleUnderTest told(name, with_total);
+    ScheduleUnderTest of_run(name, own);
+    of_run.total_steps = 40;
+    for (const uint64_t step : {0, 1, 17, 39, 40, 55}) EXPECT_EQ(of_run.lr(step), told.lr(step)) << name << ' ' << step;
+    ScheduleUnderTest both(name, with_total);
+    both.total_steps = 50;
+    EXPECT_EQ(both.lr(17), told.lr(17)) << name << ": the params come first";
+    const auto refused = [](ScheduleUnderTest& schedule) {
+      try {
+        schedule.lr(0);
+        return std::string("nothing");
+      } catch (const std::exception& error) {
+        return std::string(error.what());
+      }
+    };
+    of_run.is_of_2_0 = true;
+    EXPECT_THAT(refused(of_run), HasSubstr("the length of the run is not known")) << name << ": a host of 2.0 does not say it";
+    of_run.is_of_2_0 = false;
+    of_run.total_steps = 0;
+    EXPECT_THAT(refused(of_run), HasSubstr("give it, or set gannet.total_steps")) << name;
+  }
+}
+
 TEST(Schedules, QuirksAreSaid) {
   const ScheduleUnderTest odd("WarmupLR", Dict{{"warmup_type", "cubic"}, {"warmup_max_lr", .1}, {"warmup_num_steps", 10}});
   EXPECT_THAT(odd.host.logged, ElementsAre(HasSubstr("warmup_type 'cubic' is neither log nor linear")));

@@ -25,8 +25,13 @@ def field_of(declaration):
     return function.group(1) if function else re.search(r"(\w+)\s*(?:\[\w+\])?$", declaration.strip()).group(1)
 
 
-def structs(text):
+def structs(text, minor=None):
+    """As the host has them, with the fields of every minor; or as an author has them who targets `minor`."""
     plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    if minor is not None:
+        plain = re.sub(r"#if GANNET_TARGET_MINOR >= (\d+)\n(.*?)#endif\n", lambda found: found.group(2) if int(found.group(1)) <= minor else "",
+                       plain, flags=re.S)
+    plain = re.sub(r"^#(if|endif).*\n", "", plain, flags=re.M)
     found = []
     for match in STRUCT.finditer(plain):
         body = match.group(1).split("{", 1)[1]

@@ -73,7 +73,7 @@ void print_schedule(const ScheduleArguments& arguments) {
   if (!settings.scheduler.type.empty()) {
     const plugin::Plugin& plugin = registry.require(GANNET_KIND_SCHEDULER, settings.scheduler.type);
     scheduler = std::make_unique<Scheduler>(plugin, params_of(plugin, settings.scheduler, "scheduler", document), host,
-                                            static_cast<uint32_t>(base_lrs.size()));
+                                            static_cast<uint32_t>(base_lrs.size()), static_cast<uint64_t>(settings.total_steps));
   }
   if (scheduler && scheduler->needs_metric())
     throw Error(ErrorCode::kConfig,

@@ -175,7 +175,10 @@ class PluginCheck {
     if (set)
       make("scheduler", [&] {
         const size_t of_names = groups_of_names().size();
-        Scheduler(plugin, std::move(*set), host_, static_cast<uint32_t>(1 + of_names));
+        const Scheduler made(plugin, std::move(*set), host_, static_cast<uint32_t>(1 + of_names),
+                             static_cast<uint64_t>(given_.total_steps));
+        // Some find out with the first value what they lack.
+        made.at(0, 0, {}, made.first_state());
       });
   }
 

@@ -40,6 +40,8 @@ std::string capabilities_of(const Plugin& plugin) {
     if (optimizer.needs_whole_tensors()) names.push_back("needs whole tensors");
     if (!optimizer.sums().empty()) names.push_back("needs sums");
     if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)) names.push_back("reduces gradients itself");
+    if (optimizer.uses_seed()) names.push_back("draws random numbers");
+    if (optimizer.has_squares()) names.push_back("keeps squares");
     return join(names, ", ");
   } catch (const Error&) {
     return "depend on its params";

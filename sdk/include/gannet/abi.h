@@ -19,9 +19,10 @@
  *  - A function returns a gannet_status; on failure it has written a sentence into the caller's gannet_error.
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
- *  - Nothing is frozen yet: until Optimizer and Scheduler are, a change may move fields within ABI 2. Accelerator, Comm and
- *    Offload each have an interface version of their own (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the
- *    host's.
+ *  - Optimizer, Scheduler, the host's table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0
+ * or 2.1 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise yet: no
+ *    device has run them. Accelerator, Comm and Offload each have an interface version of their own
+ *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's.
  */
 #ifndef GANNET_ABI_H
 #define GANNET_ABI_H
@@ -35,7 +36,7 @@ extern "C" {
 
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
 #define GANNET_ABI_MAJOR 2
-#define GANNET_ABI_MINOR 0
+#define GANNET_ABI_MINOR 1
 #ifndef GANNET_TARGET_MINOR
 #define GANNET_TARGET_MINOR GANNET_ABI_MINOR
 #endif
@@ -46,8 +47,11 @@ extern "C" {
 /* Whether the struct that a pointer points to is long enough to have a field of its type. */
 #define GANNET_HAS(pointer, type, field) ((pointer)->struct_size >= offsetof(type, field) + sizeof((pointer)->field))
 
-/* What a plugin cannot do without in a host, a bit each, in gannet_note::required_features. ABI 2.0 has none. */
-#define GANNET_KNOWN_FEATURES UINT64_C(0)
+/* What a plugin cannot do without in a host, a bit each, in gannet_note::required_features: a host that lacks it does not open
+ * the file. ABI 2.0 has none. An optimizer needs no feature where its capabilities say what it uses, which an older host refuses.
+ */
+#define GANNET_FEATURE_2_1 UINT64_C(1) /* the fields of 2.1, such as gannet_schedule_query::total_steps */
+#define GANNET_KNOWN_FEATURES GANNET_FEATURE_2_1
 
 /* The versions of the kinds that are not frozen yet, and all three in one number, a byte each, as the note has them. */
 #define GANNET_ACCELERATOR_VERSION 2
@@ -233,7 +237,9 @@ typedef struct gannet_host {
   int32_t (*parallel_for)(void* context, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument);
   uint32_t (*thread_count)(void* context);
 
-  void* (*allocate)(void* context, uint64_t bytes, uint64_t alignment); /* null when there is no memory */
+  /* Host memory, whatever device the plugin is for; null when there is none. Memory of the device is what an optimizer describes:
+   * its states, and its workspace. The host takes both from LibTorch's allocator, so that they count as the engine's. */
+  void* (*allocate)(void* context, uint64_t bytes, uint64_t alignment);
   void (*deallocate)(void* context, void* pointer);
 
   /* Of a group: where the caller's process stands in it, and how many it has. */
@@ -278,6 +284,13 @@ enum gannet_optimizer_capability {
    * group's. A step whose gradient is not finite on one rank is skipped on all; gradients are clipped by the root of the mean
    * over ranks of the squares of their norms. With one rank nothing is to be averaged, and pieces are any. */
   GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION = 1u << 2
+#if GANNET_TARGET_MINOR >= 1
+  ,
+  /* It draws random numbers from gannet_update_args::seed, which is 0 without this bit. */
+  GANNET_OPTIMIZER_USES_SEED = 1u << 3,
+  /* It asks for a workspace: gannet_optimizer_description::workspace_bytes and workspace_bytes_per_element. */
+  GANNET_OPTIMIZER_USES_WORKSPACE = 1u << 4
+#endif
 };
 
 /* Who averages a step's gradients over the ranks: gannet_optimizer_api::reduces_gradients. */
@@ -298,6 +311,16 @@ enum gannet_state_extent {
   GANNET_STATE_PER_COLUMN = 5, /* likewise per column */
   GANNET_STATE_PER_BLOCK = 6   /* one per gannet_state_spec::block elements of a tensor: scales of 8-bit states. The last block of
                                 * a tensor may have fewer elements. */
+#if GANNET_TARGET_MINOR >= 1
+  /* A square for each matrix of a tensor (statistics of Shampoo and SOAP): ROW_SQUARE [matrices][matrix_rows][matrix_rows],
+   * COLUMN_SQUARE [matrices][columns][columns]. Takes NEEDS_WHOLE_TENSOR, and lies where the tensor is updated: update() of the
+   * rank that has the tensor writes it, sums() and evaluate() read it (gannet_update_args::squares). initial_value stands on the
+   * diagonals. A tensor of fewer than two dimensions, or whose squares would have more than gannet_state_spec::limit rows, has
+   * none. */
+  ,
+  GANNET_STATE_ROW_SQUARE = 7,
+  GANNET_STATE_COLUMN_SQUARE = 8
+#endif
 };
 
 enum gannet_state_flag {
@@ -323,6 +346,9 @@ typedef struct gannet_state_spec {
   const char* name; /* as it is called in checkpoints: "exp_avg" */
   double initial_value;
   uint64_t block; /* PER_BLOCK: elements, a power of two that divides the description's range_alignment; else 0 */
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t limit; /* since 2.1. ROW_SQUARE, COLUMN_SQUARE: rows that a square has at most, from 1 to 16384; else 0 */
+#endif
 } gannet_state_spec;
 
 enum gannet_sum_scope {
@@ -355,6 +381,9 @@ typedef struct gannet_tensor {
   uint64_t matrix_rows; /* and numel / matrix_rows columns */
   uint64_t first_row;   /* in its group */
   uint64_t first_column;
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t seed; /* since 2.1. By the tensor's name, the same in every run: see gannet_update_args::seed */
+#endif
 } gannet_tensor;
 
 typedef struct gannet_optimizer_context {
@@ -383,6 +412,12 @@ typedef struct gannet_optimizer_description {
   /* Ranges begin at multiples of it in their tensor, and end there or with the tensor: for states that are kept by blocks of
    * elements. A power of two of at most 4096; 0 or 1: anywhere. */
   uint64_t range_alignment;
+#if GANNET_TARGET_MINOR >= 1
+  /* Since 2.1, with USES_WORKSPACE. A piece of n elements comes with workspace_bytes + n * workspace_bytes_per_element bytes,
+   * begin_step and end_step with workspace_bytes. At most 2^40 and 4096. */
+  uint64_t workspace_bytes;
+  uint64_t workspace_bytes_per_element;
+#endif
 } gannet_optimizer_description;
 
 /* begin_step and end_step. */
@@ -397,13 +432,18 @@ typedef struct gannet_step_args {
   uint64_t tensor_count;
   uint64_t tensor_stride;
   /* [state_count]: PER_TENSOR [tensor_count], SCALAR [1], PER_ROW [rows of the group], PER_COLUMN [columns of the group]; null
-   * for PER_ELEMENT and PER_BLOCK */
+   * for the others */
   void* const* states;
   uint64_t state_count;
   const double* sums; /* [tensor_count][sum_count] in end_step, null in begin_step. Those of group and model: in every row. */
   uint64_t sum_count;
   void* stream;
   const double* const* lines; /* [sum_count] in end_step, null in begin_step: those of rows and columns, see gannet_update_args */
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t seed;   /* since 2.1. That of the step's pieces: see gannet_update_args */
+  void* workspace; /* since 2.1. [workspace_bytes] host memory, aligned to 64 bytes, contents unspecified; null for none */
+  uint64_t workspace_bytes; /* since 2.1 */
+#endif
 } gannet_step_args;
 
 /* Where a tensor, or a part of one, lies in a range. */
@@ -419,6 +459,9 @@ typedef struct gannet_segment {
   const int64_t* shape; /* [dimensions] of the whole tensor */
   const char* name;
   uint64_t columns, matrix_rows, first_row, first_column; /* gannet_tensor's */
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t seed; /* since 2.1. gannet_tensor's */
+#endif
 } gannet_segment;
 
 /* One piece of a parameter group. param, grad, out and PER_ELEMENT states have numel elements, are contiguous and, on the CPU,
@@ -452,6 +495,20 @@ typedef struct gannet_update_args {
    * others, whose numbers are in `sums`. sums() combines this piece's share into those of its round, in place; those of earlier
    * rounds are whole. Null where the description has no such sum. */
   double* const* lines;
+#if GANNET_TARGET_MINOR >= 1
+  /* Since 2.1, with USES_SEED, else 0. A number of the run and the step, the same in all pieces, on all ranks, and in a run that
+   * resumes. A rule that takes its random numbers for an element from (seed, gannet_segment::seed, place of the element in its
+   * tensor), by a function and not from a sequence, has the same results however the group is cut. */
+  uint64_t seed;
+  /* Since 2.1, with USES_WORKSPACE, else null. [workspace_bytes] for this call, where the piece's arrays are, aligned to 64
+   * bytes; other calls use the same memory, so its contents are unspecified. On a device: provisional. */
+  void* workspace;
+  uint64_t workspace_bytes;
+  /* Since 2.1. [segment_count][state_count] where the description has squares, else null: the squares of the segment's tensor,
+   * null where the tensor has none, and for states of other extents (whose `states` entry is null for squares). On a device:
+   * provisional. */
+  void* const* squares;
+#endif
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
@@ -492,6 +549,9 @@ typedef struct gannet_schedule_query {
   const double* base;  /* [base_count] by role: the group's own values, as the optimizer's params gave them; NaN: it has none */
   const double* state; /* [state_count] as advance() left it */
   uint64_t state_count;
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t total_steps; /* since 2.1. Updates that the run is planned to apply; 0: not known */
+#endif
 } gannet_schedule_query;
 
 /* One step of a schedule that has a state. */
@@ -502,6 +562,9 @@ typedef struct gannet_schedule_advance {
   double metric; /* what the program measured, with NEEDS_METRIC; else NaN */
   double* state; /* [state_count] zeros at the first call; saved in checkpoints */
   uint64_t state_count;
+#if GANNET_TARGET_MINOR >= 1
+  uint64_t total_steps; /* since 2.1. As in gannet_schedule_query */
+#endif
 } gannet_schedule_advance;
 
 typedef struct gannet_schedule_value {

@@ -37,6 +37,17 @@ constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, ga
   return spec;
 }
 
+#if GANNET_TARGET_MINOR >= 1
+/// Squares of a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns (GANNET_STATE_COLUMN_SQUARE), with NEEDS_WHOLE_TENSOR:
+/// `square_state("left", GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` has 1e-6 on its diagonals, and none of more than 2048 rows.
+constexpr gannet_state_spec square_state(const char* name, gannet_state_extent extent, uint64_t limit, double diagonal = 0,
+                                         gannet_dtype dtype = GANNET_FLOAT32) {
+  gannet_state_spec spec = state(name, extent, dtype, diagonal);
+  spec.limit = limit;
+  return spec;
+}
+#endif
+
 /// A number of whole tensors, of the group or of the model: `sum(GANNET_SUM_OF_TENSOR)`.
 constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
   gannet_sum_spec spec{};
@@ -59,6 +70,14 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
   return element(args.tensors, args.tensor_stride, i);
 }
 
+#if GANNET_TARGET_MINOR >= 1
+/// The squares of segment `s` in the state number `state`, [matrices][rows][rows]; null where its tensor has none.
+template <class T>
+T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
+  return static_cast<T*>(args.squares[s * args.state_count + state]);
+}
+#endif
+
 /// Base of an optimizer in C++: an object for each parameter group. A derived class has
 ///   static constexpr gannet_param_spec kParams[];              what the config may say
 ///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
@@ -74,6 +93,8 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
 ///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, where they are not those trained
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
+///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: of a piece, whatever its length
+///   uint64_t workspace_bytes_per_element() const;               and for each of its elements
 class OptimizerBase : public HostServices {
  public:
   OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -85,6 +106,8 @@ class OptimizerBase : public HostServices {
   std::vector<gannet_state_spec> states() const { return {}; }
   std::vector<gannet_sum_spec> wanted_sums() const { return {}; }
   uint64_t range_alignment() const { return 0; }
+  uint64_t workspace_bytes() const { return 0; }
+  uint64_t workspace_bytes_per_element() const { return 0; }
   void sums(const gannet_update_args&, uint32_t, double*) {}
   void begin_step(const gannet_step_args&) {}
   void end_step(const gannet_step_args&) {}
@@ -130,6 +153,12 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
       description->sum_count = held.sums.size();
       description->sum_stride = sizeof(gannet_sum_spec);
       description->range_alignment = held.optimizer.range_alignment();
+#if GANNET_TARGET_MINOR >= 1
+      if (GANNET_HAS(description, gannet_optimizer_description, workspace_bytes_per_element)) {
+        description->workspace_bytes = held.optimizer.workspace_bytes();
+        description->workspace_bytes_per_element = held.optimizer.workspace_bytes_per_element();
+      }
+#endif
     });
   };
   api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {

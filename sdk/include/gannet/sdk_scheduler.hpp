@@ -38,6 +38,13 @@ inline double base_value(const gannet_schedule_query& query, gannet_param_role r
   return value == value ? value : otherwise;
 }
 
+#if GANNET_TARGET_MINOR >= 1
+/// Updates that the run is planned to apply; 0: not known, or a host of 2.0.
+inline uint64_t total_steps(const gannet_schedule_query& query) {
+  return GANNET_HAS(&query, gannet_schedule_query, total_steps) ? query.total_steps : 0;
+}
+#endif
+
 /// Base of a schedule in C++: Derived(HostServices, Params, uint32_t group_count) and
 /// `ScheduleValues value(const gannet_schedule_query&) const`, a pure function. It may hide these.
 class SchedulerBase : public HostServices {

@@ -14,6 +14,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import abi_header  # noqa: E402
 
+MINOR = 0  # which abi.rs targets
+
 PROGRAM = """#include <gannet/abi.h>
 #include <stdio.h>
 #define SIZE(type) printf("    size::<abi::%s>(\\"%s\\", %zu);\\n", #type, #type, sizeof(type))
@@ -56,7 +58,7 @@ def main():
     compiler, include, rust, folder = sys.argv[1:]
     text = pathlib.Path(include, "gannet/abi.h").read_text()
     wanted = set(re.findall(r"pub struct (gannet_\w+)", pathlib.Path(rust).read_text()))
-    known = abi_header.structs(text)
+    known = abi_header.structs(text, MINOR)
     if unknown := wanted - {each.name for each in known}:
         sys.exit(f"abi.h has no {', '.join(sorted(unknown))}")
     program = PROGRAM
@@ -68,7 +70,7 @@ def main():
     out = pathlib.Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     (out / "layout.c").write_text(program + "  return 0;\n}\n")
-    subprocess.run([compiler, "-std=c99", "-I", include, "-o", out / "layout", out / "layout.c"], check=True)
+    subprocess.run([compiler, "-std=c99", f"-DGANNET_TARGET_MINOR={MINOR}", "-I", include, "-o", out / "layout", out / "layout.c"], check=True)
     rows = subprocess.run([out / "layout"], check=True, capture_output=True, text=True).stdout
     count = rows.count("\n")
     (out / "check.rs").write_text(HEAD % pathlib.Path(rust).resolve() + rows + f'    println!("{count} sizes and offsets agree");\n}}\n')

@@ -237,9 +237,10 @@ TEST(Kept, BinariesOfEachMinorDoWhatTheyDidWhenTheyWereMade) {
     if (!folder.is_directory()) continue;
     ++count;
     std::string found;
-    for (const char* name : {"ramp.so", "steady.so"})
-      for (const plugin::Plugin* plugin : open_file((folder.path() / name).string()))
-        found += std::string(name) + ' ' + probe(*plugin) + '\n';
+    for (const char* name : {"drawn.so", "ramp.so", "steady.so"})  // 2.0 has no drawn.so: it uses what came after it
+      if (std::filesystem::exists(folder.path() / name))
+        for (const plugin::Plugin* plugin : open_file((folder.path() / name).string()))
+          found += std::string(name) + ' ' + probe(*plugin) + '\n';
     std::ifstream file(folder.path() / "expected.txt");
     const std::string expected((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     EXPECT_EQ(found, expected) << folder.path();

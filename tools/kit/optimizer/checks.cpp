@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "interfaces/seeds.h"
 #include "kit/growth.h"
 #include "kit/host.h"
 #include "kit/memory.h"
@@ -84,7 +85,7 @@ void host_failures(Subject& subject) {
     const Object object(*subject.plugin, params.view(), host.table(), outcome);
     if (!look("create", outcome)) continue;
     const int64_t shape[] = {static_cast<int64_t>(kNumel)};
-    gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape, kNumel, 1, 0, 0};
+    gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape, kNumel, 1, 0, 0, tensor_seed("large")};
     gannet_optimizer_context context{};
     context.struct_size = sizeof(context);
     context.group_count = context.world_size = 1;
@@ -101,9 +102,12 @@ void host_failures(Subject& subject) {
     const auto aligned = [&](size_t i) { return memory[i].data(); };
     std::vector<void*> states, own_states;
     for (size_t s = 0; s < described.states.size(); ++s) {
-      states.push_back(aligned(s + 3));
-      own_states.push_back(described.states[s].is_cut() ? nullptr : states.back());
+      states.push_back(described.states[s].is_square() ? nullptr : aligned(s + 3));
+      own_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
     }
+    std::vector<void*> squares(states.size());  // a vector has none
+    const uint64_t workspace_bytes = description.workspace_bytes + kNumel * description.workspace_bytes_per_element;
+    const Buffer workspace = workspace_bytes > 0 ? Buffer(workspace_bytes, "the workspace") : Buffer();
     std::vector<double> sum_values(description.sum_count, 1.0);
     std::vector<std::vector<double>> lines(description.sum_count, std::vector<double>(kNumel, 1.0));
     std::vector<double*> line_places;
@@ -120,6 +124,9 @@ void host_failures(Subject& subject) {
     step.states = own_states.data();
     step.state_count = own_states.size();
     step.sum_count = description.sum_count;
+    step.seed = 1;
+    step.workspace = description.workspace_bytes > 0 ? workspace.data() : nullptr;
+    step.workspace_bytes = description.workspace_bytes;
     if (api->begin_step && !look("begin_step", call("begin_step", *subject.plugin, api->begin_step, object.self(), &step)))
       continue;
     gannet_segment segment{};
@@ -152,6 +159,10 @@ void host_failures(Subject& subject) {
     args.sums = sum_values.empty() ? nullptr : sum_values.data();
     args.sum_count = sum_values.size();
     args.lines = line_places.data();
+    args.seed = 1;
+    args.workspace = workspace.data();
+    args.workspace_bytes = workspace_bytes;
+    args.squares = squares.data();
     if (api->sums && description.sum_count > 0) {
       std::vector<double> parts(description.sum_count);
       if (!look("sums", call("sums", *subject.plugin, api->sums, object.self(), &args, uint32_t{0}, parts.data()))) continue;
@@ -208,6 +219,8 @@ std::vector<Check> optimizer_checks() {
        "your own",
        60, lag},
       {"schedule", "each update uses the hyperparameters that it is given", "read args->hyper in every update", 60, schedule},
+      {"random-numbers", "USES_SEED is claimed: another seed of the run gives other parameters",
+       "draw from args->seed, or drop the claim", 60, random_numbers},
       {"copy-out", "`out` is the new parameter, rounded to nearest even", "round the value that you store into param", 60,
        copy_out},
       {"nonfinite-gradients", "NaN and infinite gradients end neither the process nor the loop", "do not index or loop by them",

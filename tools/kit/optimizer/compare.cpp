@@ -57,14 +57,14 @@ void for_all(const Trained& found, const Trained& expected, const Problem& probl
     if (problem.types.out != GANNET_DTYPE_NONE)
       compare(found.outs[t], expected.outs[t], problem.types.out, "the copy `out`", where);
     for (size_t s = 0; with_states && s < found.described.size(); ++s)
-      if (found.described[s].is_cut())
+      if (!found.described[s].is_of_group())
         compare(found.states[t][s], expected.states[t][s], type_of(found.described[s], problem.types.param),
                 formatted("the state '{}'", found.described[s].name), where);
   }
   if (!with_states) return;
   for (size_t g = 0; g < found.own_states[0].size(); ++g)
     for (size_t s = 0; s < found.described.size(); ++s)
-      if (!found.described[s].is_cut())
+      if (found.described[s].is_of_group())
         compare(found.own_states[0][g][s], expected.own_states[0][g][s], type_of(found.described[s], problem.types.param),
                 formatted("the state '{}'", found.described[s].name), formatted("{}; group {}", what, g));
 }

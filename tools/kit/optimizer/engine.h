@@ -22,7 +22,7 @@ using Bytes = std::vector<char>;
 struct Trained {
   std::vector<Bytes> params, outs;         // [tensors]
   std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, where the run asks for them
-  std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element
+  std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element, and squares
   // [ranks][groups][states], those that are no element's; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> own_states;
   std::vector<Optimizer::State> described;
@@ -35,6 +35,7 @@ struct RunOptions {
   // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
+  uint64_t run_seed = 11;  // what optimizers that draw random numbers draw them from
   // What may not be written while a function runs that may not write it.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
   bool is_tight = false;        // buffers end where their memory ends, and canaries are looked at
@@ -50,7 +51,7 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
 struct Described {
   CutRules rules;
   bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
-       owns_grad_reduction = false;
+       owns_grad_reduction = false, uses_seed = false;
   std::vector<Optimizer::State> states;
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;

@@ -35,6 +35,14 @@ Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel
   return buffer;
 }
 
+Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uint64_t tensor, gannet_dtype dtype, bool tight) {
+  const uint64_t numel = optimizer.square_numel(state, tensor), rows = optimizer.square_rows(state, tensor);
+  if (numel == 0) return {};
+  Buffer buffer(numel * bytes_of(dtype), formatted("the square '{}'", state.name), tight);
+  for (uint64_t i = 0; i < numel; ++i) put(buffer.data(), i, dtype, i / rows % rows == i % rows ? state.initial_value : 0);
+  return buffer;
+}
+
 GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors)
     : wanted_(&optimizer.sums()), tensors_(tensors), values_(of_nothing(tensors)), lines_(wanted_->size()) {
   for (size_t s = 0; s < width(); ++s) {

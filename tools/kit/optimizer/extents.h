@@ -18,6 +18,9 @@ gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
 Part values_in(const Part& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
+// Those of a tensor, by its index in the group; an empty buffer where it has none.
+Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uint64_t tensor, gannet_dtype dtype, bool tight);
+
 // Of one group on one rank: [tensors][sums].
 class GroupSums {
  public:

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "base/format.h"
+#include "interfaces/seeds.h"
 #include "kit/numbers.h"
 #include "kit/object.h"
 #include "kit/optimizer/engine.h"
 #include "kit/optimizer/extents.h"
 #include "kit/optimizer/piece_memory.h"
+#include "kit/optimizer/work_memory.h"
 #include "kit/place.h"
 #include "kit/ranks.h"
 #include "params/layout.h"
@@ -200,6 +202,8 @@ class OwnRank {
     args.segment_count = bucket.segments.size();
     args.segment_stride = sizeof(gannet_segment);
     args.group = bucket.cut->group;
+    give_workspace(args, *group.optimizer, args.numel, last_step_);
+    args.seed = 0;
     const Calling calling("evaluate", args.step, bucket.names);
     group.optimizer->evaluate(args);
     return bytes_in(out);
@@ -215,6 +219,14 @@ class OwnRank {
           for (uint32_t r = 0; r < run_.ranks; ++r) value += of_ranks_[r].gradient(part.tensor, i, step) / run_.ranks;
         put(bucket.grad.data(), part.offset + i, problem_.types.grad, value);
       }
+  }
+
+  // Random numbers and memory to work in, for gannet_step_args or gannet_update_args of `numel` elements.
+  template <class Args>
+  void give_workspace(Args& args, const Optimizer& optimizer, uint64_t numel, int64_t step) {
+    args.seed = optimizer.uses_seed() ? step_seed(11, step - 1) : 0;
+    args.workspace_bytes = optimizer.workspace_bytes(numel);
+    args.workspace = workspace_.of(args.workspace_bytes, false);
   }
 
   void edges(void (Optimizer::*function)(gannet_step_args), int64_t step, std::vector<GroupSums>& sums, bool has_sums) {
@@ -234,6 +246,7 @@ class OwnRank {
       args.sums = has_sums ? sums[g].values().data() : nullptr;
       args.sum_count = sums[g].width();
       args.lines = has_sums ? sums[g].lines() : nullptr;
+      give_workspace(args, *groups_[g].optimizer, 0, step);
       const Calling calling(has_sums ? "end_step" : "begin_step", args.step, formatted("group {}", g));
       (group.optimizer.get()->*function)(args);
     }
@@ -269,6 +282,7 @@ class OwnRank {
     args.sums = rows.empty() ? nullptr : rows.data();
     args.sum_count = sums.width();
     args.lines = sums.lines();
+    give_workspace(args, *groups_[bucket.cut->group].optimizer, args.numel, step);
     if (step == 1) bucket.copy_first_values(*group.optimizer, problem_.types.param);
     args.group = bucket.cut->group;
     if (round) {
@@ -301,6 +315,7 @@ class OwnRank {
   std::vector<Group> groups_;
   std::deque<CutPiece> cuts_;  // keep their addresses
   std::vector<PieceMemory> buckets_;
+  WorkMemory workspace_;
 };
 
 }  // namespace gannet::kit

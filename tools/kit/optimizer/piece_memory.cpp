@@ -1,6 +1,7 @@
 #include "kit/optimizer/piece_memory.h"
 
 #include "base/format.h"
+#include "interfaces/seeds.h"
 #include "interfaces/tensor_lines.h"
 #include "kit/numbers.h"
 #include "kit/optimizer/extents.h"
@@ -36,6 +37,7 @@ gannet_segment segment_of(const Problem& problem, const Part& part) {
   segment.tensor_numel = tensor.numel;
   segment.shape = tensor.shape.data();
   segment.name = tensor.name.c_str();
+  segment.seed = tensor_seed(tensor.name);
   return segment;
 }
 
@@ -54,6 +56,9 @@ PieceMemory::PieceMemory(const Problem& problem, const CutPiece& piece, const Op
   for (const Part& part : piece.parts) {
     lag = problem.tensors[part.tensor].joins;
     segments.push_back(segment_of(problem, part));
+    for (const auto& state : optimizer.states())
+      if (optimizer.has_squares())
+        squares.push_back(new_square(state, optimizer, segments.back().tensor_index, type_of(state, types.param), is_tight));
     for (uint64_t i = 0; i < part.numel; ++i)
       put(param.data(), part.offset + i, types.param, problem.initial(part.tensor, part.begin + i));
   }

@@ -20,7 +20,14 @@ struct PieceMemory {
 
   const CutPiece* cut;  // outlives it
   Buffer param, grad, out;
-  std::vector<Buffer> states;  // those that are cut
+  std::vector<Buffer> states;   // those that are cut
+  std::vector<Buffer> squares;  // [parts][states], empty where a tensor has none; none at all where no state is a square
+  // visit(tensor, state, square) of those that are there.
+  template <class Visit>
+  void for_squares(const Visit& visit) const {
+    for (size_t i = 0; i < squares.size(); ++i)
+      if (squares[i].data()) visit(cut->parts[i / states.size()].tensor, i % states.size(), squares[i]);
+  }
   std::vector<gannet_segment> segments;
   int64_t lag = 0;
   std::string names;  // of the tensors in it, for reports

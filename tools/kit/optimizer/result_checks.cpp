@@ -93,7 +93,7 @@ void lag(Subject& subject) {
   for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
   const Trained lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
-  if (described.has_sums || described.has_own_states) {
+  if (described.has_sums || described.has_own_states || described.uses_seed) {
     // Other tensors, or the group's number of steps, may have a share in it: it must be the same in every cut.
     require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kTolerance, "one piece a tensor");
     return;
@@ -135,6 +135,16 @@ void schedule(Subject& subject) {
   require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)),
                      {.steps = 13, .applied = 17, .from = &first, .schedule = changing}),
                whole, problem, "a new object from update 17 on, with the same rates");
+}
+
+void random_numbers(Subject& subject) {
+  const Problem problem = usual(subject);
+  const Described described = describe(subject, problem);
+  if (!described.uses_seed) throw Skipped("it does not claim GANNET_OPTIMIZER_USES_SEED");
+  const Cut cut = uncut(problem, described.rules);
+  const Trained one = train(subject, problem, cut, {.steps = 20});
+  if (train(subject, problem, cut, {.steps = 20, .run_seed = 12}).params == one.params)
+    throw Failed("two runs with different seeds have the same parameters", "20 steps");
 }
 
 void copy_out(Subject& subject) {

@@ -1,0 +1,58 @@
+/// Random numbers of elements for rules that draw some: stochastic rounding, noise. Part of the SDK, included by those that use
+/// it.
+///
+///   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_USES_SEED; }
+///   void update(const gannet_update_args& args) {
+///     for (uint64_t s = 0; s < args.segment_count; ++s) {
+///       const gannet_segment& part = segment(args, s);
+///       const ElementRandom random(args, part);
+///       for (uint64_t i = part.offset; i < part.offset + part.numel; ++i) ... random.uniform(i) ...
+///
+/// A number is a function of the run's seed (the config's gannet.seed), the step, the tensor and the element's place in it. So
+/// the results do not depend on the number of ranks, the ZeRO stage, pieces and threads, and a run that resumes has the same
+/// bits.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <cstring>
+
+#if GANNET_TARGET_MINOR >= 1
+
+namespace gannet::sdk {
+
+/// Every bit of the result depends on every bit of the number: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+constexpr uint64_t mixed_bits(uint64_t bits) {
+  bits += 0x9e3779b97f4a7c15u;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
+  return bits ^ (bits >> 31);
+}
+
+/// Of the elements of one segment in one step.
+class ElementRandom {
+ public:
+  /// `stream`: 0, 1 ... for rules that draw several numbers for an element.
+  ElementRandom(const gannet_update_args& args, const gannet_segment& segment, uint64_t stream = 0)
+      : key_(mixed_bits(args.seed ^ mixed_bits(segment.seed + stream))), first_(segment.tensor_offset - segment.offset) {}
+  /// 64 random bits. `i`: the element's place in the piece, as in args.param.
+  uint64_t bits(uint64_t i) const { return mixed_bits(key_ ^ mixed_bits(first_ + i)); }
+  /// In [0, 1), a multiple of 2^-53.
+  double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
+
+ private:
+  uint64_t key_, first_;
+};
+
+/// The finite `value`, rounded up or down to 16 bits: to either neighbour with the probability that makes the mean the value.
+/// `random`: at least 16 random bits, of which the lowest are used.
+inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint16_t>((bits + static_cast<uint32_t>(random & 0xffff)) >> 16);
+}
+
+}  // namespace gannet::sdk
+
+#endif  // GANNET_TARGET_MINOR

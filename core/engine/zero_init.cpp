@@ -69,6 +69,7 @@ void Shards::add(const at::Tensor& parameter) {
   Range& range = ranges_.emplace_back();
   range.dtype = range.master_dtype = parameter.scalar_type();
   range.grad_dtype = at::ScalarType::Undefined;
+  range.ranks = {&comm, &mesh_->data().links().host};
   range.shard_alone(parameter.numel(), comm.rank(), comm.size());
   TrainedParameter one;
   one.name = formatted("number {} of shape {}", ranges_.size(), shape_text(parameter.sizes().vec()));
@@ -140,6 +141,11 @@ void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
   // Only a tensor that has its storage for itself can give it up.
   const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
                       leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
+  const auto split = split_of(leaf);
+  if (split && split->is_along_expert) {  // not the same on all ranks along data: it waits, whole, for initialize
+    std::erase_if(begun, [&](const Begun& one) { return one.parameter.is_same(leaf); });
+    return;
+  }
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
   const auto known = std::find_if(begun.begin(), begun.end(), [&](const Begun& one) { return one.parameter.is_same(leaf); });
   if (known == begun.end())

@@ -84,7 +84,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   ProcessGroup* const model = context.mesh->model();
   const bool has_experts = store.has_experts() && context.expert_group;
   if (has_experts) {
-    const std::string of_experts = compare(context.mesh->expert_data()->links().host, along_expert_data, "");
+    const std::string of_experts = compare(*context.expert_data_group, along_expert_data, "");
     if (found.empty()) found = of_experts;
   }
   if (!model && !has_experts) return found;

@@ -76,6 +76,7 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   if (context.mesh->tensor()) context.tensor_group = &context.mesh->tensor()->links().host;
   if (ProcessGroup* const same = context.mesh->expert_data()) {
     context.expert_comm = std::make_unique<DeviceComm>(same->links().device, [&context] { return context.current_stream(); });
+    context.expert_data_group = &same->links().host;
     context.expert_group = &context.mesh->expert()->links().host;
   }
   context.world_group = &context.process_group->links().host;

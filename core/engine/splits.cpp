@@ -190,7 +190,7 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
     return mine;
   }
   require_cover(context.expert_group, declared, /*are_experts=*/true);
-  for (HostGroup* ranks : {&context.mesh->expert_data()->links().host, context.tensor_group})
+  for (HostGroup* ranks : {context.expert_data_group, context.tensor_group})
     require_same_boxes(ranks, declared, /*are_experts=*/true);
   return mine;
 }

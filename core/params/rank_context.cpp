@@ -9,7 +9,7 @@ RankContext::RankContext() = default;
 RankContext::~RankContext() = default;
 
 ReductionGroup RankContext::ranks_of(const DeclaredSplit* split) const {
-  if (split && split->is_along_expert && expert_comm) return {expert_comm.get(), &mesh->expert_data()->links().host};
+  if (split && split->is_along_expert && expert_comm) return {expert_comm.get(), expert_data_group};
   return {comm.get(), host_group};
 }
 

@@ -44,7 +44,8 @@ struct RankContext {
   HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
   HostGroup* tensor_group = nullptr;                  // of the tensor axis; null: it has one rank
   std::unique_ptr<DeviceComm> expert_comm;            // of the ranks with the same experts; null: the mesh has no axis expert
-  HostGroup* expert_group = nullptr;                  // of the expert axis; null likewise
+  HostGroup* expert_data_group = nullptr;             // the same ranks; null likewise
+  HostGroup* expert_group = nullptr;                  // of the expert axis: those with the other ones; null likewise
   HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // it prints for all
   // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.

@@ -126,13 +126,20 @@ struct Init::State : public Builder {
   void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) override;
   void consider(const at::Tensor& leaf, bool is_touched);
   void share_all_but(size_t newest);
+  void share(const at::Tensor& parameter);
 };
+
+// Experts are not the same on all ranks along data: they stay whole until initialize.
+void Init::State::share(const at::Tensor& parameter) {
+  const auto split = split_of(parameter);
+  if (!split || !split->is_along_expert) shards->add(parameter);
+}
 
 // Memory for the next parameter is not taken before the last one's is given up.
 void Init::State::before_making() {
   at::NoGradGuard no_grad;
   std::erase_if(begun, [&](const Begun& one) {
-    if (one.is_touched) shards->add(one.parameter);
+    if (one.is_touched) share(one.parameter);
     return one.is_touched;
   });
 }
@@ -141,11 +148,6 @@ void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
   // Only a tensor that has its storage for itself can give it up.
   const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
                       leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
-  const auto split = split_of(leaf);
-  if (split && split->is_along_expert) {  // not the same on all ranks along data: it waits, whole, for initialize
-    std::erase_if(begun, [&](const Begun& one) { return one.parameter.is_same(leaf); });
-    return;
-  }
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
   const auto known = std::find_if(begun.begin(), begun.end(), [&](const Begun& one) { return one.parameter.is_same(leaf); });
   if (known == begun.end())
@@ -172,7 +174,7 @@ void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const st
 
 void Init::State::share_all_but(size_t newest) {
   at::NoGradGuard no_grad;
-  for (; begun.size() > newest; begun.erase(begun.begin())) shards->add(begun.front().parameter);
+  for (; begun.size() > newest; begun.erase(begun.begin())) share(begun.front().parameter);
 }
 
 Init::Init(Options options) : state_(std::make_unique<State>()) {

@@ -89,6 +89,15 @@ TEST(Experts, FrozenOnesKeepTheirValues) {
   expect_all_succeed(run_ranks("frozen_experts", 4, {.environment = {{"EXPERT", "2"}, {"FOLDER", folder.string()}}}));
 }
 
+RANK_BODY(experts_under_init) {
+  MixtureRun plain(split_config(3)), under_init(split_config(3), {.under_init = true});
+  for (MixtureRun* run : {&plain, &under_init}) run->train(0, 4);
+  const auto expected = plain.engine->fp32_parameters(), found = under_init.engine->fp32_parameters();
+  for (size_t i = 0; i < expected.size(); ++i)
+    expect(found.at(i).second.equal(expected[i].second), "built under Init: " + expected[i].first);
+}
+TEST(Experts, ZeroInitLeavesThemToInitialize) { expect_all_succeed(run_ranks("experts_under_init", 4, {.environment = kTwo})); }
+
 // A rank writes other values into its experts than the rank that holds the same ones.
 RANK_BODY(differing_experts) {
   MixtureRun run(split_config(0));

@@ -82,6 +82,7 @@ struct MixtureRun {
     std::shared_ptr<torch::optim::Optimizer> (*optimizer)(const torch::nn::Module&) = nullptr;
     std::optional<MeshShape> mesh = {};
     bool trains_up = true;
+    bool under_init = false;  // built under zero::Init
   };
   std::shared_ptr<ProcessGroup> world = gannet::init_distributed(), experts;
   std::shared_ptr<MixtureImpl> model;
@@ -101,13 +102,17 @@ struct MixtureRun {
     torch::set_num_threads(1);
     for (const auto& ranks : (how.mesh ? *how.mesh : layout(world->size())).groups("expert"))
       if (auto mine = world->subset(ranks)) experts = mine;
-    torch::manual_seed(how.seed);
-    model = std::make_shared<MixtureImpl>(*experts, how.divisor, how.trains_up);
     Dict own{{"fingerprint_every", how.fingerprint_every}};
     if (!how.mesh)
       own["mesh"] = Dict{{"expert", static_cast<int64_t>(degree("EXPERT"))}, {"tensor", static_cast<int64_t>(degree("TENSOR"))}};
     config["gannet"] = own;
     config["train_micro_batch_size_per_gpu"] = rows();
+    torch::manual_seed(how.seed);
+    {
+      std::optional<gannet::zero::Init> init;
+      if (how.under_init) init.emplace(gannet::zero::Init::Options{.config = config});
+      model = std::make_shared<MixtureImpl>(*experts, how.divisor, how.trains_up);
+    }
     if (how.optimizer) config.erase("optimizer");
     engine = gannet::initialize(
                  model, {.config = config, .optimizer = how.optimizer ? how.optimizer(*model) : nullptr, .mesh = how.mesh})

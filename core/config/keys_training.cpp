@@ -103,6 +103,8 @@ constexpr Key kRows[] = {
         "ranks with data of their own; null: what the other axes leave"),
     row("gannet/mesh/tensor", member<&Settings::mesh, &MeshDegrees::tensor>, kInt, "null", ">=1",
         "ranks that share each layer; null: 1"),
+    row("gannet/mesh/expert", member<&Settings::mesh, &MeshDegrees::expert>, kInt, "null", ">=1",
+        "ranks, of those along data, that share the experts out; null: 1"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
     row("gannet/seed", member<&Settings::seed>, kInt, "0", "",

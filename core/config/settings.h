@@ -116,7 +116,7 @@ struct OptimizerChoice : PluginChoice {
 
 // Degrees of the mesh that the config asks for.
 struct MeshDegrees {
-  std::optional<int64_t> pipe, data, tensor;
+  std::optional<int64_t> pipe, data, tensor, expert;
 };
 
 // Where a monitor of DeepSpeed's writes.

@@ -58,7 +58,7 @@ at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found) {
   return impl.store.own_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
 }
 
-// Rank 0's on every rank, flat, on the host.
+// Rank 0's on every rank (of experts the first holder's), flat, on the host.
 at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
   if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))
@@ -66,7 +66,7 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
                 formatted("a value for '{}' has shape {}, the parameter has {}", found.get().name,
                           value.defined() ? shape_text(value.sizes().vec()) : "undefined", shape_text(found.get().shape)));
   const at::Tensor flat = real.detach().to(impl.device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous().flatten();
-  broadcast(impl, flat);
+  broadcast(found.range->ranks, flat);
   return flat.to(at::kCPU);
 }
 

@@ -127,9 +127,12 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   std::string parameters;
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
-      parameters += formatted(
-          "{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype), c10::toString(range.grad_dtype),
-          range.group, parameter.split ? formatted("{} split", shape_text(parameter.split->shape)) : shape_text(parameter.shape));
+      parameters += formatted("{} {} (gradient {}, group {}) {}\n", parameter.name, c10::toString(range.dtype),
+                              c10::toString(range.grad_dtype), range.group,
+                              parameter.split ? formatted("{} split{}", shape_text(parameter.split->shape),
+                                                          parameter.split->is_along_expert ? " among experts' ranks" : "")
+                                              : shape_text(parameter.shape));
+      if (range.gradient_ratio != 1) parameters += formatted("  its gradient times {}\n", range.gradient_ratio);
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
   if (context.mesh->shape().size(kPipeAxis) == 1) return agree(context, kWhat, same + parameters);

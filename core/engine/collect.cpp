@@ -121,9 +121,9 @@ void move_module(EngineBase::Impl& impl) {
     const bool cast = impl.settings().buffer_dtype && buffer.is_floating_point();
     buffer.set_data(buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
   }
-  // Every rank starts from rank 0's values, buffers included.
+  // Every rank starts from rank 0's values (of experts from the first holder's), buffers included.
   for (auto& parameter : impl.module->parameters())
-    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl, parameter.detach());
+    if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl.ranks_of(split_of(parameter).get()), parameter.detach());
   for (auto& buffer : impl.module->buffers()) broadcast(impl, buffer);
 }
 

@@ -55,11 +55,11 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   struct Compared {
     std::vector<uint64_t> hashes;
     std::vector<std::string> names;
-  } along_data, along_tensor;
-  const auto add = [&](const std::string& name, const at::Tensor& values, bool is_split) {
+  } along_data, along_tensor, along_expert_data;
+  const auto add = [&](const std::string& name, const at::Tensor& values, const Range& range) {
     const uint64_t hash = hash_of(values);
-    for (Compared* where : {&along_data, &along_tensor}) {
-      if (where == &along_tensor && is_split) continue;  // each has boxes of its own
+    for (Compared* where : {range.is_of_experts() ? &along_expert_data : &along_data, &along_tensor}) {
+      if (where == &along_tensor && range.is_split_along_tensor()) continue;  // each has boxes of its own
       where->hashes.push_back(hash);
       where->names.push_back(name);
     }
@@ -68,9 +68,9 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
     for (const auto& parameter : range.parameters) {
       if (may_differ(range)) break;
       if (parameter.resident) continue;  // each rank has a part of its own
-      add(parameter.name, parameter.tensor.detach(), range.is_split());
+      add(parameter.name, parameter.tensor.detach(), range);
       if (range.has_master_copy() && range.has_all_of(range.master))
-        add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range.is_split());
+        add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range);
     }
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
@@ -80,15 +80,21 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                          : formatted("the ranks have different values of '{}': {} and rank {}{} (found {}, step {})", first,
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
-  const std::string found = compare(*context.host_group, along_data, "");
+  std::string found = compare(*context.host_group, along_data, "");
   ProcessGroup* const model = context.mesh->model();
-  if (!model) return found;
+  const bool has_experts = store.has_experts() && context.expert_group;
+  if (has_experts) {
+    const std::string of_experts = compare(*context.expert_data_group, along_expert_data, "");
+    if (found.empty()) found = of_experts;
+  }
+  if (!model && !has_experts) return found;
   // Replicas along the tensor axis have the same shards, too.
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
-      if (!range.is_split() && range.masters().is_here() && !range.has_all_of(range.masters()))
+      if (context.tensor_group && !range.is_split_along_tensor() && range.masters().is_here() &&
+          !range.has_all_of(range.masters()))
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
-            range.master_of({part.offset, part.own, part.numel}), /*is_split=*/false);
+            range.master_of({part.offset, part.own, part.numel}), range);
   const std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";
   // One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model
   // differ in says more.

@@ -48,6 +48,7 @@ struct GatheredParameters::State {
 
   void find(const std::vector<at::Tensor>& parameters);
   void agree() const;
+  uint32_t root_in(const ReductionGroup& ranks) const;
   void publish(const Chosen& one);
   void end();
 };
@@ -98,10 +99,18 @@ void GatheredParameters::State::agree() const {
                 "ranks are counted from 0");
 }
 
+// `write_from` among these ranks. Of experts that it does not hold, the rank beside it along `expert` that does.
+uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
+  if (ranks.comm == impl->comm.get()) return *write_from;
+  return impl->mesh->refined().coordinate(impl->mesh->shape().group(kDataAxis, impl->world_group->rank())[*write_from],
+                                          kExpertDataAxis);
+}
+
 // One rank's values of a whole parameter: to every rank, its shards and masters.
 void GatheredParameters::State::publish(const Chosen& one) {
   const at::Tensor whole = one.tensor.detach();
-  broadcast(*impl, whole, *write_from);
+  const ReductionGroup ranks = one.range ? one.range->ranks : impl->ranks_of(split_of(one.tensor).get());
+  broadcast(ranks, whole, root_in(ranks));
   if (!one.range) return;
   if (impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
     return impl->module_audit->take_in(*one.range, one.parameter, true);

@@ -189,6 +189,16 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
               "optimizer plugin (docs/plugin_authors.md)");
 }
 
+// They are written as the optimizer's class writes them, by the order of the parameters: nobody could put them together.
+void refuse_experts_states(const EngineBase::Impl& impl) {
+  if (!impl.user_optimizer || !impl.store.has_experts()) return;
+  const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();
+  throw Error(ErrorCode::kUnsupported,
+              formatted("the program's own optimizer is a {}, whose states cannot be cut by experts",
+                        c10::demangle(typeid(optimizer).name())),
+              "name an optimizer in the config, or use torch::optim::Adam, AdamW, SGD, Adagrad or RMSprop itself");
+}
+
 std::string table_of(const std::vector<config::Effective>& effective, bool with_defaults) {
   std::string table;
   for (const auto& entry : effective)
@@ -267,6 +277,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   else
     refuse_shared_memory(impl);
   impl.passes.autocast_dtype = autocast_dtype(impl);
+  if (!options.inference) refuse_experts_states(impl);
   if (!options.inference) open_optimizer(impl, document);
   if (is_trained(impl)) {
     impl.ownership = std::make_unique<Ownership>(impl.engine_id,
@@ -275,9 +286,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   }
   create_scheduler(impl, document, options);
   check_fit(impl);
-  if (impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
+  const bool may_split = impl.tensor_group || impl.expert_group;
+  if (may_split) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
   agree_on_model(impl, impl.store);
-  if (!impl.tensor_group) impl.splits = agree_on_splits(impl, *impl.module);
+  if (!may_split) impl.splits = agree_on_splits(impl, *impl.module);
   if (impl.torch_optimizer) agree_on_program_optimizer(impl, impl.torch_optimizer->text());
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);

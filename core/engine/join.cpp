@@ -56,7 +56,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (const auto& [name, tensor] : added) {
     if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
       impl.store.place_untrained(tensor);
-      broadcast(impl, tensor.detach());
+      broadcast(impl.ranks_of(split_of(tensor).get()), tensor.detach());
       continue;
     }
     TrainedParameter parameter = ParameterStore::admit(name, tensor);

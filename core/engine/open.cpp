@@ -74,6 +74,11 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   context.host_group = &data.host;
   context.host.set_ranks(context.comm->rank(), context.comm->size());
   if (context.mesh->tensor()) context.tensor_group = &context.mesh->tensor()->links().host;
+  if (ProcessGroup* const same = context.mesh->expert_data()) {
+    context.expert_comm = std::make_unique<DeviceComm>(same->links().device, [&context] { return context.current_stream(); });
+    context.expert_data_group = &same->links().host;
+    context.expert_group = &context.mesh->expert()->links().host;
+  }
   context.world_group = &context.process_group->links().host;
 
   const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());

@@ -28,6 +28,10 @@ void check_own_reduction(const EngineBase::Impl& impl, const Optimizer& optimize
   if (impl.state_tier || impl.param_tier || impl.updates_on_host())
     refuse(optimizer, "offloaded states are updated a page at a time, where it needs whole buckets",
            "leave offload_optimizer and offload_param out of the config, or choose another optimizer");
+  for (const Range& range : impl.store.ranges())
+    if (range.is_of_experts() || range.gradient_ratio != 1)
+      refuse(optimizer, formatted("expert parameter '{}' is averaged over other ranks than the rest", range.parameters[0].name),
+             "choose another optimizer");
   if (impl.mesh->model())
     refuse(optimizer, "the mesh has ranks along an axis pipe or tensor, whose parts of the norm it does not see",
            "train along the axis data alone, or choose another optimizer");

@@ -65,17 +65,18 @@ std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, u
 // differ in along some axes, its holders share wherever they are.
 class Shared {
  public:
-  Shared(const checkpoint::Ranks& ranks, const checkpoint::Neighbours& neighbours) : ranks_(ranks), neighbours_(neighbours) {}
+  Shared(const MeshShape& mesh, uint32_t rank, const checkpoint::Neighbours& neighbours)
+      : mesh_(mesh), rank_(rank), neighbours_(neighbours) {}
 
   void add(const StateEntry& entry, std::string name) {
     auto& group = groups_[entry.differs_along];
-    if (group.tensors.empty()) group.holders = holders_of(entry, ranks_.mesh, ranks_.rank);
+    if (group.tensors.empty()) group.holders = holders_of(entry, mesh_, rank_);
     group.tensors.push_back(
         {std::move(name), entry.shape, 0, entry.whole, nullptr, /*is_for_neighbours=*/entry.differs_along.empty(), entry.split});
   }
   void give(std::vector<Slice>& slices) const {
     for (const auto& [axes, group] : groups_) {
-      const auto mine = std::find(group.holders.begin(), group.holders.end(), ranks_.rank);
+      const auto mine = std::find(group.holders.begin(), group.holders.end(), rank_);
       const auto place = axes.empty() ? neighbours_.place : static_cast<uint32_t>(mine - group.holders.begin());
       const auto count = axes.empty() ? neighbours_.count : static_cast<uint32_t>(group.holders.size());
       for (Slice& slice : share_of(group.tensors, place, count)) slices.push_back(std::move(slice));
@@ -87,7 +88,8 @@ class Shared {
     std::vector<uint32_t> holders;
     std::vector<Slice> tensors;
   };
-  const checkpoint::Ranks& ranks_;
+  const MeshShape& mesh_;  // refined
+  uint32_t rank_;
   const checkpoint::Neighbours& neighbours_;
   std::map<std::vector<std::string>, Group> groups_;  // by the axes that they differ along
 };
@@ -182,7 +184,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     slice.is_for_neighbours = true;
     content.slices.push_back(std::move(slice));
   };
-  Shared shared(ranks, neighbours);
+  Shared shared(mesh->refined(), ranks.rank, neighbours);
   const std::vector<StateEntry> entries = common_entries(*this);
   for (const StateEntry& entry : entries) {
     if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;
@@ -191,7 +193,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
       content.slices.push_back(whole(stored_name(entry, mine), entry.whole));
     else if (entry.whole.defined())
       shared.add(entry, stored_name(entry, mine));
-    else if (entry.part.defined() && gives_part(entry, ranks.mesh, ranks.rank))
+    else if (entry.part.defined() && gives_part(entry, mesh->refined(), ranks.rank))
       content.slices.push_back(
           {stored_name(entry, mine), entry.shape, entry.begin, entry.part, entry.stored, false, entry.split});
   }
@@ -206,7 +208,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     for (const auto& range : store.ranges())
       for (const auto& part : range.parts) {
         const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
-        if (gives_part(entry, ranks.mesh, ranks.rank))
+        if (gives_part(entry, mesh->refined(), ranks.rank))
           content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin, range.grad_of(part),
                                     nullptr, false, entry.split});
       }

@@ -3,6 +3,7 @@
 #include <gannet/log.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -18,8 +19,8 @@
 namespace gannet {
 namespace {
 
-// A whole tensor from the boxes of the ranks along the axis tensor, which send theirs one after another, through host memory.
-// Those ranks call it; those that do not keep it get an undefined one.
+// A whole tensor from the boxes of the ranks along the axis tensor or expert, which send theirs one after another, through host
+// memory. Those ranks call it; those that do not keep it get an undefined one.
 at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
   at::Tensor whole = keeps ? at::empty(split.shape, local.scalar_type()) : at::Tensor();
   const std::vector<std::string> splits = ranks.gather_texts(to_text(split));
@@ -33,14 +34,15 @@ at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSp
   return whole;
 }
 
-// In place of what this rank has of split tensors, the whole ones.
-void assemble(const EngineBase::Impl& impl, NamedTensors& tensors, bool keeps) {
+// In place of what this rank has of tensors that the axis of these ranks splits, the whole ones.
+void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tensors, bool keeps) {
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;
   for (const auto& entry : impl.module->named_parameters())
     if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
   for (auto& [name, tensor] : tensors)
-    if (const auto split = splits.find(name); split != splits.end())
-      tensor = assembled(*impl.tensor_group, tensor, *split->second, keeps);
+    if (const auto split = splits.find(name);
+        split != splits.end() && split->second->is_along_expert == (&ranks == impl.expert_group))
+      tensor = assembled(ranks, tensor, *split->second, keeps);
 }
 
 // Frozen parameters and buffers.
@@ -82,11 +84,13 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   auto call = impl.process_group->world()->enter(*impl.world_group, masters ? "save_fp32_model" : "save_16bit_model",
                                                  impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // Split tensors are put together by the ranks beside the one that writes, along the axis tensor.
-  const MeshShape& mesh = impl.mesh->shape();
-  const bool assembles = impl.tensor_group && !impl.splits.empty() &&
-                         mesh.coordinate(impl.world_group->rank(), kDataAxis) == mesh.coordinate(0, kDataAxis);
-  const bool keeps = impl.is_first() || assembles;
+  // Split tensors are put together by the ranks beside the one that writes, along the axis tensor or expert.
+  std::vector<HostGroup*> beside;
+  for (HostGroup* ranks : {impl.tensor_group, impl.expert_group})
+    if (ranks && !impl.splits.empty() &&
+        std::count(ranks->ranks().begin(), ranks->ranks().end(), impl.world_group->ranks()[0]) > 0)
+      beside.push_back(ranks);
+  const bool keeps = impl.is_first() || !beside.empty();
   NamedTensors tensors;
   if (masters)
     tensors = engine.fp32_parameters();  // every rank's part, where they have parts
@@ -99,7 +103,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                                                            : impl.store.whole_value(range.parameters[p], keeps));
       }
   add_untrained(impl, tensors, exclude_frozen, keeps);
-  if (assembles) assemble(impl, tensors, impl.is_first());
+  for (HostGroup* ranks : beside) assemble(impl, *ranks, tensors, impl.is_first());
   std::string problem;
   if (impl.is_first()) {
     try {

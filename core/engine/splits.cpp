@@ -6,6 +6,7 @@
 #include <gannet/split.h>
 #include <torch/nn/module.h>
 
+#include <cmath>
 #include <map>
 
 #include "base/format.h"
@@ -13,6 +14,7 @@
 #include "control/world.h"
 #include "engine/agreement.h"
 #include "engine/ownership.h"
+#include "params/interception.h"
 
 namespace gannet {
 
@@ -44,7 +46,10 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
   return split;
 }
 
-void declare_split(const at::Tensor& parameter, const TensorSplit& split) {
+namespace {
+
+// What both declarations ask for; `what` is the call. Null: the rank has all of it.
+std::shared_ptr<DeclaredSplit> checked(const char* what, const at::Tensor& parameter, const TensorSplit& split) {
   const Split boxes{split.boxes, split.dim};
   std::string fault = split.boxes.empty() ? "has no boxes" : split_fault(split.shape, boxes);
   if (fault.empty() && !parameter.is_floating_point()) fault = formatted("has dtype {}", c10::toString(parameter.scalar_type()));
@@ -53,21 +58,49 @@ void declare_split(const at::Tensor& parameter, const TensorSplit& split) {
     fault = formatted("has boxes that make up {}", shape_text(local_shape(split.shape, boxes)));
   if (!fault.empty())
     throw Error(ErrorCode::kArgument,
-                formatted("declare_split: the parameter has shape {}, its tensor of shape {} {}", shape_text(parameter.sizes()),
+                formatted("{}: the parameter has shape {}, its tensor of shape {} {}", what, shape_text(parameter.sizes()),
                           shape_text(split.shape), fault),
                 "give the boxes that this rank holds of the whole tensor: split_evenly makes those of equal parts");
   if (const std::string owner = Ownership::owner_of(parameter); !owner.empty())
-    throw Error(ErrorCode::kOrder, formatted("declare_split: the parameter is trained by {} already", owner),
+    throw Error(ErrorCode::kOrder, formatted("{}: the parameter is trained by {} already", what, owner),
                 "declare splits before initialize, in the layer's constructor");
   const Split proper = simplified(split.shape, boxes);
-  remember_split(parameter, proper.is_whole() ? nullptr : std::make_shared<DeclaredSplit>(DeclaredSplit{split.shape, proper}));
+  return proper.is_whole() ? nullptr : std::make_shared<DeclaredSplit>(DeclaredSplit{split.shape, proper});
 }
 
-// A line for each: its name, a tab, its boxes.
+}  // namespace
+
+void declare_split(const at::Tensor& parameter, const TensorSplit& split) {
+  remember_split(parameter, checked("declare_split", parameter, split));
+}
+
+void declare_expert(const at::Tensor& parameter, const TensorSplit& split, double divisor) {
+  if (!std::isfinite(divisor) || divisor < 0)
+    throw Error(ErrorCode::kArgument, formatted("declare_expert: a gradient cannot be divided by {}", divisor),
+                "give a number above 0, or 0 for the number of ranks along data");
+  auto declared = checked("declare_expert", parameter, split);
+  if (parameter.has_storage() && zero::is_watched(parameter.storage().unsafeGetStorageImpl()))
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("declare_expert: zero::Init has shared the parameter of shape {} out along data already, with the first "
+                  "rank's values",
+                  shape_text(parameter.sizes())),
+        "declare an expert right behind register_parameter, before the next parameter is made");
+  if (declared) declared->is_along_expert = true;
+  remember_split(parameter, std::move(declared), divisor);
+}
+
+namespace {
+
+// Its name, a tab, its boxes.
+std::string line_of(const std::string& name, const DeclaredSplit& split) { return formatted("{}\t{}\n", name, to_text(split)); }
+
+}  // namespace
+
 std::string declared_splits(const torch::nn::Module& module) {
   std::string all;
   for (const auto& entry : module.named_parameters())
-    if (const auto split = split_of(entry.value())) all += formatted("{}\t{}\n", entry.key(), to_text(*split));
+    if (const auto split = split_of(entry.value())) all += line_of(entry.key(), *split);
   return all;
 }
 
@@ -97,31 +130,34 @@ std::string boxes_text(const DeclaredSplit& split) {
   return formatted("{} of {}", join(boxes, " and "), shape_text(split.shape));
 }
 
-void require_same_names(const std::vector<Declared>& of_ranks, const RankContext& context) {
-  const auto number = [&](size_t rank) { return context.tensor_group->ranks()[rank]; };
+void require_same_names(const std::vector<Declared>& of_ranks, const HostGroup& ranks, const char* axis) {
   for (size_t rank = 1; rank < of_ranks.size(); ++rank)
     for (const auto& [has, lacks] : {std::pair<size_t, size_t>{0, rank}, {rank, 0}})
       if (const std::string name = first_missing(of_ranks[has], of_ranks[lacks]); !name.empty())
         throw Error(ErrorCode::kMismatch,
-                    formatted("along the axis tensor, rank {} has declared a split of parameter '{}', and rank {} has not",
-                              number(has), name, number(lacks)),
+                    formatted("along the axis {}, rank {} has declared a split of parameter '{}', and rank {} has not", axis,
+                              ranks.ranks()[has], name, ranks.ranks()[lacks]),
                     "declare the splits of the same parameters on every rank of the axis");
 }
 
-}  // namespace
+// The ranks of an axis have the same boxes of what the axis does not split.
+void require_same_boxes(HostGroup* ranks, const Declared& declared, bool are_experts) {
+  if (!ranks || ranks->size() == 1) return;
+  std::string boxes;
+  for (const auto& [name, split] : declared)
+    if (split.is_along_expert == are_experts) boxes += formatted("the split of {}: {}\n", name, boxes_text(split));
+  control::agree(*ranks, "the parameters' splits", boxes);
+}
 
-// Every rank of a group sees the same texts, so that all of them throw, or none.
-std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
-  const std::string mine = declared_splits(module);
-  if (context.tensor_group && context.host_group->size() > 1) {
-    std::string boxes;  // ranks along the axis data have the same ones
-    for (const auto& [name, split] : declared_in(mine)) boxes += formatted("the split of {}: {}\n", name, boxes_text(split));
-    control::agree(*context.host_group, "the parameters' splits", boxes);
-  }
+// The boxes of the ranks along an axis make up the tensors that it splits. `ranks` null: this one alone.
+void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts) {
+  const char* const axis = are_experts ? kExpertAxis : kTensorAxis;
+  std::string mine;
+  for (const auto& [name, split] : declared)
+    if (split.is_along_expert == are_experts) mine += line_of(name, split);
   std::vector<Declared> of_ranks;
-  for (const std::string& text : context.tensor_group ? context.tensor_group->gather_texts(mine) : std::vector{mine})
-    of_ranks.push_back(declared_in(text));
-  require_same_names(of_ranks, context);
+  for (const std::string& text : ranks ? ranks->gather_texts(mine) : std::vector{mine}) of_ranks.push_back(declared_in(text));
+  if (ranks) require_same_names(of_ranks, *ranks, axis);
   for (const auto& [name, first] : of_ranks[0]) {
     std::vector<Box> boxes;
     std::string fault;
@@ -134,10 +170,28 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
     if (fault.empty()) fault = cover_fault(first.shape, std::move(boxes));
     if (!fault.empty())
       throw Error(ErrorCode::kConfig,
-                  formatted("parameter '{}' is split among the {} {} of the mesh's axis tensor, but it {}", name, of_ranks.size(),
-                            of_ranks.size() == 1 ? "rank" : "ranks", fault),
-                  "let the boxes of those ranks make up the tensor; gannet.mesh.tensor is their number");
+                  formatted("parameter '{}' is split among the {} {} of the mesh's axis {}, but it {}", name, of_ranks.size(),
+                            of_ranks.size() == 1 ? "rank" : "ranks", axis, fault),
+                  formatted("let the boxes of those ranks make up the tensor; gannet.mesh.{} is their number", axis));
   }
+}
+
+}  // namespace
+
+// Every rank of a group sees the same texts, so that all of them throw, or none. Only some groups of an axis may have a fault:
+// their error reaches the others through the watch.
+std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
+  const std::string mine = declared_splits(module);
+  const Declared declared = declared_in(mine);
+  if (context.tensor_group) require_same_boxes(context.host_group, declared, /*are_experts=*/false);
+  require_cover(context.tensor_group, declared, /*are_experts=*/false);
+  if (!context.expert_group) {
+    require_cover(nullptr, declared, /*are_experts=*/true);
+    return mine;
+  }
+  require_cover(context.expert_group, declared, /*are_experts=*/true);
+  for (HostGroup* ranks : {context.expert_data_group, context.tensor_group})
+    require_same_boxes(ranks, declared, /*are_experts=*/true);
   return mine;
 }
 

@@ -27,7 +27,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
   if (!split) return entry;
   entry.shape = split->shape;
   entry.split = split->split;
-  entry.differs_along = {kTensorAxis};
+  entry.differs_along = {split->is_along_expert ? kExpertAxis : kTensorAxis};
   return entry;
 }
 
@@ -87,7 +87,8 @@ std::vector<zero::Part> part_of_each(const Range& range) { return part_of_each(r
 // The same of states SERVED, which lie as ZeRO's shards do.
 std::vector<zero::Part> served_parts(const Range& range, const EngineBase::Impl& impl) {
   if (!range.averages_itself) return {};
-  return part_of_each(range, zero::parts_of(range.layout, zero::shards_of(range.layout, impl.comm->rank(), impl.comm->size())));
+  return part_of_each(
+      range, zero::parts_of(range.layout, zero::shards_of(range.layout, range.ranks.comm->rank(), range.ranks.comm->size())));
 }
 
 }  // namespace

@@ -42,9 +42,7 @@ StepResult end_micro_batch(EngineBase::Impl& impl) {
   impl.progress.end_micro_batch();
   if (impl.reporter) impl.reporter->end_micro_batch();
   if (impl.settings().wall_clock_breakdown) report_times(impl, false);
-  return {
-      false, false,
-      formatted("accumulating gradients: micro-batch {} of {}", impl.progress.micro_in_step, of_step)};
+  return {false, false, formatted("accumulating gradients: micro-batch {} of {}", impl.progress.micro_in_step, of_step)};
 }
 
 // The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
@@ -81,7 +79,8 @@ GradientCheck check(EngineBase::Impl& impl) {
     HostGroup* const model = impl.mesh->model() ? &impl.mesh->model()->links().host : nullptr;
     check = check_gradients(impl.store.ranges(),
                             {impl.store.is_sharded() ? impl.host_group : nullptr, model, impl.mesh->is_first_replica(),
-                             ranks_with_own_gradients(impl), impl.reducer->own_factor() / impl.reducer->mean_factor()},
+                             ranks_with_own_gradients(impl), impl.reducer->own_factor() / impl.reducer->mean_factor(),
+                             impl.store.has_experts() && !impl.store.is_sharded() ? impl.expert_group : nullptr},
                             impl.reducer->mean_factor() / impl.scaler.scale());
   }
   if (impl.reporter) impl.reporter->fetch_loss();
@@ -120,9 +119,9 @@ void end_update(EngineBase::Impl& impl) {
 
 StepResult skip(EngineBase::Impl& impl) {
   impl.progress.grad_norm.reset();
-  HostGroup* const ranks = impl.mesh->model()        ? impl.world_group
-                           : impl.store.is_sharded() ? impl.host_group
-                                                     : ranks_with_own_gradients(impl);
+  HostGroup* const ranks = impl.mesh->model()                                    ? impl.world_group
+                           : impl.store.is_sharded() || impl.store.has_experts() ? impl.host_group
+                                                                                 : ranks_with_own_gradients(impl);
   const std::string why = first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, [ranks](const std::string& text) {
     return ranks ? ranks->gather_texts(text) : std::vector<std::string>{text};
   });

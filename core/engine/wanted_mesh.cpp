@@ -55,6 +55,7 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   add(in_config, kPipeAxis, degrees_in_config.pipe, "/gannet/mesh/pipe");
   add(in_config, kDataAxis, degrees_in_config.data, "/gannet/mesh/data");
   add(in_config, kTensorAxis, degrees_in_config.tensor, "/gannet/mesh/tensor");
+  add(in_config, kExpertAxis, degrees_in_config.expert, "/gannet/mesh/expert");
   if (const Value* stages = document.find("/pipeline/stages"); stages && stages->is_int())  // DeepSpeed's own is a text, "auto"
     add(elsewhere, kPipeAxis, stages->as_int(), "/pipeline/stages");
 
@@ -69,18 +70,36 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
                 formatted("the program's mesh, {}, has {} ranks, and this engine has {}", given->text(), given->world_size(),
                           world.size()),
                 "start as many ranks, or change the mesh");
-  if (given)
+  const char* const who = options.mpu ? "the program's mpu" : "the program's mesh";
+  if (given) {
+    const bool is_refined = given->has(kExpertAxis) || given->has(kExpertDataAxis);
+    if (is_refined && (given->has(kDataAxis) || !given->has(kExpertAxis) || !given->has(kExpertDataAxis)))
+      throw Error(ErrorCode::kArgument,
+                  formatted("the program's mesh, {}, has an axis of experts, but not expert and expert_data in place of data",
+                            given->text()),
+                  "refine() cuts data into both: mesh.refine(\"data\", {{\"expert_data\", 2}, {\"expert\", 2}})");
+    if (is_refined) elsewhere.push_back({kDataAxis, int64_t{given->size(kExpertAxis)} * given->size(kExpertDataAxis), who});
     for (const MeshAxis& axis : given->axes()) {
-      if (axis.name != kPipeAxis && axis.name != kDataAxis && axis.name != kTensorAxis)
+      if (axis.name == kExpertDataAxis) continue;
+      if (axis.name != kPipeAxis && axis.name != kDataAxis && axis.name != kTensorAxis && axis.name != kExpertAxis)
         throw Error(
             ErrorCode::kUnsupported,
-            formatted("the program's mesh, {}, has an axis '{}': an engine averages along data, and knows pipe and tensor",
-                      given->text(), axis.name),
+            formatted(
+                "the program's mesh, {}, has an axis '{}': an engine averages along data, and knows pipe, tensor and expert",
+                given->text(), axis.name),
             "name the axis of ranks with data of their own data; combine() makes one axis of several");
-      elsewhere.push_back({axis.name, axis.size, options.mpu ? "the program's mpu" : "the program's mesh"});
+      elsewhere.push_back({axis.name, axis.size, who});
     }
+  }
   const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
-  const MeshShape& mesh = given ? *given : wanted;
+  MeshShape mesh = given ? *given : wanted;
+  if (given && !given->has(kExpertAxis)) mesh = refined_by_experts(*given, wanted.size(kExpertAxis), who);
+  if (mesh.has(kExpertAxis) && mesh.size(kExpertAxis) == 1) {  // one form for one mesh
+    std::vector<std::string> parts;
+    for (const MeshAxis& axis : mesh.axes())
+      if (axis.name == kExpertAxis || axis.name == kExpertDataAxis) parts.push_back(axis.name);
+    mesh = mesh.combine(parts, kDataAxis);
+  }
   // Ranks with other meshes would wait for each other in groups that the others never make.
   if (world.size() > 1) control::agree(world, "the mesh", mesh.text());
   return mesh;

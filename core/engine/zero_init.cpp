@@ -69,6 +69,7 @@ void Shards::add(const at::Tensor& parameter) {
   Range& range = ranges_.emplace_back();
   range.dtype = range.master_dtype = parameter.scalar_type();
   range.grad_dtype = at::ScalarType::Undefined;
+  range.ranks = {&comm, &mesh_->data().links().host};
   range.shard_alone(parameter.numel(), comm.rank(), comm.size());
   TrainedParameter one;
   one.name = formatted("number {} of shape {}", ranges_.size(), shape_text(parameter.sizes().vec()));
@@ -125,13 +126,20 @@ struct Init::State : public Builder {
   void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) override;
   void consider(const at::Tensor& leaf, bool is_touched);
   void share_all_but(size_t newest);
+  void share(const at::Tensor& parameter);
 };
+
+// Experts are not the same on all ranks along data: they stay whole until initialize.
+void Init::State::share(const at::Tensor& parameter) {
+  const auto split = split_of(parameter);
+  if (!split || !split->is_along_expert) shards->add(parameter);
+}
 
 // Memory for the next parameter is not taken before the last one's is given up.
 void Init::State::before_making() {
   at::NoGradGuard no_grad;
   std::erase_if(begun, [&](const Begun& one) {
-    if (one.is_touched) shards->add(one.parameter);
+    if (one.is_touched) share(one.parameter);
     return one.is_touched;
   });
 }
@@ -166,7 +174,7 @@ void Init::State::after_operator(const std::vector<at::Tensor>& leaves, const st
 
 void Init::State::share_all_but(size_t newest) {
   at::NoGradGuard no_grad;
-  for (; begun.size() > newest; begun.erase(begun.begin())) shards->add(begun.front().parameter);
+  for (; begun.size() > newest; begun.erase(begun.begin())) share(begun.front().parameter);
 }
 
 Init::Init(Options options) : state_(std::make_unique<State>()) {

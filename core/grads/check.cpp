@@ -32,10 +32,12 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
-// Those that other ranks along the axis tensor have too, those of boxes that this one has alone, and those of this rank's own
-// gradients of parameters that every rank has.
-enum Kind : size_t { kShared, kBoxes, kOwn, kKinds };
-Kind kind_of(const Range& range) { return range.has_own_gradients ? kOwn : range.is_split() ? kBoxes : kShared; }
+// Those that other ranks along the axis tensor have too, those of boxes that this one has alone, those of this rank's own
+// gradients of parameters that every rank has, and those of its experts, which ranks along tensor have too.
+enum Kind : size_t { kShared, kBoxes, kOwn, kExperts, kKinds };
+Kind kind_of(const Range& range) {
+  return range.has_own_gradients ? kOwn : range.is_of_experts() ? kExperts : range.is_split_along_tensor() ? kBoxes : kShared;
+}
 using Squares = std::array<double, kKinds>;
 
 // The same on every rank. `bad`: the number of those with an infinite or NaN element, summed likewise.
@@ -47,7 +49,15 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
     totals[0] += own[0] / ranks.own->size() * ranks.own_ratio * ranks.own_ratio;
     totals[1] = own[1];
   }
-  const bool is_split = std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_split(); });
+  // Where every rank has the whole gradient of its experts, those of the other experts are missing.
+  double experts[] = {squares[kExperts], totals[1]};
+  if (ranks.experts) {
+    ranks.experts->all_reduce(experts, 2);
+    totals[1] = experts[1];
+  }
+  totals[0] += experts[0];
+  const bool is_split =
+      std::any_of(ranges.begin(), ranges.end(), [](const Range& range) { return range.is_split_along_tensor(); });
   if (ranks.data) ranks.data->all_reduce(totals, is_split ? 3 : 2);
   double total[] = {ranks.model && !ranks.counts ? totals[2] : totals[0] + totals[2], totals[1]};
   if (ranks.model) ranks.model->all_reduce(total, 2);
@@ -62,7 +72,8 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages)) largest = std::max(largest, piece.grad.abs().max().item<double>());
   if (HostGroup* others = ranks.own ? ranks.own : ranks.data) others->all_reduce(&largest, 1, GANNET_MAX);
-  if (ranks.model) ranks.model->all_reduce(&largest, 1, GANNET_MAX);
+  for (HostGroup* others : {ranks.experts, ranks.model})
+    if (others) others->all_reduce(&largest, 1, GANNET_MAX);
   Squares squares{};
   for (auto& range : ranges)
     for (const Piece& piece : pieces_of(range, kNoPages))
@@ -96,7 +107,7 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
       finite = finite && std::isfinite(squares[kind]);
     }
   double bad = finite ? 0 : 1;
-  const bool travels = ranks.data || ranks.model || ranks.own;
+  const bool travels = ranks.data || ranks.model || ranks.own || ranks.experts;
   const double total = total_of(travels && !finite ? Squares{} : squares, ranges, ranks, &bad);
   finite = bad == 0;
   if (finite && std::isinf(total)) return {norm_of_large(ranges, ranks) * scale, true};

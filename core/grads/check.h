@@ -27,6 +27,7 @@ struct GradientCheck {
 /// `model`: the ranks that hold the other parts of the model (other stages, other boxes), null where this one has all of it;
 /// `counts`: whether this rank adds what it shares with others there: of ranks with the same parameters one does. What it has
 /// alone, boxes of split parameters, every rank adds.
+/// `experts`: the ranks that hold the other experts, null where there are none or `data` has them;
 /// `own`: the ranks whose gradients differ where Range::has_own_gradients, null where no range has; of those the mean over ranks
 /// of the squares counts. `own_ratio`: what they are multiplied by beside `scale`.
 struct NormRanks {
@@ -35,6 +36,7 @@ struct NormRanks {
   bool counts = true;
   HostGroup* own = nullptr;
   double own_ratio = 1;
+  HostGroup* experts = nullptr;
 };
 /// One pass over the gradients. `scale`: what turns them into this step's gradient.
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);

@@ -86,7 +86,7 @@ std::string Reducer::restore_hooks() {
 }
 
 void Reducer::add_buckets(size_t r) {
-  for (ReduceBucket& one : ReduceBuckets::of(ranges_[r], options_.bucket_numel, comm_->size())) {
+  for (ReduceBucket& one : ReduceBuckets::of(ranges_[r], options_.bucket_numel, ranges_[r].ranks.comm->size())) {
     Bucket& bucket = buckets_.emplace_back();
     static_cast<ReduceBucket&>(bucket) = std::move(one);
     bucket.range = r;
@@ -140,13 +140,13 @@ void Reducer::unreduce() {
     if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
     if (range.has_own_gradients) continue;                         // which nothing was added to
     if (range.reduction() == Reduction::kAllReduce) {
-      range.grad.mul_(1.0 / (comm_->size() * options_.pre_factor));
+      range.grad.mul_(1.0 / (range.ranks.comm->size() * pre_factor(range)));
       continue;
     }
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
       const auto& shard = range.shards[b];
-      range.grad_of(shard).mul_(1.0 / options_.pre_factor);
+      range.grad_of(shard).mul_(1.0 / pre_factor(range));
       range.grad.narrow(0, bucket.offset, shard.offset - bucket.offset).zero_();
       range.grad.narrow(0, shard.offset + shard.numel, bucket.offset + bucket.numel - shard.offset - shard.numel).zero_();
     }

@@ -85,6 +85,7 @@ class Reducer {
   void unreduce();
   void wait_for_sums();  // what is gathered so far is at rest, and as it can be kept
   // What turns the buffers into this step's gradient: the average over ranks where they were summed, else 1.
+  // Every range's: what its own divisor differs by is in the buffers.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
   // What turns the gradients of a rank into its own ones, where Range::has_own_gradients: nothing was summed.
   double own_factor() const { return options_.sums_gradients ? comm_->size() : 1.0; }
@@ -130,6 +131,8 @@ class Reducer {
   };
   class Hook;
 
+  // What a range's gradients are multiplied by before they are summed.
+  double pre_factor(const Range& range) const { return options_.pre_factor * range.gradient_ratio; }
   bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kMarkKind) == mark_.get(); }
   void on_gradient(size_t slot, const at::Tensor& parameter);
   void on_foreign_gradient(size_t slot);
@@ -158,7 +161,7 @@ class Reducer {
   void finish_works();
 
   std::deque<Range>& ranges_;
-  DeviceComm* comm_;
+  DeviceComm* comm_;  // of the data axis; each range is summed over its own ranks
   Timers& timers_;
   Options options_;
   std::vector<Slot> slots_;

@@ -89,14 +89,14 @@ void Reducer::reduce_late() {
     Bucket& bucket = buckets_[index];
     Range& range = ranges_[bucket.range];
     finish(bucket);
-    if (options_.pre_factor != 1.0) late.mul_(options_.pre_factor);
+    if (const double factor = pre_factor(range); factor != 1.0) late.mul_(factor);
     const at::Tensor wire = options_.communication_dtype ? late.to(*options_.communication_dtype) : late;
     if (range.reduction() == Reduction::kAllReduce) {
-      comm_->all_reduce(wire).block();
+      range.ranks.comm->all_reduce(wire).block();
       range.grad.narrow(0, bucket.offset, bucket.numel).add_(wire);
     } else {
-      const at::Tensor own = wire.narrow(0, comm_->rank() * bucket.shard.numel, bucket.shard.numel).clone();
-      comm_->reduce_scatter(wire, own).block();
+      const at::Tensor own = wire.narrow(0, range.ranks.comm->rank() * bucket.shard.numel, bucket.shard.numel).clone();
+      range.ranks.comm->reduce_scatter(wire, own).block();
       const at::Tensor sum = range.grad_of(bucket.shard);
       if (options_.host)
         options_.host->wait(options_.host->take(sum, own, /*adds=*/true));

@@ -75,7 +75,7 @@ void Reducer::send(Bucket& bucket) {
     if (range.has_own_gradients) return;
     part = range.grad.narrow(0, bucket.offset, bucket.numel);
   }
-  if (options_.pre_factor != 1.0) part.mul_(options_.pre_factor);
+  if (const double factor = pre_factor(range); factor != 1.0) part.mul_(factor);
   const bool is_cast = options_.communication_dtype && *options_.communication_dtype != range.grad_dtype;
   if (is_cast) {
     if (!bucket.cast.defined())
@@ -88,16 +88,16 @@ void Reducer::send(Bucket& bucket) {
   finished_ = false;
   if (timers_.is_traced()) bucket.sent = Timers::Clock::now();
   if (range.reduction() == Reduction::kAllReduce) {
-    bucket.work = comm_->all_reduce(part);
+    bucket.work = range.ranks.comm->all_reduce(part);
     return;
   }
   const zero::Shard& shard = bucket.shard;
   // The first sum of a step comes to its place; a further one, one in another dtype or for the host into the bucket and from
   // there.
   const bool is_direct = accumulates && !bucket.has_sum && !is_cast && !options_.host;
-  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, comm_->rank() * shard.numel, shard.numel);
+  at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, range.ranks.comm->rank() * shard.numel, shard.numel);
   bucket.arriving = is_direct || (!is_cast && !accumulates) ? at::Tensor() : into;
-  bucket.work = comm_->reduce_scatter(part, into);
+  bucket.work = range.ranks.comm->reduce_scatter(part, into);
   if (accumulates) flying_.push_back(&bucket);
 }
 

@@ -17,6 +17,15 @@ struct Made {
   std::mutex mutex;
   std::vector<std::weak_ptr<MeshGroups>> meshes;
 };
+// expert and expert_data as the one axis data that they refine, in the order in which they stand.
+MeshShape unrefined(const MeshShape& shape) {
+  if (!shape.has(kExpertAxis)) return shape;
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : shape.axes())
+    if (axis.name == kExpertAxis || axis.name == kExpertDataAxis) parts.push_back(axis.name);
+  return shape.combine(parts, kDataAxis);
+}
+
 Made& made() {
   static Made& instance = *new Made;
   return instance;
@@ -32,12 +41,12 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
   for (const auto& one : meshes) {
     const auto mesh = one.lock();
     if (!mesh || mesh->world_ != world) continue;
-    if (mesh->shape_ == shape) return mesh;
+    if (mesh->refined_ == shape) return mesh;
     throw Error(
         ErrorCode::kConfig,
         formatted(
             "{} ranks are to be laid out as {}, and another engine or zero::Init of this process lays the same ranks out as {}",
-            world->size(), shape.text(), mesh->shape_.text()),
+            world->size(), shape.text(), mesh->refined_.text()),
         "give both the same mesh, or each a process_group of its own");
   }
   const std::shared_ptr<MeshGroups> mesh(new MeshGroups(std::move(world), std::move(shape)));
@@ -45,11 +54,15 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
   return mesh;
 }
 
-MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape shape)
-    : world_(std::move(world)), shape_(std::move(shape)) {
+MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
+    : world_(std::move(world)), refined_(std::move(refined)), shape_(unrefined(refined_)) {
   // The same groups in the same order on every rank: subset() counts them, and the counts name them.
   data_ = group_along(shape_, kDataAxis);
   if (shape_.size(kTensorAxis) > 1) tensor_ = group_along(shape_, kTensorAxis);
+  if (refined_.has(kExpertAxis)) {
+    expert_ = group_along(refined_, kExpertAxis);
+    expert_data_ = group_along(refined_, kExpertDataAxis);
+  }
   if (shape_.world_size() == shape_.size(kDataAxis)) return;
   std::vector<std::string> others;
   for (const MeshAxis& axis : shape_.axes())

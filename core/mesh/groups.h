@@ -4,6 +4,8 @@
 //   mesh->data().links().device ...        // gradients are averaged here
 //   mesh->world().links().host ...         // and all ranks agree here
 //
+// A shape with the axes expert and expert_data in place of data has their product as data; refined() still has both.
+//
 // An axis of all ranks is the world's own group, so that a mesh of one axis makes no group. Engines on the same ranks share a
 // mesh.
 #pragma once
@@ -22,10 +24,13 @@ class MeshGroups {
   // laid out the same ranks in another way.
   static std::shared_ptr<MeshGroups> of(std::shared_ptr<ProcessGroup> world, MeshShape shape);
 
-  const MeshShape& shape() const { return shape_; }
+  const MeshShape& shape() const { return shape_; }      // pipe, data, tensor
+  const MeshShape& refined() const { return refined_; }  // the same; expert_data and expert in place of data where it is refined
   ProcessGroup& world() const { return *world_; }
   ProcessGroup& data() const { return *data_; }
-  ProcessGroup* tensor() const { return tensor_.get(); }  // null: the axis has one rank
+  ProcessGroup* tensor() const { return tensor_.get(); }            // null: the axis has one rank
+  ProcessGroup* expert() const { return expert_.get(); }            // that hold different experts; null: data is not refined
+  ProcessGroup* expert_data() const { return expert_data_.get(); }  // that hold the same ones; null likewise
   // The ranks that hold the parts of one model: those that differ in every coordinate but that of data. Null: this one alone.
   ProcessGroup* model() const { return model_.get(); }
 
@@ -38,13 +43,13 @@ class MeshGroups {
   std::string coordinates() const { return shape_.coordinates_text(world_->rank()); }
 
  private:
-  MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape shape);
+  MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined);
   std::shared_ptr<ProcessGroup> group_along(const MeshShape& shape, const std::string& axis) const;
 
   std::shared_ptr<ProcessGroup> world_;
-  MeshShape shape_;
+  MeshShape refined_, shape_;
   // data_ is never null. A group of all ranks is world_ itself.
-  std::shared_ptr<ProcessGroup> data_, tensor_, model_;
+  std::shared_ptr<ProcessGroup> data_, tensor_, model_, expert_, expert_data_;
 };
 
 }  // namespace gannet

@@ -18,12 +18,14 @@ const std::vector<std::string>& order() {
 }
 constexpr size_t kData = 1;
 
+bool is_expert(const RequestedDegree& degree) { return degree.axis == kExpertAxis; }
+
 size_t axis_of(const RequestedDegree& degree) {
   const auto found = std::find(order().begin(), order().end(), degree.axis == "model" ? kTensorAxis : degree.axis);
   if (found == order().end())
     throw Error(ErrorCode::kConfig,
                 formatted("{}: a mesh has no axis '{}'{}", degree.where, degree.axis, did_you_mean(degree.axis, order())),
-                formatted("the axes are {}", join(order(), ", ")));
+                formatted("the axes are {}, and {} refines {}", join(order(), ", "), kExpertAxis, kDataAxis));
   if (degree.size < 1)
     throw Error(ErrorCode::kConfig, formatted("{}: the axis '{}' cannot have {} ranks", degree.where, degree.axis, degree.size),
                 "give 1 or more");
@@ -32,11 +34,31 @@ size_t axis_of(const RequestedDegree& degree) {
 
 }  // namespace
 
+MeshShape refined_by_experts(const MeshShape& mesh, int64_t experts, const std::string& where) {
+  const uint32_t data = mesh.size(kDataAxis);
+  if (experts < 1)
+    throw Error(ErrorCode::kConfig, formatted("{}: the axis 'expert' cannot have {} ranks", where, experts), "give 1 or more");
+  if (experts == 1) return mesh;
+  if (data % experts != 0)
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{}: {} ranks along the axis 'expert' do not divide the {} along 'data', in a mesh of {}", where, experts, data,
+                  mesh.text()),
+        "experts are shared out among ranks along data: give a divisor of their number, or start another number of ranks");
+  // DeepSpeed's order: ranks side by side hold different experts.
+  const auto degree = static_cast<uint32_t>(experts);
+  return mesh.refine(kDataAxis, {{kExpertDataAxis, data / degree}, {kExpertAxis, degree}});
+}
+
 MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::vector<RequestedDegree>& elsewhere,
                          uint32_t world_size) {
   std::vector<const RequestedDegree*> asked(order().size(), nullptr);  // by axis, the first that asks
+  const RequestedDegree* experts = nullptr;                            // the same
+  const auto first_of = [&](const RequestedDegree& degree) -> const RequestedDegree*& {
+    return is_expert(degree) ? experts : asked[axis_of(degree)];
+  };
   for (const RequestedDegree& degree : mesh) {
-    const RequestedDegree*& first = asked[axis_of(degree)];
+    const RequestedDegree*& first = first_of(degree);
     if (first)
       throw Error(ErrorCode::kConfig,
                   formatted("{}: the axis '{}' has a degree already, at {}", degree.where, degree.axis, first->where),
@@ -44,7 +66,7 @@ MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::ve
     first = &degree;
   }
   for (const RequestedDegree& degree : elsewhere) {
-    const RequestedDegree*& first = asked[axis_of(degree)];
+    const RequestedDegree*& first = first_of(degree);
     if (first && first->size != degree.size)
       throw Error(ErrorCode::kConfig,
                   formatted("{} asks for {} ranks along the axis '{}', {} for {}", first->where, first->size, degree.axis,
@@ -76,7 +98,8 @@ MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::ve
         formatted("start another number of ranks, or change the mesh{}",
                   has_data ? "; without a degree for data, data is what is left" : ""));
   if (!has_data) axes[kData].size = static_cast<uint32_t>(world_size / product);
-  return MeshShape(std::move(axes));
+  MeshShape whole(std::move(axes));
+  return experts ? refined_by_experts(whole, experts->size, experts->where) : whole;
 }
 
 }  // namespace gannet

@@ -12,21 +12,21 @@ namespace gannet {
 namespace {
 
 // How many elements it has, then its indices and values as bytes.
-void broadcast_sparse(const RankContext& context, const at::Tensor& tensor, uint32_t root) {
+void broadcast_sparse(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root) {
   const at::NoGradGuard no_grad;
   const auto part = [&](const at::Tensor& mine) {  // in the root's shape: ranks may have other numbers of elements
     int64_t sizes[8] = {};
     for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
-    context.host_group->broadcast(sizes, sizeof sizes, root);
+    ranks.host->broadcast(sizes, sizeof sizes, root);
     at::Tensor values =
-        context.comm->rank() == root ? mine.contiguous() : at::empty(at::IntArrayRef(sizes, mine.dim()), mine.options());
-    broadcast(context, values, root);
+        ranks.comm->rank() == root ? mine.contiguous() : at::empty(at::IntArrayRef(sizes, mine.dim()), mine.options());
+    broadcast(ranks, values, root);
     return values;
   };
   at::Tensor whole;
   if (tensor.layout() == at::kSparse) {
     int64_t coalesced = tensor.is_coalesced() ? 1 : 0;
-    context.host_group->broadcast(&coalesced, sizeof coalesced, root);
+    ranks.host->broadcast(&coalesced, sizeof coalesced, root);
     const at::Tensor indices = part(tensor._indices()), values = part(tensor._values());
     whole = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse), coalesced != 0);
   } else if (tensor.layout() == at::kMkldnn || tensor.layout() == at::kJagged) {
@@ -39,19 +39,23 @@ void broadcast_sparse(const RankContext& context, const at::Tensor& tensor, uint
                      plain = part(by_rows ? tensor.col_indices() : tensor.row_indices()), values = part(tensor.values());
     whole = at::_sparse_compressed_tensor_unsafe(compressed, plain, values, tensor.sizes(), tensor.options());
   }
-  if (context.comm->rank() != root) const_cast<at::Tensor&>(tensor).set_data(whole);
+  if (ranks.comm->rank() != root) const_cast<at::Tensor&>(tensor).set_data(whole);
 }
 
 }  // namespace
 
 // As bytes: a sum needs a dtype that the Comm adds, a copy needs none.
-void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root) {
-  if (context.comm->size() == 1 || !tensor.defined()) return;
-  if (tensor.layout() != at::kStrided) return broadcast_sparse(context, tensor, root);
+void broadcast(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root) {
+  if (ranks.comm->size() == 1 || !tensor.defined()) return;
+  if (tensor.layout() != at::kStrided) return broadcast_sparse(ranks, tensor, root);
   if (tensor.numel() == 0) return;
   const at::Tensor flat = tensor.resolve_conj().resolve_neg().contiguous();
-  context.comm->broadcast(flat, root).block();
+  ranks.comm->broadcast(flat, root).block();
   if (flat.data_ptr() != tensor.data_ptr()) tensor.copy_(flat);
+}
+
+void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root) {
+  broadcast(context.ranks_of(nullptr), tensor, root);
 }
 
 }  // namespace gannet

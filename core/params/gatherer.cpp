@@ -33,14 +33,16 @@ void Gatherer::add(const Range& range, size_t parameter) {
     return;
   }
   const auto& bucket = range.layout.buckets[parameter];
-  entry.own = {bucket.offset, bucket.offset / comm_->size(), bucket.numel / comm_->size()};
+  const uint32_t ranks = range.ranks.comm->size();
+  entry.own = {bucket.offset, bucket.offset / ranks, bucket.numel / ranks};
   entry.numel = bucket.numel;
 }
 
 int64_t Gatherer::numel_to_gather(size_t parameter) const { return entries_[parameter].numel; }
 
 at::Tensor Gatherer::place_of(const Entry& entry) const {
-  return entry.whole.narrow(0, entry.range->has_owners() ? 0 : comm_->rank() * entry.own.numel, entry.own.numel);
+  return entry.whole.narrow(0, entry.range->has_owners() ? 0 : entry.range->ranks.comm->rank() * entry.own.numel,
+                            entry.own.numel);
 }
 
 void Gatherer::start(size_t parameter, const at::Tensor& whole) {
@@ -70,24 +72,24 @@ void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
 // The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
 // the same size, and nobody would know.
 void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
-  if (comm_->size() == 1) {  // no collective: a Comm for the host's memory would be given the device's
+  entry.marks.assign(comm_->size(), entry.mark);
+  if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
+  if (entry.range->ranks.comm->size() == 1) {  // no collective: a Comm for the host's memory would be given the device's
     if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
       std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
     else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
       entry.whole.view({-1}).copy_(shard.view({-1}));
-    entry.marks.assign(1, entry.mark);
     return;
   }
-  entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
   entry.gathering = exchange(entry, shard, entry.whole);
 }
 
 // All ranks' shards or, where one rank has all of it, its values.
 DeviceWork Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
-  if (!entry.range->has_owners()) return comm_->all_gather(shard, whole);
+  if (!entry.range->has_owners()) return entry.range->ranks.comm->all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
-  return comm_->broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel),
-                          entry.range->owner_of(entry.parameter));
+  return entry.range->ranks.comm->broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel),
+                                            entry.range->owner_of(entry.parameter));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -98,7 +100,6 @@ void Gatherer::finish(size_t parameter) {
     if (entry.landing.defined()) copy_to_device(entry, entry.landing);
     entry.copied.wait();
     entry.landing.reset();
-    entry.marks.assign(comm_->size(), entry.mark);
     gather(entry, place_of(entry));
   }
   entry.marking.wait();

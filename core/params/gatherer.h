@@ -64,8 +64,8 @@ class Gatherer : public zero::Source {
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
-  DeviceComm* comm_;
-  HostGroup* ranks_;  // marks
+  DeviceComm* comm_;  // of the data axis: all its ranks gather the same, each range's among its own ranks
+  HostGroup* ranks_;  // the same ones: marks
   Timers& timers_;
   std::optional<ToDevice> to_device_;
   std::function<std::string()> place_;

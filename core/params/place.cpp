@@ -65,10 +65,11 @@ Array ParameterStore::make_array(const std::shared_ptr<Offload>& tier, int64_t n
 
 void ParameterStore::cut_range(Range& range) {
   const auto& zero = context_.settings().zero;
-  DeviceComm* const comm = context_.comm.get();
+  DeviceComm* const comm = range.ranks.comm;
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-  if (comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
+  // Experts that a rank holds alone are cut as all else is, into one shard: every range is in the same form.
+  if (context_.comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
   range.is_gathered_on_demand_ = is_gathered_on_demand(range.placement);
   // What is read from a drive begins where direct I/O can: parameters, and tensors that are a page's first.
   const int64_t alignment =
@@ -181,7 +182,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
       if (!range.is_gathered_on_demand_)
         parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
-    broadcast(context_, whole);
+    broadcast(range.ranks, whole);
     if (range.is_gathered_on_demand_) {
       keep_part(range, b, whole);
       for (size_t p = bucket.first; p < bucket.last; ++p) {
@@ -261,7 +262,7 @@ Array ParameterStore::make_state(const Range& range, const Optimizer::State& sta
                      : is_per_block                   ? at::kFloat
                                                       : range.master_dtype;
   // The few values of blocks stay in memory: a page of them would be less than what a drive reads at once.
-  const int64_t own = range.is_served(state) ? range.own_numel / context_.comm->size() : range.own_numel;
+  const int64_t own = range.is_served(state) ? range.own_numel / range.ranks.comm->size() : range.own_numel;
   const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(own)));
   Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))
                              : make_array(context_.state_tier, numel, dtype, state.name);

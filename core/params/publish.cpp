@@ -23,7 +23,7 @@ void ParameterStore::publish_shard(Range& range, size_t shard) {
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
   const at::Tensor whole = range.param.here().narrow(0, bucket.offset, bucket.numel);
-  publishing_.push_back(context_.comm->all_gather(mine, whole));
+  publishing_.push_back(range.ranks.comm->all_gather(mine, whole));
 }
 
 void ParameterStore::publish() {
@@ -44,7 +44,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
   if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;
   int64_t numel = 0;
-  const int64_t ranks = context_.comm->size();
+  const int64_t ranks = range.ranks.comm->size();
   const auto part = [&](size_t p) { return range.layout.buckets[p].numel / ranks; };
   for (size_t p = 0; p < range.parameters.size(); ++p)
     if (range.parameters[p].persistent.defined()) {
@@ -64,7 +64,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
   if (ranks == 1)
     all.view({-1}).copy_(mine);
   else
-    context_.comm->all_gather(mine, all).block();
+    range.ranks.comm->all_gather(mine, all).block();
   at = 0;
   for (const size_t p : staying) {
     range.parameters[p].persistent.view({ranks, part(p)}).copy_(all.narrow(1, at, part(p)));
@@ -80,7 +80,7 @@ void ParameterStore::broadcast_persistent(Range& range) {
     if (!parameter.persistent.defined()) continue;
     const zero::Part part = Found{&range, p}.part();
     if (part.numel > 0) parameter.persistent.copy_(range.param.get(part.own, part.numel));
-    broadcast(context_, parameter.persistent, range.owner_of(p));
+    broadcast(range.ranks, parameter.persistent, range.owner_of(p));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "interfaces/tensor_lines.h"
 #include "params/array.h"
 #include "params/layout.h"
+#include "params/reduction_group.h"
 #include "tensor/flat_buffer.h"
 #include "tensor/splits.h"
 
@@ -36,8 +37,8 @@ struct TrainedParameter {
   // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
   // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
   at::Tensor held;
-  // The boxes of the whole tensor that this rank's is, where the mesh's axis tensor splits it; null: it is whole. Everything else
-  // here, `shape` included, is of this rank's own tensor.
+  // The boxes of the whole tensor that this rank's is, where the mesh's axis tensor or expert splits it; null: it is whole.
+  // Everything else here, `shape` included, is of this rank's own tensor.
   std::shared_ptr<const DeclaredSplit> split;
   bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
   // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer
@@ -83,8 +84,12 @@ struct Range {
   at::ScalarType dtype;                      // of the module's parameters
   at::ScalarType master_dtype;               // fp32 for 16-bit parameters, else dtype
   at::ScalarType grad_dtype;                 // gradients are accumulated in it
-  std::vector<TrainedParameter> parameters;  // all of them split along the axis tensor, or none
+  std::vector<TrainedParameter> parameters;  // all of them split along the same axis, or none
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
+  bool is_of_experts() const { return is_split() && parameters[0].split->is_along_expert; }
+  bool is_split_along_tensor() const { return is_split() && !is_of_experts(); }
+  ReductionGroup ranks;              // that hold the same parameters: gradients are summed over them, states sharded among them
+  double gradient_ratio = 1;         // of the number of ranks along data to what the sum is to be divided by
   bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
   int64_t alignment = 1;             // its optimizer's ranges begin at multiples of it in their tensor
   // Its optimizer may average gradients itself, over several ranks: every bucket is a piece, and of one length on all ranks,

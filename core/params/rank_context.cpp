@@ -8,6 +8,11 @@ namespace gannet {
 RankContext::RankContext() = default;
 RankContext::~RankContext() = default;
 
+ReductionGroup RankContext::ranks_of(const DeclaredSplit* split) const {
+  if (split && split->is_along_expert && expert_comm) return {expert_comm.get(), expert_data_group};
+  return {comm.get(), host_group};
+}
+
 void* RankContext::current_stream() const {
   if (!accelerator->has(GANNET_ACCELERATOR_STREAMS)) return nullptr;
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);

@@ -17,7 +17,9 @@
 #include "interfaces/offload.h"
 #include "mesh/groups.h"
 #include "observe/timers.h"
+#include "params/reduction_group.h"
 #include "plugin/plugin.h"
+#include "tensor/splits.h"
 
 namespace gannet {
 
@@ -41,10 +43,15 @@ struct RankContext {
   std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
   HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
   HostGroup* tensor_group = nullptr;                  // of the tensor axis; null: it has one rank
+  std::unique_ptr<DeviceComm> expert_comm;            // of the ranks with the same experts; null: the mesh has no axis expert
+  HostGroup* expert_data_group = nullptr;             // the same ranks; null likewise
+  HostGroup* expert_group = nullptr;                  // of the expert axis: those with the other ones; null likewise
   HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // it prints for all
   // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.
   HostGroup& watched_group() const { return mesh->shape().size(kPipeAxis) > 1 ? *host_group : *world_group; }
+  /// The ranks that hold what this one does of a parameter.
+  ReductionGroup ranks_of(const DeclaredSplit* split) const;
   at::Device device{at::kCPU};
 
   std::unique_ptr<observe::Trace> trace;  // null: none

@@ -32,6 +32,12 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   return parameter;
 }
 
+// Whether a range's gradients take the way of this parameter's: the same ranks, the same divisor.
+bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio) {
+  return range.is_split() == (parameter.split != nullptr) &&
+         range.is_of_experts() == (parameter.split && parameter.split->is_along_expert) && range.gradient_ratio == ratio;
+}
+
 }  // namespace
 
 std::optional<at::ScalarType> training_dtype(const config::Settings& settings) {
@@ -77,19 +83,34 @@ void ParameterStore::add(size_t group, const TrainedParameter& parameter) {
   added.id = (uint64_t{context_.engine_id} << 32) + added_++;
 }
 
+// Sums are divided by the number of ranks along data, unless they are not to be divided at all.
+double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
+  const double divisor = divisor_of(parameter.tensor), data = context_.comm->size();
+  if (divisor == 0) return 1;
+  if (data == 1 && divisor != 1)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("the gradient of expert parameter '{}' is to be divided by {}, and one rank along data sums nothing",
+                          parameter.name, short_number(divisor)),
+                "scale the loss, or declare the divisor as the number of ranks that hold the same experts");
+  return (context_.settings().gradient_sum ? 1 : data) / divisor;
+}
+
 // The one of those without memory that a parameter of this group, dtype and placement belongs to.
 Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
   const config::Settings& settings = context_.settings();
   const at::Tensor& tensor = parameter.tensor;
   const at::ScalarType dtype =
       parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
-  const Placement placement = placement_for(tensor);
+  const Placement placement = placement_for(parameter);
+  const double ratio = gradient_ratio(parameter);
   for (size_t r = placed_; r < ranges_.size(); ++r)
     if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement &&
-        ranges_[r].is_split() == (parameter.split != nullptr))
+        has_same_reduction(ranges_[r], parameter, ratio))
       return ranges_[r];
   Range& range = ranges_.emplace_back();
   range.group = group;
+  range.ranks = context_.ranks_of(parameter.split.get());
+  range.gradient_ratio = ratio;
   range.keeps_whole_tensors = whole_groups_.contains(group);
   range.averages_itself = averaging_groups_.contains(group);
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
@@ -111,18 +132,22 @@ void ParameterStore::add_frozen(const torch::nn::Module& module, const std::func
     if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() <= settings.zero.param_persistence_threshold ||
         tensor.numel() == 0 || !seen.insert(identity).second)
       continue;
-    const Placement placement = placement_for(tensor);
+    const TrainedParameter parameter = parameter_of(entry.key(), tensor);
+    const Placement placement = placement_for(parameter);
     if (!is_gathered_on_demand(placement)) continue;
     const at::ScalarType dtype = training_dtype(settings).value_or(tensor.scalar_type());
-    const auto is_its = [&](const Range& range) { return range.dtype == dtype && range.placement == placement; };
+    const auto is_its = [&](const Range& range) {
+      return range.dtype == dtype && range.placement == placement && has_same_reduction(range, parameter, 1);
+    };
     auto range = std::find_if(frozen_.begin(), frozen_.end(), is_its);
     if (range == frozen_.end()) {
       range = frozen_.insert(frozen_.end(), Range());
       range->placement = placement;
+      range->ranks = context_.ranks_of(parameter.split.get());
       range->dtype = range->master_dtype = dtype;
       range->grad_dtype = at::ScalarType::Undefined;
     }
-    range->parameters.push_back(parameter_of(entry.key(), tensor));
+    range->parameters.push_back(parameter);
   }
 }
 
@@ -159,9 +184,10 @@ void ParameterStore::mark_moved(const at::Tensor& parameter) {
       if (one.tensor.is_same(parameter)) one.is_moved = true;
 }
 
-Placement ParameterStore::placement_for(const at::Tensor& parameter) {
+Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   if (!context_.param_tier) return Placement::kDevice;
-  const int64_t share = (parameter.numel() + context_.comm->size() - 1) / context_.comm->size();
+  const uint32_t ranks = context_.ranks_of(parameter.split.get()).comm->size();
+  const int64_t share = (parameter.tensor.numel() + ranks - 1) / ranks;
   // A parameter that joins later finds none of it left.
   const int64_t left = is_placed_ ? 0 : context_.settings().zero.offload_param.max_in_cpu - off_the_drive_;
   if (context_.param_tier_is_drive && share > left) return Placement::kDrive;
@@ -177,6 +203,10 @@ bool ParameterStore::is_gathered_on_demand(Placement placement) const {
 bool ParameterStore::gathers_on_demand() const {
   const auto does = [&](const Range& range) { return is_gathered_on_demand(range.placement); };
   return std::any_of(ranges_.begin(), ranges_.end(), does) || std::any_of(frozen_.begin(), frozen_.end(), does);
+}
+
+bool ParameterStore::has_experts() const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.is_of_experts(); });
 }
 
 ParameterStore::Named ParameterStore::owned() const {

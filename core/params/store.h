@@ -82,6 +82,7 @@ class ParameterStore {
   bool shards_gradients() const { return !ranges_.empty() && ranges_[0].shards_gradients(); }
   /// Averaged gradients, masters and states are shards, other ones on each rank; false: every rank has all of them.
   bool is_sharded() const { return !ranges_.empty() && ranges_[0].is_sharded(); }
+  bool has_experts() const;      // that ranks along the axis expert hold parts of
   int64_t bucket_numel() const;  // elements of the largest bucket of gradients
   int64_t page_numel() const;    // elements of a range's arrays that are in memory at once, where they lie on a tier
 
@@ -161,7 +162,8 @@ class ParameterStore {
 
  private:
   Range& range_for(size_t group, const TrainedParameter& parameter);
-  Placement placement_for(const at::Tensor& parameter);
+  double gradient_ratio(const TrainedParameter& parameter) const;
+  Placement placement_for(const TrainedParameter& parameter);
   bool is_gathered_on_demand(Placement placement) const;
   bool gathers_on_demand() const;  // any of them
   void cut_range(Range& range);

@@ -60,7 +60,7 @@ at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) con
   const auto part = found.part();
   at::Tensor whole = at::zeros({found.get().numel}, own.options().device(context_.device));
   if (part.numel > 0) whole.narrow(0, part.begin, part.numel).copy_(own);
-  context_.comm->all_reduce(whole.view(at::kByte)).wait();
+  found.range->ranks.comm->all_reduce(whole.view(at::kByte)).wait();
   return Range::shaped(whole, found.get());
 }
 
@@ -153,7 +153,7 @@ ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>&
     for (size_t b = 0; b < range.shards.size(); ++b) {
       const auto& bucket = range.layout.buckets[b];
       const at::Tensor mine = range.master_of(range.shards[b]).to(context_.device);
-      context_.comm->all_gather(mine, whole.narrow(0, bucket.offset, bucket.numel)).block();
+      range.ranks.comm->all_gather(mine, whole.narrow(0, bucket.offset, bucket.numel)).block();
     }
     for (const auto& parameter : range.parameters)
       values.emplace_back(parameter.name, Range::shaped(whole.narrow(0, parameter.offset, parameter.numel), parameter));

@@ -11,6 +11,9 @@ bool differs_along(const StateEntry& entry, const std::string& axis) {
   return std::find(entry.differs_along.begin(), entry.differs_along.end(), axis) != entry.differs_along.end();
 }
 
+// Along it ranks have other elements of the same tensors.
+bool is_of_data(const std::string& axis) { return axis == kDataAxis || axis == kExpertDataAxis || axis == kExpertAxis; }
+
 }  // namespace
 
 std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries) {
@@ -49,7 +52,7 @@ std::vector<uint32_t> holders_of(const StateEntry& entry, const MeshShape& mesh,
 
 bool gives_part(const StateEntry& entry, const MeshShape& mesh, uint32_t rank) {
   return entry.is_given_here && std::all_of(mesh.axes().begin(), mesh.axes().end(), [&](const MeshAxis& axis) {
-           return axis.name == kDataAxis || differs_along(entry, axis.name) || mesh.coordinate(rank, axis.name) == 0;
+           return is_of_data(axis.name) || differs_along(entry, axis.name) || mesh.coordinate(rank, axis.name) == 0;
          });
 }
 

@@ -55,6 +55,7 @@ std::string rank_name(const MeshShape& mesh, uint32_t rank);
 // The name in a checkpoint of what this rank gives: `rank` is its rank_name.
 std::string stored_name(const StateEntry& entry, const std::string& rank);
 
+// Here and in gives_part a mesh is refined where it has experts: expert_data and expert stand in place of data.
 // The ranks that have the same tensor or the same boxes of it; this one is one of them.
 std::vector<uint32_t> holders_of(const StateEntry& entry, const MeshShape& mesh, uint32_t rank);
 

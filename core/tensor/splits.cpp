@@ -16,6 +16,7 @@ using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 struct Declared {
   Weak parameter;
   std::shared_ptr<const DeclaredSplit> split;
+  double divisor = 0;
 };
 
 struct Table {
@@ -43,12 +44,20 @@ void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Ten
 
 }  // namespace
 
-void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split) {
+void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor) {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
   all.entries.erase(parameter.unsafeGetTensorImpl());
-  if (split) all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), std::move(split)});
+  if (split || divisor != 0)
+    all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), std::move(split), divisor});
+}
+
+double divisor_of(const at::Tensor& parameter) {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
+  return found == all.entries.end() ? 0 : found->second.divisor;
 }
 
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter) {
@@ -74,6 +83,7 @@ std::string to_text(const DeclaredSplit& split) {
   };
   write(split.shape);
   for (const Box& box : split.split.boxes) write(box.offsets), write(box.sizes);
+  if (split.is_along_expert) text << " expert";
   return text.str();
 }
 
@@ -87,6 +97,8 @@ DeclaredSplit split_from_text(const std::string& text) {
   };
   read(split.shape);
   for (split.split.boxes.resize(boxes); Box & box : split.split.boxes) read(box.offsets), read(box.sizes);
+  std::string axis;
+  split.is_along_expert = static_cast<bool>(numbers >> axis) && axis == "expert";
   return split;
 }
 

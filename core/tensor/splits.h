@@ -17,14 +17,16 @@
 namespace gannet {
 
 struct DeclaredSplit {
-  Shape shape;  // of the whole tensor
-  Split split;  // never whole: what a rank has all of is not split
+  Shape shape;                   // of the whole tensor
+  Split split;                   // never whole: what a rank has all of is not split
+  bool is_along_expert = false;  // the ranks along the axis expert share it out, else those along the axis tensor
   bool operator==(const DeclaredSplit&) const = default;
 };
 
-// Null: the parameter is whole again.
-void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split);
+// Null: the parameter is whole again. `divisor`: of its summed gradient; 0: the number of ranks along data.
+void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor = 0);
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);
+double divisor_of(const at::Tensor& parameter);
 
 // Between a whole tensor and the local one that a split's boxes make up, both in their shapes.
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local);

@@ -84,13 +84,15 @@ void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context
         if (auto& lines = group.lines_of(s); !lines.empty() && group.wanted()[s].round == round)
           context.host_group->all_reduce(lines.data(), lines.size(), group.wanted()[s].op);
   }
-  if (context.tensor_group) {
-    std::vector<std::vector<bool>> is_split;
-    for (const Sums& group : sums) is_split.emplace_back(group.tensors());
+  const auto reduce_boxes = [&](HostGroup& ranks, bool (Range::*has_boxes)() const) {
+    std::vector<std::vector<bool>> is_apart;
+    for (const Sums& group : sums) is_apart.emplace_back(group.tensors());
     for (const auto& range : store.ranges())
-      for (const auto& parameter : range.parameters) is_split[range.group][parameter.index] = parameter.split != nullptr;
-    reduce(*context.tensor_group, sums, round, [&](size_t g, size_t t) { return bool{is_split[g][t]}; });
-  }
+      for (const auto& parameter : range.parameters) is_apart[range.group][parameter.index] = (range.*has_boxes)();
+    reduce(ranks, sums, round, [&](size_t g, size_t t) { return bool{is_apart[g][t]}; });
+  };
+  if (context.tensor_group) reduce_boxes(*context.tensor_group, &Range::is_split_along_tensor);
+  if (context.expert_group && !store.is_sharded()) reduce_boxes(*context.expert_group, &Range::is_of_experts);
   std::vector<Sums*> all;
   for (Sums& group : sums) {
     all.push_back(&group);

@@ -32,6 +32,25 @@ TEST(RequestedMesh, data_is_what_the_other_axes_leave) {
   EXPECT_EQ(requested_mesh({}, {{"pipe", 2, "/pipeline/stages"}}, 4).text(), "pipe 2 x data 2 x tensor 1");
 }
 
+TEST(RequestedMesh, experts_refine_data) {
+  EXPECT_EQ(requested_mesh({{"expert", 1, "e"}}, {}, 4).text(), "pipe 1 x data 4 x tensor 1");
+  const MeshShape mesh = requested_mesh({{"expert", 2, "e"}, {"tensor", 2, "t"}}, {{"expert", 2, "the program"}}, 8);
+  EXPECT_EQ(mesh.text(), "pipe 1 x expert_data 2 x expert 2 x tensor 2");
+  EXPECT_EQ(mesh.group("expert", 1), (std::vector<uint32_t>{1, 3}));       // neighbours along data
+  EXPECT_EQ(mesh.group("expert_data", 1), (std::vector<uint32_t>{1, 5}));  // DeepSpeed's expert-data ranks, strided
+  EXPECT_EQ(mesh.combine({"expert_data", "expert"}, "data"), requested_mesh({{"tensor", 2, "t"}}, {}, 8));
+  const auto refused = [](const Degrees& degrees, const Degrees& elsewhere) {
+    return error_of(ErrorCode::kConfig, [&] { requested_mesh(degrees, elsewhere, 4); });
+  };
+  EXPECT_THAT(refused({{"expert", 3, "/gannet/mesh/expert"}}, {}),
+              AllOf(HasSubstr("/gannet/mesh/expert"), HasSubstr("3 ranks along the axis 'expert' do not divide the 4"),
+                    HasSubstr("give a divisor")));
+  EXPECT_THAT(refused({{"expert", 8, "e"}}, {}), HasSubstr("do not divide the 4"));
+  EXPECT_THAT(refused({{"expert", 0, "e"}}, {}), HasSubstr("cannot have 0 ranks"));
+  EXPECT_THAT(refused({{"expert", 2, "e"}}, {{"expert", 4, "the program"}}), HasSubstr("the program for 4"));
+  EXPECT_THAT(refused({{"expert", 2, "e"}, {"expert", 2, "f"}}, {}), HasSubstr("has a degree already, at e"));
+}
+
 TEST(RequestedMesh, what_cannot_be_is_refused_with_its_places) {
   const auto refused = [](const Degrees& mesh, const Degrees& elsewhere, uint32_t world) {
     return error_of(ErrorCode::kConfig, [&] { requested_mesh(mesh, elsewhere, world); });

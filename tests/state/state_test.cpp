@@ -64,6 +64,13 @@ TEST(StateEntry, of_ranks_that_have_the_same_part_one_gives_it) {
   EXPECT_THAT(holders_of(entry, kGrid, 5), ElementsAre(5, 7));
   entry.is_given_here = false;
   EXPECT_THAT(givers(kGrid), IsEmpty());
+  const MeshShape experts({{"expert_data", 2}, {"expert", 2}, {"tensor", 2}});
+  entry.is_given_here = true;
+  entry.differs_along = {"expert"};
+  EXPECT_THAT(givers(experts), ElementsAre(0, 2, 4, 6)) << "of replicas along tensor one";
+  EXPECT_THAT(holders_of(entry, experts, 5), ElementsAre(0, 1, 4, 5));
+  entry.differs_along = {};
+  EXPECT_THAT(givers(experts), ElementsAre(0, 2, 4, 6)) << "the others' elements are along both";
 }
 
 TEST(StateEntry, a_rank_takes_up_the_state_of_its_coordinates_and_along_an_axis_of_another_size_the_first) {

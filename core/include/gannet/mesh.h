@@ -26,7 +26,8 @@ inline constexpr const char* kPipeAxis = "pipe";
 inline constexpr const char* kDataAxis = "data";
 inline constexpr const char* kTensorAxis = "tensor";
 inline constexpr const char* kSequenceAxis = "sequence";
-inline constexpr const char* kExpertAxis = "expert";
+inline constexpr const char* kExpertAxis = "expert";           // refines data: ranks side by side hold different experts
+inline constexpr const char* kExpertDataAxis = "expert_data";  // and what is left of data: ranks that hold the same ones
 
 struct MeshAxis {
   std::string name;

@@ -50,4 +50,20 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
 /// it already.
 void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 
+/// The same for experts, which the ranks along the mesh's axis `expert` share out. That axis refines `data`: with
+/// {"gannet": {"mesh": {"expert": 2}}} on 4 ranks, 0 and 1 hold different experts, 0 and 2 the same ones. `split` says which
+/// boxes of the tensor of all experts this rank holds; along `tensor` they are replicas.
+///
+///   // [experts, out, in]: this rank's experts, neighbours along data hold the others
+///   const auto mine = gannet::split_evenly({experts, out, in}, 0, data_rank % degree, degree);
+///   weight = register_parameter("weight", torch::empty(mine.local_shape()));
+///   gannet::declare_expert(weight, mine);
+///
+/// The gradient is summed over the ranks that hold the same boxes, and divided by `divisor`: 0 is the number of ranks along
+/// `data`, since tokens of all of them have come to the expert (the layer's all-to-all); a layer that takes the mean over the
+/// tokens itself gives the number of ranks that hold the same experts. ZeRO shards over those ranks, and what declare_split says
+/// of the norm and of checkpoints holds: they load with another number of ranks along `expert`. Throws as declare_split does, and
+/// Error(kArgument) on a divisor that is negative or no number.
+void declare_expert(const at::Tensor& parameter, const TensorSplit& split, double divisor = 0);
+
 }  // namespace gannet

@@ -7,7 +7,9 @@
 #include <torch/nn/module.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -178,8 +180,8 @@ void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts)
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that all of them throw, or none. Only some groups of an axis may have a fault:
-// their error reaches the others through the watch.
+// Every rank of a group sees the same texts, so that all of them throw, or none. Of experts some groups of an axis may have a
+// fault that others have not: all ranks hear of it.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
   const Declared declared = declared_in(mine);
@@ -189,9 +191,22 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
     require_cover(nullptr, declared, /*are_experts=*/true);
     return mine;
   }
-  require_cover(context.expert_group, declared, /*are_experts=*/true);
+  std::optional<Error> fault;
+  const auto attempt = [&](const std::function<void()>& check) {
+    try {
+      check();
+    } catch (const Error& error) {
+      if (!fault) fault = error;
+    }
+  };
+  attempt([&] { require_cover(context.expert_group, declared, /*are_experts=*/true); });
   for (HostGroup* ranks : {context.expert_data_group, context.tensor_group})
-    require_same_boxes(ranks, declared, /*are_experts=*/true);
+    attempt([&] { require_same_boxes(ranks, declared, /*are_experts=*/true); });
+  const auto faults = context.world_group->gather_texts(fault ? fault->message() : "");
+  if (fault) throw *fault;
+  for (size_t rank = 0; rank < faults.size(); ++rank)
+    if (!faults[rank].empty())
+      throw Error(ErrorCode::kMismatch, formatted("rank {}: {}", rank, faults[rank]), "declare the experts alike on every rank");
   return mine;
 }
 

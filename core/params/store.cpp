@@ -165,9 +165,11 @@ void ParameterStore::let_average_itself(size_t group) {
 }
 
 void ParameterStore::align_ranges(size_t group, int64_t alignment) {
-  alignments_[group] = alignment;
+  // What it was laid out for it still serves, when an optimizer that asks for less is swapped in.
+  int64_t& largest = alignments_[group];
+  largest = std::max(largest, alignment);
   for (auto& range : ranges_)
-    if (range.group == group) range.alignment = alignment;
+    if (range.group == group) range.alignment = std::max(range.alignment, alignment);
 }
 
 std::vector<const TrainedParameter*> ParameterStore::parameters_of(size_t group) const {

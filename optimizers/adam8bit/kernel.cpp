@@ -20,11 +20,7 @@ template <class Code>
 HWY_INLINE Numbers load_codes(const Code* from) {
   return hn::ConvertTo(Floats(), hn::PromoteTo(Ints(), hn::LoadU(hn::Rebind<Code, Floats>(), from)));
 }
-template <class Code>
-HWY_INLINE void store_codes(Numbers values, Code* to) {
-  const hn::Rebind<Code, Floats> d;
-  hn::StoreU(hn::DemoteTo(d, hn::NearestInt(values)), d, to);
-}
+#include "optimizers/adam8bit/encode-inl.h"
 
 // What a block's elements are while they are not in bytes.
 struct Block {
@@ -50,9 +46,10 @@ HWY_INLINE void update_lanes_of(const Adam8bitRule& rule, Numbers scale, V of_fi
 }
 
 template <class Grad, class Out>
-void update_block(const Adam8bitRule& rule, float grad_scale, float* param, const Grad* grad, Out* out, int8_t* first_codes,
-                  uint8_t* second_codes, float& first_scale, float& second_scale, size_t count) {
+void update_block(const Adam8bitRule& shared_rule, float grad_scale, float* param, const Grad* grad, Out* out,
+                  int8_t* first_codes, uint8_t* second_codes, float& first_scale, float& second_scale, size_t count) {
   const Floats d;
+  const Adam8bitRule rule = shared_rule;  // a copy that no store can alias: its numbers stay in registers
   Block block;
   const Numbers scale = hn::Set(d, grad_scale);
   const V of_first(first_unit(first_scale)), of_second(second_unit(second_scale));
@@ -82,22 +79,14 @@ void update_block(const Adam8bitRule& rule, float grad_scale, float* param, cons
   }
   first_scale = hn::GetLane(hn::MaxOfLanes(d, largest_first));
   second_scale = hn::GetLane(hn::MaxOfLanes(d, largest_second));
-  const V by_first(inverse_of(first_scale)), by_second(inverse_of(second_scale));
-  const auto codes_of_first = [&](size_t at) HWY_ATTR {
-    const Numbers m = hn::Load(d, block.first + at);
-    return hn::CopySign(rule.magnitude_of_first(V(m), by_first).lanes, m);
-  };
-  const auto codes_of_second = [&](size_t at)
-                                   HWY_ATTR { return rule.code_of_second(V(hn::Load(d, block.second + at)), by_second).lanes; };
-  for (i = 0; i + kLanes <= count; i += kLanes) {
-    store_codes(codes_of_first(i), first_codes + i);
-    store_codes(codes_of_second(i), second_codes + i);
-  }
+  const float by_first = inverse_of(first_scale), by_second = inverse_of(second_scale);
+  for (i = 0; i + kLanes <= count; i += kLanes)
+    encode(rule, hn::Load(d, block.first + i), hn::Load(d, block.second + i), by_first, by_second, first_codes + i,
+           second_codes + i);
   if (i < count) {
     int8_t c[kLanes];
     uint8_t s[kLanes];
-    store_codes(codes_of_first(i), c);
-    store_codes(codes_of_second(i), s);
+    encode(rule, hn::Load(d, block.first + i), hn::Load(d, block.second + i), by_first, by_second, c, s);
     std::memcpy(first_codes + i, c, count - i);
     std::memcpy(second_codes + i, s, count - i);
   }

@@ -30,18 +30,25 @@ class Lamb : public LambBase {
     }
   }
 
+  // From a thread's last elements to its first: those that the first pass read last are still in the caches.
   void update(const gannet_update_args& args) {
     const LambStep step = step_of(args);
     parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
-      for (uint64_t s = 0; s < args.segment_count; ++s) {
+      for (uint64_t s = args.segment_count; s-- > 0;) {
         const gannet_segment& part = sdk::segment(args, s);
         const uint64_t first = std::max(begin, part.offset), last = std::min(end, part.offset + part.numel);
-        if (first < last) lamb_update_cpu(step, coefficient(args.sums + s * args.sum_count), args, first, last);
+        for (uint64_t to = last, from; first < to; to = from) {
+          from = to - first > kStretch ? to - kStretch : first;
+          lamb_update_cpu(step, coefficient(args.sums + s * args.sum_count), args, from, to);
+        }
       }
     });
   }
 
  private:
+  // Within a stretch elements follow one another upwards, as the prefetches ahead of them expect.
+  static constexpr uint64_t kStretch = 4 * sdk::kGrain;
+
   struct Block {
     uint64_t segment, begin, end;  // elements of the range
     LambSums sums;

@@ -1,6 +1,7 @@
 // AdamW8bit: its codes element by element, how much memory they take, and how near it stays to AdamW.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 #include <iostream>
@@ -83,6 +84,46 @@ TEST(Adam8bit, Follows200StepsOfAReferenceBitForBit) {
     const at::Tensor flat = given.values()[i].flatten().contiguous();
     for (size_t k = 0; k < references[i].p.size(); ++k)
       ASSERT_EQ(flat.data_ptr<float>()[k], references[i].p[k]) << "tensor " << i << ", element " << k;
+  }
+}
+
+// Blocks of zeros, of one magnitude, of many, and with elements that are zero or far below the others.
+at::Tensor gradients_of_all_magnitudes(int64_t blocks, int64_t step) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step));
+  at::Tensor all = torch::randn({blocks, static_cast<int64_t>(kBlock)}, generator);
+  for (int64_t b = 0; b < blocks; ++b) {
+    at::Tensor block = all[b];
+    if (b % 5 == 0 && step % 3) block.zero_();
+    if (b % 5 == 1) block.mul_(torch::pow(10.0, -12 * torch::rand({static_cast<int64_t>(kBlock)}, generator)));
+    if (b % 5 == 2) block.mul_(torch::rand({static_cast<int64_t>(kBlock)}, generator) < 0.3);
+    if (b % 5 == 3) block.mul_(std::pow(10.0, static_cast<double>(step % 12) - 9));
+  }
+  return all.flatten();
+}
+
+// Codes are decided by estimates of roots; none differs from that of the roots themselves, on any SIMD target.
+TEST(Adam8bit, GivesEveryElementTheCodeOfItsExactRoots) {
+  if (!__builtin_cpu_supports("fma")) GTEST_SKIP() << "a processor without fused multiply-add rounds the products, too";
+  constexpr int64_t kBlocks = 500, kLast = 37;  // and a part of one
+  for (const int64_t target : {HWY_AVX2, HWY_AVX3}) {
+    if (!(hwy::SupportedTargets() & target)) continue;
+    hwy::GetChosenTarget().Update(target);
+    Given given({{kBlocks * static_cast<int64_t>(kBlock) + kLast}}, adamw8bit(Dict{{"lr", 1e-3}, {"weight_decay", 0.0}}));
+    Adam8bitReference reference(given.values()[0], 1e-3, 0.0);
+    for (int step = 1; step <= 12; ++step) {
+      given.module->gradients[0] = gradients_of_all_magnitudes(kBlocks + 1, step).narrow(0, 0, kBlocks * kBlock + kLast);
+      given.engine->backward(given.engine->forward(at::Tensor()));
+      given.engine->step();
+      reference.step(given.module->gradients[0], step);
+      const at::Tensor first = given.engine->full_optimizer_state("p0", "exp_avg_8bit").to(at::kInt).contiguous();
+      const at::Tensor second = given.engine->full_optimizer_state("p0", "exp_avg_sq_8bit").to(at::kInt).contiguous();
+      for (size_t i = 0; i < reference.first.size(); ++i) {
+        ASSERT_EQ(first.data_ptr<int>()[i], reference.first[i]) << "target " << target << ", step " << step << ", element " << i;
+        ASSERT_EQ(second.data_ptr<int>()[i], reference.second[i])
+            << "target " << target << ", step " << step << ", element " << i;
+      }
+    }
+    hwy::GetChosenTarget().DeInit();
   }
 }
 

@@ -125,6 +125,35 @@ RANK_BODY(sends) {
   }
 }
 
+// Of a run whose first steps, a share w of all, send bf16 gradients, and whose other steps send 1 bit for each of their 16.
+RANK_BODY(whole_run) {
+  auto world = gannet::test::world();
+  constexpr int64_t kSteps = 20, kWidth = 100'000;
+  const auto sent_by = [&](const Dict& optimizer) {
+    Dict config = config_with({{"zero_optimization", Dict{{"stage", 0}}}, {"communication_data_type", "bf16"}});
+    config["optimizer"] = optimizer;
+    config["bf16"] = Dict{{"enabled", true}};
+    auto engine = gannet::initialize(make_net(1, kWidth), {.config = config}).engine;
+    auto& comm = world->links().device.comm();
+    const uint64_t before = comm.counters().bytes_sent;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      auto [x, y] = make_batch(step * world->size() + world->rank(), 4);
+      engine->backward(engine->forward(x, y));
+      engine->step();
+    }
+    return static_cast<double>(comm.counters().bytes_sent - before);
+  };
+  const double uncompressed = sent_by(Dict{{"type", "Adam"}, {"params", Dict{{"lr", 1e-4}}}});
+  for (const int64_t freeze_step : {3, 5}) {
+    const double sent = sent_by(Dict{{"type", "OneBitAdam"}, {"params", Dict{{"lr", 1e-4}, {"freeze_step", freeze_step}}}});
+    const double share = static_cast<double>(freeze_step) / kSteps, formula = 1 / (share + (1 - share) / 16);
+    const std::string text = "with a share of " + std::to_string(share) + " the run sends 1/" +
+                             std::to_string(uncompressed / sent) + " of the bytes, the formula says 1/" + std::to_string(formula);
+    if (world->rank() == 0) std::printf("%s\n", text.c_str());
+    expect(std::abs(uncompressed / sent / formula - 1) < 1e-3, text);
+  }
+}
+
 RANK_BODY(overflow) {
   auto world = gannet::test::world();
   skip_one_step(config_of(), kFreezeStep + 1, 1, [](auto&) {});
@@ -218,6 +247,8 @@ TEST_F(OneBit, SendsWhatTheFormulaSays) {
   run("sends", 2);
   run("sends", 4);
 }
+// Scales, padding and the sums of the check are all counted.
+TEST_F(OneBit, AWholeRunSendsTheShareOfItsWarmUpAndASixteenthOfTheRest) { run("whole_run", 4); }
 TEST_F(OneBit, SkipsAStepOnAllRanksWhereOneOverflows) { run("overflow", 2); }
 TEST_F(OneBit, GivesTheMeanOfTheRanksGradients) { run("gradients", 2); }
 TEST_F(OneBit, RefusesWhatItCannotDo) { run("refusals", 2); }

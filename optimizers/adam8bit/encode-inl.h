@@ -1,0 +1,84 @@
+// A vector of moments to codes on the CPU, by estimates of roots where these decide as rule.h's roots do. Text for kernel.cpp: no
+// include guard and no namespace of its own; it is compiled once per SIMD target.
+//
+// A code is a root rounded to the nearest integer. A root that is off by a little gives the same code, unless it lies next to the
+// middle between two integers; vectors in which one does are encoded by rule.h's own roots, one in sixty with AVX-512. So codes
+// are the same bit for bit. A core takes roots one vector after another, while multiplications overlap.
+//
+// How near is decided by the error of the estimates, of the largest code, 255. The relative error e of an estimate of 1/sqrt(x)
+// is at most 2^-14 (AVX-512) or 1.5 * 2^-12 (AVX2). Newton's step leaves 1.5 e^2 of the first moment's root, and 10.5 (1.5 e)^2
+// of the second one's: 2.3e-5 or 8.1e-4 of a code. Ten roundings of 2^-24, those of the exact roots included, add at most 1.6e-4,
+// and the rounding to kFraction bits 2^-15: 2.1e-4 or 1.0e-3. kNear is 2.4e-4 or 2.0e-3.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#define GANNET_ESTIMATES_ROOTS 1
+constexpr int kNearBits = HWY_TARGET <= HWY_AVX3 ? 12 : 9;
+constexpr float kNear = 1.0f / (1 << kNearBits);
+#else
+#define GANNET_ESTIMATES_ROOTS 0  // other targets' estimates have fewer bits
+#endif
+
+template <class Code>
+HWY_INLINE void store_codes(Numbers values, Code* to) {
+  const hn::Rebind<Code, Floats> d;
+  hn::StoreU(hn::DemoteTo(d, hn::NearestInt(values)), d, to);
+}
+
+HWY_INLINE void encode_exactly(const Adam8bitRule& rule, Numbers m, Numbers v, float by_first, float by_second, int8_t* first,
+                               uint8_t* second) {
+  store_codes(hn::CopySign(rule.magnitude_of_first(V(m), V(by_first)).lanes, m), first);
+  store_codes(rule.code_of_second(V(v), V(by_second)).lanes, second);
+}
+
+#if GANNET_ESTIMATES_ROOTS
+using Bits = hn::RebindToUnsigned<Floats>;
+
+// 768 + x, for x in [-128, 256), has x in fixed point in its low bits: kFraction bits behind the point, eight before it. To round
+// to the nearest integer, 1/2 is added and the fraction is cut off. With kNear added too, the fraction's upper bits, kIsClear,
+// are all zero where x is within kNear of the middle between two integers.
+constexpr int kFraction = 14;
+constexpr uint32_t kIsClear = ((1u << kFraction) - 1) & ~((1u << (kFraction + 1 - kNearBits)) - 1);
+HWY_INLINE hn::Vec<Bits> in_fixed_point(Numbers x) { return hn::BitCast(Bits(), hn::Add(x, hn::Set(Floats(), 768.5f + kNear))); }
+
+template <class Code>
+HWY_INLINE void store_integers(hn::Vec<Bits> fixed_point, Code* to) {
+  const hn::Rebind<uint8_t, Floats> d;
+  hn::StoreU(hn::TruncateTo(d, hn::ShiftRight<kFraction>(fixed_point)), d, reinterpret_cast<uint8_t*>(to));
+}
+
+// The magnitude of the first moment's code, of x = 127^2 |m| / largest > 0.
+HWY_INLINE Numbers estimated_root(Numbers x) {
+  const Numbers inverse = hn::ApproximateReciprocalSqrt(x), root = hn::Mul(x, inverse);
+  return hn::MulAdd(hn::NegMulAdd(root, root, x), hn::Mul(inverse, hn::Set(Floats(), 0.5f)), root);
+}
+
+// The second moment's code, of x = v / largest > 0: with w near x^-1/4 it is 255 x w^3 (1 + 3/4 (1 - x w^4)).
+HWY_INLINE Numbers estimated_fourth_root(Numbers x) {
+  const Floats d;
+  const Numbers w = hn::ApproximateReciprocalSqrt(hn::Mul(x, hn::ApproximateReciprocalSqrt(x)));
+  const Numbers square = hn::Mul(w, w), root = hn::Mul(x, square);
+  const Numbers off = hn::NegMulAdd(root, square, hn::Set(d, 1.0f));
+  return hn::Mul(hn::Mul(root, w), hn::MulAdd(off, hn::Set(d, 0.75f * kSecondCodes), hn::Set(d, kSecondCodes)));
+}
+#endif
+
+HWY_INLINE void encode(const Adam8bitRule& rule, Numbers m, Numbers v, float by_first, float by_second, int8_t* first,
+                       uint8_t* second) {
+#if GANNET_ESTIMATES_ROOTS
+  const Floats d;
+  // The lower limits keep the estimates finite: 1e-20 has the code 0, and kSecondPerCode the code 1, which is that of all smaller
+  // second moments above 0.
+  const Numbers of_first = hn::Max(hn::Mul(hn::Abs(m), hn::Set(d, by_first * (kFirstCodes * kFirstCodes))), hn::Set(d, 1e-20f));
+  const Numbers of_second = hn::Max(hn::Mul(v, hn::Set(d, by_second)), hn::Set(d, kSecondPerCode));
+  const auto first_fixed = in_fixed_point(hn::CopySign(estimated_root(of_first), m));
+  const auto second_fixed = in_fixed_point(estimated_fourth_root(of_second));
+  const auto is_clear = hn::Set(Bits(), kIsClear);
+  const auto least = hn::Min(hn::And(first_fixed, is_clear), hn::And(second_fixed, is_clear));
+  if (HWY_LIKELY(hn::AllFalse(Bits(), hn::Eq(least, hn::Zero(Bits()))))) {
+    const auto is_zero = hn::RebindMask(Bits(), hn::Eq(v, hn::Zero(d)));
+    store_integers(first_fixed, first);
+    store_integers(hn::IfThenZeroElse(is_zero, second_fixed), second);
+    return;
+  }
+#endif
+  encode_exactly(rule, m, v, by_first, by_second, first, second);
+}

@@ -7,11 +7,9 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/output-archive.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <sstream>
 
 #include "base/format.h"
@@ -22,6 +20,7 @@
 #include "engine/impl.h"
 #include "engine/rank_states.h"
 #include "engine/report.h"
+#include "engine/shared_slices.h"
 #include "engine/state_entries.h"
 #include "tensor/torch_errors.h"
 
@@ -39,60 +38,6 @@ at::Tensor bytes_of(const std::string& text) {
 Slice whole(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.sizes().vec(), 0, tensor.contiguous().view({-1})};
 }
-
-// Several ranks have all of these; each gives an equal share of their bytes, so that all disks and cores write.
-std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, uint32_t count) {
-  int64_t total = 0;
-  for (const Slice& tensor : tensors) total += static_cast<int64_t>(tensor.data.nbytes());
-  const int64_t first = total / count * place, last = place + 1 == count ? total : total / count * (place + 1);
-  std::vector<Slice> slices;
-  int64_t at = 0;
-  for (const Slice& tensor : tensors) {
-    const auto size = static_cast<int64_t>(tensor.data.element_size()), bytes = static_cast<int64_t>(tensor.data.nbytes());
-    auto element = [&](int64_t byte) { return std::clamp<int64_t>((byte - at + size - 1) / size, 0, tensor.data.numel()); };
-    const int64_t begin = element(std::max(first, at)), end = element(std::min(last, at + bytes));
-    if ((first < at + bytes && at < last && begin < end) || (tensor.data.numel() == 0 && place == 0)) {
-      slices.push_back(tensor);
-      slices.back().begin = begin;
-      slices.back().data = tensor.data.contiguous().view({-1}).narrow(0, begin, end - begin);
-    }
-    at += bytes;
-  }
-  return slices;
-}
-
-// Tensors that every holder has: what all ranks have, the neighbours share, so that each folder gets it once; what the ranks
-// differ in along some axes, its holders share wherever they are.
-class Shared {
- public:
-  Shared(const MeshShape& mesh, uint32_t rank, const checkpoint::Neighbours& neighbours)
-      : mesh_(mesh), rank_(rank), neighbours_(neighbours) {}
-
-  void add(const StateEntry& entry, std::string name) {
-    auto& group = groups_[entry.differs_along];
-    if (group.tensors.empty()) group.holders = holders_of(entry, mesh_, rank_);
-    group.tensors.push_back(
-        {std::move(name), entry.shape, 0, entry.whole, nullptr, /*is_for_neighbours=*/entry.differs_along.empty(), entry.split});
-  }
-  void give(std::vector<Slice>& slices) const {
-    for (const auto& [axes, group] : groups_) {
-      const auto mine = std::find(group.holders.begin(), group.holders.end(), rank_);
-      const auto place = axes.empty() ? neighbours_.place : static_cast<uint32_t>(mine - group.holders.begin());
-      const auto count = axes.empty() ? neighbours_.count : static_cast<uint32_t>(group.holders.size());
-      for (Slice& slice : share_of(group.tensors, place, count)) slices.push_back(std::move(slice));
-    }
-  }
-
- private:
-  struct Group {
-    std::vector<uint32_t> holders;
-    std::vector<Slice> tensors;
-  };
-  const MeshShape& mesh_;  // refined
-  uint32_t rank_;
-  const checkpoint::Neighbours& neighbours_;
-  std::map<std::vector<std::string>, Group> groups_;  // by the axes that they differ along
-};
 
 List tensors_in_group(const ParameterStore& store, size_t group) {
   List names;
@@ -184,7 +129,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     slice.is_for_neighbours = true;
     content.slices.push_back(std::move(slice));
   };
-  Shared shared(mesh->refined(), ranks.rank, neighbours);
+  SharedSlices shared(mesh->refined(), ranks.rank, neighbours);
   const std::vector<StateEntry> entries = common_entries(*this);
   for (const StateEntry& entry : entries) {
     if (entry.kind == StateEntry::Kind::kFrozen && options.exclude_frozen_parameters) continue;

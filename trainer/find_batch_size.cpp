@@ -7,8 +7,10 @@
 // none either where gradients are reduced at a boundary alone (stages 0 and 1) and this one is no boundary; at stage 2 on several
 // ranks the backward is LibTorch's own, whose gradients stay in `.grad` for as long as the try lasts.
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
@@ -21,6 +23,7 @@
 #include <filesystem>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace gannet {
 namespace {
@@ -67,6 +70,19 @@ class Undo {
   checkpointing::RngTracker::States tracked_;
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
   std::vector<std::tuple<std::string, at::Tensor, uint32_t>> versions_;
+};
+
+// LibTorch leaves the nodes that a failed backward has not run in this thread's queue, with all the memory that they hold, until
+// another backward takes them out. Nodes are taken out by age, the youngest first, so that this one's comes last.
+class Leftovers {
+ public:
+  Leftovers() : older_(at::zeros({}).requires_grad_() * 1) {}
+  void take_out() {
+    if (older_.defined()) std::exchange(older_, at::Tensor()).backward();
+  }
+
+ private:
+  at::Tensor older_;
 };
 
 // Within a handler: why there was no memory, or "" for another kind of exception.
@@ -119,6 +135,7 @@ std::string TrainerBase::probe() {
   engine_->set_gradient_accumulation_boundary(false);
   {
     const Undo undo(module(), engine_->device());
+    Leftovers leftovers;
     try {
       run_probe();
       undo.check_parameters();
@@ -130,6 +147,7 @@ std::string TrainerBase::probe() {
         thrown = std::current_exception();
       }
     }
+    leftovers.take_out();
     close_probe();
     engine_->zero_grad();
   }

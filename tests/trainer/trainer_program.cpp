@@ -1,7 +1,7 @@
 // A program of the Trainer for tests over several processes.
 //   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
 //   --ask_at N: the last rank's callback alone asks to stop, log, evaluate and save after update N; --stop_at N: its loop alone
-//   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 8 MiB, and the
+//   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 64 MiB, and the
 //   process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on N:
 //   that rank's metric throws.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
@@ -35,11 +35,11 @@ struct Ask {
   }
 };
 
-// Above `limit` samples memory runs out in backward; with `is_heavy` each sample takes 8 MiB until then.
+// Above `limit` samples memory runs out in backward; with `is_heavy` each sample takes 64 MiB until then.
 struct LimitedImpl : trainer_test::TokensImpl {
   at::Tensor logits(const at::Tensor& tokens) {
     at::Tensor x = TokensImpl::logits(tokens);
-    if (is_heavy) x = x + 0 * (torch::zeros({tokens.size(0), 1 << 21}) * out->bias[0]).sum();
+    if (is_heavy) x = x + 0 * (torch::zeros({tokens.size(0), 1 << 23}) * out->bias[0]).sum();
     if (tokens.size(0) > limit && x.requires_grad())
       x.register_hook([](const at::Tensor&) -> at::Tensor { TORCH_CHECK_WITH(OutOfMemoryError, false, "the card is full"); });
     return x;

@@ -84,11 +84,12 @@ TEST(TrainerOnRanks, AllTakeTheBatchSizeThatEachHasMemoryFor) {
   EXPECT_NE(refused.output.find("auto_find_batch_size at ZeRO stage 3 on several ranks"), std::string::npos) << refused.output;
 }
 
-// The memory of a process runs out in earnest: 8 MiB for each sample, and 160 MiB beyond what the process has.
+// The memory of a process runs out in earnest, in forward and in backward: 64 MiB for each sample, and 1200 MiB beyond what the
+// process has, some of which its threads take.
 TEST(TrainerOnRanks, ABatchSizeIsFoundUnderALimitOfMemory) {
   Folder folder("limit");
   const std::string rest = "--max_steps 3 --samples 64 --learning_rate 0.01 ";
-  const Outcome found = run(folder, 1, rest + "--per_device_train_batch_size 32 --auto_find_batch_size --memory_mb 160");
+  const Outcome found = run(folder, 1, rest + "--per_device_train_batch_size 32 --auto_find_batch_size --memory_mb 1200");
   ASSERT_EQ(found.exit_code, 0) << found.output;
   EXPECT_NE(found.output.find("no memory for micro-batches of 32 samples"), std::string::npos) << found.output;
   const std::string mark = "auto_find_batch_size: ";

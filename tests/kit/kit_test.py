@@ -191,7 +191,7 @@ class Kit(unittest.TestCase):
     def test_plugins_that_use_all_of_the_contract_pass(self):
         exclusions = self.folder / "silent.exclusions"
         exclusions.write_text("schedule  optimizer/silent updates nothing, at any rate\n")
-        for name, options in (("whole", ()), ("later", ("--plugin", "noisy")), ("later", ("--plugin", "shampoo")), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
+        for name, options in (("whole", ()), ("later", ("--plugin", "noisy")), ("later", ("--plugin", "shampoo", "--params", '{"limit": 16}')), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
                               ("contract", ("--plugin", "silent", "--exclusions", exclusions))):
             with self.subTest(options):
                 done = self.check(BUILD / f"tests/plugins/gannet_test_{name}.so", *options)

@@ -154,6 +154,36 @@ RANK_BODY(whole_run) {
   }
 }
 
+// Two heads, of which a rank may leave one out: its gradient is then a sum of zeros, or is not there.
+struct TwoHeadsImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y, bool has_second, bool has_zeros) {
+    at::Tensor loss = torch::mse_loss(first(x), y);
+    if (has_second) return loss + torch::mse_loss(second(x), y);
+    return has_zeros ? loss + second(x).sum() * 0 : loss;
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(8, 4));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(8, 4));
+};
+
+RANK_BODY(without_a_gradient) {
+  auto world = gannet::test::world();
+  for (const char* type : {"OneBitAdam", "OneBitLamb"}) {
+    const auto train = [&](bool has_zeros) {
+      torch::manual_seed(2);
+      Dict config = config_of(false, {}, 1.0, type);
+      config["gradient_accumulation_steps"] = 1;
+      auto engine = gannet::initialize(std::make_shared<TwoHeadsImpl>(), {.config = config}).engine;
+      for (int64_t step = 0; step < 2 * kFreezeStep; ++step) {
+        auto [x, y] = make_batch(step * world->size() + world->rank(), 4);
+        engine->backward(engine->forward(x, y, world->rank() != 1, has_zeros));
+        expect(engine->step().applied, "a step");
+      }
+      return parameters_of(*engine);
+    };
+    expect(torch::equal(train(false), train(true)), std::string(type) + ": a gradient that is not there counts as zeros");
+  }
+}
+
 RANK_BODY(overflow) {
   auto world = gannet::test::world();
   skip_one_step(config_of(), kFreezeStep + 1, 1, [](auto&) {});
@@ -249,6 +279,7 @@ TEST_F(OneBit, SendsWhatTheFormulaSays) {
 }
 // Scales, padding and the sums of the check are all counted.
 TEST_F(OneBit, AWholeRunSendsTheShareOfItsWarmUpAndASixteenthOfTheRest) { run("whole_run", 4); }
+TEST_F(OneBit, TakesAParameterWithoutAGradientOnOneRank) { run("without_a_gradient", 2); }
 TEST_F(OneBit, SkipsAStepOnAllRanksWhereOneOverflows) { run("overflow", 2); }
 TEST_F(OneBit, GivesTheMeanOfTheRanksGradients) { run("gradients", 2); }
 TEST_F(OneBit, RefusesWhatItCannotDo) { run("refusals", 2); }

@@ -163,7 +163,7 @@ EngineBase& TrainerBase::ensure_engine() {
   micro_batch_size_ = arguments_.per_device_train_batch_size;
   const bool finds = arguments_.auto_find_batch_size && !is_inference() && has_train_dataset();
   if (finds) {
-    const Config config = own_config(arguments_);
+    const Config config = own_config(arguments_, /*trains=*/true);
     zero_stage_ = config.stage();
     check_batch_size_can_be_tried(zero_stage_, data_ranks(config));
   }

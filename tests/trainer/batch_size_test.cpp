@@ -34,7 +34,9 @@ struct LimitedImpl : torch::nn::Module {
     }
     if (fails_with) throw std::runtime_error(fails_with);
     const bool is_over = tokens.size(0) > limit;
-    at::Tensor x = embedding(tokens);
+    // Nodes older than the one that fails: LibTorch leaves them, with the weights that they hold, in the thread's queue.
+    at::Tensor x = embedding(tokens), older;
+    if (is_over && place == "backward") older = out(x);
     if (is_training()) {
       const torch::NoGradGuard no_grad;
       mean.lerp_(x.mean(at::IntArrayRef{0, 1}).to(mean.scalar_type()), 0.1);
@@ -46,7 +48,7 @@ struct LimitedImpl : torch::nn::Module {
     x = out(torch::dropout(torch::gelu(x), 0.1, is_training()));
     if (is_over && place == "backward" && x.requires_grad())
       x.register_hook([](const at::Tensor&) -> at::Tensor { TORCH_CHECK_WITH(OutOfMemoryError, false, "the card is full"); });
-    return x;
+    return older.defined() ? x + older : x;
   }
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens); }
   torch::nn::Embedding embedding{nullptr};

@@ -12,11 +12,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const LoadedPlugin& adam() {
+const LoadedPlugin& adam_plugin() {
   static const LoadedPlugin plugin("optimizer_adam", "Adam");
   return plugin;
 }
-const LoadedPlugin& adamw() {
+const LoadedPlugin& adamw_plugin() {
   static const LoadedPlugin plugin("optimizer_adam", "AdamW");
   return plugin;
 }
@@ -84,7 +84,7 @@ TEST(Adam, FollowsThePaperInEveryModeAndType) {
   for (const auto& mode : modes()) {
     for (const auto& types : kAllTypes) {
       TestHost host;
-      OptimizerUnderTest optimizer(std::string(mode.type) == "Adam" ? adam() : adamw(), mode.params, host);
+      OptimizerUnderTest optimizer(std::string(mode.type) == "Adam" ? adam_plugin() : adamw_plugin(), mode.params, host);
       ASSERT_THAT(optimizer.states(), ElementsAre("exp_avg", "exp_avg_sq"));
       UpdateCase run(types, 77, 2);
       for (auto& state : run.states)
@@ -115,7 +115,7 @@ TEST(Adam, FollowsThePaperInEveryModeAndType) {
 // By hand: m = 0.05, v = 0.00025, both corrected to g = 0.5 and g^2, so u = 1 (less eps) and p = 1 - 0.1 (1 + 0.01).
 TEST(Adam, FirstStepMovesByTheLearningRateAndTheDecay) {
   TestHost host;
-  OptimizerUnderTest optimizer(adamw(), Dict{{"lr", 0.1}, {"weight_decay", 0.01}}, host);
+  OptimizerUnderTest optimizer(adamw_plugin(), Dict{{"lr", 0.1}, {"weight_decay", 0.01}}, host);
   UpdateCase one({GANNET_FLOAT64, GANNET_FLOAT64, GANNET_DTYPE_NONE}, 1, 2);
   one.param.set(0, 1);
   one.grad.set(0, 0.5);
@@ -128,8 +128,8 @@ TEST(Adam, FirstStepMovesByTheLearningRateAndTheDecay) {
 
 TEST(Adam, UsesTheHyperparametersOfTheCallNotThoseOfTheConfig) {
   TestHost host;
-  OptimizerUnderTest configured(adamw(), Dict{{"lr", 0.5}, {"betas", List{0.8, 0.95}}, {"weight_decay", 0.2}}, host);
-  OptimizerUnderTest changed(adamw(), {}, host);
+  OptimizerUnderTest configured(adamw_plugin(), Dict{{"lr", 0.5}, {"betas", List{0.8, 0.95}}, {"weight_decay", 0.2}}, host);
+  OptimizerUnderTest changed(adamw_plugin(), {}, host);
   EXPECT_THAT(configured.params.hyper, ElementsAre(0.5, 0.8, 0.95, 0.2));  // the order of declaration
   changed.params.hyper = configured.params.hyper;
   UpdateCase a(kAllTypes[0], 50, 2), b = a;
@@ -141,7 +141,7 @@ TEST(Adam, UsesTheHyperparametersOfTheCallNotThoseOfTheConfig) {
 TEST(Adam, ConvergesOnAQuadratic) {
   for (const auto& types : kAllTypes) {
     TestHost host;
-    OptimizerUnderTest optimizer(adam(), Dict{{"lr", 0.05}}, host);
+    OptimizerUnderTest optimizer(adam_plugin(), Dict{{"lr", 0.05}}, host);
     UpdateCase run(types, 10, 2);
     for (auto& state : run.states)
       for (uint64_t i = 0; i < run.numel; ++i) state.set(i, 0);
@@ -165,19 +165,19 @@ std::string refusal(const LoadedPlugin& plugin, const Dict& params) {
 }
 
 TEST(Adam, RefusesWhatItDoesNotDoWithTheReason) {
-  EXPECT_THAT(refusal(adam(), Dict{{"amsgrad", true}}), HasSubstr("'amsgrad' is true, but this Adam has no AMSGrad"));
-  EXPECT_THAT(refusal(adam(), Dict{{"fp32_optimizer_states", false}}), HasSubstr("'fp32_optimizer_states' is false"));
-  EXPECT_THAT(refusal(adamw(), Dict{{"max_grad_norm", 1.0}}), HasSubstr("set 'gradient_clipping' at the top level"));
-  EXPECT_THAT(refusal(adamw(), Dict{{"torch_adam", true}, {"bias_correction", false}}), HasSubstr("remove one of"));
-  EXPECT_EQ(refusal(adam(), Dict{{"set_grad_none", false}, {"max_grad_norm", nullptr}}), "created");
+  EXPECT_THAT(refusal(adam_plugin(), Dict{{"amsgrad", true}}), HasSubstr("'amsgrad' is true, but this Adam has no AMSGrad"));
+  EXPECT_THAT(refusal(adam_plugin(), Dict{{"fp32_optimizer_states", false}}), HasSubstr("'fp32_optimizer_states' is false"));
+  EXPECT_THAT(refusal(adamw_plugin(), Dict{{"max_grad_norm", 1.0}}), HasSubstr("set 'gradient_clipping' at the top level"));
+  EXPECT_THAT(refusal(adamw_plugin(), Dict{{"torch_adam", true}, {"bias_correction", false}}), HasSubstr("remove one of"));
+  EXPECT_EQ(refusal(adam_plugin(), Dict{{"set_grad_none", false}, {"max_grad_norm", nullptr}}), "created");
 }
 
 TEST(Adam, SaysThatTypeAdamWIgnoresAdamWMode) {
   TestHost host;
-  OptimizerUnderTest ignored(adamw(), Dict{{"adam_w_mode", false}}, host);
+  OptimizerUnderTest ignored(adamw_plugin(), Dict{{"adam_w_mode", false}}, host);
   EXPECT_THAT(host.logged, ElementsAre(HasSubstr("ignores \"adam_w_mode\": false")));
   host.logged.clear();
-  OptimizerUnderTest heard(adam(), Dict{{"adam_w_mode", false}}, host);
+  OptimizerUnderTest heard(adam_plugin(), Dict{{"adam_w_mode", false}}, host);
   EXPECT_THAT(host.logged, IsEmpty());
 }
 

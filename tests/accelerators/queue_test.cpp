@@ -233,6 +233,7 @@ TEST(AcceleratorContract, QueueFunctionsComeAllOrNone) {
   descriptor.api = &half;
   const gannet_descriptor* const table[] = {&descriptor, nullptr};
   plugin::Candidate note;
+  note.abi_minor = GANNET_ABI_MINOR;
   note.provides = {"accelerator/made_up"};
   EXPECT_THAT(error_of([&] { plugin::shake_hands(table, note); }).message(), HasSubstr("its function queue_destroy is null"));
 }

@@ -13,5 +13,5 @@ esac
 scripts/setup.sh --tests
 scripts/build.sh "$preset"
 python3 scripts/check_rooms.py
-# As many at a time as there are cores: half of a test's time it waits, for ranks to start or for a deadline.
-ctest --preset "$preset" --output-on-failure --parallel "$(nproc)" "$@"
+# One more at a time than there are cores: tests wait, too, for ranks to start or for a deadline.
+ctest --preset "$preset" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"

@@ -180,8 +180,8 @@ void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts)
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that all of them throw, or none. Of experts some groups of an axis may have a
-// fault that others have not: all ranks hear of it.
+// Every rank of a group sees the same texts, so that all of them throw, or none. Experts may be at fault in one group of an axis
+// and not in another: then the fault is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
   const Declared declared = declared_in(mine);

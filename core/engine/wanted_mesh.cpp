@@ -94,12 +94,7 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
   MeshShape mesh = given ? *given : wanted;
   if (given && !given->has(kExpertAxis)) mesh = refined_by_experts(*given, wanted.size(kExpertAxis), who);
-  if (mesh.has(kExpertAxis) && mesh.size(kExpertAxis) == 1) {  // one form for one mesh
-    std::vector<std::string> parts;
-    for (const MeshAxis& axis : mesh.axes())
-      if (axis.name == kExpertAxis || axis.name == kExpertDataAxis) parts.push_back(axis.name);
-    mesh = mesh.combine(parts, kDataAxis);
-  }
+  if (mesh.size(kExpertAxis) == 1) mesh = unrefined(mesh);  // one form for one mesh
   // Ranks with other meshes would wait for each other in groups that the others never make.
   if (world.size() > 1) control::agree(world, "the mesh", mesh.text());
   return mesh;

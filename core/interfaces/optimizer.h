@@ -86,7 +86,7 @@ class Optimizer {
   }
   bool has_squares() const { return has_squares_; }
   bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
-  // Of a piece of so many elements; 0 elements: of begin_step and end_step.
+  // Of a piece of `numel` elements; 0: of begin_step and end_step.
   uint64_t workspace_bytes(uint64_t numel) const { return workspace_bytes_ + numel * workspace_bytes_per_element_; }
   // Values of a state of the group, and of a sum over lines, for all tensors described so far.
   uint64_t group_numel(const State& state) const;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "mesh/request.h"
 
 namespace gannet {
 namespace {
@@ -17,14 +18,6 @@ struct Made {
   std::mutex mutex;
   std::vector<std::weak_ptr<MeshGroups>> meshes;
 };
-// expert and expert_data as the one axis data that they refine, in the order in which they stand.
-MeshShape unrefined(const MeshShape& shape) {
-  if (!shape.has(kExpertAxis)) return shape;
-  std::vector<std::string> parts;
-  for (const MeshAxis& axis : shape.axes())
-    if (axis.name == kExpertAxis || axis.name == kExpertDataAxis) parts.push_back(axis.name);
-  return shape.combine(parts, kDataAxis);
-}
 
 Made& made() {
   static Made& instance = *new Made;

@@ -50,6 +50,14 @@ MeshShape refined_by_experts(const MeshShape& mesh, int64_t experts, const std::
   return mesh.refine(kDataAxis, {{kExpertDataAxis, data / degree}, {kExpertAxis, degree}});
 }
 
+MeshShape unrefined(const MeshShape& shape) {
+  if (!shape.has(kExpertAxis)) return shape;
+  std::vector<std::string> parts;
+  for (const MeshAxis& axis : shape.axes())
+    if (axis.name == kExpertAxis || axis.name == kExpertDataAxis) parts.push_back(axis.name);
+  return shape.combine(parts, kDataAxis);
+}
+
 MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::vector<RequestedDegree>& elsewhere,
                          uint32_t world_size) {
   std::vector<const RequestedDegree*> asked(order().size(), nullptr);  // by axis, the first that asks

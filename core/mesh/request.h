@@ -27,5 +27,7 @@ MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::ve
 
 // The axis data cut into expert_data and expert; with 1 rank along expert it stays as it is. Throws as requested_mesh does.
 MeshShape refined_by_experts(const MeshShape& mesh, int64_t experts, const std::string& where);
+// The reverse: expert and expert_data as the one axis data that they refine.
+MeshShape unrefined(const MeshShape& shape);
 
 }  // namespace gannet

@@ -64,8 +64,8 @@ class ParameterStore {
   void add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained);
   /// The group's optimizer needs whole tensors: its ranges are cut on tensor borders, among ranks and into pages. Before place().
   void keep_whole_tensors(size_t group);
-  /// And its ranges begin at multiples of `alignment` elements in their tensor, or of more where another call said so. Before
-  /// place().
+  /// And its ranges begin at multiples of `alignment` elements in their tensor, or of the largest that a call has asked for.
+  /// Before place().
   void align_ranges(size_t group, int64_t alignment);
   /// The group's optimizer may average gradients itself: with several ranks every bucket divides among them. Before place().
   void let_average_itself(size_t group);

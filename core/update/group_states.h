@@ -1,5 +1,5 @@
-// What an optimizer is told of its parameter group, and its states that are no element's: one per tensor, one per group, and the
-// squares of a tensor's rows or columns.
+// The description of a parameter group for its optimizer, and states that are not per element: one per tensor, one per group,
+// and the squares of a tensor's rows or columns.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace gannet {
 /// Tells the optimizer which tensors it is for; again when more have joined.
 void describe_group(std::vector<Group>& groups, size_t number, const RankContext& context, const ParameterStore& store);
 
-/// Group::own_states for all tensors that the optimizer was told of; those that are there keep their values.
+/// Group::own_states for all tensors that the optimizer has been described; those that are there keep their values.
 void grow_own_states(Group& group);
 
 /// Group::squares of the tensors that this rank has whole; those that are there keep their values. After the store has placed

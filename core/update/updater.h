@@ -40,7 +40,7 @@ class Updater {
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
   void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
-  /// What optimizers that draw random numbers draw them from; a load sets it.
+  /// The seed of the run, for optimizers that draw random numbers; a load restores it.
   int64_t run_seed = 0;
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,6 +13,7 @@
 #include "convert/deepspeed_folder.h"
 #include "files/pieces.h"
 #include "files/support.h"
+#include "launched.h"
 
 namespace gannet::convert {
 namespace {
@@ -281,29 +281,20 @@ TEST_F(DeepSpeedTest, RefusesWhatItDoesNotImportByName) {
 
 // ---- the command
 
-struct Ran {
-  int exit_code;
-  std::string output;
-};
-
-Ran run(const std::string& arguments) {
-  FILE* pipe = popen((GANNET_BINARY_DIR "/bin/gannet checkpoint import " + arguments + " 2>&1").c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  for (size_t count; (count = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, count);
-  return {WEXITSTATUS(pclose(pipe)), output};
+launched::Outcome run(const std::string& arguments) {
+  return launched::shell(GANNET_BINARY_DIR "/bin/gannet checkpoint import " + arguments);
 }
 
 TEST_F(DeepSpeedTest, IsACommandThatPrintsTheReceipt) {
-  const Ran good = run(fixture("s3-bf16-r2") + " " + file("out") + " --rename first.=start.");
+  const launched::Outcome good = run(fixture("s3-bf16-r2") + " " + file("out") + " --rename first.=start.");
   EXPECT_EQ(good.exit_code, 0) << good.output;
   EXPECT_THAT(good.output, testing::AllOf(HasSubstr("imported " + fixture("s3-bf16-r2") + "/step4 as " + file("out") + "/step4"),
                                           HasSubstr("taken: step 4")));
   EXPECT_TRUE(checkpoint::open(file("out"), {}).find("parameter/start.weight"));
-  const Ran nowhere = run(file("nowhere") + " " + file("out2"));
+  const launched::Outcome nowhere = run(file("nowhere") + " " + file("out2"));
   EXPECT_NE(nowhere.exit_code, 0);
   EXPECT_THAT(nowhere.output, HasSubstr("there is no folder"));
-  const Ran rename = run(fixture("s3-bf16-r2") + " " + file("out2") + " --rename first");
+  const launched::Outcome rename = run(fixture("s3-bf16-r2") + " " + file("out2") + " --rename first");
   EXPECT_NE(rename.exit_code, 0);
   EXPECT_THAT(rename.output, HasSubstr("write FROM=TO"));
 }
@@ -311,8 +302,8 @@ TEST_F(DeepSpeedTest, IsACommandThatPrintsTheReceipt) {
 // ---- its parts
 
 TEST_F(DeepSpeedTest, PiecesAreReadFromAnyByteOn) {
-  const auto file =
-      std::make_shared<files::PtFile>(files::PtFile::open(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"));
+  const auto file = std::make_shared<files::PtFile>(
+      files::PtFile::open(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"));
   const files::Node partition = files::Node(file).at("optimizer_state_dict").at("single_partition_of_fp32_groups").items()[0];
   files::Concatenated both;
   both.add(partition);

@@ -43,6 +43,19 @@ struct Folder {
   }
 };
 
+TEST(Pairs, AFileInAFolderOfItsLanguagesIsNamedWithTheArgumentForIt) {
+  const Folder folder;
+  fs::create_directories(folder.path / "de-en");
+  folder.write("de-en/train.json", "{}");
+  try {
+    translation::read_pairs(folder.path / "train.json", "de", "en", {});
+    FAIL() << "there is no such file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+    EXPECT_THAT(error.what(), HasSubstr("give --dataset_config de-en"));
+  }
+}
+
 TEST(Bleu, IsSacrebleus) {
   const json all = expected();
   int64_t above = 0;

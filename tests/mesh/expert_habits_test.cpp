@@ -182,7 +182,7 @@ RANK_BODY(refused_experts) {
                  net, {.config = config, .optimizer = std::make_shared<Own>(net->parameters(), torch::optim::AdamOptions(1e-2))});
            }),
            "whose states cannot be cut by experts");
-  // One rank's mistake is told on all of them.
+  // One rank's mistake is reported on all ranks.
   contains(initialized(rows(32, world->rank() == 3 ? 0 : 16 * side), two, split_config(1)), "first.weight");
   // Along tensor they are replicas.
   contains(initialized(rows(32, 16 * (world->rank() / 2 ^ world->rank() % 2)), both, split_config(1)), "the parameters' splits");

@@ -25,6 +25,18 @@ std::map<std::string, std::string> layout(const char* experts, const char* tenso
   return {{"EXPERT", experts}, {"TENSOR", tensor}, {"FOLDER", folder}};
 }
 
+// Losses and norms of `body` on 4 ranks with 2 ranks along expert beside those on one rank.
+void expect_figures_of_whole(const char* body, size_t count, double tolerance) {
+  const auto whole = run_ranks(body, 1, {.environment = layout("", "", "")}),
+             split = run_ranks(body, 4, {.environment = layout("2", "", "")});
+  expect_all_succeed(whole);
+  expect_all_succeed(split);
+  const auto expected = figures(whole), found = figures(split);
+  ASSERT_EQ(expected.size(), count);
+  ASSERT_EQ(found.size(), count);
+  for (size_t i = 0; i < count; ++i) EXPECT_NEAR(found[i], expected[i], tolerance * std::abs(expected[i])) << i;
+}
+
 RANK_BODY(trains_experts) {
   for (const auto& [stage, tier] : {std::pair{0, ""}, {1, ""}, {2, ""}, {3, ""}, {2, "cpu"}}) {
     MixtureRun run(split_config(stage, tier));
@@ -127,16 +139,7 @@ RANK_BODY(trains_experts_in_bf16) {
   config["bf16"] = Dict{{"enabled", true}};
   MixtureRun(config).train(0, 8);
 }
-TEST(Experts, TrainsIn16Bits) {
-  const auto whole = run_ranks("trains_experts_in_bf16", 1, {.environment = layout("", "", "")}),
-             split = run_ranks("trains_experts_in_bf16", 4, {.environment = layout("2", "", "")});
-  expect_all_succeed(whole);
-  expect_all_succeed(split);
-  const auto expected = figures(whole), found = figures(split);
-  ASSERT_EQ(expected.size(), 4u * 2);
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 0.02 * std::abs(expected[i])) << i;
-}
+TEST(Experts, TrainsIn16Bits) { expect_figures_of_whole("trains_experts_in_bf16", 4u * 2, 0.02); }
 
 // A sum over each tensor, and over the model, is that of the whole one.
 RANK_BODY(sums_of_experts) {
@@ -147,15 +150,6 @@ RANK_BODY(sums_of_experts) {
     MixtureRun(config).train(0, 8);
   }
 }
-TEST(Experts, SumsOfATensorAreThoseOfTheWholeOne) {
-  const auto whole = run_ranks("sums_of_experts", 1, {.environment = layout("", "", "")}),
-             split = run_ranks("sums_of_experts", 4, {.environment = layout("2", "", "")});
-  expect_all_succeed(whole);
-  expect_all_succeed(split);
-  const auto expected = figures(whole), found = figures(split);
-  ASSERT_EQ(expected.size(), 2u * 4 * 2);
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], kTolerance * std::abs(expected[i])) << i;
-}
+TEST(Experts, SumsOfATensorAreThoseOfTheWholeOne) { expect_figures_of_whole("sums_of_experts", 2u * 4 * 2, kTolerance); }
 
 }  // namespace

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include <cstdio>
-
+#include "launched.h"
 #include "support.h"
 
 namespace gannet {
@@ -16,17 +15,8 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout and stderr
-};
-
-Outcome run(const std::string& arguments, const std::string& folder = ".") {
-  Outcome outcome;
-  FILE* pipe = popen(("cd '" + folder + "' && '" GANNET_PROGRAM "' plugins " + arguments + " 2>&1").c_str(), "r");
-  for (int letter; (letter = fgetc(pipe)) != EOF;) outcome.text += static_cast<char>(letter);
-  outcome.exit_code = WEXITSTATUS(pclose(pipe));
-  return outcome;
+launched::Outcome run(const std::string& arguments, const std::string& folder = ".") {
+  return launched::shell("cd '" + folder + "' && '" GANNET_PROGRAM "' plugins " + arguments);
 }
 
 class PluginsCommand : public testing::Test {
@@ -43,30 +33,30 @@ class PluginsCommand : public testing::Test {
 TEST_F(PluginsCommand, ListsWithoutOpening) {
   const auto outcome = run("list");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.text, AllOf(ContainsRegex("optimizer +probe +cpu +stable +[^ ]+/a.so\n"),
-                                  ContainsRegex("scheduler +halving +any +stable"),
-                                  ContainsRegex("/b.so  \\(not used: a file above provides the same\\)"),
-                                  ContainsRegex("accelerator +cpu"), HasSubstr("1 file(s) rejected")));
+  EXPECT_THAT(outcome.output, AllOf(ContainsRegex("optimizer +probe +cpu +stable +[^ ]+/a.so\n"),
+                                    ContainsRegex("scheduler +halving +any +stable"),
+                                    ContainsRegex("/b.so  \\(not used: a file above provides the same\\)"),
+                                    ContainsRegex("accelerator +cpu"), HasSubstr("1 file(s) rejected")));
 }
 
 TEST_F(PluginsCommand, ListsVerboselyWithVersionsHashesPlacesAndReasons) {
   const auto outcome = run("list -v");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.text, AllOf(ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/a.so\n"),
-                                  HasSubstr("fingerprint"), HasSubstr(folder_.string() + " (GANNET_PLUGIN_PATH)"),
-                                  HasSubstr("text.so\n    is not a shared object (no ELF header)")));
+  EXPECT_THAT(outcome.output, AllOf(ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/a.so\n"),
+                                    HasSubstr("fingerprint"), HasSubstr(folder_.string() + " (GANNET_PLUGIN_PATH)"),
+                                    HasSubstr("text.so\n    is not a shared object (no ELF header)")));
 }
 
 TEST_F(PluginsCommand, InfoShowsTheParameters) {
   const auto outcome = run("info PROBE");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.text,
+  EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("optimizer Probe 1.2.3: an optimizer to try things on"), HasSubstr("capabilities elementwise"),
                     ContainsRegex(
                         "betas +a list of 2 numbers +>= 0 and < 1 +\\[0.9, 0.999\\] +two moments \\[may change between steps\\]"),
                     ContainsRegex("dampening +a number +not set +optional \\[null: not set\\]"), HasSubstr("comm probe 0.3")));
-  EXPECT_THAT(run("info optimizer/probe").text, Not(HasSubstr("comm probe")));
-  EXPECT_THAT(run("info " PROBE_PLUGIN).text,
+  EXPECT_THAT(run("info optimizer/probe").output, Not(HasSubstr("comm probe")));
+  EXPECT_THAT(run("info " PROBE_PLUGIN).output,
               AllOf(HasSubstr("Sums 0.1"), ContainsRegex("every +an integer +required"), HasSubstr("needs sums")));
 }
 
@@ -76,14 +66,14 @@ TEST_F(PluginsCommand, AFileThatEndsTheProcessIsARowAndTheOthersAreListed) {
     std::filesystem::copy_file(BAD_FOLDER "/" + std::string(name), folder_ / name);
   const auto outcome = run("list -v --timeout 2");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.text,
+  EXPECT_THAT(outcome.output,
               AllOf(ContainsRegex("/exits.so\n    was opened: it ended the process with exit code 0\n"),
                     ContainsRegex("/crashes.so\n    was opened: it ended the process with signal 11 \\(Segmentation fault\\)\n"),
                     ContainsRegex("/hangs.so\n    was opened: it did not return within 2 s\n"),
                     ContainsRegex("optimizer +Probe +cpu +1.2.3"), ContainsRegex("accelerator +cpu +any")));
   const auto info = run("info exits");
   EXPECT_EQ(info.exit_code, 71) << "not 0, as the plugin would have it";
-  EXPECT_THAT(info.text, HasSubstr("gannet: opening the plugin 'exits': it ended the process with exit code 0"));
+  EXPECT_THAT(info.output, HasSubstr("gannet: opening the plugin 'exits': it ended the process with exit code 0"));
 }
 
 TEST_F(PluginsCommand, ABareNameIsNeverAPath) {
@@ -94,12 +84,12 @@ TEST_F(PluginsCommand, ABareNameIsNeverAPath) {
   std::filesystem::copy_file(BAD_FOLDER "/exits.so", here / "optimizer/sgd");
   for (const char* name : {"sgd", "SGD", "optimizer/sgd", "adam"}) {
     const auto outcome = run(std::string("info ") + name, here.string());
-    EXPECT_EQ(outcome.exit_code, 0) << name << ": " << outcome.text;
-    EXPECT_THAT(outcome.text, ContainsRegex("file +[^ ]*/lib/gannet/gannet_optimizer_")) << name;
+    EXPECT_EQ(outcome.exit_code, 0) << name << ": " << outcome.output;
+    EXPECT_THAT(outcome.output, ContainsRegex("file +[^ ]*/lib/gannet/gannet_optimizer_")) << name;
   }
   const auto bare = run("info exits.so", here.string());
   EXPECT_EQ(bare.exit_code, 2);
-  EXPECT_THAT(bare.text,
+  EXPECT_THAT(bare.output,
               AllOf(HasSubstr("there is no plugin 'exits.so'"), HasSubstr("a file is named with a slash: ./exits.so")));
   EXPECT_EQ(run("info ./exits.so", here.string()).exit_code, 71) << "it was meant";
 }
@@ -108,7 +98,7 @@ TEST_F(PluginsCommand, WhatShadowsOneOfGannetsOwnIsNamedWithBothFiles) {
   std::filesystem::copy_file(BAD_FOLDER "/shadows.so", folder_ / "c.so");
   for (const char* arguments : {"list", "list -v"})
     EXPECT_THAT(
-        run(arguments).text,
+        run(arguments).output,
         AllOf(ContainsRegex(
                   "note: optimizer/sgd@cpu of [^ ]+/c.so takes precedence over Gannet's own, [^ ]+/gannet_optimizer_sgd.so\n"),
               Not(HasSubstr("a.so takes precedence"))));
@@ -119,20 +109,20 @@ TEST_F(PluginsCommand, APluginsWordsDoNotReachTheTerminalAsTheyAre) {
   std::filesystem::copy_file(PROBE_PLUGIN, folder_ / "\x1b[2J.so");
   std::filesystem::copy_file(BAD_FOLDER "/loud_note.so", folder_ / "loud.so");
   for (const char* arguments : {"list", "list -v", "info sgd", "info nothing"})
-    EXPECT_THAT(run(arguments).text, Not(HasSubstr("\x1b"))) << arguments;
-  EXPECT_THAT(run("info optimizer/sgd").text, HasSubstr("SGD 9.9: \\x1b[2Janother descent"));
-  EXPECT_THAT(run("list").text, HasSubstr("/\\x1b[2J.so"));
+    EXPECT_THAT(run(arguments).output, Not(HasSubstr("\x1b"))) << arguments;
+  EXPECT_THAT(run("info optimizer/sgd").output, HasSubstr("SGD 9.9: \\x1b[2Janother descent"));
+  EXPECT_THAT(run("list").output, HasSubstr("/\\x1b[2J.so"));
 }
 
 TEST_F(PluginsCommand, AFifoAmongThePluginsStopsNothing) {
   ASSERT_EQ(mkfifo((folder_ / "fifo.so").c_str(), 0600), 0);
   for (const char* arguments : {"list", "list -v", "info probe"}) EXPECT_EQ(run(arguments).exit_code, 0) << arguments;
-  EXPECT_THAT(run("list -v").text, HasSubstr("fifo.so\n    is not a regular file\n"));
+  EXPECT_THAT(run("list -v").output, HasSubstr("fifo.so\n    is not a regular file\n"));
 }
 
 TEST_F(PluginsCommand, WhatEveryUserMayWriteIsRejectedWithTheRemedy) {
   ASSERT_EQ(chmod((folder_ / "a.so").c_str(), 0666), 0);
-  EXPECT_THAT(run("list -v").text,
+  EXPECT_THAT(run("list -v").output,
               AllOf(ContainsRegex("/a.so\n    is not opened: the file [^ ]+/a.so may be written by every user "
                                   "\\(mode 0666\\); take the right away \\(`chmod o-w`\\), or trust it by name"),
                     ContainsRegex("optimizer +Probe +cpu +1.2.3 +stable +[0-9a-f]{16} +[^ ]+/b.so\n")));
@@ -141,7 +131,7 @@ TEST_F(PluginsCommand, WhatEveryUserMayWriteIsRejectedWithTheRemedy) {
 TEST_F(PluginsCommand, InfoOfWhatIsNotThereFailsWithAdvice) {
   const auto outcome = run("info prode");
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.text,
+  EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("there is no plugin 'prode'; did you mean 'probe'?"), HasSubstr("gannet plugins list -v")));
   EXPECT_EQ(run("info '" + (folder_ / "text.so").string() + "'").exit_code, 2);
 }

@@ -6,8 +6,8 @@ namespace {
 using gannet::BatchMetrics;
 using gannet::TrialLength;
 using launched::Folder;
-using trial_test::hooks;
 using launched::text_of;
+using trial_test::hooks;
 using trial_test::TrialTest;
 namespace fs = std::filesystem;
 
@@ -27,7 +27,7 @@ TEST_F(TrialTest, AResumeThatChoosesByAnotherMetricForgetsTheBestSoFar) {
   auto result = gannet::run_trial<trial_test::SmallTrial>(all);
   EXPECT_EQ(result.best_batch, 3);
   EXPECT_DOUBLE_EQ(result.best_metric.value_or(-1), 0.4);
-  // The same metric again goes on with its best.
+  // With the same metric again, the best so far is kept.
   all.max_length = TrialLength::batches(4);
   result = gannet::run_trial<trial_test::SmallTrial>(all);
   EXPECT_EQ(result.best_batch, 3);

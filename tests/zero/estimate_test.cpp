@@ -1,9 +1,7 @@
-// What a rank keeps against an obvious count of it, the choice of the smallest change, the command.
+// What a rank keeps against an obvious count of it, and the choice of the smallest change.
 #include <gannet/estimate.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
-
-#include <cstdio>
 
 #include "params/fit.h"
 #include "params/layout.h"
@@ -13,9 +11,7 @@ namespace gannet::zero {
 namespace {
 
 using test::error_of;
-using test::TemporaryFolder;
 using testing::AllOf;
-using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 

@@ -85,38 +85,23 @@ struct Shampoo : OptimizerBase {
       for (uint64_t i = 0; i < part.numel; ++i) g[i] = grad[part.offset + i] * args.grad_scale;
       for (uint64_t m = 0; m < part.numel / (rows * columns); ++m) {
         double* const matrix = g + m * rows * columns;
-        if (auto* left = square<float>(args, s, 0)) {
+        float *left = square<float>(args, s, 0), *right = square<float>(args, s, 2);
+        if (left) {
           left += m * rows * rows;
-          for (uint64_t a = 0; a < rows; ++a)
-            for (uint64_t b = 0; b < rows; ++b)
-              for (uint64_t c = 0; c < columns; ++c)
-                left[a * rows + b] += static_cast<float>(matrix[a * columns + c] * matrix[b * columns + c]);
+          add_products(left, rows, columns, [&](uint64_t row, uint64_t k) { return matrix[row * columns + k]; });
         }
-        if (auto* right = square<float>(args, s, 2)) {
+        if (right) {
           right += m * columns * columns;
-          for (uint64_t a = 0; a < columns; ++a)
-            for (uint64_t b = 0; b < columns; ++b)
-              for (uint64_t r = 0; r < rows; ++r)
-                right[a * columns + b] += static_cast<float>(matrix[r * columns + a] * matrix[r * columns + b]);
+          add_products(right, columns, rows, [&](uint64_t column, uint64_t k) { return matrix[k * columns + column]; });
         }
-        if (auto* left = square<float>(args, s, 0)) {
-          inverse_fourth_root(left + m * rows * rows, rows, roots);
-          for (uint64_t a = 0; a < rows; ++a)
-            for (uint64_t c = 0; c < columns; ++c) {
-              double sum = 0;
-              for (uint64_t b = 0; b < rows; ++b) sum += roots[a * rows + b] * matrix[b * columns + c];
-              between[a * columns + c] = sum;
-            }
+        if (left) {
+          inverse_fourth_root(left, rows, roots);
+          multiply(roots, matrix, rows, rows, columns, between);
           std::copy_n(between, rows * columns, matrix);
         }
-        if (auto* right = square<float>(args, s, 2)) {
-          inverse_fourth_root(right + m * columns * columns, columns, roots);
-          for (uint64_t r = 0; r < rows; ++r)
-            for (uint64_t a = 0; a < columns; ++a) {
-              double sum = 0;
-              for (uint64_t b = 0; b < columns; ++b) sum += matrix[r * columns + b] * roots[b * columns + a];
-              between[r * columns + a] = sum;
-            }
+        if (right) {
+          inverse_fourth_root(right, columns, roots);
+          multiply(matrix, roots, rows, columns, columns, between);
           std::copy_n(between, rows * columns, matrix);
         }
       }
@@ -128,6 +113,22 @@ struct Shampoo : OptimizerBase {
   }
 
  private:
+  // square [n][n] += the products of each two of n vectors of `length` elements.
+  template <class Element>
+  static void add_products(float* square, uint64_t n, uint64_t length, const Element& element) {
+    for (uint64_t a = 0; a < n; ++a)
+      for (uint64_t b = 0; b < n; ++b)
+        for (uint64_t k = 0; k < length; ++k) square[a * n + b] += static_cast<float>(element(a, k) * element(b, k));
+  }
+  // result [rows][columns] = x [rows][inner] times y [inner][columns].
+  static void multiply(const double* x, const double* y, uint64_t rows, uint64_t inner, uint64_t columns, double* result) {
+    for (uint64_t r = 0; r < rows; ++r)
+      for (uint64_t c = 0; c < columns; ++c) {
+        double sum = 0;
+        for (uint64_t k = 0; k < inner; ++k) sum += x[r * inner + k] * y[k * columns + c];
+        result[r * columns + c] = sum;
+      }
+  }
   // Of a symmetric positive matrix [n][n] into `root` [n][n], by Jacobi's rotations; behind it room for two more.
   static void inverse_fourth_root(const float* matrix, uint64_t n, double* root) {
     double *a = root + n * n, *v = a + n * n;

@@ -28,6 +28,9 @@ struct Trained {
   std::vector<Optimizer::State> described;
 };
 
+// Of the random numbers that optimizers draw, where a check does not choose it.
+inline constexpr uint64_t kRunSeed = 11;
+
 struct RunOptions {
   int64_t steps = 200;
   int64_t applied = 0;            // updates before the first one
@@ -35,7 +38,7 @@ struct RunOptions {
   // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
-  uint64_t run_seed = 11;  // what optimizers that draw random numbers draw them from
+  uint64_t run_seed = kRunSeed;
   // What may not be written while a function runs that may not write it.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
   bool is_tight = false;        // buffers end where their memory ends, and canaries are looked at

@@ -224,7 +224,7 @@ class OwnRank {
   // Random numbers and memory to work in, for gannet_step_args or gannet_update_args of `numel` elements.
   template <class Args>
   void give_workspace(Args& args, const Optimizer& optimizer, uint64_t numel, int64_t step) {
-    args.seed = optimizer.uses_seed() ? step_seed(11, step - 1) : 0;
+    args.seed = optimizer.uses_seed() ? step_seed(kRunSeed, step - 1) : 0;
     args.workspace_bytes = optimizer.workspace_bytes(numel);
     args.workspace = workspace_.of(args.workspace_bytes, false);
   }

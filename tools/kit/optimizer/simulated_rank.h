@@ -159,7 +159,7 @@ class SimulatedRank {
       }
     for (PieceMemory& piece : pieces_)
       piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
-        if (square.data()) std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
+        std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
       });
     for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
       for (size_t s = 0; s < groups_[g].own_states.size(); ++s) {

@@ -1,0 +1,25 @@
+/* The plugin contract as numbers, so that no field moves by accident. A field may be appended, in a new minor; every other
+ * difference is a new major. What includes it is compiled for each minor that an author may choose (GANNET_TARGET_MINOR), as C99
+ * with -pedantic and as C++; it has no code. */
+#ifndef ABI_FREEZE_H
+#define ABI_FREEZE_H
+
+#include <gannet/abi.h>
+#include <stddef.h>
+
+/* A negative array size is how C99 says static_assert. */
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define FROZEN(condition) typedef char JOIN(frozen_on_line_, __LINE__)[(condition) ? 1 : -1];
+#define SIZE(type, bytes) FROZEN(sizeof(type) == (bytes))
+#define FIELD(type, field, offset, bytes) FROZEN(offsetof(type, field) == (offset) && sizeof(((type*)0)->field) == (bytes))
+#if GANNET_TARGET_MINOR >= 1
+#define SINCE_1(type, field, offset, bytes) FIELD(type, field, offset, bytes)
+#define SIZES(type, bytes_2_0, bytes_2_1) SIZE(type, bytes_2_1)
+#else
+#define SINCE_1(type, field, offset, bytes)
+#define SIZES(type, bytes_2_0, bytes_2_1) SIZE(type, bytes_2_0)
+#endif
+#define CODE(name, number) FROZEN((name) == (number))
+
+#endif

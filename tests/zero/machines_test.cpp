@@ -24,7 +24,7 @@ std::string go_to_my_machine(const std::string& folder) {
   return machine;
 }
 
-auto engine_here() {
+auto engine_of_machines() {
   Dict config = stage3(std::atoi(variable("STAGE").c_str()), {{"stage3_param_persistence_threshold", 100}});
   config["checkpoint"] = Dict{{"use_node_local_storage", true}};
   return gannet::initialize(make_net(1, 1001), {.config = config}).engine;
@@ -41,7 +41,7 @@ void go_on(Engine& engine, int64_t steps) {
 
 RANK_BODY(machines) {
   const std::string machine = go_to_my_machine(variable("FOLDER"));
-  auto engine = engine_here();
+  auto engine = engine_of_machines();
   go_on(*engine, 2);
   engine->save_checkpoint("run", {.tag = "two"});
   go_on(*engine, 1);
@@ -54,7 +54,7 @@ RANK_BODY(machines) {
         fs::exists(machine + "/run/two/rank-0000" + std::to_string(rank) + ".safetensors") == (rank / 2 == world()->rank() / 2),
         "a machine has its ranks' files");
 
-  engine = engine_here();
+  engine = engine_of_machines();
   engine->load_checkpoint("run", {});
   ranks::same(engine->global_steps(), int64_t{3}, "the newest");
   go_on(*engine, 2);
@@ -64,7 +64,7 @@ RANK_BODY(machines) {
   world()->barrier();
   if (world()->rank() == 2) fs::remove_all("run/three");  // a save that the second machine did not get
   world()->barrier();
-  engine = engine_here();
+  engine = engine_of_machines();
   const auto receipt = engine->load_checkpoint("run", {});
   ranks::same(engine->global_steps(), int64_t{2}, "the newest that both machines have");
   expect(receipt.to_string().find("passed over three: rank 2") != std::string::npos, receipt.to_string());
@@ -75,7 +75,7 @@ RANK_BODY(machines) {
   world()->barrier();
   if (world()->rank() == 0) fs::remove_all("run");  // a machine that is new
   world()->barrier();
-  engine = engine_here();
+  engine = engine_of_machines();
   contains(message_of([&] { engine->load_checkpoint("run", {.if_present = true}); }),
            "rank 0's machine has no checkpoint in run, rank 2's has 'two'");
 }
@@ -94,7 +94,7 @@ RANK_BODY(elsewhere) {
   const std::string folder = variable("FOLDER");
   go_to_my_machine(folder);
   {
-    auto engine = engine_here();
+    auto engine = engine_of_machines();
     go_on(*engine, 2);
     engine->save_checkpoint("run", {.tag = "two"});
     go_on(*engine, 1);
@@ -107,14 +107,14 @@ RANK_BODY(elsewhere) {
                fs::copy_options::recursive | fs::copy_options::skip_existing);
     }
     world()->barrier();
-    auto again = engine_here();
+    auto again = engine_of_machines();
     again->load_checkpoint(folder + "/together", {.lock_folder = false});  // the lock of a living job was copied too
     go_on(*again, 1);
     expect(torch::equal(parameters_of(*again), straight), "goes on from the folders copied into one");
   }
   const std::string other = folder + "/machine" + std::to_string(1 - world()->rank() / 2);
   if (::chdir(other.c_str()) != 0) throw std::runtime_error("cannot go to " + other);
-  auto engine = engine_here();
+  auto engine = engine_of_machines();
   try {
     engine->load_checkpoint("run", {});
     expect(false, "the machines were exchanged, and nobody noticed");

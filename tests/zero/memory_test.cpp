@@ -220,7 +220,7 @@ struct GptLayersImpl : torch::nn::Module {
 };
 
 // By hand at any size, 1.1 thousand million parameters here:
-//   GANNET_TEST_RANK_BODY=gpt_construction WIDTH=2048 LAYERS=20 build/bin/gannet run --num_procs 4 build/tests/zero_memory_test
+//   GANNET_TEST_RANK_BODY=gpt_construction WIDTH=2048 LAYERS=20 build/bin/gannet run --num_procs 4 build/tests/zero_values_test
 RANK_BODY(gpt_construction) {
   c10::SetCPUAllocator(&Counting::instance(), /*priority=*/100);
   auto world = gannet::init_distributed({.timeout_seconds = 600});

@@ -70,9 +70,9 @@ constexpr Placement kPlacements[] = {{1, "none", "none"}, {1, "cpu", "none"},  {
                                      {3, "cpu", "nvme"},  {3, "nvme", "cpu"},  {3, "nvme", "nvme"}};
 
 // A choice for each of: placement, ranks, model, dtype, overlap, bucket.
-using Case = std::array<int, 6>;
-constexpr Case kValues = {std::size(kPlacements), 3, 2, 2, 2, 2};
-constexpr int kRanks[] = {1, 2, 4};
+using Combination = std::array<int, 6>;
+constexpr Combination kPairValues = {std::size(kPlacements), 3, 2, 2, 2, 2};
+constexpr int kPairRanks[] = {1, 2, 4};
 
 int number(const char* name) { return std::atoi(std::getenv(name)); }
 
@@ -137,15 +137,15 @@ RANK_BODY(pair) {
 TEST(Pairs, EveryStageAndTierTrainsAsStage0Does) {
   const std::string folder = std::filesystem::current_path() / ("pairs-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
-  std::vector<Case> cases = pairwise<6>(kValues);
+  std::vector<Combination> cases = pairwise<6>(kPairValues);
   std::cout << cases.size() << " cases\n";
   if (!ranks::is_full()) cases.resize(8);
-  for (const Case& one : cases) {
+  for (const Combination& one : cases) {
     const auto& placement = kPlacements[one[0]];
     SCOPED_TRACE("stage " + std::to_string(placement.stage) + ", states on " + placement.states + ", parameters on " +
-                 placement.parameters + ", " + std::to_string(kRanks[one[1]]) + " ranks, " + (one[2] ? "cnn" : "gpt") +
+                 placement.parameters + ", " + std::to_string(kPairRanks[one[1]]) + " ranks, " + (one[2] ? "cnn" : "gpt") +
                  (one[3] ? ", bf16" : ", fp32") + (one[4] ? ", overlap" : "") + (one[5] ? ", small buckets" : ""));
-    ranks::expect_all_succeed(run_ranks("pair", kRanks[one[1]],
+    ranks::expect_all_succeed(run_ranks("pair", kPairRanks[one[1]],
                                         {.environment = {{"PLACEMENT", std::to_string(one[0])},
                                                          {"CNN", std::to_string(one[2])},
                                                          {"BF16", std::to_string(one[3])},

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "argument_table.h"
 
 namespace gannet {
-namespace {
 
-void check_strategies(const TrainingArguments& a, std::vector<std::string>& wrong) {
+std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
+  std::vector<std::string> wrong;
   if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
   if (a.fp16 && a.bf16) wrong.push_back("fp16 and bf16 are both on: choose one");
   if (a.load_best_model_at_end) {
@@ -42,9 +43,8 @@ void check_strategies(const TrainingArguments& a, std::vector<std::string>& wron
     wrong.push_back(error.message());
   }
   if (a.log_level_replica.empty()) wrong.push_back("log_level_replica is empty");
+  return wrong;
 }
-
-}  // namespace
 
 Dict TrainingArguments::changed() const {
   Dict values;
@@ -73,7 +73,7 @@ void TrainingArguments::check() const {
       is_unsupported = true;
     }
   }
-  check_strategies(*this, wrong);
+  for (std::string& one : arguments::contradictions(*this)) wrong.push_back(std::move(one));
   if (wrong.empty()) return;
   std::string all = wrong[0];
   for (size_t i = 1; i < wrong.size(); ++i) all += "\n  " + wrong[i];

@@ -41,6 +41,7 @@ const Row* find(std::string_view name);  // null: there is none
 struct Former {
   std::string name, meaning;
   bool is_flag = false;
+  std::string today;  // the argument that it sets; "": none
   std::function<void(TrainingArguments&, const Value&)> apply;
 };
 const std::vector<Former>& formers();
@@ -57,6 +58,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 // argument_files.cpp. Error(kNotFound), Error(kArgument) with file and line.
 Dict read_file(const std::string& path);
 Value parse_json(const std::string& text, const std::string& what);
+
+// What a single row cannot see: strategies that never meet, values that exclude one another. argument_checks.cpp
+std::vector<std::string> contradictions(const TrainingArguments& arguments);
 
 void apply(TrainingArguments& into, const std::string& name, const Value& value);
 

@@ -114,26 +114,28 @@ const std::vector<Former>& formers() {
     };
   };
   static const std::vector<Former>& table = *new std::vector<Former>{
-      {"warmup_ratio", "warmup_steps below 1", false,
+      {"warmup_ratio", "warmup_steps below 1", false, "warmup_steps",
        [](TrainingArguments& arguments, const Value& value) {
          check_range("warmup_ratio", {.least = 0, .most = 1}, Converted<double>::from("warmup_ratio", value));
          // A whole run of warm-up is a number of steps that only the run knows: the nearest fraction below 1.
          if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
        }},
-      {"evaluation_strategy", "eval_strategy", false, renamed("eval_strategy")},
-      {"per_gpu_train_batch_size", "per_device_train_batch_size", false, renamed("per_device_train_batch_size")},
-      {"per_gpu_eval_batch_size", "per_device_eval_batch_size", false, renamed("per_device_eval_batch_size")},
-      {"no_cuda", "use_cpu", true, renamed("use_cpu")},
+      {"evaluation_strategy", "eval_strategy", false, "eval_strategy", renamed("eval_strategy")},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size", false, "per_device_train_batch_size",
+       renamed("per_device_train_batch_size")},
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size", false, "per_device_eval_batch_size",
+       renamed("per_device_eval_batch_size")},
+      {"no_cuda", "use_cpu", true, "use_cpu", renamed("use_cpu")},
       {"fp16_backend", "fp16 (auto and amp are its way of mixed precision; with apex, fp16 is the config's amp section)", false,
-       backend("fp16_backend")},
-      {"half_precision_backend", "fp16_backend", false, backend("half_precision_backend")},
-      {"fp16_opt_level", "the config's amp.opt_level, with fp16_backend apex", false,
+       "fp16_backend", backend("fp16_backend")},
+      {"half_precision_backend", "fp16_backend", false, "fp16_backend", backend("half_precision_backend")},
+      {"fp16_opt_level", "the config's amp.opt_level, with fp16_backend apex", false, "fp16_opt_level",
        [chosen](TrainingArguments& arguments, const Value& value) {
          arguments.fp16_opt_level = chosen("fp16_opt_level", {"O0", "O1", "O2", "O3"}, value);
        }},
-      {"overwrite_output_dir", "nothing: a run without resume_from_checkpoint starts afresh", true, nothing},
-      {"logging_dir", "nothing: TensorBoard's files are in output_dir/runs", false, nothing},
-      {"save_safetensors", "nothing: weights are always saved as safetensors", true, nothing},
+      {"overwrite_output_dir", "nothing: a run without resume_from_checkpoint starts afresh", true, "", nothing},
+      {"logging_dir", "nothing: TensorBoard's files are in output_dir/runs", false, "", nothing},
+      {"save_safetensors", "nothing: weights are always saved as safetensors", true, "", nothing},
   };
   return table;
 }

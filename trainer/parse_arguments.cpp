@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <utility>
 
 #include "argument_table.h"
 
@@ -89,7 +91,23 @@ void take(TrainingArguments& into, const Row& row, std::optional<std::string> te
   row.set(into, arguments::value_of(row, *text));
 }
 
+// Two spellings of one argument that say different things: an order of keys must not decide.
+void check_spellings(const Dict& values, Mistakes& mistakes, const std::string& where) {
+  std::map<std::string, std::pair<std::string, Value>> first;  // by today's name
+  for (const auto& [name, value] : values.entries()) {
+    const Former* const former = arguments::find_former(name);
+    // warmup_ratio gives way to warmup_steps, as transformers has it.
+    if (name == "warmup_ratio" || value.is_null() || (former && former->today.empty())) continue;
+    const auto [known, is_first] = first.try_emplace(former ? former->today : name, name, value);
+    const auto& [spelling, other] = known->second;
+    if (!is_first && other != value)
+      mistakes.add(where + "argument " + name + " is " + arguments::shown(value) + ", and " + spelling +
+                   ", another name of it, is " + arguments::shown(other) + ": keep one");
+  }
+}
+
 void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, const std::string& where) {
+  check_spellings(values, mistakes, where);
   for (const auto& [name, value] : values.entries())
     mistakes.collect([&, name = name, value = value] {
       try {
@@ -118,6 +136,28 @@ TrainingArguments training_arguments_from_file(const std::string& path) {
   mistakes.raise();
   made.check();
   return made;
+}
+
+GivenArguments given_training_arguments(const std::string& path) {
+  TrainingArguments made;
+  Mistakes mistakes;
+  const Dict values = arguments::read_file(path);
+  apply_all(made, values, mistakes, path + ": ");
+  for (const std::string& one : arguments::contradictions(made)) mistakes.add(path + ": " + one);
+  mistakes.raise();
+  GivenArguments given;
+  for (const auto& [name, value] : values.entries()) {
+    const Former* const former = arguments::find_former(name);
+    const std::string today = former ? former->today : name;
+    const Row* const row = arguments::find(today);
+    if (row && row->state == arguments::State::kRefused && row->get(made) != row->fallback())
+      given.notes.push_back("the Trainer refuses argument " + today + ": " + row->reason);
+    if (row && !value.is_null())
+      given.values[today] = row->get(made);
+    else if (former && !today.empty() && !value.is_null())  // of the older ways of mixed precision, which have no row
+      given.values[today] = value;
+  }
+  return given;
 }
 
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options) {

@@ -1,4 +1,6 @@
 // warmup_stable_decay: three stages, each with a number of updates: up to the group's own rate, constant, down to min_lr_ratio.
+#include <optional>
+
 #include "schedulers/common/scaled.h"
 
 namespace gannet::schedulers {
@@ -13,7 +15,8 @@ class WarmupStableDecay : public Scaled {
                                  "updates at the group's own rate; null: what the other stages leave of total_num_steps",
                                  GANNET_PARAM_NULLABLE),
                     0),
-      sdk::at_least(sdk::integer("total_num_steps", nullptr, "updates of the whole run, where num_stable_steps is not given",
+      sdk::at_least(sdk::integer("total_num_steps", nullptr,
+                                 "updates of the whole run, where num_stable_steps is not given; null: gannet.total_steps",
                                  GANNET_PARAM_NULLABLE),
                     1),
       sdk::text("warmup_type", "\"linear\"", "linear|cosine|1-sqrt", "curve of the warm-up"),
@@ -28,24 +31,35 @@ class WarmupStableDecay : public Scaled {
         decay_type_(params.text("decay_type")),
         least_(params.number("min_lr_ratio")),
         cycles_(params.number("num_cycles")) {
-    const bool has_stable = params.has("num_stable_steps"), has_total = params.has("total_num_steps");
-    if (!has_stable && !has_total)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "neither num_stable_steps nor total_num_steps is given: give one of the two");
-    stable_ = has_stable ? params.integer("num_stable_steps") : params.integer("total_num_steps") - warmup_steps() - decay_;
-    if (stable_ < 0)
-      warn("warmup_num_steps and num_decay_steps are more than total_num_steps " +
-           std::to_string(params.integer("total_num_steps")) + ": the decay begins within the warm-up");
-    if (has_stable && has_total && params.integer("total_num_steps") != warmup_steps() + stable_ + decay_)
-      warn("warmup_num_steps, num_stable_steps and num_decay_steps are " + std::to_string(warmup_steps() + stable_ + decay_) +
-           " updates, and total_num_steps is " + std::to_string(params.integer("total_num_steps")) + ", which has no effect");
+    if (params.has("num_stable_steps")) stable_ = params.integer("num_stable_steps");
+    total_ = total_in(params);
+    const int64_t stages = warmup_steps() + stable_.value_or(0) + decay_;
+    if (!stable_ && total_ > 0 && stages > total_)
+      warn("warmup_num_steps and num_decay_steps are more than total_num_steps " + std::to_string(total_) +
+           ": the decay begins within the warm-up");
+    if (stable_ && total_ > 0 && total_ != stages)
+      warn("warmup_num_steps, num_stable_steps and num_decay_steps are " + std::to_string(stages) +
+           " updates, and total_num_steps is " + std::to_string(total_) + ", which has no effect");
   }
 
-  sdk::ScheduleValues value(const gannet_schedule_query& query) const { return rate(own_rate(query) * factor(index(query))); }
+  sdk::ScheduleValues value(const gannet_schedule_query& query) const {
+    return rate(own_rate(query) * factor(index(query), stable_steps(query)));
+  }
 
  private:
-  double factor(int64_t i) const {
+  // What the other stages leave of the run, unless it is given.
+  int64_t stable_steps(const gannet_schedule_query& query) const {
+    if (stable_) return *stable_;
+    const int64_t total = total_ > 0 ? total_ : static_cast<int64_t>(sdk::total_steps(query));
+    if (total == 0)
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
+                         "neither num_stable_steps nor total_num_steps is given, and the length of the run is not known: give "
+                         "one of the two, or set gannet.total_steps");
+    return total - warmup_steps() - decay_;
+  }
+  double factor(int64_t i, int64_t stable) const {
     if (is_warming_up(i)) return between(rise(warmup(i)));
-    const int64_t in_decay = i - warmup_steps() - stable_;
+    const int64_t in_decay = i - warmup_steps() - stable;
     if (in_decay < 0) return 1;
     if (in_decay >= decay_) return least_;
     return between(fall(static_cast<double>(in_decay) / static_cast<double>(decay_)));
@@ -58,7 +72,8 @@ class WarmupStableDecay : public Scaled {
     return decay_type_ == "linear" ? 1 - x : decay_type_ == "cosine" ? half_cosine(cycles_ * 2 * x) : 1 - std::sqrt(x);
   }
 
-  int64_t decay_, stable_;
+  int64_t decay_, total_;
+  std::optional<int64_t> stable_;
   std::string warmup_type_, decay_type_;
   double least_, cycles_;
 };

@@ -53,7 +53,7 @@ class Config(Case):
                                ('"plugins": {"path": ["not/here.so"]}', "not/here.so"),
                                ('"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}',
                                 "offload plugin nvme needs the parameter 'nvme_path'"),
-                               ('"scheduler": {"type": "cosine"}', "total_num_steps is not given, and the length of the run is not known"),
+                               ('"scheduler": {"type": "cosine_with_min_lr"}', "neither min_lr nor min_lr_rate is given"),
                                ('"scheduler": {"type": "WarmupDecayLR"}', "needs the parameter 'total_num_steps'")):
             with self.subTest(member):
                 self.assertIn(answer, self.check(PLAIN % member, code=2))
@@ -64,7 +64,17 @@ class Config(Case):
 
     def test_a_schedule_may_have_the_length_of_the_run_from_the_config(self):
         text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "cosine"}, "gannet": {"total_steps": 50}', code=0)
-        self.assertIn("c.json: ok", text)
+        self.assertEqual(text, "c.json: ok\n")
+
+    def test_a_schedule_that_lacks_the_length_of_the_run_alone_is_right_for_the_trainer(self):
+        for scheduler in ('{"type": "cosine"}', '{"type": "polynomial", "params": {"warmup_num_steps": 3}}',
+                          '{"type": "warmup_stable_decay", "params": {"num_decay_steps": 5}}',
+                          '{"type": "cosine_with_min_lr", "params": {"min_lr": 0}}'):
+            with self.subTest(scheduler):
+                text = self.check(PLAIN % ('"optimizer": {"type": "AdamW"}, "scheduler": ' + scheduler), code=0)
+                self.assertRegex(text, r"^c\.json: ok\n  c\.json:1:\d+: scheduler '\w+' needs the number of updates of the run: the Trainer "
+                                       r"gives it from its data; for another program set gannet\.total_steps\n$")
+                self.assertIn("gannet.total_steps", self.gannet("schedule", "c.json", "--steps", "3", code=2))
 
     def test_parameter_groups_are_checked_shown_and_scheduled(self):
         config = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, %s}, "param_groups": [
@@ -140,6 +150,36 @@ class Config(Case):
                        '"aio": {"queue_depth": 8.5}', '"aio": {"block_size": 0.5}'):
             with self.subTest(member):
                 self.assertRegex(self.check(PLAIN % member, code=2), r"must be an integer ?[^,]*, found -?\d+\.5\n")
+
+    def resolve(self, config, arguments, *options, code=0, name="arguments.json"):
+        return self.gannet("config", "resolve", self.write("c.json", config), "--arguments", self.write(name, arguments), *options, code=code)
+
+    def test_arguments_that_fill_auto_are_checked(self):
+        text = self.resolve("{}", """{"lerning_rate": 1e-3, "max_grad_norm": "much", "adam_beta1": 1.5, "fp16": true, "bf16": true,
+ "per_gpu_train_batch_size": 4, "per_device_train_batch_size": 8}""", code=2)
+        for mistake in ("unknown argument 'lerning_rate'; did you mean 'learning_rate'?", "argument max_grad_norm takes a finite number, found much",
+                        "argument adam_beta1 is 1.5, allowed: from 0, below 1", "fp16 and bf16 are both on: choose one",
+                        "argument per_device_train_batch_size is 8, and per_gpu_train_batch_size, another name of it, is 4: keep one"):
+            self.assertIn("arguments.json: " + mistake, text)
+        self.assertIn("cannot open the file of arguments none.json", self.gannet("config", "resolve", "c.json", "--arguments", "none.json"))
+
+    def test_an_argument_fills_under_each_of_its_names_and_from_yaml(self):
+        auto = '{"train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}'
+        for name, arguments in (("a.json", '{"per_gpu_train_batch_size": 4, "learning_rate": 0.5, "max_steps": 10}'), ("a.yaml", "per_gpu_train_batch_size: 4\nlearning_rate: 0.5\nmax_steps: 10\n")):
+            text = self.resolve(auto, arguments, name=name)
+            self.assertRegex(text, r"/train_micro_batch_size_per_gpu = 4 +# auto: per_device_train_batch_size\n")
+            self.assertRegex(text, r"/optimizer/params/lr = 0\.5 +# auto: learning_rate\n")
+        apex = self.resolve('{"amp": {"enabled": "auto", "opt_level": "auto"}}', '{"fp16": true, "fp16_backend": "apex", "fp16_opt_level": "O2", "max_steps": 10}')
+        self.assertRegex(apex, r'/amp/enabled = true +# auto: fp16, fp16_backend\n/amp/opt_level = "O2"')
+        # A default that is given contradicts a config, one that is not given does not.
+        differs = '{"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}'
+        self.assertIn("/optimizer/params/lr = 0.5", self.resolve(differs, '{"max_steps": 10}'))
+        self.assertIn("but learning_rate gives 5e-05", self.resolve(differs, '{"learning_rate": 5e-05, "max_steps": 10}', code=2))
+
+    def test_an_argument_that_the_trainer_refuses_fills_auto_with_a_note(self):
+        text = self.resolve('{"fp16": {"enabled": "auto"}}', '{"fp16_full_eval": true, "max_steps": 10}')
+        self.assertIn("gannet: arguments.json: the Trainer refuses argument fp16_full_eval: parameters of another dtype", text)
+        self.assertRegex(text, r"/fp16/enabled = true +# auto: fp16, fp16_full_eval")
 
     def test_one_mistake_is_told_once(self):
         for members, mistake in (('"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}',

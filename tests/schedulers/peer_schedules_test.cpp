@@ -108,6 +108,18 @@ TEST(SchedulesOfTransformers, WhatDoesNotFitTogetherIsRefused) {
   EXPECT_THAT(refusal("polynomial", Dict{{"total_num_steps", 10}, {"lr_end", 0.2}}), HasSubstr("not below the learning rate"));
 }
 
+TEST(SchedulesOfTransformers, TheStableStageIsWhatTheOthersLeaveOfTheRun) {
+  const Dict stages{{"warmup_num_steps", 4}, {"num_decay_steps", 6}};
+  Dict with_total = stages;
+  with_total["total_num_steps"] = 30;
+  ScheduleUnderTest of_config("warmup_stable_decay", stages);
+  of_config.total_steps = 30;  // gannet.total_steps
+  const ScheduleUnderTest of_params("warmup_stable_decay", with_total);
+  for (uint64_t i = 0; i < 32; ++i) EXPECT_EQ(of_config.lr(i), of_params.lr(i)) << i;
+  EXPECT_EQ(of_config.lr(23), 0.1);
+  EXPECT_LT(of_config.lr(25), 0.1);
+}
+
 TEST(SchedulesOfTransformers, StagesThatDoNotAddUpToTheRunAreSaid) {
   const ScheduleUnderTest late("cosine", Dict{{"total_num_steps", 5}, {"warmup_num_steps", 10}});
   EXPECT_THAT(late.host.logged, ::testing::ElementsAre(HasSubstr("total_num_steps 5 is less than warmup_num_steps 10")));

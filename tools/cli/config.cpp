@@ -2,6 +2,7 @@
 #include <gannet/config.h>
 #include <gannet/error.h>
 #include <gannet/fill_auto.h>
+#include <gannet/training_arguments.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -88,7 +89,9 @@ std::shared_ptr<const config::Document> filled(const Options& options, std::shar
                   "it has none of hidden_size, n_embd, d_model, hidden_sizes and text_config: write the sizes in the config");
   }
   Config config{std::move(document)};
-  return fill_auto(config, config::parse_file(options.arguments_file).root, facts).document();
+  const GivenArguments given = given_training_arguments(options.arguments_file);
+  for (const std::string& note : given.notes) std::cerr << "gannet: " << options.arguments_file << ": " << note << '\n';
+  return fill_auto(config, given.values, facts).document();
 }
 
 void resolve(const Options& options) {
@@ -165,7 +168,7 @@ void add_config(CLI::App& app) {
   check_command->add_flag("--no-plugins", options->no_plugins, "do not open plugins: check only the keys and their values");
   resolve_command
       ->add_option("--arguments", options->arguments_file,
-                   "JSON object of training arguments under Hugging Face's names: they fill \"auto\"")
+                   "training arguments under Hugging Face's names, a JSON or YAML file: they fill \"auto\"")
       ->type_name("FILE");
   resolve_command->add_option("--model-config", options->model_file, "the model's config.json: its hidden size fills \"auto\"")
       ->type_name("FILE");

@@ -171,15 +171,33 @@ class PluginCheck {
     const std::string& type = given_.scheduler.type;
     if (type.empty()) return;
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_SCHEDULER, type, device_, document_, "scheduler");
-    auto set = params(plugin, "scheduler", given_.scheduler.params);
-    if (set)
-      make("scheduler", [&] {
-        const size_t of_names = groups_of_names().size();
-        const Scheduler made(plugin, std::move(*set), host_, static_cast<uint32_t>(1 + of_names),
-                             static_cast<uint64_t>(given_.total_steps));
-        // Some find out with the first value what they lack.
-        made.at(0, 0, {}, made.first_state());
-      });
+    if (params(plugin, "scheduler", given_.scheduler.params))
+      make("scheduler", [&] { schedule(plugin, static_cast<uint64_t>(given_.total_steps)); });
+  }
+
+  // A schedule that lacks nothing but the length of the run is right: the Trainer knows that length, from its data.
+  void schedule(const plugin::Plugin& plugin, uint64_t total_steps) {
+    constexpr uint64_t kSomeLength = 1'000'000;
+    const std::optional<Error> wrong = first_value(plugin, total_steps);
+    if (!wrong) return;
+    if (total_steps > 0 || first_value(plugin, kSomeLength)) throw Error(*wrong);
+    check_.notices.push_back(
+        formatted("{}: scheduler '{}' needs the number of updates of the run: the Trainer gives it from its data; for another "
+                  "program set gannet.total_steps",
+                  document_.origin_of("/scheduler").to_string(), given_.scheduler.type));
+  }
+
+  // What the schedule says to its params and to the first update: some find out with the first value what they lack.
+  std::optional<Error> first_value(const plugin::Plugin& plugin, uint64_t total_steps) const {
+    auto set = plugin::parse_params(plugin, given_.scheduler.params, position_in(document_, "scheduler"));
+    const auto groups = static_cast<uint32_t>(1 + groups_of_names().size());
+    try {
+      const Scheduler made(plugin, std::move(set), host_, groups, total_steps);
+      made.at(0, 0, {}, made.first_state());
+      return std::nullopt;
+    } catch (const Error& error) {
+      return error;
+    }
   }
 
   const Document& document_;

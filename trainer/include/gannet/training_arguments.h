@@ -173,6 +173,15 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
 TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
+/// What a file gives for gannet::fill_auto: its arguments under today's names, older spellings among them. Mistakes are those of
+/// training_arguments_from_file, but an argument that the Trainer refuses is a note: a program with a loop of its own may take
+/// it.
+struct GivenArguments {
+  Dict values;
+  std::vector<std::string> notes;
+};
+GivenArguments given_training_arguments(const std::string& path);
+
 /// The whole table as text: for --help, as a completion script for bash, and as docs/training_arguments.md.
 std::string training_arguments_help();
 std::string training_arguments_completion(const std::string& program);

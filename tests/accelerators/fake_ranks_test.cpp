@@ -3,9 +3,15 @@
 // the waits and holds out one by one, and shows that this test sees each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <string>
+#include <thread>
 
 #include "comm/ranks.h"
 #include "control/world.h"
@@ -117,7 +123,15 @@ RANK_BODY(wrong_comms) {
   };
   refused({{"type", "cpu"}}, {{"type", "fake"}}, "comm plugin 'fake' moves memory of device 'fake'");
   refused({{"type", "fake"}}, {{"type", "fake"}, {"host", "fake"}}, "numbers and texts of the ranks lie in the host's");
+  // The store ends with rank 0, which waits until the other rank has read its refusal, too.
+  const std::filesystem::path is_done = std::getenv("IS_DONE");
+  if (std::getenv("RANK") == std::string("1")) std::ofstream(is_done) << "done";
+  for (int i = 0; i < 1200 && !std::filesystem::exists(is_done); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
-TEST(FakeRanks, AreToldOfACommThatCannotServeThem) { ranks::expect_all_succeed(run_ranks("wrong_comms", 2)); }
+TEST(FakeRanks, AreToldOfACommThatCannotServeThem) {
+  const auto is_done = std::filesystem::temp_directory_path() / ("gannet-wrong-comms-" + std::to_string(getpid()));
+  ranks::expect_all_succeed(run_ranks("wrong_comms", 2, {.environment = {{"IS_DONE", is_done.string()}}}));
+  std::filesystem::remove(is_done);
+}
 
 }  // namespace

@@ -118,24 +118,21 @@ void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, 
     });
 }
 
-}  // namespace
-
-TrainingArguments training_arguments_from(const Dict& values) {
+TrainingArguments checked(const Dict& values, const std::string& where) {
   TrainingArguments made;
   Mistakes mistakes;
-  apply_all(made, values, mistakes, "");
+  apply_all(made, values, mistakes, where);
   mistakes.raise();
   made.check();
   return made;
 }
 
+}  // namespace
+
+TrainingArguments training_arguments_from(const Dict& values) { return checked(values, ""); }
+
 TrainingArguments training_arguments_from_file(const std::string& path) {
-  TrainingArguments made;
-  Mistakes mistakes;
-  apply_all(made, arguments::read_file(path), mistakes, path + ": ");
-  mistakes.raise();
-  made.check();
-  return made;
+  return checked(arguments::read_file(path), path + ": ");
 }
 
 GivenArguments given_training_arguments(const std::string& path) {
@@ -147,14 +144,15 @@ GivenArguments given_training_arguments(const std::string& path) {
   mistakes.raise();
   GivenArguments given;
   for (const auto& [name, value] : values.entries()) {
+    if (value.is_null()) continue;
     const Former* const former = arguments::find_former(name);
     const std::string today = former ? former->today : name;
     const Row* const row = arguments::find(today);
     if (row && row->state == arguments::State::kRefused && row->get(made) != row->fallback())
       given.notes.push_back("the Trainer refuses argument " + today + ": " + row->reason);
-    if (row && !value.is_null())
+    if (row)
       given.values[today] = row->get(made);
-    else if (former && !today.empty() && !value.is_null())  // of the older ways of mixed precision, which have no row
+    else if (former && !today.empty())  // of the older ways of mixed precision, which have no row
       given.values[today] = value;
   }
   return given;

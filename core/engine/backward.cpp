@@ -82,6 +82,8 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce,
                                       &impl.agreed(impl.is_boundary()));
+  else if (control::Watch* const watch = impl.process_group->world()->watch())
+    watch->check();  // a micro-batch that meets no other rank learns of a verdict, too
   impl.passes.running->armed = impl.store.arm();
   impl.reducer->begin_backward({reduce, pass.create_graph, is_marked});
   impl.store.begin_backward();

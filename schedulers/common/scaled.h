@@ -50,8 +50,12 @@ class Scaled : public sdk::SchedulerBase {
   double progress(const gannet_schedule_query& query, int64_t i) const {
     return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total(query) - warmup_));
   }
+  // Of the param, or of the run; 0: neither is known.
+  static int64_t total_of(int64_t param, const gannet_schedule_query& query) {
+    return param > 0 ? param : static_cast<int64_t>(sdk::total_steps(query));
+  }
   int64_t total(const gannet_schedule_query& query) const {
-    const int64_t total = total_ > 0 ? total_ : static_cast<int64_t>(sdk::total_steps(query));
+    const int64_t total = total_of(total_, query);
     if (total == 0)
       throw sdk::Failure(GANNET_INVALID_ARGUMENT,
                          "total_num_steps is not given, and the length of the run is not known: give it, or set "

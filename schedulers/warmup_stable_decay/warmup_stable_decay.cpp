@@ -50,7 +50,7 @@ class WarmupStableDecay : public Scaled {
   // What the other stages leave of the run, unless it is given.
   int64_t stable_steps(const gannet_schedule_query& query) const {
     if (stable_) return *stable_;
-    const int64_t total = total_ > 0 ? total_ : static_cast<int64_t>(sdk::total_steps(query));
+    const int64_t total = total_of(total_, query);
     if (total == 0)
       throw sdk::Failure(GANNET_INVALID_ARGUMENT,
                          "neither num_stable_steps nor total_num_steps is given, and the length of the run is not known: give "

@@ -130,6 +130,7 @@ RANK_BODY(wrong_comms) {
 }
 TEST(FakeRanks, AreToldOfACommThatCannotServeThem) {
   const auto is_done = std::filesystem::temp_directory_path() / ("gannet-wrong-comms-" + std::to_string(getpid()));
+  std::filesystem::remove(is_done);  // of a process that had this number before
   ranks::expect_all_succeed(run_ranks("wrong_comms", 2, {.environment = {{"IS_DONE", is_done.string()}}}));
   std::filesystem::remove(is_done);
 }

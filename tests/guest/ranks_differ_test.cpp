@@ -71,7 +71,7 @@ RANK_BODY(one_rank_differs) {
   if (world->rank() == 1) deeds().at(deed)(*engine);
   std::string told = message_of([&] {
     train(1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // a verdict is on its way, on busy cores too
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a verdict is on its way
     auto [x, y] = make_batch(70, 4);
     engine->backward(engine->forward(x, y));
   });
@@ -123,7 +123,7 @@ RANK_BODY(frozen_within_a_step) {
     step(*engine, 2);
     if (world->rank() == 1) bias.requires_grad_(false);
     step(*engine, 3);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // a verdict is on its way, on busy cores too
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a verdict is on its way
     for (int64_t micro = 4; micro < 6; ++micro) step(*engine, micro);
   });
   std::cout << "told: " << told << std::endl;

@@ -23,6 +23,7 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
       inside += kept.layers[i].input_bytes + kept.layers[i].saved_bytes;
       gradient = std::max(gradient, kept.layers[i].largest_bytes);
     }
+    if (group.begin == 0) most.last_bytes = inside + gradient;
     most.bytes = std::max(most.bytes, before + input_before + inside + gradient);
     const int64_t input = kept.layers[group.begin].input_bytes;
     input_before = 0;
@@ -58,7 +59,9 @@ KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
     all += all_of(layer);
     most = std::max(most, std::exchange(before, all_of(layer)) + all_of(layer) + layer.largest_bytes);
   }
-  return tier_is_memory ? KeptAtMost{all + largest_gradient(kept), 0} : KeptAtMost{most, all};
+  if (tier_is_memory) return KeptAtMost{all + largest_gradient(kept), 0, all + largest_gradient(kept)};
+  const int64_t last = kept.layers.empty() ? most : all_of(kept.layers.front()) + kept.layers.front().largest_bytes;
+  return KeptAtMost{most, all, last};
 }
 
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
@@ -66,7 +69,7 @@ KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing&
   const std::vector<LayerGroup> groups = groups_of(kept, settings);
   const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });
   if (!has_regions && !settings.recompute.empty() && kept.selective_bytes)
-    return {*kept.selective_bytes + largest_gradient(kept), 0};
+    return {*kept.selective_bytes + largest_gradient(kept), 0, *kept.selective_bytes + largest_gradient(kept)};
   return kept_at_most(kept, groups, settings.cpu_checkpointing && !(tier_is_memory && settings.device == "cpu"));
 }
 

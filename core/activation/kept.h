@@ -26,6 +26,7 @@ struct Kept {
 struct KeptAtMost {
   int64_t bytes = 0;       // with the device
   int64_t tier_bytes = 0;  // inputs of regions on a tier
+  int64_t last_bytes = 0;  // of `bytes`, when backward is in the first layers
 };
 
 /// `on_tier`: inputs of regions are on a tier, but for those of the region at hand and of the one before it, which are read

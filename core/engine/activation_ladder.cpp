@@ -22,13 +22,14 @@ constexpr const char* kBlock = "gannet.activation_checkpointing.";
 
 KeptActivations activations_of(const zero::Plan& plan, const KeptAtMost& most, Tier tier) {
   return {static_cast<uint64_t>(most.bytes), static_cast<uint64_t>(most.tier_bytes), most.tier_bytes > 0 ? tier : Tier::kNone,
-          plan.model.largest * plan.model.param_bytes};
+          plan.model.largest * plan.model.param_bytes, static_cast<uint64_t>(most.last_bytes)};
 }
 
 KeptActivations times(const KeptActivations& one, int64_t samples, int64_t of) {
   const double factor = static_cast<double>(samples) / static_cast<double>(of);
   return {static_cast<uint64_t>(static_cast<double>(one.bytes) * factor),
-          static_cast<uint64_t>(static_cast<double>(one.tier_bytes) * factor), one.tier, one.gradient_bytes};
+          static_cast<uint64_t>(static_cast<double>(one.tier_bytes) * factor), one.tier, one.gradient_bytes,
+          static_cast<uint64_t>(static_cast<double>(one.last_bytes) * factor)};
 }
 
 // The most samples with which all fits; 0: not one does. Bytes only grow with them.

@@ -54,6 +54,7 @@ void check_fit(EngineBase::Impl& impl) {
   plan.placement = {static_cast<int>(sizes.stage), tier(sizes.offload_optimizer), tier(sizes.offload_param)};
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
+  plan.buffers.max_live_parameters = static_cast<uint64_t>(sizes.max_live_parameters);
   plan.buffers.sub_group_size = static_cast<uint64_t>(sizes.sub_group_size);
   plan.buffers.max_in_cpu = static_cast<uint64_t>(sizes.offload_param.max_in_cpu);
   plan.buffers.buffer_count = static_cast<uint64_t>(sizes.offload_optimizer.buffer_count);

@@ -98,6 +98,12 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
   return bytes;
 }
 
+// A batch that is not complete yet leaves one of the two out.
+bool accumulates(const config::Settings& settings, uint32_t ranks) {
+  if (settings.accumulation_steps > 0) return settings.accumulation_steps > 1;
+  return settings.micro_batch_size > 0 && settings.train_batch_size > settings.micro_batch_size * ranks;
+}
+
 zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::optional<uint32_t> plugin_state_bytes,
                    const std::string& dtype) {
   zero::Plan plan;
@@ -117,10 +123,12 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   auto& buffers = plan.buffers;
   buffers.reduce_bucket_size = static_cast<uint64_t>(zero.reduce_bucket_size);
   buffers.prefetch_bucket_size = static_cast<uint64_t>(zero.prefetch_bucket_size);
+  buffers.max_live_parameters = static_cast<uint64_t>(zero.max_live_parameters);
   buffers.sub_group_size = static_cast<uint64_t>(zero.sub_group_size);
   buffers.buffer_count = static_cast<uint64_t>(zero.offload_optimizer.buffer_count);
   buffers.max_in_cpu = static_cast<uint64_t>(zero.offload_param.max_in_cpu);
   buffers.pin_memory = read.pins(buffers.pin_memory);
+  plan.gradients_stay = plan.ranks > 1 || plan.model.grad_bytes != plan.model.param_bytes || accumulates(read.settings, plan.ranks);
   plan.placement.stage = static_cast<int>(zero.stage);
   if (zero.stage >= 1)
     plan.placement.offload_optimizer = read.tier("/zero_optimization/offload_optimizer/device", zero.offload_optimizer.device);

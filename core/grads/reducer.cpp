@@ -169,11 +169,14 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   {
     std::optional<at::NoGradGuard> no_grad;
     if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
-    at::Tensor gradient = grad.is_sparse() ? grad.detach().to_dense() : grad.requires_grad() ? grad.detach() : grad;
+    at::Tensor gradient = current_.keep_grads ? grad : std::move(grad);
+    if (gradient.is_sparse())
+      gradient = gradient.detach().to_dense();
+    else if (gradient.requires_grad())
+      gradient = gradient.detach();
     if (gradient.is_complex()) gradient = at::view_as_real(gradient.resolve_conj());
     is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
-  if (!current_.keep_grads) grad.reset();
   if (!current_.reduce || is_late || place.arrivals > place.expected) return;
   --bucket.awaited;
   if (!holds_buckets_) send_ready_buckets();

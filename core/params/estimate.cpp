@@ -17,9 +17,11 @@ uint64_t bucket_numel(const Plan& plan) {
   return std::min(plan.model.parameters, std::max(usual, plan.model.largest));
 }
 
-// Elements that are whole at a time at stage 3: the parameters in use, those that come next, and what is fetched ahead.
+// Elements that are whole at a time at stage 3: the parameters in use, those that come next, and what is fetched ahead. Beyond
+// stage3_max_live_parameters nothing is fetched ahead.
 uint64_t gathered_numel(const Plan& plan) {
-  return std::min(plan.model.parameters, 2 * plan.model.largest + plan.buffers.prefetch_bucket_size);
+  const uint64_t wanted = 2 * plan.model.largest + plan.buffers.prefetch_bucket_size;
+  return std::min({plan.model.parameters, wanted, std::max(plan.model.largest, plan.buffers.max_live_parameters)});
 }
 
 // Elements of all pages between memory and NVMe: a sub-group in each, and no more of them than the shard has.
@@ -70,7 +72,7 @@ uint64_t checkpoint_bytes(const ModelSize& model) {
 }
 
 Bytes estimate(const Plan& plan) {
-  const auto& [model, ranks, ranks_per_host, device_is_host, placement, buffers, activations, changes] = plan;
+  const auto& [model, ranks, ranks_per_host, device_is_host, placement, buffers, activations, gradients_stay, changes] = plan;
   GANNET_CHECK(ranks >= 1 && ranks_per_host >= 1 && placement.is_legal());
   Bytes bytes;
   const auto on_device = [&](uint64_t size) { (device_is_host ? bytes.host : bytes.device) += size; };
@@ -99,13 +101,20 @@ Bytes estimate(const Plan& plan) {
 
   // Sharded gradients go where they are used; from NVMe only masters and states are worth the way.
   const bool shards_gradients = placement.stage >= 2;
-  put((shards_gradients ? own : all) * model.grad_bytes, shards_gradients && is_apart ? Tier::kCpu : Tier::kNone);
+  const bool leave_device = shards_gradients && is_apart;
+  const uint64_t gradients = (shards_gradients ? own : all) * model.grad_bytes;
+  const uint64_t kept_activations = activations.bytes + activations.gradient_bytes;
+  if (leave_device || gradients_stay) {
+    put(gradients, leave_device ? Tier::kCpu : Tier::kNone);
+    on_device(kept_activations);
+  } else {
+    on_device(std::max(kept_activations, gradients + activations.last_bytes));
+  }
   // One rank has nothing to reduce, and gathers only what lies elsewhere.
   if (shards_gradients && (ranks > 1 || is_apart)) on_device(2 * bucket_numel(plan) * model.grad_bytes);
   const bool stays = placement.offload_param == Tier::kNone || (device_is_host && kept == own);
   if (placement.stage >= 3 && (ranks > 1 || !stays)) on_device(gathered_numel(plan) * model.param_bytes);
 
-  on_device(activations.bytes + activations.gradient_bytes);
   if (activations.tier != Tier::kNone) put(activations.tier_bytes, activations.tier);
 
   bytes.checkpoint = share(checkpoint_bytes(model), ranks);

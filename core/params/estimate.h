@@ -43,6 +43,7 @@ struct ModelSize {
 struct BufferSizes {
   uint64_t reduce_bucket_size = 500'000'000;
   uint64_t prefetch_bucket_size = 50'000'000;
+  uint64_t max_live_parameters = 1'000'000'000;
   uint64_t sub_group_size = 1'000'000'000;
   uint64_t buffer_count = 4;
   bool pin_memory = true;
@@ -55,6 +56,7 @@ struct KeptActivations {
   uint64_t tier_bytes = 0;  // inputs of regions
   Tier tier = Tier::kNone;
   uint64_t gradient_bytes = 0;  // of the largest parameter, in backward, before it is added up; no matter how many samples
+  uint64_t last_bytes = 0;      // of `bytes`, with the device when backward is in the model's first layers
 };
 // A change of the config that keeps less of them.
 struct ActivationChange {
@@ -69,6 +71,9 @@ struct Plan {  // what is to be trained, on how many ranks, and where things are
   Placement placement;
   BufferSizes buffers;
   KeptActivations activations;
+  // Gradients of earlier micro-batches, or memory for all of them, are there during the forward. false: backward makes them
+  // while it drops activations, so that the two are not at their most together.
+  bool gradients_stay = true;
   std::vector<ActivationChange> activation_changes;  // cheapest first
 };
 

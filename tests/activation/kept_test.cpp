@@ -23,12 +23,13 @@ using activation::kept_at_most;
 using activation::LayerGroup;
 using testing::HasSubstr;
 
-// Every tensor by name, put in and taken out in the order of forward and backward; the most that is there at once.
-int64_t walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
+// Every tensor by name, put in and taken out in the order of forward and backward: {the most that is there at once, what is there
+// in the first group's backward}.
+std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   std::map<std::string, int64_t> here;
-  int64_t most = 0;
+  int64_t most = 0, sum = 0;
   const auto look = [&] {
-    int64_t sum = 0;
+    sum = 0;
     for (const auto& [name, bytes] : here) sum += bytes;
     most = std::max(most, sum);
   };
@@ -62,7 +63,7 @@ int64_t walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_
     }
     here.erase("gradient");
   }
-  return most;
+  return {most, sum};
 }
 
 TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
@@ -77,12 +78,15 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
       marks.push_back(draw() % 2 == 0);
     }
     kept.rest_bytes = draw() % 300;
+    const auto expect_walked = [&](const std::vector<LayerGroup>& groups, bool on_tier) {
+      const activation::KeptAtMost most = kept_at_most(kept, groups, on_tier);
+      EXPECT_EQ(std::pair(most.bytes, most.last_bytes), walked(kept, groups, on_tier)) << round;
+    };
     for (const auto& groups :
          {activation::groups_of(layers, 1), activation::groups_of(layers, 3), activation::even_groups(layers, 2)})
       for (const bool on_tier : {false, true})
-        EXPECT_EQ(kept_at_most(kept, groups, on_tier).bytes, walked(kept, groups, on_tier)) << round;
-    EXPECT_EQ(kept_at_most(kept, activation::single_regions(marks), false).bytes,
-              walked(kept, activation::single_regions(marks), false));
+        expect_walked(groups, on_tier);
+    expect_walked(activation::single_regions(marks), false);
   }
 }
 
@@ -92,6 +96,7 @@ TEST(Kept, OnATierLeavesTwoLayersThatFollowEachOther) {
   settings.keep = "nvme";
   EXPECT_EQ(kept_at_most(kept, settings, /*tier_is_memory=*/true).bytes, 2 + 40 + 3 + 20);
   EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 11 + 42 + 23 + 7);
+  EXPECT_EQ(kept_at_most(kept, settings, true).last_bytes, 1 + 10);
   settings.keep = "cpu";
   EXPECT_EQ(kept_at_most(kept, settings, true).bytes, 11 + 42 + 23 + 7) << "host memory is the device's own";
   EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 0);

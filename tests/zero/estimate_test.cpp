@@ -37,6 +37,22 @@ TEST(Estimate, ActivationsAreCountedAndTheCheapestRungOfTheirLadderIsProposedFir
   EXPECT_NO_THROW(fit(plan, room));
 }
 
+TEST(Estimate, GradientsThatBackwardMakesAsItDropsActivationsAreNotAddedToAllOfThem) {
+  Plan plan{.model = {.parameters = 1000, .largest = 10}, .device_is_host = true};
+  const uint64_t rest = 1000 * (2 + 4 + 8), gradients = 2 * 1000;
+  const auto with = [&](uint64_t kept) {
+    plan.activations = {.bytes = kept, .gradient_bytes = 20, .last_bytes = kept / 10};
+    return estimate(plan).host;
+  };
+  EXPECT_EQ(with(500), rest + gradients + 500 + 20);
+  plan.gradients_stay = false;
+  EXPECT_EQ(with(500), rest + gradients + 50) << "the end of backward";
+  EXPECT_EQ(with(5000), rest + 5000 + 20) << "its beginning";
+  plan.placement = {.stage = 2, .offload_optimizer = Tier::kCpu};
+  plan.device_is_host = false;
+  EXPECT_EQ(estimate(plan).host, 1000 * (4 + 8) + gradients) << "gradients leave the device";
+}
+
 // ---- Bytes
 
 // Every kind of bytes apart: how many elements a rank has of it, and in which memory they lie.
@@ -63,7 +79,9 @@ Bytes counted(const Plan& plan) {
     for (int bucket = 0; bucket < 2; ++bucket)
       in["device"] += std::max<uint64_t>(plan.buffers.reduce_bucket_size, m.largest) * m.grad_bytes;
   if (at.stage == 3 && (plan.ranks > 1 || (at.offload_param != Tier::kNone && !all_stay)))
-    in["device"] += (m.largest + m.largest + plan.buffers.prefetch_bucket_size) * m.param_bytes;
+    in["device"] += std::min<uint64_t>(m.largest + m.largest + plan.buffers.prefetch_bucket_size,
+                                       std::max<uint64_t>(m.largest, plan.buffers.max_live_parameters)) *
+                    m.param_bytes;
   if (at.offload_optimizer == Tier::kNvme)
     for (uint64_t page = 0; page < plan.buffers.buffer_count; ++page)
       in["pinned"] += plan.buffers.sub_group_size * (master + m.state_bytes);
@@ -92,6 +110,7 @@ TEST(Estimate, CountsEveryElementOfEveryStageTierDtypeAndNumberOfRanks) {
                     .placement = placement,
                     .buffers = {.reduce_bucket_size = 5'000,
                                 .prefetch_bucket_size = 1'000,
+                                .max_live_parameters = 5'000,
                                 .sub_group_size = 700,
                                 .buffer_count = 3,
                                 .max_in_cpu = max_in_cpu}};

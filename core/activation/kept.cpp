@@ -12,6 +12,9 @@ int64_t largest_gradient(const Kept& kept) {
   return largest;
 }
 
+// While backward is in a layer, those after it have nothing any more.
+int64_t in_backward(const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes + layer.largest_bytes; }
+
 }  // namespace
 
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
@@ -23,7 +26,7 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
       inside += kept.layers[i].input_bytes + kept.layers[i].saved_bytes;
       gradient = std::max(gradient, kept.layers[i].largest_bytes);
     }
-    if (group.begin == 0) most.last_bytes = inside + gradient;
+    if (group.begin == 0) most.last_bytes = group.is_region ? inside + gradient : in_backward(kept.layers.front());
     most.bytes = std::max(most.bytes, before + input_before + inside + gradient);
     const int64_t input = kept.layers[group.begin].input_bytes;
     input_before = 0;
@@ -57,11 +60,10 @@ KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
   int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes;
   for (const MeasuredLayer& layer : kept.layers) {
     all += all_of(layer);
-    most = std::max(most, std::exchange(before, all_of(layer)) + all_of(layer) + layer.largest_bytes);
+    most = std::max(most, std::exchange(before, all_of(layer)) + in_backward(layer));
   }
   if (tier_is_memory) return KeptAtMost{all + largest_gradient(kept), 0, all + largest_gradient(kept)};
-  const int64_t last = kept.layers.empty() ? most : all_of(kept.layers.front()) + kept.layers.front().largest_bytes;
-  return KeptAtMost{most, all, last};
+  return KeptAtMost{most, all, kept.layers.empty() ? most : in_backward(kept.layers.front())};
 }
 
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {

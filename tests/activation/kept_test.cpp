@@ -24,7 +24,7 @@ using activation::LayerGroup;
 using testing::HasSubstr;
 
 // Every tensor by name, put in and taken out in the order of forward and backward: {the most that is there at once, what is there
-// in the first group's backward}.
+// in the first region's backward, or the first layer's}.
 std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   std::map<std::string, int64_t> here;
   int64_t most = 0, sum = 0;
@@ -62,6 +62,10 @@ std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGrou
       here.erase("saved " + std::to_string(i));
     }
     here.erase("gradient");
+  }
+  if (!groups[0].is_region) {
+    const auto& first = kept.layers[0];
+    sum = first.input_bytes + first.saved_bytes + first.largest_bytes;
   }
   return {most, sum};
 }

@@ -7,7 +7,7 @@
    (a covering part of them without GANNET_TEST_FULL).
 2. Saved on 2 processes, gone on with by 1 and by 4: the same samples, so the same losses within 1e-6, and parameters too.
 3. SIGTERM: saved at the next boundary, exit code 85, and the same steps as if nothing had happened.
-4. KILLS times (8, and 50 with GANNET_TEST_FULL) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
+4. KILLS times (4, and 50 with GANNET_TEST_FULL) kill -9 at a random moment of a run that saves after every step: no checkpoint that was complete is lost.
 """
 import array
 import json
@@ -22,7 +22,7 @@ import time
 
 GANNET, GPT2, CNN, FAULTY_IO, CNN_BF16 = sys.argv[1:6]
 FULL = bool(os.environ.get("GANNET_TEST_FULL"))
-KILLS = int(sys.argv[6]) if len(sys.argv) > 6 else 50 if FULL else 8
+KILLS = int(sys.argv[6]) if len(sys.argv) > 6 else 50 if FULL else 4
 SEED = 20
 TINY = ["--layers", 1, "--width", 32, "--heads", 2, "--seq-len", 32, "--generate", 0, "--threads", 1]
 

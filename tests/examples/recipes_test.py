@@ -41,7 +41,8 @@ def train(file, folder, ranks):
     if "/mnt/nvme" in file.read_text():
         for key in DRIVE:
             overrides += ["--set", f"{key}={folder}"]
-    done = run(GANNET, "run", "--num_procs", ranks, GPT2, *TINY, "--steps", 2, "--deepspeed_config", file, *overrides, folder=folder)
+    launch = (GANNET, "run", "--num_procs", ranks) if ranks > 1 else ()
+    done = run(*launch, GPT2, *TINY, "--steps", 2, "--deepspeed_config", file, *overrides, folder=folder)
     reason = CANNOT_TRAIN.get(file.stem)
     if (done.returncode == 0) != (reason is None) or (reason and reason not in done.stdout):
         fail(f"{file.name} on {ranks}: exit code {done.returncode}\n{done.stdout}")

@@ -91,6 +91,8 @@ TEST(Experts, ACheckpointLoadsAtEveryDegreeAndBack) {
     std::string from;
     for (const auto& [count, experts, tensor] :
          {std::tuple{4, "2", ""}, {1, "", ""}, {4, "4", ""}, {2, "2", ""}, {4, "2", "2"}, {4, "2", ""}}) {
+      const bool has_begun = !from.empty(), is_short = std::string(stage) != "3" && !ranks::is_full();
+      if (is_short && has_begun && count == 4) continue;
       const std::string to = std::to_string(count) + experts + tensor + from;
       auto environment = layout(experts, tensor, folder.string());
       environment.insert({{"STAGE", stage}, {"TIER", tier}, {"LOAD", from}, {"SAVE", to}});

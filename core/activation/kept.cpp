@@ -7,7 +7,7 @@ namespace gannet::activation {
 namespace {
 
 int64_t largest_gradient(const Kept& kept) {
-  int64_t largest = 0;
+  int64_t largest = kept.rest_largest_bytes;
   for (const MeasuredLayer& layer : kept.layers) largest = std::max(largest, layer.largest_bytes);
   return largest;
 }
@@ -39,7 +39,8 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
       before += input;
     }
   }
-  most.bytes = std::max(most.bytes, before + input_before + kept.rest_bytes);  // at the end of the forward
+  // Backward begins in what is outside of the layers.
+  most.bytes = std::max(most.bytes, before + input_before + kept.rest_bytes + kept.rest_largest_bytes);
   return most;
 }
 
@@ -57,7 +58,7 @@ std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationChec
 // may be all of it.
 KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
   const auto all_of = [](const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes; };
-  int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes;
+  int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes + kept.rest_largest_bytes;
   for (const MeasuredLayer& layer : kept.layers) {
     all += all_of(layer);
     most = std::max(most, std::exchange(before, all_of(layer)) + in_backward(layer));

@@ -5,7 +5,8 @@
 //
 // Backward goes from the last region to the first. At each there are the inputs of the regions before it, what layers that are no
 // regions save, all that the region's own layers save, which it has just computed again, and one gradient, as large as the
-// largest tensor that one of these layers saved. What else an operator uses only while it runs is not counted.
+// largest tensor that one of these layers saved. Before the first of them it is in what is outside of the layers, with a gradient
+// likewise. What else an operator uses only while it runs is not counted.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace gannet::activation {
 struct Kept {
   std::vector<MeasuredLayer> layers;       // in their order; none: the model gives none
   int64_t rest_bytes = 0;                  // saved outside of layers, as by the loss; backward drops it first
+  int64_t rest_largest_bytes = 0;          // of the largest tensor in it
   std::optional<int64_t> selective_bytes;  // of all, where the operators of `recompute` are run again; null: not measured
 };
 

@@ -78,6 +78,7 @@ Kept kept_by_formula(const TransformerSize& size, uint32_t element_bytes) {
   for (uint64_t i = 0; i < size.layers; ++i)
     kept.layers.push_back({formatted("block {}", i), one, 15 * one + sums, 1.0, 4 * one});
   kept.rest_bytes = 2 * one;  // the input and the result of the last norm
+  kept.rest_largest_bytes = one;
   return kept;
 }
 
@@ -89,6 +90,7 @@ Kept scaled(Kept kept, double factor) {
     layer.largest_bytes = scale(layer.largest_bytes);
   }
   kept.rest_bytes = scale(kept.rest_bytes);
+  kept.rest_largest_bytes = scale(kept.rest_largest_bytes);
   if (kept.selective_bytes) kept.selective_bytes = scale(*kept.selective_bytes);
   return kept;
 }
@@ -126,7 +128,7 @@ std::string activations_text(const zero::Plan& plan, const Kept& kept, const zer
   for (const zero::ActivationChange& change : plan.activation_changes) add(formatted("set {}", change.keys), change.activations);
   return formatted(
       "Activations of a micro-batch of {}, kept for backward:\n\n{}\n{}\nIn the second table, activations are the most that is "
-      "kept at once, a gradient as large as the largest tensor of a layer, and the gradient of the largest parameter, before it "
+      "kept at once, a gradient as large as the largest tensor of a layer or outside of them, and the gradient of the largest parameter, before it "
       "is added to those of earlier micro-batches. What operators use only while they run is not in it.\n",
       micro_batch, layers_table(kept), rungs.to_string());
 }

@@ -65,6 +65,7 @@ activation::Kept measure_activations(const torch::nn::Module& module, const std:
     const Keeping keeping(&counting);
     require_graph(forward());
     kept.rest_bytes = rest.without(storages);
+    kept.rest_largest_bytes = rest.largest_without(storages);
   }
   kept.layers = layers->measured_layers();
   if (recompute.empty()) return kept;

@@ -49,8 +49,10 @@ std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGrou
     here[input(g)] = kept.layers[groups[g].begin].input_bytes;
   }
   here["rest"] = kept.rest_bytes;
+  here["rest's gradient"] = kept.rest_largest_bytes;
   look();
   here.erase("rest");
+  here.erase("rest's gradient");
   for (size_t g = groups.size(); g-- > 0;) {
     put_layers(g);
     for (size_t i = groups[g].begin; i < groups[g].end; ++i)
@@ -82,6 +84,7 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
       marks.push_back(draw() % 2 == 0);
     }
     kept.rest_bytes = draw() % 300;
+    kept.rest_largest_bytes = draw() % 100;
     const auto expect_walked = [&](const std::vector<LayerGroup>& groups, bool on_tier) {
       const activation::KeptAtMost most = kept_at_most(kept, groups, on_tier);
       EXPECT_EQ(std::pair(most.bytes, most.last_bytes), walked(kept, groups, on_tier)) << round;
@@ -95,14 +98,14 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
 }
 
 TEST(Kept, OnATierLeavesTwoLayersThatFollowEachOther) {
-  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}}, .rest_bytes = 7, .selective_bytes = {}};
+  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}}, .rest_bytes = 7, .rest_largest_bytes = 4, .selective_bytes = {}};
   config::ActivationCheckpointing settings = config::Settings().activation_checkpointing;
   settings.keep = "nvme";
   EXPECT_EQ(kept_at_most(kept, settings, /*tier_is_memory=*/true).bytes, 2 + 40 + 3 + 20);
   EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 11 + 42 + 23 + 7);
   EXPECT_EQ(kept_at_most(kept, settings, true).last_bytes, 1 + 10);
   settings.keep = "cpu";
-  EXPECT_EQ(kept_at_most(kept, settings, true).bytes, 11 + 42 + 23 + 7) << "host memory is the device's own";
+  EXPECT_EQ(kept_at_most(kept, settings, true).bytes, 11 + 42 + 23 + 7 + 4) << "host memory is the device's own";
   EXPECT_EQ(kept_at_most(kept, settings, true).tier_bytes, 0);
   EXPECT_EQ(kept_at_most(kept, settings, false).bytes, 2 + 40 + 3 + 20);
 }
@@ -155,6 +158,7 @@ TEST(Kept, AModelWithoutLayersIsMeasuredAsAWhole) {
   const Kept kept = measure_activations(*linear, [&] { return linear->forward(torch::randn({4, 8})).sin().sum(); }, {});
   EXPECT_TRUE(kept.layers.empty());
   EXPECT_EQ(kept.rest_bytes, 4 * 8 * 4 + 4 * 16 * 4);  // the input, for the weight's gradient, and the product, for the sine's
+  EXPECT_EQ(kept.rest_largest_bytes, 4 * 16 * 4);
 }
 
 TEST(Kept, TheFormulaIsThatOfMeasuredBlocks) {

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/own_reduction.h"
 #include "engine/rank_states.h"
@@ -120,6 +121,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   require_training_weights(*impl_, "set_full_fp32_parameter");
+  refuse_between_passes(*impl_, "set_full_fp32_parameter");
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);

@@ -56,7 +56,7 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");
     }
   }
-  if (impl.reporter)
+  if (impl.reporter && !impl.passes.has_loss())
     impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
 }
 

@@ -15,6 +15,7 @@
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/construction.h"
+#include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
@@ -37,6 +38,7 @@ EngineBase::Impl::~Impl() {
 
 void EngineBase::Impl::audit() {
   refuse_writes_after_local_steps(*this);
+  refuse_writes_while_perturbed(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
   if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
@@ -181,6 +183,7 @@ void EngineBase::set_train_batch_size(int64_t samples) {
 }
 
 void EngineBase::Impl::start_next_step() {
+  if (passes.earlier) return;  // the step in hand has passes to come, of as many micro-batches
   const auto accumulation = progress.take_accumulation();
   if (!accumulation) return;
   auto& settings = resolved.settings;
@@ -254,6 +257,7 @@ bool EngineBase::parameters_differ() const {
 void EngineBase::refresh_masters() {
   impl_->require_usable("refresh_masters");
   require_training_weights(*impl_, "refresh_masters");
+  refuse_between_passes(*impl_, "refresh_masters");
   if (impl_->reducer) impl_->audit();
 }
 
@@ -273,6 +277,7 @@ LoaderOptions EngineBase::loader_options() const {
 }
 
 int64_t EngineBase::Impl::micro_batches_of_step() const {
+  if (passes.earlier) return passes.earlier->micro_batches;  // they come once more: the loader has passed them
   const int64_t all = settings().accumulation_steps;
   if (!passes.micro_batches_left) {
     if (all > 1 && settings().leftover_micro_batches == "step")
@@ -289,9 +294,10 @@ void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_le
 }
 void EngineBase::end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader) {
   if (!loader || !loader->micro_batches_left())
-    throw Error(ErrorCode::kUnsupported,
-                "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
-                "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
+        "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
   end_steps_with_epochs([loader = std::move(loader)] { return loader->micro_batches_left().value(); });
 }
 std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -50,6 +51,7 @@ void require_training_weights(const EngineBase::Impl& impl, const char* call) {
 
 void EngineBase::train(bool on) try {
   Impl& impl = *impl_;
+  if (!on && impl.reducer) refuse_between_passes(impl, "eval");
   const EvaluationWeights& weights = impl.updater.evaluation();
   if (impl.reducer && !impl.user_optimizer && weights.are_in_use() == on && (on || weights.exist(impl.progress.applied_steps)))
     exchange(impl, on);

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
 #include "params/broadcast.h"
@@ -134,6 +135,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->write_from = options.write_from;
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
+  if (options.write_from) refuse_between_passes(*state_->impl, "zero::GatheredParameters with write_from");
   if (options.write_from && state_->impl->reducer)
     for (const State::Chosen& one : state_->chosen)
       if (one.range)

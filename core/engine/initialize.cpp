@@ -280,8 +280,8 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (!options.inference) refuse_experts_states(impl);
   if (!options.inference) open_optimizer(impl, document);
   if (is_trained(impl)) {
-    impl.ownership = std::make_unique<Ownership>(impl.engine_id,
-                                                 [&impl] { return impl.progress.is_whole() && impl.progress.has_begun_step(); });
+    impl.ownership = std::make_unique<Ownership>(
+        impl.engine_id, [&impl] { return impl.progress.is_whole() && (impl.progress.has_begun_step() || impl.passes.earlier); });
     impl.ownership->check(impl.store.owned(), impl.module->parameters());
   }
   create_scheduler(impl, document, options);

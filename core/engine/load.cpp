@@ -11,6 +11,7 @@
 #include "checkpoint/lock.h"
 #include "config/parse.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/loading.h"
 #include "files/io.h"
@@ -92,6 +93,8 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   require_training_weights(impl, "load_checkpoint");
+  refuse_between_passes(impl, "load_checkpoint");
+  forget_earlier_passes(impl);  // of a step that left parameters undefined
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "control/watch.h"
@@ -17,7 +18,18 @@
 
 namespace gannet {
 
+/// What ended a pass of a step before the one that step() ends, and what it left.
+struct EarlierPasses {
+  int64_t micro_batches = 1;  // of each pass
+  bool is_perturbed = false;  // perturb() moved the parameters, or was to
+  bool has_second = false;    // keep_second_gradient() kept one, or was to
+  std::string not_finite;     // the first element that was not, in a pass: nothing was done then, and step() is skipped; "": none
+};
+
 struct Passes {
+  std::optional<EarlierPasses> earlier;  // of the step in hand; null: its first pass runs
+  // The step's loss is known: that of the pass before perturb().
+  bool has_loss() const { return earlier && earlier->is_perturbed; }
   bool training = true;                         // train(), eval()
   bool no_sync = false;                         // inside a NoSync scope: no backward averages over ranks
   bool keeps_user_grads = false;                // the last backward had create_graph: `.grad` is the program's until the next one

@@ -21,15 +21,16 @@ void Progress::check_backward(const std::string& call, bool training) const {
         training ? "call engine->forward(...) (not the module's own) for each micro-batch" : "call engine->train() first");
 }
 
-void Progress::check_step(bool is_pending) const {
+void Progress::check_step(bool is_pending, const char* call) const {
   if (is_in_backward() || (is_pending && !has_backwarded()))
-    throw Error(ErrorCode::kOrder, "step() was called after scale(), but the backward of what it returned has not ended",
-                "call its backward before step()");
+    throw Error(ErrorCode::kOrder,
+                formatted("{}() was called after scale(), but the backward of what it returned has not ended", call),
+                formatted("call its backward before {}()", call));
   if (!has_backwarded())
     throw Error(ErrorCode::kOrder,
-                std::string("step() was called ") +
-                    (holds_micro_batch() ? "before backward(), or after zero_grad()" : "before forward() and backward()"),
-                "the order of a micro-batch is forward, backward, step");
+                formatted("{}() was called {}", call,
+                          holds_micro_batch() ? "before backward(), or after zero_grad()" : "before forward() and backward()"),
+                formatted("the order of a micro-batch is forward, backward, {}", call));
 }
 
 void Progress::end_forward() {
@@ -67,6 +68,13 @@ void Progress::begin_update() {
 void Progress::end_update() {
   GANNET_CHECK(state_ == State::kUpdating);
   state_ = State::kBoundary;
+}
+
+void Progress::end_pass() {
+  GANNET_CHECK(state_ == State::kBoundary);
+  state_ = State::kIdle;
+  ++micro_steps;
+  micro_in_step = 0;
 }
 
 void Progress::end_step(int64_t samples) {

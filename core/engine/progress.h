@@ -5,6 +5,7 @@
 //                             (a second backward of the same micro-batch begins in kBackwarded)
 //   kBackwarded --end_micro_batch--> kIdle                                            between two boundaries
 //   kBackwarded --begin_boundary--> kBoundary --begin_update--> kUpdating --end_update--> kBoundary --end_step--> kIdle
+//   kBoundary --end_pass--> kIdle                                                     perturb(), keep_second_gradient()
 //   any of them --restart_step--> kIdle                                               after an error before the update
 //   any of them --tear--> kTorn --mend--> what it was                                 parameter values undefined, until a load
 //
@@ -51,8 +52,8 @@ class Progress {
   void check_whole(const char* call) const;
   /// Before backward() or scale(); `training`: false after eval().
   void check_backward(const std::string& call, bool training) const;
-  /// Before step(). `is_pending`: a loss that scale() returned has not had its backward.
-  void check_step(bool is_pending) const;
+  /// Before step(), or another call that ends a pass. `is_pending`: a loss that scale() returned has not had its backward.
+  void check_step(bool is_pending, const char* call = "step") const;
 
   // ---- transitions
   void end_forward();  // of a training forward; a second one before backward belongs to the same micro-batch
@@ -62,6 +63,7 @@ class Progress {
   void begin_boundary();
   void begin_update();
   void end_update();
+  void end_pass();  // at a boundary that is not the step's: its micro-batches come once more
   /// Counts the step. `samples`: of all ranks.
   void end_step(int64_t samples);
   /// Gradients so far were dropped by the program; a loss of the last forward may still have its backward.

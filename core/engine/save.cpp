@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "control/network.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/rank_states.h"
@@ -216,6 +217,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
   impl.require_usable("save_checkpoint");
   require_training_weights(impl, "save_checkpoint");
+  refuse_between_passes(impl, "save_checkpoint");
   if (impl.progress.has_backwarded())
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/agreement.h"
+#include "engine/earlier_pass.h"
 #include "engine/impl.h"
 #include "engine/rank_states.h"
 #include "engine/state_entries.h"
@@ -73,6 +74,7 @@ void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
   impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
+  refuse_between_passes(impl, masters ? "save_fp32_model" : "save_16bit_model");
   if (impl.mesh->shape().size(kPipeAxis) > 1)
     throw Error(ErrorCode::kUnsupported,
                 formatted("{} holds one whole model, and each of {} stages has a part of it",

@@ -123,11 +123,15 @@ void StepReporter::step(observe::Step step, const Boundary& boundary, bool with_
   forget_step();
 }
 
-void StepReporter::forget_step() {
+void StepReporter::forget_loss() {
   device_loss_.reset();
   loss_ = 0;
   has_loss_ = false;
   micro_batches_ = 0;
+}
+
+void StepReporter::forget_step() {
+  forget_loss();
   for (Count& one : counts_) one.number = 0;
 }
 

@@ -34,7 +34,8 @@ class StepReporter {
   void begin_forward(bool trains);                       // the first that trains starts the clock of the first step
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 where a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
-  void fetch_loss();  // from its device, when that has just been waited for anyway
+  void forget_loss();  // so far, and its micro-batches: they are not the step's
+  void fetch_loss();   // from its device, when that has just been waited for anyway
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 

@@ -33,10 +33,11 @@ std::string message_of_current_exception() {
 
 }  // namespace
 
-StepScope::StepScope(EngineBase::Impl& impl) : impl_(impl), steps_before_(impl.progress.global_steps) {}
+StepScope::StepScope(EngineBase::Impl& impl, const char* call)
+    : impl_(impl), name_(call), steps_before_(impl.progress.global_steps) {}
 
 void StepScope::watch() {
-  call_.emplace(impl_.process_group->world()->watch(), impl_.watched_group(), "step", impl_.progress.global_steps + 1, "",
+  call_.emplace(impl_.process_group->world()->watch(), impl_.watched_group(), name_, impl_.progress.global_steps + 1, "",
                 control::Watch::Call::kAtOnce, &impl_.agreed(/*is_boundary=*/true));
 }
 
@@ -60,10 +61,10 @@ void StepScope::fail() {
   const std::string what = message_of_current_exception();
   if (progress.global_steps > steps_before_ && progress.is_whole()) rethrow_after_step(progress.global_steps);
   if (progress.is_updating())
-    progress.tear(formatted("step {} failed while it changed them ({})", progress.global_steps + 1, what));
+    progress.tear(formatted("{}() failed in step {} while it changed them ({})", name_, progress.global_steps + 1, what));
   if (impl_.reporter) impl_.reporter->error(progress.global_steps + 1, what);
   impl_.restart_step();
-  rethrow_as_ours("step");
+  rethrow_as_ours(name_);
 }
 
 }  // namespace gannet

@@ -30,7 +30,8 @@ struct StepInputs {
 
 class StepScope {
  public:
-  explicit StepScope(EngineBase::Impl& impl);
+  /// `call`: the public call that it is the body of.
+  explicit StepScope(EngineBase::Impl& impl, const char* call = "step");
   /// The control plane compares what the ranks must agree on; Error(kMismatch) where they differ.
   void watch();
   void begin();
@@ -41,6 +42,7 @@ class StepScope {
 
  private:
   EngineBase::Impl& impl_;
+  const char* const name_;
   const int64_t steps_before_;
   std::optional<control::Watch::Call> call_;
   std::optional<Timers::Scope> timed_;

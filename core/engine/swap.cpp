@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/parse.h"
 #include "control/world.h"
+#include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
@@ -37,6 +38,7 @@ struct Prepared {
 void check_moment(EngineBase::Impl& impl) {
   impl.require_usable(kCall);
   require_training_weights(impl, kCall);
+  refuse_between_passes(impl, kCall);
   if (impl.user_optimizer || impl.torch_optimizer)
     throw Error(
         ErrorCode::kUnsupported,

@@ -48,6 +48,7 @@ class Optimizer {
     gannet_sum_scope scope;
     gannet_reduce_op op;
     uint32_t round;
+    gannet_pass pass = GANNET_PASS_UPDATE;
     bool operator==(const Sum&) const = default;
     bool is_of_lines() const { return scope == GANNET_SUM_OF_ROW || scope == GANNET_SUM_OF_COLUMN; }
   };
@@ -115,6 +116,12 @@ class Optimizer {
   // The weights to evaluate with are others than those that are trained.
   bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
   void evaluate(const gannet_update_args& args);
+  // Its steps may take their gradient at other parameters: `out`, which perturb() writes.
+  bool perturbs() const { return has(GANNET_OPTIMIZER_PERTURBS); }
+  void perturb(const gannet_update_args& args);
+  // Some of its steps take a second gradient: this one, gannet_step_args::step.
+  bool takes_second_gradients() const { return has(GANNET_OPTIMIZER_SECOND_GRADIENT); }
+  bool wants_second_gradient(uint64_t step) const;
 
  private:
   void step(const char* name, int32_t (*function)(void*, const gannet_step_args*, gannet_error*), gannet_step_args& args);

@@ -201,6 +201,8 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
   const Place place = in_tensors(args);
   copy.param = arrays.add("the parameter", args.param, args.numel, bytes_of(args.param, args.param_dtype), rights.param, place);
   copy.grad = arrays.add("the gradient", args.grad, args.numel, bytes_of(args.grad, args.grad_dtype), false, place);
+  copy.second_grad =
+      arrays.add("the second gradient", args.second_grad, args.numel, bytes_of(args.second_grad, args.param_dtype), false, place);
   copy.out = arrays.add("`out`", args.out, args.numel, bytes_of(args.out, args.out_dtype), rights.out, place);
   lists.states = add_states(arrays, context, args.states, args.state_count, &args, rights);
   copy.states = static_cast<void* const*>(
@@ -231,6 +233,13 @@ void OptimizerWatch::evaluate(const gannet_update_args& args, const Context& con
   Lists lists;
   call(copied(arrays, args, context, {.out = true}, lists));
   arrays.finish(plugin_, "evaluate", args.step);
+}
+
+void OptimizerWatch::perturb(const gannet_update_args& args, const Context& context, const Update& call) const {
+  Arrays arrays;
+  Lists lists;
+  call(copied(arrays, args, context, {.out = true}, lists));
+  arrays.finish(plugin_, "perturb", args.step);
 }
 
 void OptimizerWatch::sums(const gannet_update_args& args, const Context& context, double* sums,

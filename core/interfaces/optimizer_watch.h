@@ -30,6 +30,7 @@ class OptimizerWatch {
   using Update = std::function<void(const gannet_update_args&)>;
   void update(const gannet_update_args& args, const Context& context, const Update& call) const;
   void evaluate(const gannet_update_args& args, const Context& context, const Update& call) const;
+  void perturb(const gannet_update_args& args, const Context& context, const Update& call) const;
   void sums(const gannet_update_args& args, const Context& context, double* sums,
             const std::function<void(const gannet_update_args&, double* sums)>& call) const;
   // `function`: "begin_step" or "end_step".

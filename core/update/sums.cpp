@@ -49,7 +49,8 @@ void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
 
 }  // namespace
 
-Sums::Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(optimizer.tensor_count()) {
+Sums::Sums(const Optimizer& optimizer, gannet_pass pass)
+    : wanted_(optimizer.sums()), pass_(pass), tensors_(optimizer.tensor_count()) {
   values_ = of_nothing(tensors_);
   lines_.resize(wanted_.size());
   for (size_t s = 0; s < wanted_.size(); ++s) {
@@ -61,7 +62,14 @@ Sums::Sums(const Optimizer& optimizer) : wanted_(optimizer.sums()), tensors_(opt
 }
 
 bool Sums::has_round(uint32_t round) const {
-  return std::any_of(wanted_.begin(), wanted_.end(), [round](const auto& sum) { return sum.round == round; });
+  return std::any_of(wanted_.begin(), wanted_.end(), [&](const auto& sum) { return is_of(sum, round); });
+}
+
+uint32_t Sums::rounds() const {
+  uint32_t rounds = 0;
+  for (const auto& sum : wanted_)
+    if (sum.pass == pass_) rounds = sum.round + 1;
+  return rounds;
 }
 
 std::vector<double> Sums::of_nothing(size_t rows) const {
@@ -73,7 +81,7 @@ std::vector<double> Sums::of_nothing(size_t rows) const {
 
 void Sums::add(size_t tensor, uint32_t round, const double* part) {
   for (size_t s = 0; s < width(); ++s)
-    if (wanted_[s].round == round) row(tensor)[s] = combined(wanted_[s].op, row(tensor)[s], part[s]);
+    if (is_of(wanted_[s], round)) row(tensor)[s] = combined(wanted_[s].op, row(tensor)[s], part[s]);
 }
 
 void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context, const ParameterStore& store) {

@@ -19,10 +19,11 @@ namespace gannet {
 // those of rows and columns in arrays of their own.
 class Sums {
  public:
-  explicit Sums(const Optimizer& optimizer);  // which outlives it
+  explicit Sums(const Optimizer& optimizer, gannet_pass pass = GANNET_PASS_UPDATE);  // the optimizer outlives it
   size_t width() const { return wanted_.size(); }
   size_t tensors() const { return tensors_; }
-  bool has_round(uint32_t round) const;
+  bool has_round(uint32_t round) const;  // with sums of this pass
+  uint32_t rounds() const;               // one more than the last of them
   const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const double* data() const { return values_.data(); }
@@ -35,7 +36,9 @@ class Sums {
   std::vector<double>& lines_of(size_t sum) { return lines_[sum]; }  // empty: it is no sum of lines
 
  private:
+  bool is_of(const Optimizer::Sum& sum, uint32_t round) const { return sum.round == round && sum.pass == pass_; }
   const std::vector<Optimizer::Sum>& wanted_;
+  gannet_pass pass_;
   size_t tensors_;
   std::vector<double> values_;
   std::vector<std::vector<double>> lines_;  // [width] [rows or columns of the group]

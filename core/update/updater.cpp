@@ -13,76 +13,24 @@
 #include "update/group_collectives.h"
 #include "update/group_states.h"
 #include "update/pages.h"
+#include "update/piece_arrays.h"
 
 namespace gannet {
 namespace {
 
-void* at_element(const at::Tensor& flat, int64_t element) {
-  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+// An array of a piece as a tensor.
+at::Tensor view(const gannet_update_args& args, void* data, uint32_t dtype, at::Device device) {
+  return at::from_blob(data, {static_cast<int64_t>(args.numel)},
+                       at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(dtype))).device(device));
 }
-
-// The arrays that an update reads and writes, wherever they lie.
-class Arrays {
- public:
-  Arrays(const Range& range, const Optimizer& optimizer) : range_(range), specs_(optimizer.states()) {
-    const Array& master = range.masters();
-    master_ = add(master, true);
-    out_ = range.has_master_copy() ? add(range.param, false) : kHere;
-    for (const Array& state : range.states) states_.push_back(state.defined() ? add(state, true) : kHere);
-  }
-
-  bool is_paged() const { return !uses_.empty(); }
-  const std::vector<Pages::Use>& uses() const { return uses_; }
-
-  void* master(const Pages& pages, const Piece& piece) const {
-    if (master_ != kHere) return pages.at(master_, piece.place.own);
-    return range_.has_master_copy() ? at_element(range_.master.here(), piece.place.own)
-                                    : at_element(range_.param.here(), range_.param_place(piece.place));
-  }
-  void* out(const Pages& pages, const Piece& piece) const {
-    if (!range_.has_master_copy()) return nullptr;
-    return out_ != kHere ? pages.at(out_, piece.place.own) : at_element(range_.param.here(), range_.param_place(piece.place));
-  }
-  void states(const Pages& pages, const Piece& piece, const Group& group, std::vector<void*>& into) const {
-    into.resize(states_.size());
-    for (size_t s = 0; s < into.size(); ++s)
-      into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
-                : specs_[s].is_square()       ? nullptr
-                : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
-                                              : at_element(range_.states[s].here(), place(specs_[s], s, piece));
-  }
-
- private:
-  static constexpr size_t kHere = static_cast<size_t>(-1);
-  // Of blocks one value each; of what is served a part of every bucket.
-  int64_t place(const Optimizer::State& state, size_t s, const Piece& piece) const {
-    if (range_.is_served(state)) return piece.place.own / (range_.own_numel / range_.states[s].numel());
-    return piece.place.own / static_cast<int64_t>(state.block);
-  }
-  size_t add(const Array& array, bool reads) {
-    if (array.is_here()) return kHere;
-    uses_.push_back({&array, reads});
-    return uses_.size() - 1;
-  }
-
-  const Range& range_;
-  const std::vector<Optimizer::State>& specs_;
-  std::vector<Pages::Use> uses_;
-  size_t master_, out_;
-  std::vector<size_t> states_;
-};
 
 // States FROM_PARAMETER, before the first update of their tensors.
 void copy_first_values(const Optimizer& optimizer, const gannet_update_args& args, at::Device device) {
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];
     if (!state.has(GANNET_STATE_FROM_PARAMETER)) continue;
-    const auto view = [&](void* data, gannet_dtype dtype) {
-      return at::from_blob(data, {static_cast<int64_t>(args.numel)},
-                           at::TensorOptions().dtype(to_scalar_type(dtype)).device(device));
-    };
-    const auto master = static_cast<gannet_dtype>(args.param_dtype);
-    view(args.states[s], state.dtype == GANNET_DTYPE_NONE ? master : state.dtype).copy_(view(args.param, master));
+    view(args, args.states[s], state.dtype == GANNET_DTYPE_NONE ? args.param_dtype : uint32_t{state.dtype}, device)
+        .copy_(view(args, args.param, args.param_dtype, device));
   }
 }
 
@@ -109,18 +57,48 @@ void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& re
   Timers::Scope timed(context_.timers, Timed::kUpdate);
   store_.forget_gathered();
   std::vector<Sums> sums;
-  uint32_t rounds = 0;
-  for (Group& group : groups_) {
-    sums.emplace_back(*group.optimizer);
-    if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
-  }
+  for (Group& group : groups_) sums.emplace_back(*group.optimizer);
   step_groups(&Optimizer::begin_step, grad_scale, applied_steps, reducer, sums);
+  add_up(sums, GANNET_PASS_UPDATE, grad_scale, applied_steps, reducer);
+  for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], {});
+  step_groups(&Optimizer::end_step, grad_scale, applied_steps, reducer, sums);
+}
+
+void Updater::perturb(double grad_scale, int64_t applied_steps, const Reducer& reducer) {
+  Timers::Scope timed(context_.timers, Timed::kUpdate);
+  store_.forget_gathered();
+  std::vector<Sums> sums;
+  for (Group& group : groups_) sums.emplace_back(*group.optimizer, GANNET_PASS_PERTURB);
+  add_up(sums, GANNET_PASS_PERTURB, grad_scale, applied_steps, reducer);
+  for (auto& range : store_.ranges())
+    if (groups_[range.group].optimizer->perturbs())
+      work_on(range, grad_scale, applied_steps, reducer, sums[range.group], {GANNET_PASS_PERTURB});
+}
+
+// The sums of a pass, round by round, over all ranks.
+void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, double grad_scale, int64_t applied_steps,
+                     const Reducer& reducer) {
+  uint32_t rounds = 0;
+  for (const Sums& group : sums) rounds = std::max(rounds, group.rounds());
   for (uint32_t round = 0; round < rounds; ++round) {
-    for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], round);
+    for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], {pass, round});
     complete_sums(sums, round, context_, store_);
   }
-  for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], std::nullopt);
-  step_groups(&Optimizer::end_step, grad_scale, applied_steps, reducer, sums);
+}
+
+// From the masters to where the optimizer takes the gradient of the second pass; the masters are kept.
+void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args) {
+  const at::Device device = context_.update_device();
+  const at::Tensor masters = view(args, args.param, args.param_dtype, device);
+  at::Tensor moved = masters.clone();  // what lies between the tensors stays
+  std::optional<at::Tensor> copy;
+  if (args.out) copy = view(args, args.out, args.out_dtype, device);
+  args.out = moved.data_ptr();
+  args.out_dtype = args.param_dtype;
+  optimizer.perturb(args);
+  perturbation_.keep(range, piece.place, masters);
+  masters.copy_(moved);
+  if (copy) copy->copy_(moved);
 }
 
 // begin_step or end_step of every group, in which the host's collectives are open.
@@ -188,14 +166,13 @@ HostUpdate& Updater::host_update(const Range& range) {
   return *one;
 }
 
-// The sums of a round, or the update where there is none.
-void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
-                      std::optional<uint32_t> round) {
+void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums, Work work) {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const size_t width = sums.width();
-  if (round && !sums.has_round(*round)) return;
-  const Arrays arrays(range, optimizer);
+  if (work.round && !sums.has_round(*work.round)) return;
+  const bool is_update = work.pass == GANNET_PASS_UPDATE;
+  const PieceArrays arrays(range, optimizer, is_update && !work.round ? second_gradient_.of(range) : nullptr);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
   if (optimizer.owns_grad_reduction())  // whole buckets, with one number of updates
     for (Piece& piece : pieces) piece.lag = group.lag;
@@ -253,6 +230,8 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     args.workspace = piece_workspace_.of(args.workspace_bytes, context_.update_device());
     squares_of(group, piece.segments, piece.segment_count, squares);
     args.squares = squares.empty() ? nullptr : squares.data();
+    args.second_grad = arrays.second_gradient(pages, piece);
+    args.pass = work.pass;
     if (args.step == 1) copy_first_values(optimizer, args, context_.update_device());
     return args;
   };
@@ -293,7 +272,12 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     if (is_last) publish_to(pieces[i].sub_group + 1);
   };
 
-  if (!round) {
+  if (!work.round && !is_update)
+    return for_each(true, [&](size_t i, const gannet_update_args& args) {
+      perturb_piece(optimizer, range, pieces[i], args);
+      send(i);
+    });
+  if (!work.round) {
     GroupCollectives collectives(context_);
     std::optional<Host::Open> open;
     if (optimizer.reduction(static_cast<uint64_t>(applied_steps - group.lag) + 1) == GANNET_REDUCED_BY_UPDATE)
@@ -312,8 +296,9 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   for_each(false, [&](size_t i, const gannet_update_args& args) {
     const Piece& piece = pieces[i];
     std::vector<double> parts = sums.of_nothing(piece.segment_count);
-    optimizer.sums(args, *round, parts.data());
-    for (size_t k = 0; k < piece.segment_count; ++k) sums.add(piece.segments[k].tensor_index, *round, parts.data() + k * width);
+    optimizer.sums(args, *work.round, parts.data());
+    for (size_t k = 0; k < piece.segment_count; ++k)
+      sums.add(piece.segments[k].tensor_index, *work.round, parts.data() + k * width);
   });
 }
 

@@ -20,6 +20,8 @@
 #include "params/store.h"
 #include "update/evaluation.h"
 #include "update/host_update.h"
+#include "update/perturbation.h"
+#include "update/second_gradient.h"
 #include "update/sums.h"
 #include "update/workspace.h"
 
@@ -34,12 +36,22 @@ class Updater {
  public:
   /// `groups` belong to the engine.
   Updater(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
-      : context_(context), store_(store), groups_(groups), evaluation_(context, store, groups) {}
+      : context_(context),
+        store_(store),
+        groups_(groups),
+        evaluation_(context, store, groups),
+        perturbation_(store),
+        second_gradient_(store, groups) {}
 
   /// Gradients are in host memory already (HostGradients), and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
   void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  /// Moves the parameters of groups whose optimizers perturb to where the step's gradient is to be taken, and publishes them.
+  void perturb(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  Perturbation& perturbation() { return perturbation_; }
+  SecondGradient& second_gradient() { return second_gradient_; }
+  const SecondGradient& second_gradient() const { return second_gradient_; }
   /// The seed of the run, for optimizers that draw random numbers; a load restores it.
   int64_t run_seed = 0;
   EvaluationWeights& evaluation() { return evaluation_; }
@@ -50,8 +62,14 @@ class Updater {
  private:
   void step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
                    const Reducer& reducer, std::vector<Sums>& sums);
-  void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums,
-               std::optional<uint32_t> round);
+  // A pass over the pieces of a range: the sums of a round or, where there is none, the update or the perturbation.
+  struct Work {
+    gannet_pass pass = GANNET_PASS_UPDATE;
+    std::optional<uint32_t> round = {};
+  };
+  void add_up(std::vector<Sums>& sums, gannet_pass pass, double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums, Work work);
+  void perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args);
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
   uint64_t seed_of(const Optimizer& optimizer, int64_t applied_steps) const;
@@ -60,6 +78,8 @@ class Updater {
   ParameterStore& store_;
   std::vector<Group>& groups_;
   EvaluationWeights evaluation_;
+  Perturbation perturbation_;
+  SecondGradient second_gradient_;
   bool gradients_on_host_ = false;
   std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next

@@ -26,6 +26,9 @@ DEFECTS = {
     "later": {
         "drawn": None, "unseeded": "random-numbers", "byplace": "halves-equal-whole", "sequence": "resumes",
         "stalework": "repeatable", "widework": "bounds", "widesquare": "bounds",
+        "perturbing": None, "ownnorm": "perturbation", "movesparameter": "perturbation", "halfmoved": "perturbation",
+        "widemove": "perturbation", "second": None, "heedless": "second-gradient", "counting": "second-gradient",
+        "writessecond": "gradients-untouched",
     },
     "manners": {
         "writesgrad": "gradients-untouched", "writeshyper": "inputs-untouched", "overruns": "bounds", "underruns": "bounds",
@@ -65,7 +68,7 @@ ONE_CHECK = {
 }
 # Defects of one thing alone: no other check names them.
 EXACT = {"position", "groupcount", "fixedrate", "truncates", "rankstate", "nanaborts", "writesgrad", "writeshyper", "overruns",
-         "underruns", "unseeded", "widework", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
+         "underruns", "unseeded", "widework", "ownnorm", "movesparameter", "halfmoved", "widemove", "heedless", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
          "startsprocess", "limitcrashes", "limitsilent", "fickle", "neverwrites", "needsbase"}
 # Of a file with several plugins: by plugin.
 PARAMS_OF = {

@@ -16,6 +16,7 @@ std::vector<Type> types() {
   return {{"Adam", Dict{{"lr", 1e-2}}},
           {"AdamW", Dict{{"lr", 1e-2}}},
           {"SGD", Dict{{"lr", 0.05}, {"momentum", 0.9}}},
+          {"SAM", Dict{{"lr", 0.05}, {"momentum", 0.9}}},
           {"Lion", Dict{{"lr", 1e-3}}},
           {"Adagrad", Dict{{"lr", 0.01}}},
           {"RMSprop", Dict{{"lr", 1e-3}, {"momentum", 0.9}, {"centered", true}}},

@@ -15,11 +15,21 @@
 #define FIELD(type, field, offset, bytes) FROZEN(offsetof(type, field) == (offset) && sizeof(((type*)0)->field) == (bytes))
 #if GANNET_TARGET_MINOR >= 1
 #define SINCE_1(type, field, offset, bytes) FIELD(type, field, offset, bytes)
-#define SIZES(type, bytes_2_0, bytes_2_1) SIZE(type, bytes_2_1)
 #else
 #define SINCE_1(type, field, offset, bytes)
-#define SIZES(type, bytes_2_0, bytes_2_1) SIZE(type, bytes_2_0)
 #endif
+#if GANNET_TARGET_MINOR >= 2
+#define SINCE_2(type, field, offset, bytes) FIELD(type, field, offset, bytes)
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_2)
+#else
+#define SINCE_2(type, field, offset, bytes)
+#if GANNET_TARGET_MINOR >= 1
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_1)
+#else
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_0)
+#endif
+#endif
+#define SIZES(type, bytes_2_0, bytes_2_1) SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_1)
 #define CODE(name, number) FROZEN((name) == (number))
 
 #endif

@@ -44,15 +44,21 @@ std::string trained(const plugin::Plugin& plugin, const Dict& params) {
   subject.params = params;
   const kit::Problem problem = kit::many_shapes({});
   const kit::Cut cut = kit::sharded(problem, kit::describe(subject, problem).rules, 2, 256, 64);
-  double sum = 0, size = 0;
-  for (const auto& tensor : kit::train(subject, problem, cut, {.steps = kSteps}).params)
-    for (size_t i = 0; i < tensor.size(); i += sizeof(float)) {
-      float value;
-      std::memcpy(&value, tensor.data() + i, sizeof(value));
-      sum += value;
-      size += std::abs(value);
-    }
-  return formatted("parameters {} of size {}", decimals(sum), decimals(size));
+  const auto size_of = [](const std::vector<kit::Bytes>& tensors) {
+    double sum = 0, size = 0;
+    for (const auto& tensor : tensors)
+      for (size_t i = 0; i < tensor.size(); i += sizeof(float)) {
+        float value;
+        std::memcpy(&value, tensor.data() + i, sizeof(value));
+        sum += value;
+        size += std::abs(value);
+      }
+    return formatted("{} of size {}", decimals(sum), decimals(size));
+  };
+  const bool perturbs = kit::describe(subject, problem).perturbs;
+  const kit::Trained trained = kit::train(subject, problem, cut, {.steps = kSteps, .perturbs = perturbs});
+  return formatted("parameters {}{}", size_of(trained.params),
+                   perturbs ? formatted(", perturbed {}", size_of(trained.perturbed)) : std::string());
 }
 
 std::string scheduled(const plugin::Plugin& plugin, const Dict& params) {

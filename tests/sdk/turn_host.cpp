@@ -14,11 +14,13 @@
 #undef refuse
 #include "interfaces/host.cpp"
 #include "interfaces/optimizer.cpp"
+#include "interfaces/optimizer_description.cpp"
 #include "interfaces/optimizer_watch.cpp"
 #include "interfaces/scheduler.cpp"
 #include "kit/optimizer/engine.cpp"
 #include "kit/optimizer/extents.cpp"
 #include "kit/optimizer/piece_memory.cpp"
+#include "kit/optimizer/simulated_results.cpp"
 #include "kit/ranks.cpp"
 #include "plugin/status.cpp"
 #include "probe.cpp"

@@ -21,6 +21,7 @@ struct Type {
 };
 std::vector<Type> types() {
   return {{"SGD", Dict{{"lr", 0.05}, {"momentum", 0.9}}},
+          {"SAM", Dict{{"lr", 0.05}, {"momentum", 0.9}}},
           {"Lion", Dict{{"lr", 1e-3}, {"weight_decay", 0.1}}},
           {"Adagrad", Dict{{"lr", 0.01}}},
           {"RMSprop", Dict{{"lr", 1e-3}, {"momentum", 0.9}, {"centered", true}}},

@@ -42,6 +42,8 @@ std::string capabilities_of(const Plugin& plugin) {
     if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)) names.push_back("reduces gradients itself");
     if (optimizer.uses_seed()) names.push_back("draws random numbers");
     if (optimizer.has_squares()) names.push_back("keeps squares");
+    if (optimizer.perturbs()) names.push_back("perturbs parameters");
+    if (optimizer.takes_second_gradients()) names.push_back("takes second gradients");
     return join(names, ", ");
   } catch (const Error&) {
     return "depend on its params";

@@ -109,6 +109,37 @@ class EngineBase {
   /// Ends the micro-batch; at a boundary checks, clips and updates.
   StepResult step();
 
+  /// Steps of two passes. Some optimizers take the gradient of a step at other parameters than those that it updates (SAM), or a
+  /// second gradient, of another loss (Sophia). The step's micro-batches run once more then, and an earlier pass ends with
+  /// perturb() or keep_second_gradient() in the place of step():
+  ///   engine->backward(loss(engine->forward(batch.data)));
+  ///   engine->perturb();                                     // the model is at w + e(w)
+  ///   engine->backward(loss(engine->forward(batch.data)));
+  ///   engine->step();                                        // at w again, updated with the gradient at w + e(w)
+  ///
+  /// perturb() checks the gradient and moves the parameters as the optimizer says, on all ranks, in every copy; gradients begin
+  /// again. step() puts the parameters back, bit for bit, before it updates. Between the two save_checkpoint, load_checkpoint,
+  /// eval(), swap_optimizer, and whatever else writes or exports parameters, are Error(kOrder). `applied` of the result: they
+  /// were moved. A gradient that is not finite, where such a step is skipped, moves nothing, and the step() that follows is
+  /// skipped; the program need not ask. Without perturb() the step is an ordinary one. Every rank calls it. Error(kUnsupported)
+  /// where the optimizer has no perturbation. It takes the memory of the masters once more.
+  StepResult perturb();
+  /// Whether the step in hand takes a second gradient. The same on every rank.
+  bool wants_second_gradient() const;
+  /// Keeps the averaged, unscaled gradient of this pass for the update of this step:
+  ///   if (engine->wants_second_gradient()) {
+  ///     engine->backward(sampled_loss(engine->forward(batch.data)));
+  ///     engine->keep_second_gradient();
+  ///   }
+  ///   engine->backward(loss(engine->forward(batch.data)));
+  ///   engine->step();
+  /// What is not finite is treated as by perturb(). step() without it, where one is wanted, and keep_second_gradient() where none
+  /// is, are Error(kOrder). Every rank calls it. It takes the memory of the masters once more, until step().
+  StepResult keep_second_gradient();
+  /// Begins the step in hand again: puts back what perturb() moved, and drops its gradients. For a program that does not end a
+  /// step of two passes. (After an exception in a later pass that pass begins again.) Every rank calls it.
+  void abandon_step();
+
   bool is_gradient_accumulation_boundary() const;
   /// Forces the answer of is_gradient_accumulation_boundary until it is called with nullopt.
   void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);

@@ -19,9 +19,9 @@
  *  - A function returns a gannet_status; on failure it has written a sentence into the caller's gannet_error.
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
- *  - Optimizer, Scheduler, the host's table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0
- *    or 2.1 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise yet: no
- *    device has run them. Accelerator, Comm and Offload each have an interface version of their own
+ *  - Optimizer, Scheduler, the host's table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0,
+ *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise
+ * yet: no device has run them. Accelerator, Comm and Offload each have an interface version of their own
  *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's.
  */
 #ifndef GANNET_ABI_H
@@ -36,7 +36,7 @@ extern "C" {
 
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
 #define GANNET_ABI_MAJOR 2
-#define GANNET_ABI_MINOR 1
+#define GANNET_ABI_MINOR 2
 #ifndef GANNET_TARGET_MINOR
 #define GANNET_TARGET_MINOR GANNET_ABI_MINOR
 #endif
@@ -291,7 +291,24 @@ enum gannet_optimizer_capability {
   /* It asks for a workspace: gannet_optimizer_description::workspace_bytes and workspace_bytes_per_element. */
   GANNET_OPTIMIZER_USES_WORKSPACE = 1u << 4
 #endif
+#if GANNET_TARGET_MINOR >= 2
+  ,
+  /* A step may take its gradient at other parameters than those that it updates (SAM): gannet_optimizer_api::perturb writes them,
+   * and the host puts the parameters back before update(). Not with OWNS_GRAD_REDUCTION. */
+  GANNET_OPTIMIZER_PERTURBS = 1u << 5,
+  /* Some steps take a second gradient, of another loss (Sophia): gannet_optimizer_api::wants_second_gradient names them, and
+   * gannet_update_args::second_grad has it. Not with OWNS_GRAD_REDUCTION. */
+  GANNET_OPTIMIZER_SECOND_GRADIENT = 1u << 6
+#endif
 };
+
+#if GANNET_TARGET_MINOR >= 2
+/* What a piece is handed over for, and a sum wanted for: gannet_update_args::pass, gannet_sum_spec::pass. */
+enum gannet_pass {
+  GANNET_PASS_UPDATE = 0, /* sums() and update() of a step */
+  GANNET_PASS_PERTURB = 1 /* sums() and perturb() before it */
+};
+#endif
 
 /* Who averages a step's gradients over the ranks: gannet_optimizer_api::reduces_gradients. */
 enum gannet_gradient_reduction {
@@ -366,6 +383,11 @@ typedef struct gannet_sum_spec {
   uint32_t scope;     /* gannet_sum_scope */
   uint32_t reduce_op; /* how parts become the whole: GANNET_SUM, GANNET_MAX, GANNET_MIN */
   uint32_t round;     /* 0 for the first; the sums of a round are known in the next ones */
+#if GANNET_TARGET_MINOR >= 2
+  /* Since 2.2. gannet_pass. Sums of both passes are in one list, in the order of their rounds; in a pass those of the other one
+   * are what sums over no elements are, and a round that has none in the pass is not asked for. */
+  uint64_t pass;
+#endif
 } gannet_sum_spec;
 
 /* A parameter of the group, whole. Pointers live as long as the plugin's object. */
@@ -509,6 +531,12 @@ typedef struct gannet_update_args {
    * provisional. */
   void* const* squares;
 #endif
+#if GANNET_TARGET_MINOR >= 2
+  /* Since 2.2, with SECOND_GRADIENT in update() of a step that wants one, else null. [numel] param_dtype, where `param` is; never
+   * written. The second loss's gradient: averaged and unscaled, neither multiplied by grad_scale nor clipped. */
+  const void* second_grad;
+  uint64_t pass; /* since 2.2. gannet_pass */
+#endif
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
@@ -536,6 +564,17 @@ typedef struct gannet_optimizer_api {
   /* Where OWNS_GRAD_REDUCTION is claimed, else null: who averages the gradients of this step (gannet_step_args::step), a
    * gannet_gradient_reduction. A pure function of the params and the step. */
   int32_t (*reduces_gradients)(void* self, uint64_t step, uint32_t* reduces, gannet_error* error);
+#if GANNET_TARGET_MINOR >= 2
+  /* Since 2.2. Where PERTURBS is claimed, else null: writes the parameters at which the step's gradient is to be taken into
+   * `out`, in the master's type: a function of the piece's param, gradient, states, hyperparameters and the sums of
+   * GANNET_PASS_PERTURB, which it leaves as they are. `step` and `grad_scale` are those that update() would get, but for
+   * clipping; neither begin_step nor end_step surrounds it. The host keeps the parameters, and has put them back, bit for bit,
+   * when update() is called. A step that nobody perturbs is an update alone. */
+  int32_t (*perturb)(void* self, const gannet_update_args* args, gannet_error* error);
+  /* Since 2.2. Where SECOND_GRADIENT is claimed, else null: 1 where update() of this step (gannet_step_args::step) takes a second
+   * gradient, else 0. A pure function of the params and the step. */
+  int32_t (*wants_second_gradient)(void* self, uint64_t step, uint32_t* wants, gannet_error* error);
+#endif
 } gannet_optimizer_api;
 
 /* ---- Scheduler -------------------------------------------------------------------------------------------------------*/

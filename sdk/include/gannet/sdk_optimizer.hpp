@@ -58,6 +58,15 @@ constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op
   return spec;
 }
 
+#if GANNET_TARGET_MINOR >= 2
+/// A number that perturb() wants to know: `sum_to_perturb(GANNET_SUM_OF_MODEL)`.
+constexpr gannet_sum_spec sum_to_perturb(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
+  gannet_sum_spec spec = sum(scope, reduce_op, round);
+  spec.pass = GANNET_PASS_PERTURB;
+  return spec;
+}
+#endif
+
 /// The i-th of an array of structs that comes with its stride.
 template <class T>
 const T& element(const T* first, uint64_t stride, uint64_t i) {
@@ -95,6 +104,8 @@ T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 ///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: of a piece, whatever its length
 ///   uint64_t workspace_bytes_per_element() const;               and for each of its elements
+///   void perturb(const gannet_update_args&);                    with PERTURBS: where the step's gradient is to be taken
+///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: update() of this step takes one
 class OptimizerBase : public HostServices {
  public:
   OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -113,6 +124,8 @@ class OptimizerBase : public HostServices {
   void end_step(const gannet_step_args&) {}
   void evaluate(const gannet_update_args&) {}
   uint32_t reduces_gradients(uint64_t) const { return GANNET_REDUCED_BY_HOST; }
+  void perturb(const gannet_update_args&) {}
+  bool wants_second_gradient(uint64_t) const { return false; }
 };
 
 namespace detail {
@@ -190,6 +203,16 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
     api.reduces_gradients = [](void* self, uint64_t step, uint32_t* reduces, gannet_error* error) -> int32_t {
       return guarded(error, [&] { *reduces = static_cast<Holder*>(self)->optimizer.reduces_gradients(step); });
     };
+#if GANNET_TARGET_MINOR >= 2
+  if constexpr (kIsOwn<decltype(&Derived::perturb), decltype(&OptimizerBase::perturb)>)
+    api.perturb = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.perturb(*args); });
+    };
+  if constexpr (kIsOwn<decltype(&Derived::wants_second_gradient), decltype(&OptimizerBase::wants_second_gradient)>)
+    api.wants_second_gradient = [](void* self, uint64_t step, uint32_t* wants, gannet_error* error) -> int32_t {
+      return guarded(error, [&] { *wants = static_cast<Holder*>(self)->optimizer.wants_second_gradient(step) ? 1 : 0; });
+    };
+#endif
   return api;
 }();
 

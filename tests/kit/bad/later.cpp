@@ -1,4 +1,5 @@
-// Rules that misuse what ABI 2.1 gives: random numbers, a workspace, squares.
+// Rules that misuse what ABI 2.1 and 2.2 give: random numbers, a workspace, squares; perturbed parameters, second gradients.
+#include <cmath>
 #include <gannet/sdk_random.hpp>
 
 #include "rule.h"
@@ -71,12 +72,86 @@ struct WideSquare : Momentum {  // one row more than there is
   }
 };
 
+struct Perturbing : Momentum {  // sound: along the gradient, by its norm over the model
+  using Momentum::Momentum;
+  uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_PERTURBS; }
+  std::vector<gannet_sum_spec> wanted_sums() const { return {sum_to_perturb(GANNET_SUM_OF_MODEL)}; }
+  void sums(const gannet_update_args& a, uint32_t, double* sums) {
+    for (uint64_t s = 0; s < a.segment_count; ++s)
+      for (uint64_t i = segment(a, s).offset; i < segment(a, s).offset + segment(a, s).numel; ++i)
+        sums[s] += double(grad(a)[i]) * grad(a)[i];
+  }
+  static void move(const gannet_update_args& a, uint64_t i, double squares) {
+    static_cast<float*>(a.out)[i] = param(a)[i] + static_cast<float>(0.05 * grad(a)[i] / (std::sqrt(squares) + 1e-12));
+  }
+  void perturb(const gannet_update_args& a) {
+    for (uint64_t i = 0; a.segment_count > 0 && i < a.numel; ++i) move(a, i, a.sums[0]);
+  }
+};
+struct OwnNorm : Perturbing {  // the norm of the piece: that of one rank, of one page
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& a) {
+    double squares = 0;
+    for (uint64_t i = 0; i < a.numel; ++i) squares += double(grad(a)[i]) * grad(a)[i];
+    for (uint64_t i = 0; i < a.numel; ++i) move(a, i, squares);
+  }
+};
+struct MovesParameter : Perturbing {  // in place: nobody can put it back
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& a) {
+    Perturbing::perturb(a);
+    for (uint64_t i = 0; a.segment_count > 0 && i < a.numel; ++i) param(a)[i] = static_cast<float*>(a.out)[i];
+  }
+};
+struct HalfMoved : Perturbing {  // all but the last element
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& a) {
+    for (uint64_t i = 0; a.segment_count > 0 && i + 1 < a.numel; ++i) move(a, i, a.sums[0]);
+  }
+};
+struct WideMove : Perturbing {  // and one more
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& a) {
+    Perturbing::perturb(a);
+    static_cast<float*>(a.out)[a.numel] = 0;
+  }
+};
+
+struct Second : Momentum {  // sound: every third step
+  using Momentum::Momentum;
+  uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_SECOND_GRADIENT; }
+  bool wants_second_gradient(uint64_t step) const { return step % 3 == 0; }
+  void update(const gannet_update_args& a) {
+    const auto* second = static_cast<const float*>(a.second_grad);
+    for (uint64_t i = 0; i < a.numel; ++i) element(a, i, second ? a.hyper[0] / (1 + second[i] * second[i]) : a.hyper[0]);
+  }
+};
+struct Heedless : Second {  // asks, and does not look
+  using Second::Second;
+  void update(const gannet_update_args& a) { Momentum::update(a); }
+};
+struct Counting : Second {  // by its own count of questions
+  using Second::Second;
+  bool wants_second_gradient(uint64_t) const { return ++asked_ % 3 == 0; }
+  mutable uint64_t asked_ = 0;
+};
+struct WritesSecond : Second {  // squares it in place
+  using Second::Second;
+  void update(const gannet_update_args& a) {
+    Second::update(a);
+    auto* second = static_cast<float*>(const_cast<void*>(a.second_grad));
+    for (uint64_t i = 0; second && i < a.numel; ++i) second[i] *= second[i];
+  }
+};
+
 #define RULE(type) optimizer<type>(#type, "", "1.0", "breaks one thing")
 
 }  // namespace
 
 GANNET_PLUGINS(
     "optimizer/drawn optimizer/unseeded optimizer/byplace optimizer/sequence optimizer/stalework optimizer/widework "
-    "optimizer/widesquare",
+    "optimizer/widesquare optimizer/perturbing optimizer/ownnorm optimizer/movesparameter optimizer/halfmoved optimizer/widemove "
+    "optimizer/second optimizer/heedless optimizer/counting optimizer/writessecond",
     GANNET_TIER_STABLE, RULE(Drawn), RULE(Unseeded), RULE(ByPlace), RULE(Sequence), RULE(StaleWork), RULE(WideWork),
-    RULE(WideSquare))
+    RULE(WideSquare), RULE(Perturbing), RULE(OwnNorm), RULE(MovesParameter), RULE(HalfMoved), RULE(WideMove), RULE(Second),
+    RULE(Heedless), RULE(Counting), RULE(WritesSecond))

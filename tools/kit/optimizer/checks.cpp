@@ -9,6 +9,7 @@
 #include "kit/object.h"
 #include "kit/optimizer/engine.h"
 #include "kit/optimizer/own_reduction.h"
+#include "kit/optimizer/pass_checks.h"
 #include "kit/optimizer/result_checks.h"
 #include "kit/optimizer/types.h"
 
@@ -244,6 +245,15 @@ std::vector<Check> optimizer_checks() {
        120, leave_nothing_in_steps},
       {"evaluation-weights", "evaluate writes finite weights, the same in every cut, and nothing but `out`",
        "compute `out` from param, states and hyper alone", 60, evaluation},
+      {"perturbation",
+       "perturb writes where the gradient is to be taken, the same again, in every cut, and nothing but `out`: what the host "
+       "puts "
+       "back is what was there",
+       "compute all of `out` from param, gradient, states, hyper and the sums of GANNET_PASS_PERTURB", 60, perturbation},
+      {"second-gradient",
+       "wants_second_gradient is a function of the params and the step, some of the first 1000 steps want one, and the update of "
+       "such a step depends on it",
+       "compute the answer from the step alone; read args->second_grad, or drop the claim", 60, second_gradient},
       {"reference", "200 steps are those of the reference, within the tolerance", "compare the rules where they differ", 60,
        against_reference}};
 }

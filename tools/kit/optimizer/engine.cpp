@@ -39,6 +39,7 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
         };
         trained.params.push_back(bytes(problem.types.param));
         trained.evaluated.push_back(bytes(problem.types.param));
+        trained.perturbed.push_back(bytes(problem.types.param));
         trained.outs.push_back(bytes(problem.types.out));
         auto& states = trained.states.emplace_back();
         for (const auto& state : trained.described)
@@ -50,6 +51,7 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
     ranks.all_reduce(number, &ready, 1, GANNET_SUM);  // rank 0 has made room
     rank.give(trained);
     if (options.evaluates) rank.evaluate(applied, trained);
+    if (options.perturbs) rank.perturb(applied, trained);
   });
   return trained;
 }
@@ -67,6 +69,8 @@ Described describe(const Subject& subject, const Problem& problem) {
   described.states = optimizer.states();
   for (const auto& state : described.states) described.has_own_states = described.has_own_states || state.is_of_group();
   described.uses_seed = optimizer.uses_seed();
+  described.perturbs = optimizer.perturbs();
+  described.takes_second_gradients = optimizer.takes_second_gradients();
   described.hyper_names = optimizer.hyper_names();
   described.hyper_roles = optimizer.hyper_roles();
   described.hyper = optimizer.hyper_values();

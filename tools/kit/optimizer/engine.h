@@ -22,6 +22,7 @@ using Bytes = std::vector<char>;
 struct Trained {
   std::vector<Bytes> params, outs;         // [tensors]
   std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, where the run asks for them
+  std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, likewise
   std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element, and squares
   // [ranks][groups][states], those that are no element's; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> own_states;
@@ -45,7 +46,9 @@ struct RunOptions {
   bool moves_buffers = false;   // they are at other addresses in every call, and gone after it
   bool may_fail = false;        // a failed update ends the run, if it comes with a sentence
   bool uses_reference = false;  // subject.reference in place of the plugin
-  bool evaluates = false;       // in the end it asks for the weights to evaluate with; what they come from may not be written
+  bool perturbs = false;     // in the end it asks where a next step takes its gradient; what that comes from may not be written
+  uint64_t second_seed = 3;  // of the second gradients
+  bool evaluates = false;    // in the end it asks for the weights to evaluate with; what they come from may not be written
 };
 
 Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
@@ -54,7 +57,7 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
 struct Described {
   CutRules rules;
   bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
-       owns_grad_reduction = false, uses_seed = false;
+       owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false;
   std::vector<Optimizer::State> states;
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;

@@ -43,8 +43,8 @@ Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uin
   return buffer;
 }
 
-GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors)
-    : wanted_(&optimizer.sums()), tensors_(tensors), values_(of_nothing(tensors)), lines_(wanted_->size()) {
+GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass)
+    : wanted_(&optimizer.sums()), tensors_(tensors), pass_(pass), values_(of_nothing(tensors)), lines_(wanted_->size()) {
   for (size_t s = 0; s < width(); ++s) {
     if (!(*wanted_)[s].is_of_lines()) continue;
     lines_[s].assign(optimizer.line_count((*wanted_)[s]), nothing((*wanted_)[s].op));
@@ -54,7 +54,14 @@ GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors)
 }
 
 bool GroupSums::has_round(uint32_t round) const {
-  return std::any_of(wanted_->begin(), wanted_->end(), [round](const auto& sum) { return sum.round == round; });
+  return std::any_of(wanted_->begin(), wanted_->end(), [&](const auto& sum) { return is_of(sum, round); });
+}
+
+uint32_t GroupSums::rounds() const {
+  uint32_t rounds = 0;
+  for (const auto& sum : *wanted_)
+    if (sum.pass == pass_) rounds = sum.round + 1;
+  return rounds;
 }
 
 std::vector<double> GroupSums::of_nothing(size_t rows) const {
@@ -66,7 +73,7 @@ std::vector<double> GroupSums::of_nothing(size_t rows) const {
 
 void GroupSums::add(size_t tensor, uint32_t round, const double* part) {
   for (size_t s = 0; s < width(); ++s)
-    if ((*wanted_)[s].round == round) row(tensor)[s] = combined((*wanted_)[s].op, row(tensor)[s], part[s]);
+    if (is_of((*wanted_)[s], round)) row(tensor)[s] = combined((*wanted_)[s].op, row(tensor)[s], part[s]);
 }
 
 void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint32_t rank) {

@@ -24,9 +24,10 @@ Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uin
 // Of one group on one rank: [tensors][sums].
 class GroupSums {
  public:
-  GroupSums(const Optimizer& optimizer, size_t tensors);
+  GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass = GANNET_PASS_UPDATE);
   size_t width() const { return wanted_->size(); }
-  bool has_round(uint32_t round) const;
+  bool has_round(uint32_t round) const;  // in its pass
+  uint32_t rounds() const;
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const std::vector<double>& values() const { return values_; }
   std::vector<double> of_nothing(size_t rows) const;
@@ -35,8 +36,10 @@ class GroupSums {
 
  private:
   friend void complete(std::vector<GroupSums>&, uint32_t, Ranks&, uint32_t);
+  bool is_of(const Optimizer::Sum& sum, uint32_t round) const { return sum.round == round && sum.pass == pass_; }
   const std::vector<Optimizer::Sum>* wanted_;
   size_t tensors_;
+  gannet_pass pass_;
   std::vector<double> values_;
   std::vector<std::vector<double>> lines_;  // [sums] of rows or columns
   std::vector<double*> line_places_;

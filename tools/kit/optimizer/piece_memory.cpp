@@ -50,6 +50,7 @@ PieceMemory::PieceMemory(const Problem& problem, const CutPiece& piece, const Op
   param = buffer(types.param, "the parameter");
   grad = buffer(types.grad, "the gradient");
   if (types.out != GANNET_DTYPE_NONE) out = buffer(types.out, "the copy `out`");
+  if (optimizer.takes_second_gradients()) second = buffer(types.param, "the second gradient");
   for (const auto& state : optimizer.states())
     states.push_back(state.is_cut() ? new_state(state, type_of(state, types.param), state.values_of(piece.numel), is_tight)
                                     : Buffer());

@@ -20,6 +20,7 @@ struct PieceMemory {
 
   const CutPiece* cut;  // outlives it
   Buffer param, grad, out;
+  Buffer second;                // the second gradient, where the optimizer takes some
   std::vector<Buffer> states;   // those that are cut
   std::vector<Buffer> squares;  // [parts][states], empty where a tensor has none; none at all where no state is a square
   // visit(tensor, state, square) of those that are there.

@@ -93,7 +93,7 @@ void lag(Subject& subject) {
   for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
   const Trained lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
-  if (described.has_sums || described.has_own_states || described.uses_seed) {
+  if (described.has_sums || described.has_own_states || described.uses_seed || described.takes_second_gradients) {
     // Other tensors, or the group's number of steps, may have a share in it: it must be the same in every cut.
     require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kTolerance, "one piece a tensor");
     return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,87 +56,42 @@ class SimulatedRank {
   // In the order of Updater::update().
   void step(int64_t applied) {
     const int64_t step = applied + 1;
-    uint32_t rounds = 0;
     sums_.clear();
     for (Group& group : groups_) {
       sums_.emplace_back(*group.optimizer, group.tensors);
-      if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
       std::vector<double> hyper = group.optimizer->hyper_values();
       if (options_.schedule) options_.schedule(step, hyper);
       std::copy(hyper.begin(), hyper.end(), group.hyper.as<double>());
     }
     fill_gradients(step);
     edges("begin_step", &Optimizer::begin_step, step, false);
-    for (uint32_t round = 0; round < rounds; ++round) {
-      for (PieceMemory& piece : pieces_)
-        if (piece.lag <= applied && sums_[piece.cut->group].has_round(round)) add_sums(piece, applied, round);
-      complete(sums_, round, ranks_, rank_);
-    }
+    add_all_sums(applied, GANNET_PASS_UPDATE);
     for (PieceMemory& piece : pieces_)
       if (piece.lag <= applied) update(piece, applied);
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
-  // The weights to evaluate with, of this rank's pieces.
-  void evaluate(int64_t applied, Trained& trained) {
-    for (PieceMemory& piece : pieces_) {
-      Group& group = groups_[piece.cut->group];
-      const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
-      std::vector<void*> states;
-      gannet_update_args args = arguments(piece, applied - 1, states, {});
-      args.grad_dtype = GANNET_DTYPE_NONE;
-      args.grad = nullptr;
-      args.out_dtype = problem_.types.param;
-      args.out = out.data();
-      args.sums = nullptr;
-      args.lines = nullptr;
-      args.sum_count = 0;
-      args.seed = 0;
-      {
-        std::vector<std::unique_ptr<ReadOnly>> held;
-        for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnly>(*each));
-        for (const auto* states_of : {&piece.states, &group.own_states})
-          for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnly>(state));
-        for (const Buffer& square : piece.squares) held.push_back(std::make_unique<ReadOnly>(square));
-        const Calling calling("evaluate", args.step, piece.names);
-        group.optimizer->evaluate(args);
-      }
-      look_at(out, "the weights to evaluate with");
-      const size_t size = bytes_of(problem_.types.param);
-      for (const Part& part : piece.cut->parts)
-        std::memcpy(trained.evaluated[part.tensor].data() + part.begin * size, out.as<char>() + part.offset * size,
-                    part.numel * size);
-    }
-  }
-
+  // Where the step after these updates would take its gradient, and the weights to evaluate with, of this rank's pieces.
+  void perturb(int64_t applied, Trained& trained);
+  void evaluate(int64_t applied, Trained& trained);
   // This rank's part of what is left.
-  void give(Trained& trained) const {
-    const gannet_dtype master = problem_.types.param;
-    for (const PieceMemory& piece : pieces_)
-      for (const Part& part : piece.cut->parts) {
-        const auto copy = [](const Part& values, const Buffer& from, gannet_dtype dtype, Bytes& to) {
-          const size_t size = bytes_of(dtype);
-          std::memcpy(to.data() + values.begin * size, from.as<char>() + values.offset * size, values.numel * size);
-        };
-        copy(part, piece.param, master, trained.params[part.tensor]);
-        if (problem_.types.out != GANNET_DTYPE_NONE) copy(part, piece.out, problem_.types.out, trained.outs[part.tensor]);
-        const auto& states = groups_[piece.cut->group].optimizer->states();
-        for (size_t s = 0; s < states.size(); ++s)
-          if (states[s].is_cut())
-            copy(values_in(part, states[s]), piece.states[s], type_of(states[s], master), trained.states[part.tensor][s]);
-      }
-    for (const PieceMemory& piece : pieces_)
-      piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
-        trained.states[tensor][s].assign(square.as<char>(), square.as<char>() + square.bytes());
-      });
-    for (const Group& group : groups_) {
-      auto& own = trained.own_states[rank_].emplace_back();
-      for (const Buffer& state : group.own_states) own.emplace_back(state.as<char>(), state.as<char>() + state.bytes());
-    }
-  }
+  void give(Trained& trained) const;
   const Optimizer& optimizer() const { return *groups_[0].optimizer; }
 
  private:
+  struct Group;
+  void gather(const PieceMemory& piece, const Buffer& from, std::vector<Bytes>& tensors) const;
+  static std::vector<std::unique_ptr<ReadOnly>> held_inputs(const PieceMemory& piece, const Group& group);
+  void add_all_sums(int64_t applied, gannet_pass pass) {
+    uint32_t rounds = 0;
+    for (const GroupSums& group : sums_) rounds = std::max(rounds, group.rounds());
+    for (uint32_t round = 0; round < rounds; ++round) {
+      for (PieceMemory& piece : pieces_)
+        if (piece.lag <= applied && sums_[piece.cut->group].has_round(round)) add_sums(piece, applied, round, pass);
+      complete(sums_, round, ranks_, rank_);
+    }
+  }
+
   struct Group {
     std::unique_ptr<Optimizer> optimizer;
     size_t tensors = 0;
@@ -143,36 +99,18 @@ class SimulatedRank {
     Buffer hyper;
   };
 
-  void restore(const Trained& from) {
-    for (PieceMemory& piece : pieces_)
-      for (const Part& part : piece.cut->parts) {
-        const auto copy = [](const Part& values, const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
-          const size_t size = bytes_of(dtype);
-          std::memcpy(to.as<char>() + values.offset * size, bytes.data() + values.begin * size, values.numel * size);
-        };
-        copy(part, piece.param, problem_.types.param, from.params[part.tensor]);
-        const auto& states = groups_[piece.cut->group].optimizer->states();
-        for (size_t s = 0; s < states.size(); ++s)
-          if (states[s].is_cut())
-            copy(values_in(part, states[s]), piece.states[s], type_of(states[s], problem_.types.param),
-                 from.states[part.tensor][s]);
-      }
-    for (PieceMemory& piece : pieces_)
-      piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
-        std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
-      });
-    for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
-      for (size_t s = 0; s < groups_[g].own_states.size(); ++s) {
-        const Bytes& bytes = from.own_states[0][g][s];
-        if (!bytes.empty()) std::memcpy(groups_[g].own_states[s].data(), bytes.data(), bytes.size());
-      }
-  }
-
+  void restore(const Trained& from);
   void fill_gradients(int64_t step) {
     for (PieceMemory& piece : pieces_)
       for (const Part& part : piece.cut->parts)
         for (uint64_t i = 0; i < part.numel; ++i)
           put(piece.grad.data(), part.offset + i, problem_.types.grad, problem_.gradient(part.tensor, part.begin + i, step));
+    Problem other = problem_;
+    other.seed += options_.second_seed;
+    for (PieceMemory& piece : pieces_)
+      for (const Part& part : piece.cut->parts)
+        for (uint64_t i = 0; piece.second.data() && i < part.numel; ++i)
+          put(piece.second.data(), part.offset + i, problem_.types.param, other.gradient(part.tensor, part.begin + i, step));
   }
 
   // begin_step or end_step of every group.
@@ -257,12 +195,13 @@ class SimulatedRank {
     return rows;
   }
 
-  void add_sums(PieceMemory& piece, int64_t applied, uint32_t round) {
+  void add_sums(PieceMemory& piece, int64_t applied, uint32_t round, gannet_pass pass) {
     Group& group = groups_[piece.cut->group];
     GroupSums& sums = sums_[piece.cut->group];
     const Buffer rows = rows_of(piece);
     std::vector<void*> states;
-    const gannet_update_args args = arguments(piece, applied, states, rows);
+    gannet_update_args args = arguments(piece, applied, states, rows);
+    args.pass = pass;
     const std::vector<double> nothing = sums.of_nothing(piece.segments.size());
     Buffer parts(nothing.size() * sizeof(double), "the sums that it adds to", options_.is_tight);
     std::copy(nothing.begin(), nothing.end(), parts.as<double>());
@@ -298,15 +237,17 @@ class SimulatedRank {
       move(piece.param, "the parameter");
       move(piece.grad, "the gradient");
       move(piece.out, "the copy `out`");
+      move(piece.second, "the second gradient");
       for (Buffer& state : piece.states) move(state, "a state");
       for (Buffer& state : group.own_states) move(state, "a state");
       for (Buffer& square : piece.squares) move(square, "a square");
     }
     std::vector<void*> states;
-    const gannet_update_args args = arguments(piece, applied, states, rows);
+    gannet_update_args args = arguments(piece, applied, states, rows);
+    if (group.optimizer->wants_second_gradient(static_cast<uint64_t>(applied) + 1)) args.second_grad = piece.second.data();
     {
-      const ReadOnly grad(piece.grad, options_.guards_gradients), hyper(group.hyper, options_.guards_inputs),
-          given(rows, options_.guards_inputs);
+      const ReadOnly grad(piece.grad, options_.guards_gradients), second(piece.second, options_.guards_gradients),
+          hyper(group.hyper, options_.guards_inputs), given(rows, options_.guards_inputs);
       std::vector<std::unique_ptr<ReadOnly>> held;
       for (const Buffer& state : group.own_states) held.push_back(std::make_unique<ReadOnly>(state, options_.guards_own_states));
       const std::vector<gannet_segment> segments = piece.segments;
@@ -321,8 +262,10 @@ class SimulatedRank {
     look_at_canaries(piece.states, "a state");
     look_at_canaries(piece.squares, "a square");
     look_at(workspace_.buffer(), "the workspace");
-    for (const auto& [buffer, name] :
-         {std::pair{&piece.param, "the parameter"}, {&piece.grad, "the gradient"}, {&piece.out, "the copy `out`"}})
+    for (const auto& [buffer, name] : {std::pair{&piece.param, "the parameter"},
+                                       {&piece.grad, "the gradient"},
+                                       {&piece.second, "the second gradient"},
+                                       {&piece.out, "the copy `out`"}})
       look_at(*buffer, name);
   }
 

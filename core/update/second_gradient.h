@@ -1,0 +1,41 @@
+// The second gradient of a step (GANNET_OPTIMIZER_SECOND_GRADIENT): averaged and unscaled, in the masters' type, where they lie.
+//
+//   if (second.is_wanted(applied_steps)) second.keep(factor, applied_steps);   // the reducer holds it
+//   ... the pass of the first one, and the update: args.second_grad from second.of(range) ...
+//   second.drop();
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "params/range.h"
+#include "params/store.h"
+
+namespace gannet {
+
+class SecondGradient {
+ public:
+  SecondGradient(ParameterStore& store, const std::vector<Group>& groups) : store_(store), groups_(groups) {}
+
+  /// Some group's optimizer takes one in the next update. `applied_steps`: updates so far.
+  bool is_wanted(int64_t applied_steps) const;
+  /// What the ranges' gradients are now, times `factor`.
+  void keep(double factor, int64_t applied_steps);
+  bool is_kept() const { return !kept_.empty(); }
+  /// Null: the range's optimizer wants none.
+  const Array* of(const Range& range) const;
+  void drop() noexcept { kept_.clear(); }
+
+ private:
+  bool is_wanted_by(const Group& group, int64_t applied_steps) const;
+
+  ParameterStore& store_;
+  const std::vector<Group>& groups_;
+  struct Kept {
+    const Range* range;
+    Array values;  // [own_numel]
+  };
+  std::vector<Kept> kept_;
+};
+
+}  // namespace gannet

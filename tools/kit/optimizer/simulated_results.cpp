@@ -1,0 +1,127 @@
+// What a simulated rank (simulated_rank.h) has in the end, and where it begins again.
+#include "kit/optimizer/simulated_rank.h"
+
+namespace gannet::kit {
+
+// A piece's part of each tensor, in the master's type.
+void SimulatedRank::gather(const PieceMemory& piece, const Buffer& from, std::vector<Bytes>& tensors) const {
+  const size_t size = bytes_of(problem_.types.param);
+  for (const Part& part : piece.cut->parts)
+    std::memcpy(tensors[part.tensor].data() + part.begin * size, from.as<char>() + part.offset * size, part.numel * size);
+}
+
+// While it lives nothing writes to what a piece's new weights come from.
+std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_inputs(const PieceMemory& piece, const Group& group) {
+  std::vector<std::unique_ptr<ReadOnly>> held;
+  for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnly>(*each));
+  for (const auto* states_of : {&piece.states, &group.own_states})
+    for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnly>(state));
+  for (const Buffer& square : piece.squares) held.push_back(std::make_unique<ReadOnly>(square));
+  return held;
+}
+
+// Where the step after these updates would take its gradient, of this rank's pieces. Into memory of NaN.
+void SimulatedRank::perturb(int64_t applied, Trained& trained) {
+  sums_.clear();
+  for (Group& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
+  fill_gradients(applied + 1);
+  add_all_sums(applied, GANNET_PASS_PERTURB);
+  for (PieceMemory& piece : pieces_) {
+    Group& group = groups_[piece.cut->group];
+    const gannet_dtype master = problem_.types.param;
+    const Buffer out(piece.cut->numel * bytes_of(master), "the perturbed parameters", options_.is_tight);
+    for (uint64_t i = 0; i < piece.cut->numel; ++i) put(out.data(), i, master, std::numeric_limits<double>::quiet_NaN());
+    const Buffer rows = rows_of(piece);
+    std::vector<void*> states;
+    gannet_update_args args = arguments(piece, applied, states, rows);
+    args.out_dtype = master;
+    args.out = out.data();
+    args.pass = GANNET_PASS_PERTURB;
+    {
+      const auto held = held_inputs(piece, group);
+      const ReadOnly grad(piece.grad), sums(rows);
+      const Calling calling("perturb", args.step, piece.names);
+      group.optimizer->perturb(args);
+    }
+    look_at(out, "the perturbed parameters");
+    gather(piece, out, trained.perturbed);
+  }
+}
+
+// The weights to evaluate with, of this rank's pieces.
+void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
+  for (PieceMemory& piece : pieces_) {
+    Group& group = groups_[piece.cut->group];
+    const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
+    std::vector<void*> states;
+    gannet_update_args args = arguments(piece, applied - 1, states, {});
+    args.grad_dtype = GANNET_DTYPE_NONE;
+    args.grad = nullptr;
+    args.out_dtype = problem_.types.param;
+    args.out = out.data();
+    args.sums = nullptr;
+    args.lines = nullptr;
+    args.sum_count = 0;
+    args.seed = 0;
+    {
+      const auto held = held_inputs(piece, group);
+      const Calling calling("evaluate", args.step, piece.names);
+      group.optimizer->evaluate(args);
+    }
+    look_at(out, "the weights to evaluate with");
+    gather(piece, out, trained.evaluated);
+  }
+}
+
+// This rank's part of what is left.
+void SimulatedRank::give(Trained& trained) const {
+  const gannet_dtype master = problem_.types.param;
+  for (const PieceMemory& piece : pieces_)
+    for (const Part& part : piece.cut->parts) {
+      const auto copy = [](const Part& values, const Buffer& from, gannet_dtype dtype, Bytes& to) {
+        const size_t size = bytes_of(dtype);
+        std::memcpy(to.data() + values.begin * size, from.as<char>() + values.offset * size, values.numel * size);
+      };
+      copy(part, piece.param, master, trained.params[part.tensor]);
+      if (problem_.types.out != GANNET_DTYPE_NONE) copy(part, piece.out, problem_.types.out, trained.outs[part.tensor]);
+      const auto& states = groups_[piece.cut->group].optimizer->states();
+      for (size_t s = 0; s < states.size(); ++s)
+        if (states[s].is_cut())
+          copy(values_in(part, states[s]), piece.states[s], type_of(states[s], master), trained.states[part.tensor][s]);
+    }
+  for (const PieceMemory& piece : pieces_)
+    piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
+      trained.states[tensor][s].assign(square.as<char>(), square.as<char>() + square.bytes());
+    });
+  for (const Group& group : groups_) {
+    auto& own = trained.own_states[rank_].emplace_back();
+    for (const Buffer& state : group.own_states) own.emplace_back(state.as<char>(), state.as<char>() + state.bytes());
+  }
+}
+
+void SimulatedRank::restore(const Trained& from) {
+  for (PieceMemory& piece : pieces_)
+    for (const Part& part : piece.cut->parts) {
+      const auto copy = [](const Part& values, const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
+        const size_t size = bytes_of(dtype);
+        std::memcpy(to.as<char>() + values.offset * size, bytes.data() + values.begin * size, values.numel * size);
+      };
+      copy(part, piece.param, problem_.types.param, from.params[part.tensor]);
+      const auto& states = groups_[piece.cut->group].optimizer->states();
+      for (size_t s = 0; s < states.size(); ++s)
+        if (states[s].is_cut())
+          copy(values_in(part, states[s]), piece.states[s], type_of(states[s], problem_.types.param),
+               from.states[part.tensor][s]);
+    }
+  for (PieceMemory& piece : pieces_)
+    piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
+      std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
+    });
+  for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
+    for (size_t s = 0; s < groups_[g].own_states.size(); ++s) {
+      const Bytes& bytes = from.own_states[0][g][s];
+      if (!bytes.empty()) std::memcpy(groups_[g].own_states[s].data(), bytes.data(), bytes.size());
+    }
+}
+
+}  // namespace gannet::kit

@@ -20,6 +20,7 @@
 #include "engine/own_reduction.h"
 #include "engine/rank_states.h"
 #include "engine/report.h"
+#include "engine/ties.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 
@@ -48,7 +49,7 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  const std::string torn = differing_parameters(*this, store, where, progress.global_steps,
+  const std::string torn = differing_parameters(*this, store, ties.get(), where, progress.global_steps,
                                                 [this](const Range& range) { return ranks_differ(*this, range.group); });
   if (torn.empty()) return;
   progress.tear(torn);
@@ -289,9 +290,10 @@ void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_le
 }
 void EngineBase::end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader) {
   if (!loader || !loader->micro_batches_left())
-    throw Error(ErrorCode::kUnsupported,
-                "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
-                "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
+        "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
   end_steps_with_epochs([loader = std::move(loader)] { return loader->micro_batches_left().value(); });
 }
 std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }

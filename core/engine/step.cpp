@@ -11,6 +11,7 @@
 #include "engine/recomputation.h"
 #include "engine/report.h"
 #include "engine/step_scope.h"
+#include "engine/ties.h"
 #include "grads/check.h"
 
 namespace gannet {
@@ -70,6 +71,7 @@ void begin_boundary(EngineBase::Impl& impl, StepScope& scope) {
 void reduce(EngineBase::Impl& impl) {
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->wait();
+  if (impl.ties) impl.ties->sum_gradients(impl);
 }
 
 GradientCheck check(EngineBase::Impl& impl) {

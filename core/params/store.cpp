@@ -32,9 +32,9 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   return parameter;
 }
 
-// Whether a range's gradients take the way of this parameter's: the same ranks, the same divisor.
-bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio) {
-  return range.is_split() == (parameter.split != nullptr) &&
+// Whether a range's gradients take the way of this parameter's: the same ranks and stages, the same divisor.
+bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio, const std::string& tie = "") {
+  return range.tie == tie && range.is_split() == (parameter.split != nullptr) &&
          range.is_of_experts() == (parameter.split && parameter.split->is_along_expert) && range.gradient_ratio == ratio;
 }
 
@@ -103,14 +103,16 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
       parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
   const Placement placement = placement_for(parameter);
   const double ratio = gradient_ratio(parameter);
+  const std::string tie = context_.mesh->shape().size(kPipeAxis) > 1 ? tie_of(tensor) : "";
   for (size_t r = placed_; r < ranges_.size(); ++r)
     if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement &&
-        has_same_reduction(ranges_[r], parameter, ratio))
+        has_same_reduction(ranges_[r], parameter, ratio, tie))
       return ranges_[r];
   Range& range = ranges_.emplace_back();
   range.group = group;
   range.ranks = context_.ranks_of(parameter.split.get());
   range.gradient_ratio = ratio;
+  range.tie = tie;
   range.keeps_whole_tensors = whole_groups_.contains(group);
   range.averages_itself = averaging_groups_.contains(group);
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;

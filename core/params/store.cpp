@@ -188,6 +188,12 @@ void ParameterStore::mark_moved(const at::Tensor& parameter) {
       if (one.tensor.is_same(parameter)) one.is_moved = true;
 }
 
+int64_t ParameterStore::counted_numel(const TrainedParameter& parameter) const {
+  if (!parameter.split || !parameter.split->is_along_expert || !context_.expert_group) return parameter.numel;
+  const int64_t whole = numel_of(parameter.split->shape), ranks = context_.expert_group->size();
+  return (whole + ranks - 1) / ranks;
+}
+
 Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   if (!context_.param_tier) return Placement::kDevice;
   const uint32_t ranks = context_.ranks_of(parameter.split.get()).comm->size();

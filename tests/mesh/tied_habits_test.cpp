@@ -16,7 +16,7 @@ using ranks::expect_all_succeed;
 using ranks::run_ranks;
 using ranks::same;
 
-const std::map<std::string, std::string> kTwo{{"PIPE", "2"}};
+const std::map<std::string, std::string> kTwoStages{{"PIPE", "2"}};
 
 // Two tensors that both stages hold, registered in another order on each, under equal names.
 struct TwoTiesImpl : torch::nn::Module {
@@ -65,7 +65,7 @@ RANK_BODY(several_ties) {
   }
 }
 TEST(Ties, SeveralAreEachSummedOverStagesAndMeansOverData) {
-  expect_all_succeed(run_ranks("several_ties", 4, {.environment = kTwo}));
+  expect_all_succeed(run_ranks("several_ties", 4, {.environment = kTwoStages}));
 }
 
 RANK_BODY(frozen_ties) {
@@ -98,7 +98,7 @@ RANK_BODY(ties_under_init) {
   for (size_t i = 0; i < expected.size(); ++i)
     expect(found.at(i).second.equal(expected[i].second), "built under Init: " + expected[i].first);
 }
-TEST(Ties, ZeroInitLeavesThemToInitialize) { expect_all_succeed(run_ranks("ties_under_init", 4, {.environment = kTwo})); }
+TEST(Ties, ZeroInitLeavesThemToInitialize) { expect_all_succeed(run_ranks("ties_under_init", 4, {.environment = kTwoStages})); }
 
 // The program writes into the copy of one stage alone.
 RANK_BODY(differing_copies) {
@@ -114,7 +114,7 @@ RANK_BODY(differing_copies) {
     contains(sentence, "tied along the axis pipe");
   }
 }
-TEST(Ties, CopiesThatDifferAreFound) { expect_all_succeed(run_ranks("differing_copies", 4, {.environment = kTwo})); }
+TEST(Ties, CopiesThatDifferAreFound) { expect_all_succeed(run_ranks("differing_copies", 4, {.environment = kTwoStages})); }
 
 // Frozen and thawed between steps: on both stages a tensor that waits, on one an error on all ranks.
 RANK_BODY(ties_frozen_later) {
@@ -185,6 +185,6 @@ RANK_BODY(refused_ties) {
   contains(message_of([&] { gannet::declare_tied(torch::zeros({2}, torch::kLong), "x"); }), "of dtype Long");
   contains(message_of([&] { gannet::declare_tied(at::Tensor(), "x"); }), "an undefined tensor");
 }
-TEST(Ties, WhatCannotBeIsRefusedOnEveryRank) { expect_all_succeed(run_ranks("refused_ties", 4, {.environment = kTwo})); }
+TEST(Ties, WhatCannotBeIsRefusedOnEveryRank) { expect_all_succeed(run_ranks("refused_ties", 4, {.environment = kTwoStages})); }
 
 }  // namespace

@@ -91,7 +91,7 @@ struct StagesRun {
     if (how.prepare) how.prepare(*model);
     std::vector<gannet::ParameterGroup> groups;
     if (how.groups) groups = how.groups(*model);
-    engine = gannet::initialize(model, {.model_parameters = groups, .config = config}).engine;
+    engine = gannet::initialize(model, {.config = config, .model_parameters = groups}).engine;
   }
   int64_t rows() const { return 16 / (world->size() / stages()); }
   bool is_last() const { return model->stage + 1 == stages(); }

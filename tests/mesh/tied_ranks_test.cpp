@@ -18,13 +18,13 @@ using ranks::expect_all_succeed;
 using ranks::run_ranks;
 
 // Sums of fp32 numbers in another order: those of one weight's two uses over ranks and micro-batches, as in the tests of experts.
-constexpr double kTolerance = 4e-6;
+constexpr double kTieTolerance = 4e-6;
 
-std::map<std::string, std::string> layout(const std::string& pipe, const std::string& folder) {
+std::map<std::string, std::string> stages_of(const std::string& pipe, const std::string& folder) {
   return {{"PIPE", pipe}, {"FOLDER", folder}};
 }
 
-std::vector<std::string> lines_of(const std::vector<ranks::Outcome>& outcomes, const std::string& prefix) {
+std::vector<std::string> tie_lines_of(const std::vector<ranks::Outcome>& outcomes, const std::string& prefix) {
   std::vector<std::string> lines;
   for (const auto& outcome : outcomes) {
     std::istringstream output(outcome.output);
@@ -35,9 +35,9 @@ std::vector<std::string> lines_of(const std::vector<ranks::Outcome>& outcomes, c
 }
 
 // Loss and norm of each step, from the rank that has the loss.
-std::vector<double> figures_of(const std::vector<ranks::Outcome>& outcomes) {
+std::vector<double> tie_figures_of(const std::vector<ranks::Outcome>& outcomes) {
   std::vector<double> all;
-  for (const std::string& line : lines_of(outcomes, "figure: ")) {
+  for (const std::string& line : tie_lines_of(outcomes, "figure: ")) {
     std::istringstream numbers(line.substr(8));
     for (double number; numbers >> number;) all.push_back(number);
   }
@@ -46,7 +46,7 @@ std::vector<double> figures_of(const std::vector<ranks::Outcome>& outcomes) {
 
 // Every stage that holds the weight has printed the same hash of it.
 void expect_equal_copies(const std::vector<ranks::Outcome>& outcomes, size_t runs) {
-  const auto lines = lines_of(outcomes, "copy: ");
+  const auto lines = tie_lines_of(outcomes, "copy: ");
   EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), runs);
   EXPECT_GT(lines.size(), runs);
 }
@@ -63,17 +63,17 @@ RANK_BODY(trains_stages) {
 TEST(Ties, AModelInStagesTrainsAsTheWholeOne) {
   const TemporaryFolder folder;
   const auto run = [&](int count, const char* pipe) {
-    const auto outcomes = run_ranks("trains_stages", count, {.environment = layout(pipe, folder.string())});
+    const auto outcomes = run_ranks("trains_stages", count, {.environment = stages_of(pipe, folder.string())});
     expect_all_succeed(outcomes);
     if (pipe != std::string("1")) expect_equal_copies(outcomes, 5);
-    return figures_of(outcomes);
+    return tie_figures_of(outcomes);
   };
   const auto whole = run(1, "1");
   ASSERT_EQ(whole.size(), 5u * 4 * 2);  // stages and the tier, steps, loss and norm
   for (const auto& [count, pipe] : {std::pair{2, "2"}, {4, "2"}, {3, "3"}}) {
     const auto found = run(count, pipe);
     ASSERT_EQ(found.size(), whole.size());
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(found[i], whole[i], kTolerance * std::abs(whole[i])) << i;
+    for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(found[i], whole[i], kTieTolerance * std::abs(whole[i])) << i;
     for (const char* stage : {"0", "1", "2", "3", "2cpu"}) {
       const std::string name = folder.string() + "/stage" + stage + "_";
       const auto expected = tensors_of(name + "11", "global_step4"),
@@ -82,7 +82,7 @@ TEST(Ties, AModelInStagesTrainsAsTheWholeOne) {
       for (const auto& [key, tensor] : expected) {
         if (key.starts_with("rng/")) continue;
         ASSERT_TRUE(saved.contains(key)) << key;
-        EXPECT_LT(difference(saved.at(key), tensor), kTolerance) << key << ", stage " << stage << ", " << count << " ranks";
+        EXPECT_LT(difference(saved.at(key), tensor), kTieTolerance) << key << ", stage " << stage << ", " << count << " ranks";
       }
       EXPECT_FALSE(saved.contains("parameter/last.words"));
     }
@@ -103,7 +103,7 @@ RANK_BODY(trains_stages_alone) {
 TEST(Ties, WithOneRankAlongDataStagesHaveTheBitsOfTheWholeModel) {
   const TemporaryFolder folder;
   for (const auto& [count, pipe] : {std::pair{1, "1"}, {2, "2"}, {3, "3"}})
-    expect_all_succeed(run_ranks("trains_stages_alone", count, {.environment = layout(pipe, folder.string())}));
+    expect_all_succeed(run_ranks("trains_stages_alone", count, {.environment = stages_of(pipe, folder.string())}));
   for (const char* stage : {"0", "1", "2", "3"}) {
     const auto expected = tensors_of(folder.string() + "/1" + stage, "all");
     for (const char* pipe : {"2", "3"})
@@ -132,15 +132,15 @@ TEST(Ties, ACheckpointLoadsAtEveryNumberOfStagesAndBack) {
     std::string from;
     for (const auto& [count, pipe] : {std::pair{2, "2"}, {1, "1"}, {4, "2"}, {3, "3"}, {2, "1"}, {2, "2"}}) {
       const std::string to = std::to_string(count) + pipe + from;
-      auto environment = layout(pipe, folder.string());
+      auto environment = stages_of(pipe, folder.string());
       environment.insert({{"STAGE", stage}, {"TIER", tier}, {"LOAD", from}, {"SAVE", to}});
       const auto outcomes = run_ranks("saves_stages", count, {.environment = environment});
       expect_all_succeed(outcomes);
       auto found = tensors_of(folder.string() + "/" + to, "all");
       std::erase_if(found, [](const auto& one) { return one.first.starts_with("rng/"); });
       if (from.empty()) expected = found;
-      if (from.empty()) copy = {lines_of(outcomes, "copy: ").at(0)};
-      for (const std::string& line : lines_of(outcomes, "copy: ")) EXPECT_EQ(line, copy[0]) << count << " ranks, " << pipe;
+      if (from.empty()) copy = {tie_lines_of(outcomes, "copy: ").at(0)};
+      for (const std::string& line : tie_lines_of(outcomes, "copy: ")) EXPECT_EQ(line, copy[0]) << count << " ranks, " << pipe;
       ASSERT_EQ(found.size(), expected.size());
       for (const auto& [name, tensor] : expected)
         EXPECT_TRUE(found.at(name).equal(tensor)) << name << " with " << count << " ranks, " << pipe << " stages";
@@ -175,7 +175,7 @@ TEST(Ties, ResumesBetweenTwoBoundariesToTheBit) {
   const TemporaryFolder folder;
   for (const int count : {2, 4}) {
     const auto outcomes =
-        run_ranks("continues_stages", count, {.environment = layout("2", folder.string() + std::to_string(count))});
+        run_ranks("continues_stages", count, {.environment = stages_of("2", folder.string() + std::to_string(count))});
     expect_all_succeed(outcomes);
     expect_equal_copies(outcomes, 6);
   }
@@ -191,9 +191,9 @@ RANK_BODY(trains_stages_in_16_bits) {
   }
 }
 TEST(Ties, TrainsIn16Bits) {
-  const auto outcomes = run_ranks("trains_stages_in_16_bits", 4, {.environment = layout("2", "")});
+  const auto outcomes = run_ranks("trains_stages_in_16_bits", 4, {.environment = stages_of("2", "")});
   expect_all_succeed(outcomes);
-  const auto all = figures_of(outcomes);
+  const auto all = tie_figures_of(outcomes);
   ASSERT_EQ(all.size(), 2u * 4 * 2);
   for (size_t i = 0; i < all.size() / 2; ++i) EXPECT_NEAR(all[i + all.size() / 2], all[i], 0.02 * all[i]) << i;
 }
@@ -209,15 +209,15 @@ RANK_BODY(sums_of_stages) {
   }
 }
 TEST(Ties, SumsOfATensorAreThoseOfTheOne) {
-  const auto whole = run_ranks("sums_of_stages", 1, {.environment = layout("1", "")}),
-             cut = run_ranks("sums_of_stages", 4, {.environment = layout("2", "")});
+  const auto whole = run_ranks("sums_of_stages", 1, {.environment = stages_of("1", "")}),
+             cut = run_ranks("sums_of_stages", 4, {.environment = stages_of("2", "")});
   expect_all_succeed(whole);
   expect_all_succeed(cut);
   expect_equal_copies(cut, 2);
-  const auto expected = figures_of(whole), found = figures_of(cut);
+  const auto expected = tie_figures_of(whole), found = tie_figures_of(cut);
   ASSERT_EQ(expected.size(), 2u * 4 * 2);
   ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], kTolerance * std::abs(expected[i])) << i;
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], kTieTolerance * std::abs(expected[i])) << i;
 }
 
 }  // namespace

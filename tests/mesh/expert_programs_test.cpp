@@ -180,7 +180,7 @@ TEST(ExpertPrograms, AnOverflowOfOneRanksExpertsIsSkippedByAll) {
 
 // A stage of a pipeline with experts of its own.
 struct StageOfExpertsImpl : torch::nn::Module {
-  StageOfExpertsImpl(uint32_t stage, ProcessGroup& experts) {
+  StageOfExpertsImpl(uint32_t stage, gannet::ProcessGroup& experts) {
     layer = register_module("stage" + std::to_string(stage), std::make_shared<MixtureImpl>(experts, 0));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return layer->forward(x, y); }
@@ -192,7 +192,7 @@ RANK_BODY(stages_of_experts) {
   const bool is_mesh = world->size() == 4;
   const uint32_t stage = is_mesh ? world->rank() / 2 : std::atoi(variable("ONLY").c_str());
   const auto lower = world->subset({0, 1}), upper = is_mesh ? world->subset({2, 3}) : nullptr;
-  ProcessGroup& experts = stage == 0 || !is_mesh ? *lower : *upper;
+  gannet::ProcessGroup& experts = stage == 0 || !is_mesh ? *lower : *upper;
   for (const int64_t zero : {0, 2}) {
     const auto make = [&](int64_t seed) {
       Dict config = split_config(zero);

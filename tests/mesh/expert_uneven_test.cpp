@@ -65,7 +65,7 @@ TEST(UnevenExperts, TrainAsTheWholeModel) {
 RANK_BODY(gathers_uneven_experts) {
   Dict zero{{"stage", 3}, {"reduce_bucket_size", 300}, {"stage3_param_persistence_threshold", 0}};
   if (!variable("PERSISTENT").empty()) zero["stage3_param_persistence_threshold"] = 1000;
-  zero[variable("KEY")] = std::stoll(variable("VALUE"));
+  zero[variable("KEY")] = static_cast<int64_t>(std::stoll(variable("VALUE")));
   if (variable("TIER") == "nvme")
     zero["offload_param"] = Dict{{"device", "nvme"}, {"nvme_path", variable("FOLDER")}, {"max_in_cpu", 130}};
   Dict config = split_config(3);

@@ -118,7 +118,7 @@ struct StagesRun {
   void train(int64_t first, int64_t micro_batches) {
     for (int64_t i = first; i < first + micro_batches; ++i) {
       const at::Tensor output = backward(i);
-      const double loss = is_last() ? engine->mean(output.item<double>()) : 0;
+      const double loss = engine->mean(is_last() ? output.item<double>() : 0);  // every rank of all stages calls it
       if (engine->step().boundary && is_last() && engine->rank() == 0)
         std::cout << std::setprecision(10) << "figure: " << loss << " " << *engine->get_global_grad_norm() << std::endl;
     }

@@ -197,7 +197,7 @@ int64_t ParameterStore::counted_numel(const TrainedParameter& parameter) const {
 Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   if (!context_.param_tier) return Placement::kDevice;
   const uint32_t ranks = context_.ranks_of(parameter.split.get()).comm->size();
-  const int64_t share = (parameter.tensor.numel() + ranks - 1) / ranks;
+  const int64_t share = (counted_numel(parameter) + ranks - 1) / ranks;
   // A parameter that joins later finds none of it left.
   const int64_t left = is_placed_ ? 0 : context_.settings().zero.offload_param.max_in_cpu - off_the_drive_;
   if (context_.param_tier_is_drive && share > left) return Placement::kDrive;

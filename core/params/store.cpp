@@ -131,10 +131,9 @@ void ParameterStore::add_frozen(const torch::nn::Module& module, const std::func
   for (const auto& entry : module.named_parameters()) {
     const at::Tensor& tensor = entry.value();
     const void* identity = tensor.unsafeGetTensorImpl();
-    if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() <= settings.zero.param_persistence_threshold ||
-        tensor.numel() == 0 || !seen.insert(identity).second)
-      continue;
+    if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() == 0 || !seen.insert(identity).second) continue;
     const TrainedParameter parameter = parameter_of(entry.key(), tensor);
+    if (counted_numel(parameter) <= settings.zero.param_persistence_threshold) continue;
     const Placement placement = placement_for(parameter);
     if (!is_gathered_on_demand(placement)) continue;
     const at::ScalarType dtype = training_dtype(settings).value_or(tensor.scalar_type());

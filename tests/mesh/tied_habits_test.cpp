@@ -68,12 +68,41 @@ TEST(Ties, SeveralAreEachSummedOverStagesAndMeansOverData) {
   expect_all_succeed(run_ranks("several_ties", 4, {.environment = kTwoStages}));
 }
 
+// Copies of equal names, saved between two boundaries: each stage's sum so far is its own.
+RANK_BODY(ties_of_equal_names) {
+  const auto world = gannet::init_distributed();
+  for (const int64_t stage : {0, 2}) {
+    Dict config = split_config(stage);
+    config["optimizer"] = Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.5}}}};
+    config["gradient_clipping"] = 0.0;
+    config["gannet"] = Dict{{"mesh", Dict{{"pipe", 2}}}, {"fingerprint_every", 1}};
+    const uint32_t place = world->rank() / 2;
+    const std::string folder = variable("FOLDER") + "/" + std::to_string(stage);
+    auto saved = gannet::initialize(std::make_shared<TwoTiesImpl>(place), {.config = config}).engine;
+    saved->backward(saved->forward(4.0 + 8 * place, 0.0));
+    saved->step();
+    saved->save_checkpoint(folder);
+    auto engine = gannet::initialize(std::make_shared<TwoTiesImpl>(place), {.config = config}).engine;
+    engine->load_checkpoint(folder);
+    engine->backward(engine->forward(0.0, 16.0));
+    expect(engine->step().applied, "the second micro-batch ends the step");
+    expect(engine->full_fp32_parameter("a").eq(1.0 - 0.5 * (4 + 12) / 2).all().item<bool>(), "both stages' sums of a");
+    expect(engine->full_fp32_parameter("b").eq(3.0 - 0.5 * 32 / 2).all().item<bool>(), "both stages' sums of b");
+  }
+}
+TEST(Ties, CopiesOfEqualNamesResumeBetweenTwoBoundaries) {
+  const TemporaryFolder folder;
+  expect_all_succeed(run_ranks("ties_of_equal_names", 4, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}}));
+}
+
 RANK_BODY(frozen_ties) {
   for (const int64_t stage : {0, 3}) {
     StagesRun run(split_config(stage), {.trains_words = false});
     torch::manual_seed(1);
     const at::Tensor first = torch::randn({12, 8}) * 0.3;
     run.train(0, 4);
+    for (const auto& [name, value] : run.engine->fp32_state())
+      if (name.ends_with(".words")) expect(value.equal(first), "every stage has them: " + name);
     const std::string folder = variable("FOLDER") + "/" + std::to_string(stage);
     run.engine->save_checkpoint(folder, {.tag = "all"});
     run.world->barrier();

@@ -71,8 +71,9 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
   return flat.to(at::kCPU);
 }
 
+// Stages of a pipeline have parameters of their own, and ask for those.
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
-  return control::Watch::Call(impl.process_group->world()->watch(), *impl.world_group, name, impl.progress.global_steps,
+  return control::Watch::Call(impl.process_group->world()->watch(), impl.watched_group(), name, impl.progress.global_steps,
                               parameter, control::Watch::Call::kTogether);
 }
 

@@ -94,21 +94,25 @@ bool may_differ(const std::string& path) {
          std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
 }
 
-// A checkpoint names a parameter by its name alone: two stages' parameters of one name would be parts of the same tensor.
+// A checkpoint names a parameter by its name alone: two stages' parameters of one name would be parts of the same tensor, which
+// is what tied ones are.
 void refuse_equal_names(const MeshGroups& mesh, const ParameterStore& store) {
   std::string mine = formatted("{}\n", mesh.pipe_stage());
   for (const auto& range : store.ranges())
-    for (const auto& parameter : range.parameters) mine += parameter.name + '\n';
-  std::map<std::string, std::string> stage_of;  // by a parameter's name
+    for (const auto& parameter : range.parameters) mine += formatted("{}\t{}\n", parameter.name, range.tie);
+  std::map<std::string, std::pair<std::string, std::string>> first;  // stage and tie, by a parameter's name
   for (const std::string& text : mesh.model()->links().host.gather_texts(mine)) {
     const std::vector<std::string> lines = split(text, '\n');
     for (size_t i = 1; i < lines.size(); ++i) {
-      const auto& [name, stage] = *stage_of.emplace(lines[i], lines[0]).first;
-      if (stage != lines[0])
+      const size_t tab = lines[i].find('\t');
+      const std::string name = lines[i].substr(0, tab), tie = lines[i].substr(tab + 1);
+      const auto& [stage, its_tie] = first.emplace(name, std::pair(lines[0], tie)).first->second;
+      if (stage != lines[0] && (tie.empty() || tie != its_tie))
         throw Error(ErrorCode::kConfig,
                     formatted("pipeline stages {} and {} both have a parameter '{}': a checkpoint could not tell them apart",
                               stage, lines[0], name),
-                    "build each stage's modules under the names that they have in the whole model");
+                    "build each stage's modules under the names that they have in the whole model; what both hold of one tensor "
+                    "is declared (declare_tied in gannet/split.h)");
     }
   }
 }

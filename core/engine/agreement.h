@@ -24,6 +24,8 @@ class Module;
 
 namespace gannet {
 
+class Ties;
+
 class Agreement {
  public:
   /// `number_in_group`: of the engines of these ranks, which count together.
@@ -62,8 +64,9 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
 /// parameter is exchanged. Every rank calls it. "" or the sentence that names the first parameter that differs; `where` and
-/// `step` complete it. `may_differ`: a range after a local step, which is left out; the same on every rank.
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step,
-                                 const std::function<bool(const Range&)>& may_differ);
+/// `step` complete it. `ties`: parameters that stages hold together are compared along pipe, too; null: none. `may_differ`: a
+/// range after a local step, which is left out; the same on every rank.
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const Ties* ties, const char* where,
+                                 int64_t step, const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

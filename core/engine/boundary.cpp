@@ -6,6 +6,7 @@
 #include "engine/evaluation.h"
 #include "engine/own_reduction.h"
 #include "engine/report.h"
+#include "engine/ties.h"
 
 namespace gannet::boundary {
 
@@ -61,6 +62,7 @@ void begin(EngineBase::Impl& impl, StepScope& scope, const char* call) {
 void reduce(EngineBase::Impl& impl) {
   Timers::Scope timed(impl.timers, Timed::kReduce);
   impl.reducer->wait();
+  if (impl.ties) impl.ties->sum_gradients(impl);
 }
 
 GradientCheck check(EngineBase::Impl& impl) {

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "engine/construction.h"
 #include "engine/impl.h"
+#include "engine/ties.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
 
@@ -110,6 +111,7 @@ void move_module(EngineBase::Impl& impl) {
                                                           [&impl] { return impl.current_stream(); });
     impl.updater.set_gradients_on_host(true);
   }
+  if (impl.ties) impl.ties->share_first_values(impl);
   impl.store.place(gradient_memory(impl));
   std::unordered_set<const void*> placed;
   for (const auto& [name, tensor] : impl.store.owned()) placed.insert(tensor.unsafeGetTensorImpl());

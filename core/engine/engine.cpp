@@ -21,6 +21,7 @@
 #include "engine/own_reduction.h"
 #include "engine/rank_states.h"
 #include "engine/report.h"
+#include "engine/ties.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 
@@ -50,7 +51,7 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  const std::string torn = differing_parameters(*this, store, where, progress.global_steps,
+  const std::string torn = differing_parameters(*this, store, ties.get(), where, progress.global_steps,
                                                 [this](const Range& range) { return ranks_differ(*this, range.group); });
   if (torn.empty()) return;
   progress.tear(torn);

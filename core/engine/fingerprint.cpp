@@ -14,6 +14,7 @@
 #include "control/rendezvous.h"
 #include "control/world.h"
 #include "engine/agreement.h"
+#include "engine/ties.h"
 
 namespace gannet {
 namespace {
@@ -45,23 +46,43 @@ std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hash
   return first;
 }
 
+struct Compared {
+  std::vector<uint64_t> hashes;
+  std::vector<std::string> names;
+  void add(const std::string& name, uint64_t hash) {
+    hashes.push_back(hash);
+    names.push_back(name);
+  }
+};
+
+// What this rank has of a parameter that other stages hold as well: theirs are cut alike.
+Compared copy_of(const Tie& tie, const ParameterStore& store) {
+  Compared copy;
+  for (const Range& range : store.ranges()) {
+    if (range.tie != tie.name) continue;
+    const TrainedParameter& parameter = range.parameters[0];
+    if (!parameter.resident) copy.add(parameter.name, hash_of(parameter.tensor.detach()));
+    if (!range.masters().is_here()) continue;
+    for (const zero::Part& part : range.parts)
+      copy.add(formatted("this rank's part of {}", parameter.name),
+               hash_of(range.master_of({part.offset, part.own, part.numel})));
+  }
+  return copy;
+}
+
 }  // namespace
 
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const char* where, int64_t step,
-                                 const std::function<bool(const Range&)>& may_differ) {
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const Ties* ties, const char* where,
+                                 int64_t step, const std::function<bool(const Range&)>& may_differ) {
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
   Timers::Scope timed(context.timers, Timed::kCheck);
-  struct Compared {
-    std::vector<uint64_t> hashes;
-    std::vector<std::string> names;
-  } along_data, along_tensor, along_expert_data;
+  Compared along_data, along_tensor, along_expert_data;
   const auto add = [&](const std::string& name, const at::Tensor& values, const Range& range) {
     const uint64_t hash = hash_of(values);
     for (Compared* where : {range.is_of_experts() ? &along_expert_data : &along_data, &along_tensor}) {
       if (where == &along_tensor && range.is_split_along_tensor()) continue;  // each has boxes of its own
-      where->hashes.push_back(hash);
-      where->names.push_back(name);
+      where->add(name, hash);
     }
   };
   for (const auto& range : store.ranges())
@@ -95,7 +116,12 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
           !range.has_all_of(range.masters()))
         add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
             range.master_of({part.offset, part.own, part.numel}), range);
-  const std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";
+  std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";
+  for (const Tie& tie : ties ? ties->all() : std::deque<Tie>())
+    if (tie.ranks) {
+      const std::string of_copies = compare(tie.ranks->links().host, copy_of(tie, store), ", which are tied along the axis pipe");
+      if (other.empty()) other = of_copies;
+    }
   // One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model
   // differ in says more.
   std::string along_others;

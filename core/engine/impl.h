@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gannet/checkpoint.h>
-#include <gannet/engine.h>
 #include <gannet/initialize.h>
 
 #include <memory>
@@ -34,8 +33,9 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles hold it weakly
   std::shared_ptr<torch::nn::Module> module;
-  uint32_t number_in_group = 0;  // of the engines of this group, counted; the same on every rank
-  std::string splits;            // of parameters, as they were declared when the engine took them; "": none
+  uint32_t number_in_group = 0;      // of the engines of this group, counted; the same on every rank
+  std::string splits;                // of parameters, as they were declared when the engine took them; "": none
+  std::unique_ptr<class Ties> ties;  // parameters that other stages of the pipeline hold as well; null: none
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
   GroupRules group_rules;

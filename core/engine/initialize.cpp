@@ -30,6 +30,7 @@
 #include "engine/open.h"
 #include "engine/recomputation.h"
 #include "engine/report.h"
+#include "engine/ties.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 #include "tensor/vector_math.h"
@@ -288,11 +289,13 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   check_fit(impl);
   const bool may_split = impl.tensor_group || impl.expert_group;
   if (may_split) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
+  impl.ties = Ties::agree(impl);
   agree_on_model(impl, impl.store);
   if (!may_split) impl.splits = agree_on_splits(impl, *impl.module);
   if (impl.torch_optimizer) agree_on_program_optimizer(impl, impl.torch_optimizer->text());
   agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
   move_module(impl);
+  if (impl.ties) impl.ties->adopt(impl.store);
   if (!options.inference) create_states(impl);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system

@@ -13,6 +13,7 @@
 #include "engine/construction.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
+#include "engine/ties.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
 #include "update/group_states.h"
@@ -74,6 +75,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     grow_own_states(impl.groups[g]);
   }
   impl.store.place(gradient_memory(impl));
+  if (impl.ties) impl.ties->adopt(impl.store);
   for (size_t r = first; r < impl.store.ranges().size(); ++r) {
     Range& range = impl.store.ranges()[r];
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);

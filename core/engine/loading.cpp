@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "engine/rank_states.h"
 #include "engine/state_entries.h"
+#include "engine/ties.h"
 #include "state/saved_numbers.h"
 
 namespace gannet {
@@ -50,7 +51,8 @@ GroupMapping Loading::compare_groups() const {
   std::vector<GroupTensors> here;
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
     GroupTensors& group = here.emplace_back(GroupTensors{impl_.groups[g].name, {}});
-    for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.tensors.push_back(parameter->name);
+    for (const TrainedParameter* parameter : impl_.store.parameters_of(g))
+      group.tensors.push_back(saved_name(impl_, parameter->name));
   }
   return gannet::compare_groups(saved_groups(found_), here);
 }
@@ -238,7 +240,7 @@ void Loading::read_accumulation(std::vector<Target>& targets) {
     if (!holds_sums_) continue;
     for (const auto& part : range.parts) {
       const std::string& name = range.parameters[part.tensor].name;
-      targets.push_back({formatted("gradient/sum/{}", name), part.begin, range.grad_of(part), nullptr, trained.at(name)->split});
+      targets.push_back({saved_sum_name(impl_, name), part.begin, range.grad_of(part), nullptr, trained.at(name)->split});
     }
   }
 }

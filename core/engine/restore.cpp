@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "engine/loading.h"
 #include "engine/state_entries.h"
+#include "engine/ties.h"
 #include "state/saved_numbers.h"
 
 namespace gannet {
@@ -58,11 +59,15 @@ void Loading::restore_optimizer() {
   // Older checkpoints have none: no optimizer has drawn a random number yet.
   if (const Value* const seed = found_.document().find("optimizer_seed"); seed && seed->is_int())
     impl_.updater.run_seed = seed->as_int();
-  const Value* const lags = found_.document().find("missed_updates");  // older checkpoints have none
+  std::vector<const Value*> lags = {found_.document().find("missed_updates")};  // older checkpoints have none
+  for (uint32_t rank = 0; rank < found_.world_size(); ++rank)                   // stages have parameters of their own
+    lags.push_back(found_.rank_document(rank).find("missed_updates"));
+  std::erase(lags, nullptr);
   for (auto& range : impl_.store.ranges())
     for (auto& parameter : range.parameters) {
-      const Value* const lag = lags ? lags->as_dict().find(parameter.name) : nullptr;
-      parameter.lag = lag ? lag->as_int() : 0;
+      parameter.lag = 0;
+      for (const Value* of_rank : lags)
+        if (const Value* const lag = of_rank->as_dict().find(saved_name(impl_, parameter.name))) parameter.lag = lag->as_int();
     }
   rates_are_restored_ = restore_hyperparameters();
   if (user_optimizer_.defined()) restore_user_optimizer();

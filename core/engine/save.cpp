@@ -23,6 +23,7 @@
 #include "engine/report.h"
 #include "engine/shared_slices.h"
 #include "engine/state_entries.h"
+#include "engine/ties.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -40,10 +41,19 @@ Slice whole(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.sizes().vec(), 0, tensor.contiguous().view({-1})};
 }
 
-List tensors_in_group(const ParameterStore& store, size_t group) {
+List tensors_in_group(const EngineBase::Impl& impl, size_t group) {
   List names;
-  for (const TrainedParameter* parameter : store.parameters_of(group)) names.emplace_back(parameter->name);
+  for (const TrainedParameter* parameter : impl.store.parameters_of(group)) names.emplace_back(saved_name(impl, parameter->name));
   return names;
+}
+
+// Of parameters that joined late or were frozen for a while.
+Dict missed_updates(const EngineBase::Impl& impl) {
+  Dict lags;
+  for (const auto& range : impl.store.ranges())
+    for (const auto& parameter : range.parameters)
+      if (parameter.lag != 0) lags[saved_name(impl, parameter.name)] = parameter.lag;
+  return lags;
 }
 
 // One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
@@ -90,13 +100,9 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
     for (size_t h = 0; h < group.hyper.size(); ++h) hyper[group.hyper_names[h]] = group.hyper[h];
     group_list.push_back(Dict{{"name", group.name},
                               {"hyper", std::move(hyper)},
-                              {"tensors", tensors_in_group(store, g)},
+                              {"tensors", tensors_in_group(*this, g)},
                               {"missed_updates", group.lag}});
   }
-  Dict lags;  // of parameters that joined late or were frozen for a while
-  for (const auto& range : store.ranges())
-    for (const auto& parameter : range.parameters)
-      if (parameter.lag != 0) lags[parameter.name] = parameter.lag;
   Dict config;
   for (const auto& entry : resolved.effective) config[entry.path] = entry.value;
   return Dict{
@@ -107,7 +113,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"consecutive_skips", progress.consecutive_skips},
       {"micro_steps", progress.micro_steps},
       {"micro_in_step", progress.micro_in_step},
-      {"missed_updates", std::move(lags)},
+      {"missed_updates", missed_updates(*this)},
       {"global_samples", progress.global_samples},
       {"accumulation_steps", settings().accumulation_steps},
       {"loss_scaler", std::move(scale)},
@@ -153,10 +159,11 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
     const auto trained = trained_entries(entries);  // a sum is cut as its parameter is
     for (const auto& range : store.ranges())
       for (const auto& part : range.parts) {
-        const StateEntry& entry = *trained.at(range.parameters[part.tensor].name);
+        StateEntry entry = *trained.at(range.parameters[part.tensor].name);
+        entry.is_given_here = true;  // of tied ones each stage has a sum of its own
         if (gives_part(entry, mesh->refined(), ranks.rank))
-          content.slices.push_back({formatted("gradient/sum/{}", entry.name), entry.shape, part.begin, range.grad_of(part),
-                                    nullptr, false, entry.split});
+          content.slices.push_back(
+              {saved_sum_name(*this, entry.name), entry.shape, part.begin, range.grad_of(part), nullptr, false, entry.split});
       }
   }
   for (const auto& range : store.ranges())
@@ -184,8 +191,9 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   if (!splits.empty()) content.rank_document["splits"] = splits;
   if (mesh->shape().size(kPipeAxis) > 1) {  // each stage's; the document has the first's
     List of_stage;
-    for (size_t g = 0; g < groups.size(); ++g) of_stage.emplace_back(tensors_in_group(store, g));
+    for (size_t g = 0; g < groups.size(); ++g) of_stage.emplace_back(tensors_in_group(*this, g));
     content.rank_document["group_tensors"] = std::move(of_stage);
+    content.rank_document["missed_updates"] = missed_updates(*this);
   }
   return content;
 }

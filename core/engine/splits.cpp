@@ -180,17 +180,11 @@ void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts)
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that all of them throw, or none. Experts may be at fault in one group of an axis
-// and not in another: then the fault is reported on all ranks.
+// Every rank of a group sees the same texts, so that all of them throw, or none. What is at fault in one group of an axis, or on
+// one rank alone where the mesh has no such axis, is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
   const Declared declared = declared_in(mine);
-  if (context.tensor_group) require_same_boxes(context.host_group, declared, /*are_experts=*/false);
-  require_cover(context.tensor_group, declared, /*are_experts=*/false);
-  if (!context.expert_group) {
-    require_cover(nullptr, declared, /*are_experts=*/true);
-    return mine;
-  }
   std::optional<Error> fault;
   const auto attempt = [&](const std::function<void()>& check) {
     try {
@@ -199,14 +193,22 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
       if (!fault) fault = error;
     }
   };
+  if (context.tensor_group) attempt([&] { require_same_boxes(context.host_group, declared, /*are_experts=*/false); });
+  attempt([&] { require_cover(context.tensor_group, declared, /*are_experts=*/false); });
   attempt([&] { require_cover(context.expert_group, declared, /*are_experts=*/true); });
-  for (HostGroup* ranks : {context.expert_data_group, context.tensor_group})
-    attempt([&] { require_same_boxes(ranks, declared, /*are_experts=*/true); });
+  if (context.expert_group)
+    for (HostGroup* ranks : {context.expert_data_group, context.tensor_group})
+      attempt([&] { require_same_boxes(ranks, declared, /*are_experts=*/true); });
+  if (!context.tensor_group && !context.expert_group) {  // all ranks have declared the same names
+    if (fault) throw *fault;
+    return mine;
+  }
   const auto faults = context.world_group->gather_texts(fault ? fault->message() : "");
   if (fault) throw *fault;
   for (size_t rank = 0; rank < faults.size(); ++rank)
     if (!faults[rank].empty())
-      throw Error(ErrorCode::kMismatch, formatted("rank {}: {}", rank, faults[rank]), "declare the experts alike on every rank");
+      throw Error(ErrorCode::kMismatch, formatted("rank {}: {}", rank, faults[rank]),
+                  "declare splits and experts alike on every rank");
   return mine;
 }
 

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "engine/rank_states.h"
+#include "engine/ties.h"
 #include "tensor/dtype.h"
 
 namespace gannet {
@@ -101,6 +102,9 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
   if (declared_splits(*impl.module) != impl.splits)
     throw Error(ErrorCode::kOrder, "a split of a parameter was declared after initialize, which the engine has not seen",
                 "declare splits before initialize, in the layer's constructor");
+  if (declared_ties(impl) != (impl.ties ? impl.ties->declared() : ""))
+    throw Error(ErrorCode::kOrder, "a tied parameter was declared after initialize, which the engine has not seen",
+                "declare ties before initialize, in the layer's constructor");
   std::vector<StateEntry> all;
   std::unordered_set<const void*> seen;
   const auto add = [&](const Range& range, StateEntry::Kind kind) {
@@ -180,6 +184,13 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
     for (StateEntry& entry : all)
       if (entry.kind != StateEntry::Kind::kState || !entry.shape.empty() || !entry.whole.defined())
         entry.differs_along.push_back(kPipeAxis);
+  for (StateEntry& entry : all)  // but tied ones, which the first of their stages gives
+    if (const Tie* const tie =
+            impl.ties && entry.kind != StateEntry::Kind::kBuffer ? impl.ties->find(parameter_of(entry)) : nullptr) {
+      entry.saved_as = tie->parameters[0];
+      entry.also_saved_as = tie->parameters;
+      entry.is_given_here = entry.is_given_here && tie->is_first;
+    }
   return all;
 }
 

@@ -33,9 +33,11 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 }
 
 // Those that other ranks along the axis tensor have too, those of boxes that this one has alone, those of this rank's own
-// gradients of parameters that every rank has, and those of its experts, which ranks along tensor have too.
-enum Kind : size_t { kShared, kBoxes, kOwn, kExperts, kKinds };
+// gradients of parameters that every rank has, those of its experts, which ranks along tensor have too, and those that another
+// stage of the pipeline counts.
+enum Kind : size_t { kShared, kBoxes, kOwn, kExperts, kElsewhere, kKinds };
 Kind kind_of(const Range& range) {
+  if (range.is_counted_elsewhere) return kElsewhere;
   return range.has_own_gradients ? kOwn : range.is_of_experts() ? kExperts : range.is_split_along_tensor() ? kBoxes : kShared;
 }
 using Squares = std::array<double, kKinds>;

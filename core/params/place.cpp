@@ -211,10 +211,11 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = context_.settings().zero;
-  const bool is_small = parameter.numel <= zero.param_persistence_threshold &&
-                        persistent_numel_ + parameter.numel <= zero.model_persistence_threshold;
+  const int64_t counted = counted_numel(parameter);
+  const bool is_small =
+      counted <= zero.param_persistence_threshold && persistent_numel_ + counted <= zero.model_persistence_threshold;
   if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
-    persistent_numel_ += parameter.numel;
+    persistent_numel_ += counted;
     parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
     parameter.tensor.set_data(Range::shaped(parameter.persistent, parameter));
     return;
@@ -224,7 +225,8 @@ void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& w
   parameter.resident = residency_->add(
       parameter.name, parameter.tensor,
       context_.comm->size() > 1 ? formatted("is shared out among the ranks (ZeRO stage 3): {}", kHowToRead)
-                                : formatted("is offloaded to {}: {}", context_.settings().zero.offload_param.device, kHowToRead));
+                                : formatted("is offloaded to {}: {}", context_.settings().zero.offload_param.device, kHowToRead),
+      counted);
   zero::watch(parameter.tensor.storage().unsafeGetStorageImpl(), residency_.get(), *parameter.resident);
 }
 

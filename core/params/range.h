@@ -88,10 +88,14 @@ struct Range {
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
   bool is_of_experts() const { return is_split() && parameters[0].split->is_along_expert; }
   bool is_split_along_tensor() const { return is_split() && !is_of_experts(); }
-  ReductionGroup ranks;              // that hold the same parameters: gradients are summed over them, states sharded among them
-  double gradient_ratio = 1;         // of the number of ranks along data to what the sum is to be divided by
-  bool keeps_whole_tensors = false;  // its optimizer needs them: no shard and no page ends inside a tensor
-  int64_t alignment = 1;             // its optimizer's ranges begin at multiples of it in their tensor
+  ReductionGroup ranks;  // that hold the same parameters: gradients are summed over them, states sharded among them
+  // Of a parameter that other stages of a pipeline hold as well, which then has a range of its own: the same shards on each of
+  // them. Its gradients are summed over the stages at a boundary (engine/ties.h). "": other parameters.
+  std::string tie;
+  bool is_counted_elsewhere = false;  // in the norm: the first of those stages counts it
+  double gradient_ratio = 1;          // of the number of ranks along data to what the sum is to be divided by
+  bool keeps_whole_tensors = false;   // its optimizer needs them: no shard and no page ends inside a tensor
+  int64_t alignment = 1;              // its optimizer's ranges begin at multiples of it in their tensor
   // Its optimizer may average gradients itself, over several ranks: every bucket is a piece, and of one length on all ranks,
   // which divides into equal parts for them.
   bool averages_itself = false;

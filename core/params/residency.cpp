@@ -22,12 +22,12 @@ Residency::~Residency() {
   }
 }
 
-size_t Residency::add(const std::string& name, const at::Tensor& parameter, const std::string& where) {
+size_t Residency::add(const std::string& name, const at::Tensor& parameter, const std::string& where, int64_t counted) {
   Resident resident;
   resident.name = name;
   resident.message = formatted("parameter '{}' {}", name, where);
   resident.tensor = parameter.detach();
-  resident.numel = parameter.numel();
+  resident.numel = counted > 0 ? counted : parameter.numel();
   resident.bytes = source_.numel_to_gather(residents_.size()) * static_cast<int64_t>(parameter.element_size());
   take_bytes(*resident.tensor.storage().unsafeGetStorageImpl(), resident.message);
   numels_.push_back(resident.numel);

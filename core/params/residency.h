@@ -53,7 +53,9 @@ class Residency {
   Residency(const Residency&) = delete;
 
   // `where` completes the sentence that a read outside of an operator throws: "parameter 'x' " + where.
-  size_t add(const std::string& name, const at::Tensor& parameter, const std::string& where);
+  // `counted`: its elements in what the limits and the order of gathers depend on, which must be the same on every rank; 0: those
+  // of the parameter.
+  size_t add(const std::string& name, const at::Tensor& parameter, const std::string& where, int64_t counted = 0);
   size_t size() const { return residents_.size(); }
   const std::string& name(size_t parameter) const { return residents_[parameter].name; }
   at::Tensor tensor(size_t parameter) const { return residents_[parameter].tensor; }
@@ -87,7 +89,8 @@ class Residency {
   struct Resident {
     std::string name, message;
     at::Tensor tensor;  // shares the parameter's storage, without its graph
-    int64_t numel = 0, bytes = 0;
+    int64_t numel = 0;  // as it is counted
+    int64_t bytes = 0;
     State state = State::kAway;
     int users = 0;
     bool writable = false;

@@ -32,9 +32,9 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   return parameter;
 }
 
-// Whether a range's gradients take the way of this parameter's: the same ranks, the same divisor.
-bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio) {
-  return range.is_split() == (parameter.split != nullptr) &&
+// Whether a range's gradients take the way of this parameter's: the same ranks and stages, the same divisor.
+bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio, const std::string& tie = "") {
+  return range.tie == tie && range.is_split() == (parameter.split != nullptr) &&
          range.is_of_experts() == (parameter.split && parameter.split->is_along_expert) && range.gradient_ratio == ratio;
 }
 
@@ -103,14 +103,16 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
       parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
   const Placement placement = placement_for(parameter);
   const double ratio = gradient_ratio(parameter);
+  const std::string tie = context_.mesh->shape().size(kPipeAxis) > 1 ? tie_of(tensor) : "";
   for (size_t r = placed_; r < ranges_.size(); ++r)
     if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement &&
-        has_same_reduction(ranges_[r], parameter, ratio))
+        has_same_reduction(ranges_[r], parameter, ratio, tie))
       return ranges_[r];
   Range& range = ranges_.emplace_back();
   range.group = group;
   range.ranks = context_.ranks_of(parameter.split.get());
   range.gradient_ratio = ratio;
+  range.tie = tie;
   range.keeps_whole_tensors = whole_groups_.contains(group);
   range.averages_itself = averaging_groups_.contains(group);
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
@@ -129,10 +131,9 @@ void ParameterStore::add_frozen(const torch::nn::Module& module, const std::func
   for (const auto& entry : module.named_parameters()) {
     const at::Tensor& tensor = entry.value();
     const void* identity = tensor.unsafeGetTensorImpl();
-    if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() <= settings.zero.param_persistence_threshold ||
-        tensor.numel() == 0 || !seen.insert(identity).second)
-      continue;
+    if (is_trained(identity) || !tensor.is_floating_point() || tensor.numel() == 0 || !seen.insert(identity).second) continue;
     const TrainedParameter parameter = parameter_of(entry.key(), tensor);
+    if (counted_numel(parameter) <= settings.zero.param_persistence_threshold) continue;
     const Placement placement = placement_for(parameter);
     if (!is_gathered_on_demand(placement)) continue;
     const at::ScalarType dtype = training_dtype(settings).value_or(tensor.scalar_type());
@@ -186,10 +187,16 @@ void ParameterStore::mark_moved(const at::Tensor& parameter) {
       if (one.tensor.is_same(parameter)) one.is_moved = true;
 }
 
+int64_t ParameterStore::counted_numel(const TrainedParameter& parameter) const {
+  if (!parameter.split || !parameter.split->is_along_expert || !context_.expert_group) return parameter.numel;
+  const int64_t whole = numel_of(parameter.split->shape), ranks = context_.expert_group->size();
+  return (whole + ranks - 1) / ranks;
+}
+
 Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   if (!context_.param_tier) return Placement::kDevice;
   const uint32_t ranks = context_.ranks_of(parameter.split.get()).comm->size();
-  const int64_t share = (parameter.tensor.numel() + ranks - 1) / ranks;
+  const int64_t share = (counted_numel(parameter) + ranks - 1) / ranks;
   // A parameter that joins later finds none of it left.
   const int64_t left = is_placed_ ? 0 : context_.settings().zero.offload_param.max_in_cpu - off_the_drive_;
   if (context_.param_tier_is_drive && share > left) return Placement::kDrive;

@@ -164,6 +164,8 @@ class ParameterStore {
  private:
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
+  /// Elements in decisions that all ranks along data make alike, which may hold experts of other sizes: an equal share.
+  int64_t counted_numel(const TrainedParameter& parameter) const;
   Placement placement_for(const TrainedParameter& parameter);
   bool is_gathered_on_demand(Placement placement) const;
   bool gathers_on_demand() const;  // any of them

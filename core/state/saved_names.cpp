@@ -38,11 +38,13 @@ const TensorInfo* SavedNames::find(const StateEntry& entry) const {
     const auto another = buffers_.find(entry.name);
     return another == buffers_.end() ? nullptr : another->second;
   }
-  const std::string own = entry.kind == StateEntry::Kind::kState ? entry.name.substr(entry.name.find('/') + 1) : entry.name;
-  const auto others = tied_.find(own);
-  if (others == tied_.end()) return nullptr;
-  for (const std::string& other : others->second)
-    if (const TensorInfo* saved = found_.find(name.substr(0, name.size() - own.size()) + other)) return saved;
+  const std::string own = parameter_of(entry);
+  const std::string prefix = name.substr(0, name.size() - (entry.saved_as.empty() ? own : entry.saved_as).size());
+  std::vector<std::string> names = entry.also_saved_as;
+  if (const auto others = tied_.find(own); others != tied_.end())
+    names.insert(names.end(), others->second.begin(), others->second.end());
+  for (const std::string& other : names)
+    if (const TensorInfo* saved = found_.find(prefix + other)) return saved;
   return nullptr;
 }
 

@@ -30,14 +30,21 @@ std::string rank_name(const MeshShape& mesh, uint32_t rank) {
   return name;
 }
 
+std::string parameter_of(const StateEntry& entry) {
+  return entry.kind == StateEntry::Kind::kState ? entry.name.substr(entry.name.find('/') + 1) : entry.name;
+}
+
 std::string stored_name(const StateEntry& entry, const std::string& rank) {
+  const std::string parameter = parameter_of(entry);
+  const std::string name =
+      entry.saved_as.empty() ? entry.name : entry.name.substr(0, entry.name.size() - parameter.size()) + entry.saved_as;
   switch (entry.kind) {
     case StateEntry::Kind::kBuffer:
-      return formatted("buffer/{}/{}", rank, entry.name);
+      return formatted("buffer/{}/{}", rank, name);
     case StateEntry::Kind::kState:
-      return formatted("state/{}", entry.name);
+      return formatted("state/{}", name);
     default:
-      return formatted("parameter/{}", entry.name);
+      return formatted("parameter/{}", name);
   }
 }
 

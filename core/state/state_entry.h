@@ -44,7 +44,14 @@ struct StateEntry {
   Split split = {};                               // which boxes of the tensor are here
   // Axes along which ranks have other tensors or other boxes; along all others but data, they have the same elements.
   std::vector<std::string> differs_along = {};
+  // Of a tensor that several stages of a pipeline hold: the parameter's name on the first of them, under which it is stored, and
+  // its names on all of them, one of which a checkpoint of a model without stages has.
+  std::string saved_as = {};
+  std::vector<std::string> also_saved_as = {};
 };
+
+// The parameter's part of an entry's name: that of "exp_avg/h.0.weight" is "h.0.weight".
+std::string parameter_of(const StateEntry& entry);
 
 // The trained parameters among them, by their names.
 std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries);

@@ -17,6 +17,7 @@ struct Declared {
   Weak parameter;
   std::shared_ptr<const DeclaredSplit> split;
   double divisor = 0;
+  std::string tie;
 };
 
 struct Table {
@@ -27,6 +28,22 @@ struct Table {
 Table& table() {
   static Table& instance = *new Table;
   return instance;
+}
+
+// Under the table's lock. Entries of parameters that have ended are dropped.
+Declared& entry_of(Table& all, const at::Tensor& parameter) {
+  std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
+  return all.entries.try_emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), nullptr, 0, ""})
+      .first->second;
+}
+
+// What read(entry) gives of a parameter that has one, else `none`.
+template <class Value, class Read>
+Value read_entry(const at::Tensor& parameter, Value none, const Read& read) {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
+  return found == all.entries.end() ? none : read(found->second);
 }
 
 // Calls copy(part of the whole, part of the local tensor) for each box.
@@ -47,24 +64,27 @@ void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Ten
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor) {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
-  all.entries.erase(parameter.unsafeGetTensorImpl());
-  if (split || divisor != 0)
-    all.entries.emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), std::move(split), divisor});
+  Declared& entry = entry_of(all, parameter);
+  entry.split = std::move(split);
+  entry.divisor = divisor;
+}
+
+void remember_tie(const at::Tensor& parameter, const std::string& name) {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  entry_of(all, parameter).tie = name;
 }
 
 double divisor_of(const at::Tensor& parameter) {
-  Table& all = table();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
-  return found == all.entries.end() ? 0 : found->second.divisor;
+  return read_entry(parameter, 0.0, [](const Declared& entry) { return entry.divisor; });
 }
 
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter) {
-  Table& all = table();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
-  return found == all.entries.end() ? nullptr : found->second.split;
+  return read_entry(parameter, std::shared_ptr<const DeclaredSplit>(), [](const Declared& entry) { return entry.split; });
+}
+
+std::string tie_of(const at::Tensor& parameter) {
+  return read_entry(parameter, std::string(), [](const Declared& entry) { return entry.tie; });
 }
 
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local) {

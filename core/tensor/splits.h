@@ -1,4 +1,4 @@
-// The splits that programs have declared (gannet/split.h), by parameter.
+// The splits and ties that programs have declared (gannet/split.h), by parameter.
 //
 //   remember_split(weight, {{6, 4}, Split{{{{0, 0}, {3, 4}}}}});
 //   const auto split = split_of(weight);              // null: the parameter is whole
@@ -27,6 +27,10 @@ struct DeclaredSplit {
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor = 0);
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);
 double divisor_of(const at::Tensor& parameter);
+
+// What stages of a pipeline that hold the same tensor call it; "": it is not tied.
+void remember_tie(const at::Tensor& parameter, const std::string& name);
+std::string tie_of(const at::Tensor& parameter);
 
 // Between a whole tensor and the local one that a split's boxes make up, both in their shapes.
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local);

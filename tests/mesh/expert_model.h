@@ -35,17 +35,18 @@ struct Rows : torch::autograd::Function<Rows<kCollects>> {
 };
 
 inline constexpr int64_t kExperts = 4;
+inline int64_t expert_count() { return variable("EXPERTS").empty() ? kExperts : std::stoll(variable("EXPERTS")); }
 
 // Every token goes to all experts, weighted by a gate; a rank evaluates its own ones for the tokens of its neighbours. The
 // experts' weights are fused: [experts, out, in].
 struct MixtureImpl : torch::nn::Module {
   MixtureImpl(ProcessGroup& group, double divisor, bool trains_up = true) : group_(reinterpret_cast<int64_t>(&group)) {
     first = register_module("first", torch::nn::Linear(8, 12));
-    gate = register_module("gate", torch::nn::Linear(12, kExperts));
+    gate = register_module("gate", torch::nn::Linear(12, expert_count()));
     const auto rank = group.rank(), ranks = group.size();
-    first_expert_ = kExperts / ranks * rank;
-    up = expert("up", gannet::split_evenly({kExperts, 10, 12}, 0, rank, ranks), divisor);
-    down = expert("down", gannet::split_evenly({kExperts, 4, 10}, 0, rank, ranks), divisor);
+    first_expert_ = gannet::split_evenly({expert_count()}, 0, rank, ranks).boxes[0].offsets[0];
+    up = expert("up", gannet::split_evenly({expert_count(), 10, 12}, 0, rank, ranks), divisor);
+    down = expert("down", gannet::split_evenly({expert_count(), 4, 10}, 0, rank, ranks), divisor);
     up.set_requires_grad(trains_up);
     bias = register_parameter("bias", torch::zeros({4}));
   }
@@ -58,7 +59,7 @@ struct MixtureImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
     const at::Tensor hidden = torch::tanh(first(x.to(bias.dtype())));
     const at::Tensor tokens = Rows<true>::apply(torch::cat({hidden, torch::softmax(gate(hidden), 1)}, 1), group_);
-    const at::Tensor inputs = tokens.narrow(1, 0, 12), weights = tokens.narrow(1, 12, kExperts);
+    const at::Tensor inputs = tokens.narrow(1, 0, 12), weights = tokens.narrow(1, 12, expert_count());
     const int64_t mine = up.size(0);
     const at::Tensor outputs = torch::bmm(at::silu(torch::bmm(inputs.expand({mine, -1, -1}), up.transpose(1, 2))),
                                           down.transpose(1, 2));  // [mine, tokens, 4]
@@ -83,6 +84,7 @@ struct MixtureRun {
     std::optional<MeshShape> mesh = {};
     bool trains_up = true;
     bool under_init = false;  // built under zero::Init
+    std::vector<gannet::ParameterGroup> groups = {};
   };
   std::shared_ptr<ProcessGroup> world = gannet::init_distributed(), experts;
   std::shared_ptr<MixtureImpl> model;
@@ -114,8 +116,10 @@ struct MixtureRun {
       model = std::make_shared<MixtureImpl>(*experts, how.divisor, how.trains_up);
     }
     if (how.optimizer) config.erase("optimizer");
-    engine = gannet::initialize(
-                 model, {.config = config, .optimizer = how.optimizer ? how.optimizer(*model) : nullptr, .mesh = how.mesh})
+    engine = gannet::initialize(model, {.config = config,
+                                        .model_parameters = how.groups,
+                                        .optimizer = how.optimizer ? how.optimizer(*model) : nullptr,
+                                        .mesh = how.mesh})
                  .engine;
   }
   int64_t rows() const { return 16 / (world->size() / degree("TENSOR")); }

@@ -1,6 +1,7 @@
-/// Parameters that the ranks along the mesh's axis `tensor` hold in parts: what a tensor-parallel layer tells the engine. With it
-/// the norm counts every element once, replicas are not expected to be equal, and checkpoints hold the whole tensor, so that they
-/// load on any other mesh, or without one.
+/// Parameters that the ranks along the mesh's axis `tensor` hold in parts: what a tensor-parallel layer tells the engine;
+/// experts, and tensors that several stages of a pipeline hold, further below. With it the norm counts every element once,
+/// replicas are not expected to be equal, and checkpoints hold the whole tensor, so that they load on any other mesh, or without
+/// one.
 ///
 ///   struct ColumnParallelImpl : torch::nn::Module {            // y = x W^T, of which each rank computes some columns
 ///     ColumnParallelImpl(int64_t in, int64_t out, uint32_t rank, uint32_t ranks) {
@@ -65,5 +66,20 @@ void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 /// of the norm and of checkpoints holds: they load with another number of ranks along `expert`. Throws as declare_split does, and
 /// Error(kArgument) on a divisor that is negative or no number.
 void declare_expert(const at::Tensor& parameter, const TensorSplit& split, double divisor = 0);
+
+/// One tensor that several stages of a pipeline (the mesh's axis `pipe`) hold a copy of, such as an embedding on the first one
+/// that is the head on the last one. Every rank of those stages calls it before initialize, with the same name; what the
+/// parameter is called in each stage's module does not matter. With one stage it does nothing: the module has the tensor once.
+///
+///   if (stage == 0 || stage == last) gannet::declare_tied(weight, "embedding");
+///
+/// initialize gives all copies the values of the first stage that holds it. step() sums the copies' gradients over those stages
+/// at a boundary, so that each of them makes the same update; between backward() and step() a stage's gradient is its own part.
+/// The norm counts the tensor once, and a checkpoint holds it once, under its name on the first of those stages: it loads at
+/// another number of stages, or without any, as a model does that registers one tensor twice.
+/// Throws Error(kArgument) on an empty name, Error(kOrder) where an engine trains the parameter already. initialize throws
+/// Error(kMismatch) where copies have other shapes, dtypes, splits or parameter groups, or a rank of a stage has not declared it,
+/// and Error(kConfig) where one stage alone has.
+void declare_tied(const at::Tensor& parameter, const std::string& name);
 
 }  // namespace gannet

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "mesh/expert_model.h"
+#include "plugin/support.h"
 
 namespace {
 

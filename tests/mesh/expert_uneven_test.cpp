@@ -7,6 +7,7 @@
 #include <map>
 
 #include "mesh/expert_model.h"
+#include "plugin/support.h"
 
 namespace {
 

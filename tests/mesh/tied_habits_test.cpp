@@ -6,6 +6,7 @@
 #include <map>
 
 #include "mesh/tied_model.h"
+#include "plugin/support.h"
 
 namespace {
 

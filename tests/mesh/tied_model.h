@@ -2,6 +2,7 @@
 // engine, and the pipeline's messages.
 #pragma once
 
+#include <cstring>
 #include <functional>
 #include <iomanip>
 #include <optional>

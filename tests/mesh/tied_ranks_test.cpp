@@ -8,6 +8,7 @@
 #include <set>
 
 #include "mesh/tied_model.h"
+#include "plugin/support.h"
 
 namespace {
 

@@ -136,6 +136,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
     }
     evaluating.end();
   }
+  if (is_evaluation_stopped_) stop_evaluation(std::to_string(static_cast<int64_t>(rounds)) + " batches");
   loss = over_ranks(loss);
   items = over_ranks(items);
   losses = over_ranks(losses);
@@ -184,8 +185,17 @@ void TrainerBase::agree_on_failure(const std::exception_ptr& thrown) {
                   "this rank's did not; it ends with it");
 }
 
-Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluation_loop(prefix, false).metrics; }
-EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluation_loop(prefix, true); }
+EvalLoopOutput TrainerBase::evaluate_alone(const char* call, const std::string& prefix, bool wants_predictions) {
+  try {
+    return evaluation_loop(prefix, wants_predictions);
+  } catch (...) {
+    report_failure(call);
+    throw;
+  }
+}
+
+Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluate_alone("evaluate()", prefix, false).metrics; }
+EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluate_alone("predict()", prefix, true); }
 
 // Whether this evaluation is the best so far. The first one is, unless it is NaN.
 bool TrainerBase::judge(const Metrics& metrics) {

@@ -13,7 +13,6 @@
 #include <gannet/trainer_base.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -195,10 +194,12 @@ TrainOutput TrainerBase::train() {
     finish();
   } catch (const Error& error) {
     is_begun_ = false;
+    report_failure("train()");
     if (arguments_.auto_find_batch_size && error.code() == ErrorCode::kOutOfMemory) throw error_after_probes(error);
     throw;
   } catch (...) {
     is_begun_ = false;
+    report_failure("train()");
     throw;
   }
   return output_;
@@ -317,11 +318,7 @@ void TrainerBase::finish() {
     log_info("training stopped by a signal after update " + std::to_string(state_.global_step) +
              "; resume_from_checkpoint=last "
              "resumes it");
-    if (exit_when_stopped_) {
-      engine_ = nullptr;
-      release_engine();
-      std::exit(kStoppedExitCode);
-    }
+    if (exit_when_stopped_) exit_after_stop();
     return;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();

@@ -63,6 +63,7 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   if (!is_own) return;
   engine_->save_16bit_model(folder);
   write_state_into(folder);
+  if (is_first() && checkpoint_files_) checkpoint_files_(folder);
   rotate_checkpoints();
   engine_->process_group()->barrier();
 }

@@ -5,6 +5,9 @@
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -12,6 +15,22 @@ namespace gannet {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The folder of a run in place of one of its checkpoints: an ordinary slip.
+void refuse_folder_of_checkpoints(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "manifest.json", ignored)) return;
+  std::pair<int64_t, std::string> newest{-1, ""};
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("checkpoint-") || !fs::exists(entry.path() / "manifest.json", ignored)) continue;
+    newest = std::max(newest, {std::atoll(name.c_str() + std::strlen("checkpoint-")), name});
+  }
+  if (newest.second.empty()) return;
+  throw Error(ErrorCode::kArgument,
+              "resume_from_checkpoint names " + path.string() + ", which is a folder of checkpoints and not one of them",
+              "give " + (path / newest.second).string() + ", or \"last\" with output_dir " + path.string());
+}
 
 }  // namespace
 
@@ -75,6 +94,7 @@ std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   if (load.if_present) return {arguments_.output_dir, load};
   const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
   const fs::path trimmed = path.has_filename() ? path : path.parent_path();
+  refuse_folder_of_checkpoints(trimmed);
   load.tag = trimmed.filename().string();
   return {trimmed.parent_path().empty() ? "." : trimmed.parent_path().string(), load};
 }

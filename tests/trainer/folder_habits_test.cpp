@@ -188,6 +188,19 @@ TEST_F(Habits, ACheckpointGetsItsNameWhenAllOfItsFilesAreThere) {
   }
 }
 
+TEST_F(Habits, TheFolderOfARunInPlaceOfACheckpointIsRefusedWithTheNewestOfIt) {
+  auto a = arguments(10);
+  a.save_strategy = "steps";
+  a.save_steps = 1;
+  Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train();
+  for (const std::string slash : {"", "/"}) {
+    a.resume_from_checkpoint = (folder / "run").string() + slash;
+    const std::string told = error_of([&] { Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train(); });
+    EXPECT_THAT(told, HasSubstr("which is a folder of checkpoints and not one of them"));
+    EXPECT_THAT(told, HasSubstr("run/checkpoint-10, or \"last\""));
+  }
+}
+
 // Folders of runs that were killed while they saved or removed a checkpoint: as large as a checkpoint, and nobody's.
 TEST_F(Habits, WhatKilledRunsLeftHiddenIsRemovedByTheNextSave) {
   for (const char* name : {".checkpoint-7.weights", ".checkpoint-3.old", ".checkpoint-5.tmp", ".mine.old"})

@@ -272,6 +272,20 @@ TEST(TrainerOnRanks, StreamsOfUnequalLengthsGiveEachSampleOnce) {
   EXPECT_THAT(empty.output, testing::HasSubstr("gave no micro-batch on one rank at least"));
 }
 
+// A metric that draws, or that one rank alone measures: the ranks must not load different best models.
+TEST(TrainerOnRanks, TheMetricsOfTheFirstRankHoldForAll) {
+  Folder folder("metrics");
+  const Outcome run_of_two = run(folder, 2,
+                                 batch(2, 1) +
+                                     "--max_steps 5 --eval_strategy steps --eval_steps 1 --save_strategy steps "
+                                     "--save_steps 1 --load_best_model_at_end --metric_for_best_model accuracy "
+                                     "--save_total_limit 2 --patience 3 --metrics_by_rank 1");
+  ASSERT_EQ(run_of_two.exit_code, 0) << run_of_two.output;
+  for (const char* rank : {"[0] ", "[1] "})
+    EXPECT_THAT(run_of_two.output, testing::HasSubstr(std::string(rank) + "best: run/checkpoint-1\n"));
+  EXPECT_THAT(run_of_two.output, testing::HasSubstr("compute_metrics returned on rank 1 something else than on rank 0"));
+}
+
 // The program catches it there and does something else: the others do not wait out their deadline, ten minutes.
 TEST(TrainerOnRanks, ACallbackThatThrowsOnOneRankIsAnErrorOnAllWithinSeconds) {
   for (const char* stage : {"0", "3"}) {

@@ -231,7 +231,7 @@ class TrainerBase {
   // evaluation.cpp
   EvalLoopOutput evaluation_loop(const std::string& prefix, bool wants_predictions);
   EvalLoopOutput evaluate_alone(const char* call, const std::string& prefix, bool wants_predictions);
-  void agree_on_failure(const std::exception_ptr& thrown);
+  void agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown);
   at::Tensor gather_rows(const at::Tensor& mine);
   bool judge(const Metrics& metrics);
   // saving.cpp, resuming.cpp
@@ -273,6 +273,7 @@ class TrainerBase {
   bool is_signal_agreed_ = false;         // one of them got a signal
   bool is_evaluation_stopped_ = false;    // by a signal to one of them
   bool has_trained_ = false;
+  bool has_told_of_metrics_ = false;  // that they differ among the ranks
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;

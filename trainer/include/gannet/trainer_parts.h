@@ -59,7 +59,8 @@ struct TrainerParts {
   Dataset<Batch> train_dataset = {};
   Dataset<Batch> eval_dataset = {};
   Collate<Batch> data_collator = {};
-  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors.
+  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors; what it returns on
+  /// rank 0 holds for all.
   std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
   /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};

@@ -159,6 +159,7 @@ void TrainerBase::start() {
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   step_.trainer_ = this;
   const bool starts_over = !resume() && std::exchange(has_trained_, true);
+  check_places_of_checkpoints();
   has_trained_ = true;
   // The schedule knows how many updates there are only now. A second training has it from its start again; one that follows a
   // metric stays where that has led it.

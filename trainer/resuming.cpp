@@ -167,6 +167,30 @@ bool TrainerBase::resume() {
   return true;
 }
 
+// Where this run will save, a folder may be that is no checkpoint to replace: weights alone of another run (save_only_model), a
+// copy that was interrupted. The save would refuse it, hours later.
+void TrainerBase::check_places_of_checkpoints() {
+  const bool by_steps = arguments_.save_strategy == "steps", by_epochs = arguments_.save_strategy == "epoch";
+  if (arguments_.save_only_model || !(by_steps || by_epochs)) return;
+  std::string found;
+  std::error_code ignored;
+  if (is_first())
+    for (const auto& entry : fs::directory_iterator(arguments_.output_dir, ignored)) {
+      const std::string name = entry.path().filename();
+      if (!name.starts_with("checkpoint-") || !entry.is_directory(ignored)) continue;
+      const int64_t step = std::atoll(name.c_str() + std::strlen("checkpoint-"));
+      const bool is_saved_to = step > state_.global_step && step <= state_.max_steps &&
+                               (step % (by_steps ? state_.save_steps : updates_per_epoch_) == 0 || step == state_.max_steps);
+      if (is_saved_to && !fs::exists(entry.path() / "manifest.json", ignored) && !fs::is_empty(entry.path(), ignored))
+        found = entry.path().string();
+    }
+  found = engine_->gather(found)[0];
+  if (!found.empty())
+    throw Error(ErrorCode::kArgument,
+                found + " is a folder that is not a whole checkpoint, where this run will save one: it has no manifest.json",
+                "move it away or remove it, or choose another output_dir");
+}
+
 void TrainerBase::list_changes(const Dict& former) const {
   Dict before = former, now = arguments_.changed();
   for (Dict* both : {&before, &now})

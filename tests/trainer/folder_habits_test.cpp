@@ -201,6 +201,24 @@ TEST_F(Habits, TheFolderOfARunInPlaceOfACheckpointIsRefusedWithTheNewestOfIt) {
   }
 }
 
+// The weights alone of another run, or a copy that was interrupted: found at the start, and not at that update.
+TEST_F(Habits, AFolderThatASaveCouldNotReplaceIsFoundBeforeTraining) {
+  auto a = arguments(4);
+  a.save_strategy = "steps";
+  a.save_steps = 3;
+  a.save_only_model = true;
+  Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train();
+  EXPECT_NO_THROW(Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train());
+  a.save_only_model = false;
+  Trainer trainer(make_model(), a, {.train_dataset = make_samples(64)});
+  EXPECT_THAT(error_of([&] { trainer.train(); }),
+              HasSubstr(" is a folder that is not a whole checkpoint, where this run will save"));
+  EXPECT_EQ(trainer.state().global_step, 0);
+  for (const char* name : {"checkpoint-3", "checkpoint-4"}) fs::remove_all(folder / "run" / name);
+  fs::create_directories(folder / "run/checkpoint-2/not saved to");
+  EXPECT_EQ(trainer.train().global_step, 4);
+}
+
 // Folders of runs that were killed while they saved or removed a checkpoint: as large as a checkpoint, and nobody's.
 TEST_F(Habits, WhatKilledRunsLeftHiddenIsRemovedByTheNextSave) {
   for (const char* name : {".checkpoint-7.weights", ".checkpoint-3.old", ".checkpoint-5.tmp", ".mine.old"})

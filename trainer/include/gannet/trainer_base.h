@@ -243,6 +243,7 @@ class TrainerBase {
   Dict document() const;
   std::pair<std::string, LoadOptions> place_of_resume() const;
   bool resume();  // whether a checkpoint was loaded
+  void check_places_of_checkpoints();
   void restore_callbacks(const Value& saved) const;
   std::string best_checkpoint_in(const std::string& folder) const;
   void finish_saving(const std::string& folder, bool is_own);

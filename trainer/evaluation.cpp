@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace gannet {
 namespace {
@@ -36,6 +37,27 @@ at::Tensor from_bytes(const std::string& bytes) {
   const size_t offset = (2 + sizes.size()) * sizeof(int64_t);
   if (tensor.numel() > 0) std::memcpy(tensor.mutable_data_ptr(), bytes.data() + offset, tensor.nbytes());
   return tensor;
+}
+
+// Each metric's name, a zero byte, and the bits of its value.
+std::string to_bytes(const Metrics& metrics) {
+  std::string bytes = "=";
+  for (const auto& [name, value] : metrics) {
+    bytes += name + '\0';
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return bytes;
+}
+
+Metrics metrics_from(const std::string& bytes) {
+  Metrics metrics;
+  for (size_t at = 1; at < bytes.size();) {
+    const std::string name = bytes.c_str() + at;
+    at += name.size() + 1;
+    std::memcpy(&metrics[name], bytes.data() + at, sizeof(double));
+    at += sizeof(double);
+  }
+  return metrics;
 }
 
 // Rows one after another; where batches are of other lengths, the shorter ones are filled up with -100, the label that counts
@@ -136,6 +158,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
     }
     evaluating.end();
   }
+  if (is_evaluation_stopped_) stop_evaluation(std::to_string(static_cast<int64_t>(rounds)) + " batches");
   loss = over_ranks(loss);
   items = over_ranks(items);
   losses = over_ranks(losses);
@@ -147,7 +170,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   if (wants_metrics && has_labels) {
     computed.clear();
     compute({.predictions = output.predictions, .label_ids = output.label_ids, .is_last_call = arguments_.batch_eval_metrics});
-    agree_on_failure(thrown);
+    agree_on_metrics(computed, thrown);
   }
 
   const auto named = [&](const std::string& name) { return name.starts_with(prefix + "_") ? name : prefix + "_" + name; };
@@ -164,28 +187,44 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   return output;
 }
 
-// What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others.
-void TrainerBase::agree_on_failure(const std::exception_ptr& thrown) {
-  std::string text;
+// What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others. What it
+// returned on the first rank holds for all, which decide by it what is the best model and when to stop.
+void TrainerBase::agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown) {
+  std::string text = to_bytes(computed);
   if (thrown) {
+    text = "!an exception without a text";
     try {
       std::rethrow_exception(thrown);
     } catch (const std::exception& error) {
-      text = error.what();
+      text = std::string("!") + error.what();
     } catch (...) {
     }
-    if (text.empty()) text = "an exception without a text";
   }
   const auto all = engine_->gather(text);
   if (thrown) std::rethrow_exception(thrown);
   for (size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty())
-      throw Error(ErrorCode::kArgument, "compute_metrics failed on rank " + std::to_string(rank) + ": " + all[rank],
+    if (all[rank].starts_with('!'))
+      throw Error(ErrorCode::kArgument, "compute_metrics failed on rank " + std::to_string(rank) + ": " + all[rank].substr(1),
                   "this rank's did not; it ends with it");
+  const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
+  if (other == all.end()) return;
+  if (is_first() && !std::exchange(has_told_of_metrics_, true))
+    log_warning("compute_metrics returned on rank " + std::to_string(other - all.begin()) +
+                " something else than on rank 0, whose metrics are used on all ranks");
+  computed = metrics_from(all[0]);
 }
 
-Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluation_loop(prefix, false).metrics; }
-EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluation_loop(prefix, true); }
+EvalLoopOutput TrainerBase::evaluate_alone(const char* call, const std::string& prefix, bool wants_predictions) {
+  try {
+    return evaluation_loop(prefix, wants_predictions);
+  } catch (...) {
+    report_failure(call);
+    throw;
+  }
+}
+
+Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluate_alone("evaluate()", prefix, false).metrics; }
+EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluate_alone("predict()", prefix, true); }
 
 // Whether this evaluation is the best so far. The first one is, unless it is NaN.
 bool TrainerBase::judge(const Metrics& metrics) {

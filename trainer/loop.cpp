@@ -13,7 +13,6 @@
 #include <gannet/trainer_base.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -160,6 +159,7 @@ void TrainerBase::start() {
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   step_.trainer_ = this;
   const bool starts_over = !resume() && std::exchange(has_trained_, true);
+  check_places_of_checkpoints();
   has_trained_ = true;
   // The schedule knows how many updates there are only now. A second training has it from its start again; one that follows a
   // metric stays where that has led it.
@@ -195,10 +195,12 @@ TrainOutput TrainerBase::train() {
     finish();
   } catch (const Error& error) {
     is_begun_ = false;
+    report_failure("train()");
     if (arguments_.auto_find_batch_size && error.code() == ErrorCode::kOutOfMemory) throw error_after_probes(error);
     throw;
   } catch (...) {
     is_begun_ = false;
+    report_failure("train()");
     throw;
   }
   return output_;
@@ -317,11 +319,7 @@ void TrainerBase::finish() {
     log_info("training stopped by a signal after update " + std::to_string(state_.global_step) +
              "; resume_from_checkpoint=last "
              "resumes it");
-    if (exit_when_stopped_) {
-      engine_ = nullptr;
-      release_engine();
-      std::exit(kStoppedExitCode);
-    }
+    if (exit_when_stopped_) exit_after_stop();
     return;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();

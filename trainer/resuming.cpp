@@ -5,6 +5,9 @@
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -12,6 +15,22 @@ namespace gannet {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The folder of a run in place of one of its checkpoints: an ordinary slip.
+void refuse_folder_of_checkpoints(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "manifest.json", ignored)) return;
+  std::pair<int64_t, std::string> newest{-1, ""};
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("checkpoint-") || !fs::exists(entry.path() / "manifest.json", ignored)) continue;
+    newest = std::max(newest, {std::atoll(name.c_str() + std::strlen("checkpoint-")), name});
+  }
+  if (newest.second.empty()) return;
+  throw Error(ErrorCode::kArgument,
+              "resume_from_checkpoint names " + path.string() + ", which is a folder of checkpoints and not one of them",
+              "give " + (path / newest.second).string() + ", or \"last\" with output_dir " + path.string());
+}
 
 }  // namespace
 
@@ -63,6 +82,7 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   if (!is_own) return;
   engine_->save_16bit_model(folder);
   write_state_into(folder);
+  if (is_first() && checkpoint_files_) checkpoint_files_(folder);
   rotate_checkpoints();
   engine_->process_group()->barrier();
 }
@@ -74,6 +94,7 @@ std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   if (load.if_present) return {arguments_.output_dir, load};
   const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
   const fs::path trimmed = path.has_filename() ? path : path.parent_path();
+  refuse_folder_of_checkpoints(trimmed);
   load.tag = trimmed.filename().string();
   return {trimmed.parent_path().empty() ? "." : trimmed.parent_path().string(), load};
 }
@@ -144,6 +165,30 @@ bool TrainerBase::resume() {
   finish_saving((fs::path(base) / receipt.tag).string(), is_own);
   if (is_first()) list_changes(saved->at("arguments").as_dict());
   return true;
+}
+
+// Where this run will save, a folder may be that is no checkpoint to replace: weights alone of another run (save_only_model), a
+// copy that was interrupted. The save would refuse it, hours later.
+void TrainerBase::check_places_of_checkpoints() {
+  const bool by_steps = arguments_.save_strategy == "steps", by_epochs = arguments_.save_strategy == "epoch";
+  if (arguments_.save_only_model || !(by_steps || by_epochs)) return;
+  std::string found;
+  std::error_code ignored;
+  if (is_first())
+    for (const auto& entry : fs::directory_iterator(arguments_.output_dir, ignored)) {
+      const std::string name = entry.path().filename();
+      if (!name.starts_with("checkpoint-") || !entry.is_directory(ignored)) continue;
+      const int64_t step = std::atoll(name.c_str() + std::strlen("checkpoint-"));
+      const bool is_saved_to = step > state_.global_step && step <= state_.max_steps &&
+                               (step % (by_steps ? state_.save_steps : updates_per_epoch_) == 0 || step == state_.max_steps);
+      if (is_saved_to && !fs::exists(entry.path() / "manifest.json", ignored) && !fs::is_empty(entry.path(), ignored))
+        found = entry.path().string();
+    }
+  found = engine_->gather(found)[0];
+  if (!found.empty())
+    throw Error(ErrorCode::kArgument,
+                found + " is a folder that is not a whole checkpoint, where this run will save one: it has no manifest.json",
+                "move it away or remove it, or choose another output_dir");
 }
 
 void TrainerBase::list_changes(const Dict& former) const {

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kHiddenWeights = ".weights";  // of a folder with the weights of a checkpoint that is being saved
 
 void write_file(const fs::path& path, const std::string& text) {
   const fs::path beside = path.string() + ".tmp";
@@ -122,6 +123,51 @@ void TrainerBase::write_state_into(const std::string& folder) {
   write_file(fs::path(folder) / "training_args.json", common::pretty_json(arguments_.changed()));
 }
 
+// Of runs that were killed while they saved, or while they removed a checkpoint.
+void TrainerBase::clear_left_over() const {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(arguments_.output_dir, ignored)) {
+    const std::string name = entry.path().filename();
+    const std::string extension = entry.path().extension();
+    if (name.starts_with(std::string(".") + kPrefix) &&
+        (extension == kHiddenWeights || extension == ".tmp" || extension == ".old"))
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+void TrainerBase::save_weights_alone(const std::string& folder) {
+  const fs::path staged = fs::path(arguments_.output_dir) / ("." + fs::path(folder).filename().string() + ".tmp");
+  if (is_first()) fs::create_directories(staged);
+  engine_->process_group()->barrier();
+  engine_->save_16bit_model(staged.string());
+  write_state_into(staged.string());
+  if (!is_first()) return;
+  if (checkpoint_files_) checkpoint_files_(staged.string());
+  fs::remove_all(folder);
+  fs::rename(staged, folder);
+}
+
+// The weights, which all ranks give, come first and beside: all files are in the checkpoint when it gets its name.
+void TrainerBase::save_whole(const std::string& name, bool is_for_stop) {
+  const fs::path weights = fs::path(arguments_.output_dir) / ("." + name + kHiddenWeights);
+  engine_->save_16bit_model(weights.string());
+  SaveOptions options{.tag = name};
+  Dict document = this->document();
+  document["is_for_stop"] = is_for_stop;
+  options.client_state.document = Dict{{"trainer", document}};
+  options.add_files = [&](const std::string& folder) {
+    if (!is_first()) return;
+    if (fs::exists(weights))
+      for (const auto& file : fs::directory_iterator(weights)) fs::rename(file.path(), fs::path(folder) / file.path().filename());
+    write_state_into(folder);
+    if (checkpoint_files_) checkpoint_files_(folder);
+  };
+  engine_->save_checkpoint(arguments_.output_dir, options);
+  engine_->wait_for_checkpoint();  // its folder is there now
+  std::error_code ignored;
+  if (is_first()) fs::remove_all(weights, ignored);
+}
+
 void TrainerBase::save_checkpoint(bool is_for_stop) {
   const std::string name = kPrefix + std::to_string(state_.global_step);
   const fs::path folder = fs::path(arguments_.output_dir) / name;
@@ -131,27 +177,11 @@ void TrainerBase::save_checkpoint(bool is_for_stop) {
   }
   // The best model's checkpoint is the one of its step, which may be this one.
   if (!is_for_stop && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = folder.string();
-  if (arguments_.save_only_model) {
-    const fs::path staged = fs::path(arguments_.output_dir) / ("." + name + ".tmp");
-    if (is_first()) {
-      fs::remove_all(staged);
-      fs::create_directories(staged);
-    }
-    engine_->process_group()->barrier();
-    engine_->save_16bit_model(staged.string());
-    write_state_into(staged.string());
-    if (is_first()) {
-      fs::remove_all(folder);
-      fs::rename(staged, folder);
-    }
-  } else {
-    Dict document = this->document();
-    document["is_for_stop"] = is_for_stop;
-    engine_->save_checkpoint(arguments_.output_dir, {.tag = name, .client_state = {.document = Dict{{"trainer", document}}}});
-    engine_->wait_for_checkpoint();  // its folder is there now
-    engine_->save_16bit_model(folder.string());
-    write_state_into(folder.string());
-  }
+  if (is_first()) clear_left_over();
+  if (arguments_.save_only_model)
+    save_weights_alone(folder.string());
+  else
+    save_whole(name, is_for_stop);
   last_saved_ = state_.global_step;
   if (is_for_stop) return;
   if (!stop_checkpoint_.empty() && stop_checkpoint_ != folder.string()) {

@@ -151,9 +151,18 @@ void TrainerBase::initialize() {
                   : level == "info"    ? LogLevel::kInfo
                   : level == "warning" ? LogLevel::kWarning
                                        : LogLevel::kError);
-  if (arguments_.eval_strategy != "no" && !has_eval_dataset())
+  const auto samples = eval_samples();
+  if (arguments_.eval_strategy != "no" && samples == -1)
     throw Error(ErrorCode::kArgument, "eval_strategy is " + arguments_.eval_strategy + ", but there is no eval_dataset",
                 "give .eval_dataset to the Trainer, or set eval_strategy to no");
+  // Found now, and not at the first evaluation, hours later.
+  const char* const evaluates = arguments_.eval_strategy != "no" ? "eval_strategy"
+                                : arguments_.eval_on_start       ? "eval_on_start"
+                                : arguments_.do_eval             ? "do_eval"
+                                                                 : nullptr;
+  if (evaluates && samples == 0)
+    throw Error(ErrorCode::kArgument, std::string("eval_dataset is empty, and ") + evaluates + " asks for evaluations",
+                "give it samples, or ask for no evaluation");
   fire(TrainerEventKind::kInitEnd);
 }
 

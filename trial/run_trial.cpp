@@ -62,9 +62,14 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
   settings.check();
   const auto world = meet(settings.hparams);
   at::manual_seed(static_cast<uint64_t>(settings.seed));  // the same model on every rank
-  TrialContext context(std::move(settings), world);
-  const auto trial = make(context);
-  return TrialRunner(*trial, context, readable(type)).run();
+  try {
+    TrialContext context(std::move(settings), world);
+    const auto trial = make(context);
+    return TrialRunner(*trial, context, readable(type)).run();
+  } catch (const std::exception& error) {  // which may leave this rank alone, and be caught: the others do not wait for it
+    world->report_failure("run_trial()", error.what());
+    throw;
+  }
 }
 
 int run_trial(const char* type, const MakeTrial& make, int argc, char** argv, const TrialOptions& options) {

@@ -1,4 +1,5 @@
 #include <gannet/error.h>
+#include <gannet/stop.h>
 
 namespace gannet {
 
@@ -38,6 +39,8 @@ const char* to_string(ErrorCode code) noexcept {
       return "out of memory";
     case ErrorCode::kDevice:
       return "device";
+    case ErrorCode::kStopped:
+      return "stopped";
     case ErrorCode::kInternal:
       return "internal";
   }
@@ -56,6 +59,8 @@ int Error::exit_code() const noexcept {
       return 70;
     case ErrorCode::kPluginFault:
       return 71;
+    case ErrorCode::kStopped:
+      return kStoppedExitCode;
     case ErrorCode::kUnavailable:
     case ErrorCode::kIo:
     case ErrorCode::kCorrupt:

@@ -60,8 +60,9 @@ struct Slice {
 struct Content {
   std::string tag;  // a file name; not "latest", not beginning with '.'
   std::vector<Slice> slices;
-  Dict document;       // rank 0's is kept: what is one for all ranks
-  Dict rank_document;  // of each rank: its RNG's position, say
+  Dict document;                                                   // rank 0's is kept: what is one for all ranks
+  Dict rank_document;                                              // of each rank: its RNG's position, say
+  std::function<void(const std::string& staging)> add_files = {};  // the caller's own, before the checkpoint is in place
 };
 
 struct SaveResult {

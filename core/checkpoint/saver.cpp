@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gannet/error.h>
 #include <sys/stat.h>
 
@@ -12,6 +13,7 @@
 #include "checkpoint/catalog.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/plan.h"
+#include "files/io.h"
 
 namespace gannet::checkpoint {
 
@@ -59,6 +61,20 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
     throw Error(ErrorCode::kIo,
                 formatted("{}: {}, or a part of it, vanished while a checkpoint was being saved", error.message(), path),
                 "was it removed or moved, or a file system unmounted?");
+  }
+}
+
+// Files of the program's own, on the disk before the folder gets the checkpoint's name.
+void add_files(const Content& content, const std::string& staging) {
+  try {
+    content.add_files(staging);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(staging)) {
+      if (!entry.is_regular_file()) continue;
+      files::sync(files::open_file(entry.path(), O_RDONLY | O_CLOEXEC), entry.path());
+    }
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kIo, formatted("files could not be added to checkpoint '{}': {}", content.tag, error.what()),
+                "nothing was saved; former checkpoints are unharmed");
   }
 }
 
@@ -140,6 +156,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
 
   together("commit", [&] {
     if (!folder) return Json();
+    if (content.add_files) add_files(content, staging.path);
     for (size_t rank = 0; rank < written.size(); ++rank) manifest.files[rank].blocks = written[rank].get<std::vector<uint64_t>>();
     folder->commit(staging.path, manifest);
     staging.release();

@@ -45,6 +45,16 @@ void ProcessGroup::barrier() {
   links().host.barrier();
 }
 
+void ProcessGroup::report_failure(const std::string& call, const std::string& error) noexcept {
+  constexpr size_t kLongest = 2'000;
+  try {
+    const size_t stack = error.find("\nException raised from");  // behind the text of LibTorch's exceptions
+    if (control::Watch* watch = world_->watch())
+      watch->abandon(links().host, formatted("{} by an error: {}", call, error.substr(0, std::min(stack, kLongest))));
+  } catch (const std::exception&) {  // the error at hand is the news
+  }
+}
+
 std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& ranks) {
   if (ranks.empty()) throw Error(ErrorCode::kArgument, "a subset of ranks is empty", "name at least one rank");
   const auto& all = links().host.ranks();

@@ -57,7 +57,10 @@ void Referee::enter(uint32_t rank, const CallSite& call, bool asks, Instant now)
   visit.reports = 0;
 
   Group& group = groups_[call.group];
-  Entry& entry = group.open.try_emplace(call.sequence, Entry{call, rank, facts_of(rank, call), 0, {}}).first->second;
+  Entry& entry =
+      group.open.try_emplace(call.sequence, Entry{call, rank, facts_of(rank, call), visit.abandoned, 0, {}}).first->second;
+  if (entry.abandoned != visit.abandoned && !verdict_)
+    verdict_ = verdict_of_leaving(visit.abandoned > entry.abandoned ? rank : entry.first_rank, call.group);
   if (!entry.call.is_same_as(call) && !verdict_) verdict_ = disagreement(entry, rank, call, group);
   if (asks) entry.asking.push_back(rank);
   if (++entry.entered < group.members.size()) return;
@@ -145,6 +148,41 @@ void Referee::fail(uint32_t rank, const std::string& sentence) {
   verdict_ = Verdict{ErrorCode::kPeerLost,
                      formatted("the communication of rank {}, which is {}, failed: {}", rank, place(rank), sentence),
                      "see that rank's output and the network between the ranks' machines"};
+}
+
+void Referee::abandon(uint32_t rank, const std::string& group, const std::string& what, Instant now) {
+  Visit& visit = ranks_[rank].visits[group];
+  ++visit.abandoned;
+  visit.abandoned_at = now;
+  visit.abandoned_what = what;
+}
+
+Verdict Referee::verdict_of_leaving(uint32_t rank, const std::string& group) const {
+  const std::string others = places(all_but({rank}));
+  return {ErrorCode::kPeerLost,
+          formatted("rank {} has left {}{}", rank, ranks_[rank].visits.at(group).abandoned_what,
+                    others.empty() ? "" : formatted(" ({})", others)),
+          "see that rank's error; what may fail on one rank alone is caught before it ends a call that all ranks make"};
+}
+
+// Who waits in a call that a rank completed before it left may still get what it sent.
+void Referee::look_for_who_left(Instant now) {
+  for (const auto& [name, group] : groups_)
+    for (const uint32_t rank : group.members) {
+      const auto at = ranks_[rank].visits.find(name);
+      if (at == ranks_[rank].visits.end() || at->second.abandoned == 0) continue;
+      const Visit& self = at->second;
+      for (const uint32_t one : group.members) {
+        const auto other = ranks_[one].visits.find(name);
+        if (other == ranks_[one].visits.end() || ranks_[one].life != Rank::kRuns) continue;
+        const Visit& visit = other->second;
+        const bool needs_it = visit.waits && visit.abandoned < self.abandoned && visit.call.sequence > self.completed;
+        if (needs_it && now - std::max(visit.since, self.abandoned_at) >= rhythm_.departure_settles) {
+          verdict_ = verdict_of_leaving(rank, name);
+          return;
+        }
+      }
+    }
 }
 
 std::string Referee::place(uint32_t rank) const {
@@ -244,6 +282,7 @@ void Referee::look_for_the_dead(Instant now) {
 
 std::vector<Report> Referee::look(Instant now) {
   std::vector<Report> reports;
+  if (!verdict_) look_for_who_left(now);
   if (!verdict_) look_for_the_dead(now);
   if (verdict_) return reports;
   for (auto& [name, group] : groups_) {

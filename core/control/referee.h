@@ -80,6 +80,9 @@ class Referee {
   void end(uint32_t rank, bool orderly, Instant now);
   // Its communication failed, and nobody here knows why.
   void fail(uint32_t rank, const std::string& sentence);
+  // It left what the group does together by an exception that the program may catch: "train() by an error: the disk is full".
+  // Nothing follows where the others leave it, too.
+  void abandon(uint32_t rank, const std::string& group, const std::string& what, Instant now);
 
   // Ranks that asked, and whose call all members have entered since; with what to tell them.
   struct Grant {
@@ -104,6 +107,10 @@ class Referee {
     Instant since{};
     milliseconds deadline{};
     int reports = 0;
+    // How often it left by an exception what the group does together, the last time, and what that was.
+    int abandoned = 0;
+    Instant abandoned_at{};
+    std::string abandoned_what;
   };
   using Numbers = std::map<std::string, std::string>;
   struct Rank {
@@ -122,6 +129,7 @@ class Referee {
     CallSite call;
     uint32_t first_rank = 0;
     std::shared_ptr<const Numbers> facts;  // of the first rank, as they were
+    int abandoned = 0;                     // likewise
     // How many members have entered; once all have, the entry is erased. `asking`: those that wait for a grant.
     uint32_t entered = 0;
     std::vector<uint32_t> asking;
@@ -140,6 +148,9 @@ class Referee {
   std::vector<uint32_t> awaited(const std::string& group, uint64_t sequence, Instant now) const;
   bool is_needed(uint32_t gone) const;  // someone is in a call that this rank will never complete
   void look_for_the_dead(Instant now);
+  // Someone waits for a rank that left by an exception what it has not left itself.
+  void look_for_who_left(Instant now);
+  Verdict verdict_of_leaving(uint32_t rank, const std::string& group) const;
 
   uint32_t size_;
   Rhythm rhythm_;

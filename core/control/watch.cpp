@@ -32,14 +32,9 @@ Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_
   if (group.size() == 1 || inside) return;
   exceptions_ = std::uncaught_exceptions();
   std::unique_lock lock(watch->mutex_);
-  auto [sequence, is_new] = watch->sequences_.try_emplace(group.name(), 0);
-  if (is_new) {
-    Message members{"group", group.name()};
-    for (const uint32_t rank : group.ranks()) members.push_back(std::to_string(rank));
-    watch->post(std::move(members), false);
-  }
+  uint64_t& sequence = watch->sequence_of(group);
   Active& active = watch->active_.emplace_back();
-  active.call = {group.name(), ++sequence->second, name, step, tag};
+  active.call = {group.name(), ++sequence, name, step, tag};
   if (facts) {
     active.call.set = facts->set_number();
     active.call.facts = facts->hash();
@@ -92,6 +87,25 @@ void Watch::Call::leave(bool failed) {
   watch_->place_ = place_of(failed ? Stand::kFailed : Stand::kLeft, active_->call);
   watch_->post({"leave", active_->call.group, failed ? "failed" : ""}, false);
   watch_->active_.remove_if([this](const Active& one) { return &one == active_; });
+}
+
+// Holding mutex_. At its first use rank 0 gets the group's members.
+uint64_t& Watch::sequence_of(const HostGroup& group) {
+  const auto [sequence, is_new] = sequences_.try_emplace(group.name(), 0);
+  if (is_new) {
+    Message members{"group", group.name()};
+    for (const uint32_t rank : group.ranks()) members.push_back(std::to_string(rank));
+    post(std::move(members), false);
+  }
+  return sequence->second;
+}
+
+void Watch::abandon(const HostGroup& group, const std::string& what) {
+  if (group.size() == 1) return;
+  const std::lock_guard lock(mutex_);
+  sequence_of(group);
+  post({"abandon", group.name(), what}, false);
+  flush();
 }
 
 bool Watch::is_inside() { return inside != nullptr; }

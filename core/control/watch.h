@@ -66,6 +66,8 @@ class Watch : public Watcher {
     bool failed_ = false;
   };
 
+  // This rank leaves what the group does together by an exception that the program may catch (Referee::abandon).
+  void abandon(const HostGroup& group, const std::string& what);
   void set_deadline(milliseconds deadline) { deadline_ = deadline; }
   void set_report_every(milliseconds every) { report_every_ = every; }
   // What ends the collectives in flight, some moments after a verdict: who waits may see the Comm's own error before.
@@ -90,6 +92,7 @@ class Watch : public Watcher {
   void wait_for_all();
   void end_thread();
   void serve();
+  uint64_t& sequence_of(const HostGroup& group);
   void post(Message message, bool at_once);
   void flush();
   void wake();

@@ -292,6 +292,8 @@ void Watch::apply(uint32_t rank, const Message& message, Instant now) {
     referee_->end(rank, /*orderly=*/true, now);
   } else if (kind == "fail") {
     referee_->fail(rank, message[1]);
+  } else if (kind == "abandon") {
+    referee_->abandon(rank, message[1], message[2], now);
   }
   referee_->beat(rank, now);
 }

@@ -208,8 +208,16 @@ void AnswerUntilAllAreDone::wait() {
   state_->impl->store.answer();
 }
 
+void AnswerUntilAllAreDone::fail(const std::string& call, const std::string& error) noexcept {
+  if (std::exchange(state_->is_over, true)) return;
+  state_->impl->process_group->report_failure(call, error);
+}
+
 AnswerUntilAllAreDone::~AnswerUntilAllAreDone() {
-  if (std::uncaught_exceptions() > state_->exceptions) return;  // the others learn that this rank failed when it ends
+  if (std::uncaught_exceptions() > state_->exceptions) {
+    fail("AnswerUntilAllAreDone", "an exception");
+    return;
+  }
   try {
     wait();
   } catch (const std::exception& error) {
@@ -218,4 +226,19 @@ AnswerUntilAllAreDone::~AnswerUntilAllAreDone() {
 }
 
 }  // namespace zero
+
+namespace detail {
+
+void agree_on_prompts(EngineBase& engine, const std::optional<Error>& mistake) {
+  EngineBase::Impl& impl = engine.impl();
+  const bool is_together = impl.store.gathers() && impl.comm->size() > 1;
+  const auto all = is_together ? engine.gather(mistake ? mistake->message() : "") : std::vector<std::string>();
+  if (mistake) throw *mistake;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      throw Error(ErrorCode::kArgument, formatted("generate: rank {} was refused, and all ranks with it: {}", rank, all[rank]),
+                  "at ZeRO stage 3 all ranks generate together: correct what that rank gave");
+}
+
+}  // namespace detail
 }  // namespace gannet

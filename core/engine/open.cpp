@@ -68,7 +68,11 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   // A world that the program made has opened its Comm already, without this config.
   for (const plugin::Plugin* opened : context.process_group->world()->registry().opened())
     context.registry->require_trust(*opened);
-  context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
+  {
+    // Who is still in a call of another engine, whose collectives would meet with these, is found first.
+    const auto call = context.process_group->world()->enter(context.process_group->links().host, "initialize");
+    context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
+  }
   control::Links& data = context.mesh->data().links();
   context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });
   context.host_group = &data.host;

@@ -244,6 +244,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   checkpoint::Saver& saver = writer.saver(folder);
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;
+  content.add_files = options.add_files;
   const checkpoint::Saver::Options how{options.save_latest, impl.settings().checkpoint_keep,
                                        impl.saving.loaded_folders.contains(real_path(folder))};
   SaveReceipt receipt;

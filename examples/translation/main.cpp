@@ -191,15 +191,6 @@ struct Stopwatch {
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); }
 };
 
-// Checkpoints are folders of the model, too.
-struct CompleteCheckpoints {
-  std::string model_folder, vocabulary;
-  void on_save(const gannet::TrainerEvent& event) const {
-    const fs::path folder = fs::path(event.arguments.output_dir) / ("checkpoint-" + std::to_string(event.state.global_step));
-    if (event.state.is_world_process_zero) translation::complete_model(folder, model_folder, vocabulary);
-  }
-};
-
 int run(int argc, char** argv) {
   auto arguments = gannet::parse_training_arguments(argc, argv, {.leave = translation::option_names()});
   const Options options = translation::parse_options(argc, argv, arguments);
@@ -243,7 +234,10 @@ int run(int argc, char** argv) {
   parts.count_items = [](const Example& batch) { return static_cast<double>(gannet::count_labels(batch.target)); };
   if (options.predict_with_generate)
     parts.compute_metrics = [&](const gannet::EvalPrediction& prediction) { return metrics_of(prediction, vocabulary); };
-  parts.callbacks = {CompleteCheckpoints{options.model_name_or_path, vocabulary_path}};
+  // Checkpoints are folders of the model, too.
+  parts.checkpoint_files = [&](const std::string& folder) {
+    translation::complete_model(folder, options.model_name_or_path, vocabulary_path);
+  };
   // ZeRO inference: shards of the parameters, and nothing that only training needs.
   parts.inference = !arguments.do_train;
   gannet::Trainer<T5Impl> trainer(model, arguments, std::move(parts));

@@ -13,13 +13,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whole or not at all: a run that is killed meanwhile leaves the former file.
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path().empty() ? "." : path.parent_path());
-  std::ofstream out(path, std::ios::binary);
+  const fs::path beside = path.string() + ".tmp";
+  std::ofstream out(beside, std::ios::binary);
   out << text;
-  out.flush();
-  if (!out)
+  out.close();
+  if (!out) {
+    std::error_code ignored;
+    fs::remove(beside, ignored);
     throw gannet::Error(gannet::ErrorCode::kIo, "cannot write " + path.string(), "is the disk full, or the folder read-only?");
+  }
+  fs::rename(beside, path);
 }
 
 std::vector<gannet::Dict::Entry> sorted(const gannet::Dict& values) {
@@ -58,7 +64,9 @@ void complete_model(const std::string& folder, const std::string& model_folder, 
   const auto copy = [&](const fs::path& from, const char* name) {
     const fs::path to = fs::path(folder) / name;
     if (fs::exists(to) && fs::equivalent(from, to)) return;
-    fs::copy_file(from, to, fs::copy_options::overwrite_existing);
+    const fs::path beside = to.string() + ".tmp";
+    fs::copy_file(from, beside, fs::copy_options::overwrite_existing);
+    fs::rename(beside, to);
   };
   copy(fs::path(model_folder) / "config.json", "config.json");
   copy(vocabulary, "spiece.model");

@@ -91,6 +91,54 @@ TEST(Referee, ARankThatSaidGoodbyeIsMissedOnlyWhenItIsNeeded) {
   EXPECT_THAT(referee.verdict()->sentence, HasSubstr("rank 1 has ended after barrier(); "));
 }
 
+// Rank 1 has left train() by an exception that its program caught; rank 0 waits for it. Rank 2 computes.
+TEST(Referee, WhoWaitsForARankThatLeftByAnErrorIsToldItsErrorWithinSeconds) {
+  Referee referee = three();
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    referee.enter(rank, call(1, "mean"), false, kStart);
+    referee.leave(rank, "world", false);
+  }
+  referee.abandon(1, "world", "train() by an error: the disk is full", kStart);
+  for (auto time = 0s; time < 5s; time += 1s) {
+    all_beat(referee, kStart + time);
+    referee.look(kStart + time);
+    EXPECT_FALSE(referee.verdict()) << "nobody waits";
+  }
+  referee.enter(0, call(2, "step", 4), false, kStart + 5s);
+  referee.wait(0, "world", kStart + 5s, 600s);
+  all_beat(referee, kStart + 6s);
+  referee.look(kStart + 6s);
+  EXPECT_FALSE(referee.verdict());
+  referee.look(kStart + 7s);
+  ASSERT_TRUE(referee.verdict());
+  EXPECT_EQ(referee.verdict()->code, ErrorCode::kPeerLost);
+  EXPECT_EQ(referee.verdict()->sentence,
+            "rank 1 has left train() by an error: the disk is full (rank 0 is in step() of step 4, rank 2 is after mean())");
+}
+
+TEST(Referee, ACallOfARankThatLeftByAnErrorIsNotTakenForThatOfTheOthers) {
+  Referee referee = three();
+  referee.abandon(1, "world", "train() by an error: no", kStart);
+  referee.enter(1, call(1, "mean"), false, kStart);
+  EXPECT_FALSE(referee.verdict());
+  referee.enter(0, call(1, "mean"), false, kStart);
+  ASSERT_TRUE(referee.verdict());
+  EXPECT_THAT(referee.verdict()->sentence, HasSubstr("rank 1 has left train() by an error: no"));
+}
+
+TEST(Referee, RanksThatAllLeaveByAnErrorGoOnTogether) {
+  Referee referee = three();
+  referee.abandon(0, "world", "train() by an error: no", kStart);
+  referee.enter(0, call(1, "mean"), false, kStart);
+  referee.wait(0, "world", kStart, 600s);
+  for (const uint32_t rank : {1, 2}) referee.abandon(rank, "world", "train() by an error: no", kStart + 20s);
+  all_beat(referee, kStart + 20s);
+  referee.look(kStart + 30s);
+  EXPECT_FALSE(referee.verdict()) << "rank 0 waits for those that are on their way";
+  for (const uint32_t rank : {1, 2}) referee.enter(rank, call(1, "mean"), false, kStart + 30s);
+  EXPECT_FALSE(referee.verdict());
+}
+
 TEST(Referee, ALateRankIsReportedEveryTenSecondsAndIsAnErrorAtTheDeadline) {
   Referee referee = three();
   for (const uint32_t rank : {0, 2}) {

@@ -2,7 +2,9 @@
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -12,6 +14,7 @@
 #include "bleu.h"
 #include "options.h"
 #include "pairs.h"
+#include "results.h"
 #include "vocabulary.h"
 
 namespace {
@@ -54,6 +57,29 @@ TEST(Pairs, AFileInAFolderOfItsLanguagesIsNamedWithTheArgumentForIt) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
     EXPECT_THAT(error.what(), HasSubstr("give --dataset_config de-en"));
   }
+}
+
+// A disk without room: the results of former runs stay whole.
+TEST(Results, AreWrittenWholeOrNotAtAll) {
+  const Folder folder;
+  translation::save_metrics(folder.path, "train", gannet::Dict{{"train_loss", 1.5}});
+  const auto text_of = [&](const char* name) {
+    std::ifstream in(folder.path / name);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string former = text_of("all_results.json");
+  ASSERT_THAT(former, HasSubstr("1.5"));
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit little{8, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &little);
+  EXPECT_THROW(translation::save_metrics(folder.path, "train", gannet::Dict{{"train_loss", 2.5}}), Error);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(text_of("train_results.json"), former);
+  EXPECT_EQ(text_of("all_results.json"), former);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()), 2);
 }
 
 TEST(Bleu, IsSacrebleus) {

@@ -90,6 +90,22 @@ def trains(work, stage):
     return losses
 
 
+def stops(work):
+    """The checkpoint that SIGTERM makes is a folder of the model, too."""
+    out = work / "stopped"
+    command = [TRANSLATION, "--model_name_or_path", TINY, "--output_dir", out, *COMMON, "--do_train", "--max_steps", "100000",
+               "--logging_steps", "1", "--per_device_train_batch_size", "2"]
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout:
+            if "update 2:" in line:
+                process.terminate()
+        code = process.wait(timeout=100)
+    made = list(out.glob("checkpoint-*"))
+    check(code == 85 and len(made) == 1, code, made)
+    run(made[0], work / "of_stopped", "--do_predict", *GENERATE, "--max_predict_samples", "2")
+    check(len(predictions(work / "of_stopped")) == 2, "predicts")
+
+
 def trains_a_vocabulary(work):
     """A folder without spiece.model, on two ranks; smoothing, 16 bits and padding beside it."""
     bare, out = work / "bare", work / "vocabulary"
@@ -121,5 +137,6 @@ with tempfile.TemporaryDirectory() as folder:
     from_transformers(work)
     two, three = trains(work, 2), trains(work, 3)
     check(all(abs(a - b) < 2e-3 for a, b in zip(two, three)), "stages differ", two, three)
+    stops(work)
     trains_a_vocabulary(work)
     refuses(work)

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "activation/counting.h"
 #include "models/fixture.h"
@@ -188,6 +189,51 @@ TEST(GenerateOnRanks, EachHasPromptsOfItsOwn) {
   for (const auto& [stage, count] : runs)
     ranks::expect_all_succeed(
         run_ranks("generates", count, {.environment = {{"STAGE", std::to_string(stage)}}, .limit = std::chrono::seconds(200)}));
+}
+
+// A mistake of one rank, before any has begun, is an error on all, which go on together; what fails in the middle, and is caught
+// there, is an error that names the rank on those that wait for it.
+struct FailingImpl : gannet::models::Gpt2Impl {
+  using Gpt2Impl::Gpt2Impl;
+  at::Tensor next_logits(const gannet::GenerationInput& input, gannet::KvCache& cache) {
+    if (fails_in >= 0 && fails_in-- == 0) throw std::runtime_error("no such adapter");
+    return Gpt2Impl::next_logits(input, cache);
+  }
+  int64_t fails_in = -1;
+};
+template <class Body>
+std::string error_of(Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+RANK_BODY(fails_on_one) {
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+  gannet::models::Gpt2Config config;
+  config.vocab_size = 64, config.n_positions = 32, config.n_embd = 16, config.n_layer = 2, config.n_head = 2;
+  auto model = std::make_shared<FailingImpl>(config);
+  auto engine = gannet::initialize(model, {.config = config_of(3)}).engine;
+  const bool is_one = world->rank() == 1;
+  const auto holds = [](const std::string& text, const std::string& part) { expect(text.find(part) != std::string::npos, text); };
+  for (const gannet::TokenLists& wrong : {gannet::TokenLists{{}}, gannet::TokenLists{{3, 64}}}) {
+    const std::string found = error_of([&] { gannet::generate(engine, is_one ? wrong : gannet::TokenLists{{1, 2, 3}}); });
+    holds(found, is_one ? "generate: prompt 0 " : "rank 1 was refused, and all ranks with it: generate: prompt 0 ");
+    expect(gannet::generate(engine, {{1, 2}}, {.max_new_tokens = 3}).at(0).size() == 3, "they generate after it");
+  }
+  if (is_one) model->fails_in = 2;
+  const auto began = std::chrono::steady_clock::now();
+  const std::string found = error_of([&] { gannet::generate(engine, {{1, 2, 3}}, {.max_new_tokens = 8}); });
+  holds(found, is_one ? "no such adapter" : "rank 1 has left generate() by an error: no such adapter");
+  if (is_one)
+    std::this_thread::sleep_for(std::chrono::seconds(20));  // the program has caught it
+  else
+    expect(std::chrono::steady_clock::now() - began < std::chrono::seconds(10), "the others wait for long");
+}
+TEST(GenerateOnRanks, WhatFailsOnOneRankIsAnErrorThatNamesItOnAll) {
+  ranks::expect_all_succeed(run_ranks("fails_on_one", 2, {.limit = std::chrono::seconds(100)}));
 }
 
 }  // namespace

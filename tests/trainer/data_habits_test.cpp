@@ -2,6 +2,8 @@
 // that end early, functions of the program's own that throw.
 #include <gannet/models/gpt2.h>
 
+#include <csignal>
+
 #include "habits.h"
 
 namespace {
@@ -224,6 +226,39 @@ struct Dividing : trainer_test::TokensImpl {
     return losses.sum() / counts.sum();
   }
 };
+
+TEST_F(Habits, AnEmptyEvaluationSetIsFoundBeforeTraining) {
+  const auto found = [&](const auto& change) {
+    auto a = arguments(4);
+    change(a);
+    return error_of([&] {
+      Trainer trainer(make_model(), a, {.train_dataset = make_samples(16), .eval_dataset = std::vector<gannet::Example>()});
+    });
+  };
+  EXPECT_THAT(found([](auto& a) { a.eval_strategy = "epoch"; }), HasSubstr("eval_dataset is empty, and eval_strategy asks"));
+  EXPECT_THAT(found([](auto& a) { a.eval_on_start = true; }), HasSubstr("eval_dataset is empty, and eval_on_start asks"));
+  EXPECT_THAT(found([](auto& a) { a.do_eval = true; }), HasSubstr("eval_dataset is empty, and do_eval asks"));
+  EXPECT_EQ(found([](auto&) {}), "no error");
+}
+
+// Where the process is not to end, it is an error; after a train() that answered the signal, the program may evaluate.
+TEST_F(Habits, ASignalInAnEvaluationIsAnErrorWhereTheProgramStays) {
+  auto a = arguments(4);
+  a.stop = std::make_shared<gannet::StopSignals>();
+  Trainer trainer(make_model(), a,
+                  {.train_dataset = make_samples(16), .eval_dataset = make_samples(16), .exit_when_stopped = false});
+  EXPECT_NO_THROW(trainer.evaluate());
+  std::raise(SIGTERM);
+  try {
+    trainer.predict();
+    FAIL() << "the signal had no effect";
+  } catch (const gannet::Error& error) {
+    EXPECT_EQ(error.code(), gannet::ErrorCode::kStopped);
+    EXPECT_EQ(error.exit_code(), 85);
+  }
+  EXPECT_TRUE(trainer.train().stopped);
+  EXPECT_NO_THROW(trainer.evaluate());
+}
 
 TEST_F(Habits, AMicroBatchWithoutLabelsThatCountAddsNothing) {
   auto samples = make_samples(8);

@@ -153,6 +153,85 @@ TEST_F(Habits, FilesThatAKilledRunDidNotWriteAreWrittenByTheNext) {
   EXPECT_THAT(log(), HasSubstr("checkpoint-1 after update 1"));
 }
 
+// Whoever sees a checkpoint sees all of its files: a run that is killed at any moment leaves none without its config.json.
+TEST_F(Habits, ACheckpointGetsItsNameWhenAllOfItsFilesAreThere) {
+  auto a = arguments(2);
+  a.save_strategy = "steps";
+  a.save_steps = 1;
+  for (const bool only_model : {false, true}) {
+    a.save_only_model = only_model;
+    std::vector<int64_t> sizes;
+    bool fails = false;
+    const auto files = [&](const std::string& place) {
+      const std::string name = "checkpoint-" + std::to_string(sizes.size() + 1);
+      EXPECT_FALSE(fs::exists(fs::path(place).parent_path() / name));
+      EXPECT_TRUE(fs::exists(fs::path(place) / "model.safetensors"));
+      EXPECT_TRUE(fs::exists(fs::path(place) / "trainer_state.json"));
+      if (fails) throw std::runtime_error("no room for config.json");
+      std::ofstream(fs::path(place) / "config.json") << "{}";
+      sizes.push_back(static_cast<int64_t>(sizes.size()));
+    };
+    gannet::TrainerParts<TokensImpl> parts{.train_dataset = make_samples(16), .checkpoint_files = files};
+    Trainer(make_model(), a, parts).train();
+    ASSERT_EQ(sizes.size(), 2u);
+    for (const char* name : {"checkpoint-1", "checkpoint-2"})
+      for (const char* file : {"config.json", "model.safetensors", "training_args.json"})
+        EXPECT_TRUE(fs::exists(folder / "run" / name / file)) << name << " " << file;
+    // A mistake in it is the save's error, and leaves the checkpoints that were there.
+    fails = true;
+    sizes.clear();
+    a.output_dir = folder / "other";
+    EXPECT_THROW(Trainer(make_model(), a, parts).train(), std::exception);
+    EXPECT_TRUE(checkpoints("other").empty());
+    a.output_dir = folder / "run";
+    fs::remove_all(folder);
+  }
+}
+
+TEST_F(Habits, TheFolderOfARunInPlaceOfACheckpointIsRefusedWithTheNewestOfIt) {
+  auto a = arguments(10);
+  a.save_strategy = "steps";
+  a.save_steps = 1;
+  Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train();
+  for (const std::string slash : {"", "/"}) {
+    a.resume_from_checkpoint = (folder / "run").string() + slash;
+    const std::string told = error_of([&] { Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train(); });
+    EXPECT_THAT(told, HasSubstr("which is a folder of checkpoints and not one of them"));
+    EXPECT_THAT(told, HasSubstr("run/checkpoint-10, or \"last\""));
+  }
+}
+
+// The weights alone of another run, or a copy that was interrupted: found at the start, and not at that update.
+TEST_F(Habits, AFolderThatASaveCouldNotReplaceIsFoundBeforeTraining) {
+  auto a = arguments(4);
+  a.save_strategy = "steps";
+  a.save_steps = 3;
+  a.save_only_model = true;
+  Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train();
+  EXPECT_NO_THROW(Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train());
+  a.save_only_model = false;
+  Trainer trainer(make_model(), a, {.train_dataset = make_samples(64)});
+  EXPECT_THAT(error_of([&] { trainer.train(); }),
+              HasSubstr(" is a folder that is not a whole checkpoint, where this run will save"));
+  EXPECT_EQ(trainer.state().global_step, 0);
+  for (const char* name : {"checkpoint-3", "checkpoint-4"}) fs::remove_all(folder / "run" / name);
+  fs::create_directories(folder / "run/checkpoint-2/not saved to");
+  EXPECT_EQ(trainer.train().global_step, 4);
+}
+
+// Folders of runs that were killed while they saved or removed a checkpoint: as large as a checkpoint, and nobody's.
+TEST_F(Habits, WhatKilledRunsLeftHiddenIsRemovedByTheNextSave) {
+  for (const char* name : {".checkpoint-7.weights", ".checkpoint-3.old", ".checkpoint-5.tmp", ".mine.old"})
+    fs::create_directories(folder / "run" / name / "within");
+  auto a = arguments(1);
+  a.save_strategy = "steps";
+  Trainer(make_model(), a, {.train_dataset = make_samples(16)}).train();
+  std::vector<std::string> hidden;
+  for (const auto& entry : fs::directory_iterator(folder / "run"))
+    if (const std::string name = entry.path().filename(); entry.is_directory() && name.starts_with('.')) hidden.push_back(name);
+  EXPECT_THAT(hidden, ElementsAre(".mine.old"));
+}
+
 TEST_F(Habits, ASecondTrainStartsOver) {
   auto a = arguments(4);
   int64_t begun = 0, steps = 0;

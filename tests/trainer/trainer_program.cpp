@@ -1,18 +1,23 @@
 // A program of the Trainer for tests over several processes.
 //   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
 //   --ask_at N: the last rank's callback alone asks to stop, log, evaluate and save after update N; --stop_at N: its loop alone
-//   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 64 MiB, and the
-//   process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on N:
-//   that rank's metric throws.
+//   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 64 MiB, and
+//   the process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on
+//   N: that rank's metric throws. --fail_at N: the last rank's callback throws before the update after N; the program catches it
+//   and lives on for a minute, or with --again trains with another Trainer. --metrics_by_rank: each rank's metric is another.
+//   --evaluate: evaluates and does not train;
+//   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
 // itself SIGTERM on the last rank alone.
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <thread>
 
 #include "tokens.h"
 
@@ -24,6 +29,21 @@ struct Die {
   void on_step_begin(const gannet::TrainerEvent& event) {
     if (event.state.global_step == kill_at) std::raise(SIGKILL);
     if (event.state.global_step == term_at && is_last_rank) std::raise(SIGTERM);
+  }
+};
+
+struct Fail {
+  int64_t at;
+  void on_pre_optimizer_step(const gannet::TrainerEvent& event) const {
+    if (event.state.global_step == at) throw std::runtime_error("the callback's disk is full");
+  }
+};
+
+struct TermInEvaluation {
+  int64_t at;
+  int64_t batches = 0;
+  void on_prediction_step(const gannet::TrainerEvent&) {
+    if (++batches == at) std::raise(SIGTERM);
   }
 };
 
@@ -81,10 +101,11 @@ struct Stream {
 };
 
 int run(int argc, char** argv) {
-  auto arguments =
-      gannet::parse_training_arguments(argc, argv,
-                                       {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience",
-                                                  "--ask_at", "--stop_at", "--uneven", "--throw_on", "--limit", "--memory_mb"}});
+  auto arguments = gannet::parse_training_arguments(
+      argc, argv,
+      {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience", "--ask_at", "--stop_at", "--uneven",
+                 "--throw_on", "--limit", "--memory_mb", "--fail_at", "--again", "--metrics_by_rank", "--evaluate",
+                 "--term_in_evaluation"}});
   std::map<std::string, std::string> own;
   for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name, int64_t fallback) -> int64_t {
@@ -98,6 +119,8 @@ int run(int argc, char** argv) {
   if (own.count("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
   const bool is_last = world->rank() + 1 == world->size();
   callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
+  callbacks.push_back(Fail{is_last ? number("--fail_at", -1) : -1});
+  callbacks.push_back(TermInEvaluation{is_last ? number("--term_in_evaluation", -1) : -1});
   torch::manual_seed(3);
   auto model = std::make_shared<LimitedImpl>();
   if (is_last) model->limit = number("--limit", 1000);
@@ -109,21 +132,47 @@ int run(int argc, char** argv) {
     train = gannet::Dataset<>(
         Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
   }
+  gannet::TrainerBase* trained = nullptr;
   gannet::Trainer trainer(model, arguments,
                           {.train_dataset = train,
                            .eval_dataset = trainer_test::make_samples(13, 100),
                            .compute_metrics = [&](const gannet::EvalPrediction& p) -> gannet::Metrics {
                              if (number("--throw_on", -1) == world->rank()) throw std::runtime_error("no such metric");
+                             if (own.count("--metrics_by_rank")) {  // the best is after update 1 on rank 0, and 3 on rank 1
+                               const int64_t step = trained->state().global_step;
+                               const double best = step == 1 + 2 * world->rank() ? 10 : 1.0 / static_cast<double>(step);
+                               return {{"accuracy", best}};
+                             }
                              return {{"accuracy", trainer_test::accuracy_of(p)}, {"samples", double(p.predictions.size(0))}};
                            },
                            .callbacks = callbacks});
+  trained = &trainer;
   if (is_last && model->is_heavy) limit_memory(number("--memory_mb", 0));
+  if (own.count("--evaluate")) {
+    trainer.evaluate();
+    trainer.predict();
+    return 0;
+  }
   std::vector<double> numbers;
+  if (own.count("--fail_at")) {
+    try {
+      trainer.train();
+    } catch (const std::runtime_error& error) {
+      std::cerr << "caught: " << error.what() << std::endl;
+      if (own.count("--again")) {  // with another engine, at once
+        gannet::Trainer second(std::make_shared<LimitedImpl>(), arguments, {.train_dataset = train});
+        second.train();
+      }
+      if (is_last) std::this_thread::sleep_for(std::chrono::minutes(1));
+      throw;
+    }
+  }
   for (auto& step : trainer.steps()) {
     numbers.push_back(step.loss());
     numbers.push_back(step.grad_norm().value_or(-1));
     if (is_last && step.global_step() == number("--stop_at", -1)) step.stop();
   }
+  if (own.count("--metrics_by_rank")) std::cerr << "best: " << trainer.state().best_model_checkpoint << std::endl;
   if (arguments.do_eval)
     for (const auto& [name, value] : trainer.evaluate()) numbers.push_back(value);
   for (const auto& [name, value] : trainer.engine().fp32_parameters()) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -269,6 +270,59 @@ TEST(TrainerOnRanks, StreamsOfUnequalLengthsGiveEachSampleOnce) {
   const Outcome empty = run(folder, 2, batch(2, 1) + "--samples 8 --uneven 0 --max_steps 4");
   EXPECT_EQ(empty.exit_code, 2) << empty.output;
   EXPECT_THAT(empty.output, testing::HasSubstr("gave no micro-batch on one rank at least"));
+}
+
+// A metric that draws, or that one rank alone measures: the ranks must not load different best models.
+TEST(TrainerOnRanks, TheMetricsOfTheFirstRankHoldForAll) {
+  Folder folder("metrics");
+  const Outcome run_of_two = run(folder, 2,
+                                 batch(2, 1) +
+                                     "--max_steps 5 --eval_strategy steps --eval_steps 1 --save_strategy steps "
+                                     "--save_steps 1 --load_best_model_at_end --metric_for_best_model accuracy "
+                                     "--save_total_limit 2 --patience 3 --metrics_by_rank 1");
+  ASSERT_EQ(run_of_two.exit_code, 0) << run_of_two.output;
+  for (const char* rank : {"[0] ", "[1] "})
+    EXPECT_THAT(run_of_two.output, testing::HasSubstr(std::string(rank) + "best: run/checkpoint-1\n"));
+  EXPECT_THAT(run_of_two.output, testing::HasSubstr("compute_metrics returned on rank 1 something else than on rank 0"));
+}
+
+// The program catches it there and does something else: the others do not wait out their deadline, ten minutes.
+TEST(TrainerOnRanks, ACallbackThatThrowsOnOneRankIsAnErrorOnAllWithinSeconds) {
+  for (const char* stage : {"0", "3"}) {
+    Folder folder("fails");
+    const auto began = std::chrono::steady_clock::now();
+    const Outcome failed = run(folder, 2, batch(2, 1) + "--max_steps 6 --fail_at 2 --stage " + stage);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(40));
+    EXPECT_NE(failed.exit_code, 0);
+    EXPECT_THAT(failed.output,
+                testing::HasSubstr("caught: rank 1 has left train() by an error: the callback's disk is full (rank"));
+  }
+}
+
+// The same with a program that trains again on that rank: its collectives do not meet with those of the others.
+TEST(TrainerOnRanks, ARankThatTrainsAgainAfterAnErrorOfItsOwnIsAnErrorOnAll) {
+  for (const char* stage : {"0", "3"}) {
+    Folder folder("again");
+    const Outcome failed = run(folder, 2, batch(2, 1) + "--max_steps 6 --fail_at 2 --again 1 --stage " + stage);
+    EXPECT_EQ(failed.exit_code, 3) << failed.output;
+    EXPECT_THAT(failed.output,
+                testing::HasSubstr("caught: rank 1 has left train() by an error: the callback's disk is full (rank"));
+    EXPECT_THAT(failed.output, testing::Not(testing::HasSubstr("SIGABRT")));
+  }
+}
+
+// A signal ends a program that only evaluates, after the batch at hand, though one rank alone got it.
+TEST(TrainerOnRanks, ASignalEndsAnEvaluationOutsideOfTraining) {
+  for (const int ranks : {1, 2}) {
+    Folder folder("term_in_evaluation");
+    const Outcome ended =
+        run(folder, ranks, "--evaluate 1 --per_device_eval_batch_size " + std::to_string(2 / ranks) + " --term_in_evaluation 3");
+    EXPECT_EQ(ended.exit_code, 85) << ended.output;
+    EXPECT_THAT(ended.output, testing::HasSubstr("the evaluation was ended by a signal after 3 batches"));
+    const Outcome second = run(folder, ranks, "--evaluate 1 --per_device_eval_batch_size 13 --term_in_evaluation 1");
+    EXPECT_EQ(second.exit_code, 85) << second.output;
+    EXPECT_THAT(second.output, testing::HasSubstr("after 0 batches")) << "predict() behind it";
+  }
 }
 
 TEST(TrainerOnRanks, AMetricThatThrowsOnOneRankIsAnErrorOnAll) {

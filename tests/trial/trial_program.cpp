@@ -1,10 +1,14 @@
 // SmallTrial as a program, for runs on several ranks and for runs that are ended.
 //   TRIAL_KILL_AT=N: SIGKILL in batch N;  TRIAL_TERM_AT=N: SIGTERM in batch N, on the last rank alone
+//   TRIAL_FAIL_AT=N: an exception in batch N on the last rank alone, which the program catches
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
+#include <thread>
 
 #include "small_trial.h"
 
@@ -13,6 +17,8 @@ int main(int argc, char** argv) {
   trial_test::hooks.on_batch = [&](gannet::TrialContext& context) {
     if (context.current_train_batch() == at("TRIAL_KILL_AT")) std::raise(SIGKILL);
     if (context.current_train_batch() == at("TRIAL_TERM_AT") && context.rank() + 1 == context.size()) std::raise(SIGTERM);
+    if (context.current_train_batch() == at("TRIAL_FAIL_AT") && context.rank() + 1 == context.size())
+      throw std::runtime_error("a batch without labels");
     if (context.current_train_batch() == at("TRIAL_END_AT") && context.rank() + 1 == context.size()) context.set_stop_requested();
   };
   if (std::getenv("TRIAL_UNSHARED"))
@@ -38,6 +44,16 @@ int main(int argc, char** argv) {
     words.insert(words.end(), {const_cast<char*>("--epoch_length"), length.data()});
   argc = static_cast<int>(words.size());
   argv = words.data();
+  if (std::getenv("TRIAL_FAIL_AT")) {  // the program catches the error of one rank, which lives on for a minute
+    const auto settings = gannet::parse_trial_settings(argc, argv, {.hparams = trial_test::small_hparams()});
+    try {
+      gannet::run_trial<trial_test::SmallTrial>(settings);
+    } catch (const std::exception& error) {
+      std::cerr << "caught: " << error.what() << std::endl;
+      if (at("RANK") == 1) std::this_thread::sleep_for(std::chrono::minutes(1));
+      return 4;
+    }
+  }
   const int code = gannet::run_trial<trial_test::SmallTrial>(argc, argv, {.hparams = trial_test::small_hparams()});
   return testing::Test::HasFailure() ? 99 : code;
 }

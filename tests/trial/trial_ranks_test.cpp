@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -121,6 +122,16 @@ TEST(TrialOnRanks, OneRanksRequestEndsTheTrialOnAll) {
   const Outcome again = run(folder, 2, "--max_length 20 ");
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_THAT(again.output, testing::HasSubstr("ended at its own request after batch 5"));
+}
+
+TEST(TrialOnRanks, AnErrorOfOneRankThatItsProgramCatchesIsAnErrorOnAllWithinSeconds) {
+  Folder folder("fails");
+  const auto began = std::chrono::steady_clock::now();
+  const Outcome failed = run(folder, 2, "--max_length 8 ", "TRIAL_FAIL_AT=3");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(40));
+  EXPECT_EQ(failed.exit_code, 4) << failed.output;
+  EXPECT_THAT(failed.output,
+              testing::HasSubstr("caught: rank 1 has left run_trial() by an error: a batch without labels (rank 0"));
 }
 
 TEST(TrialOnRanks, RanksThatDifferAreRefusedOnAll) {

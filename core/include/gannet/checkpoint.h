@@ -38,6 +38,10 @@ struct SaveOptions {
   ClientState client_state = {};
   bool save_latest = true;  ///< whether the file `latest` names it afterwards
   bool exclude_frozen_parameters = false;
+  /// Adds files of the program's own to the checkpoint: given the folder before it gets its name, so that nobody ever sees the
+  /// checkpoint without them. Called on rank 0 (with a file system for each machine, on the first rank of each). With an
+  /// asynchronous save it is called in the background. What it throws is the save's error.
+  std::function<void(const std::string& folder)> add_files = {};
 };
 
 struct LoadOptions {

@@ -46,6 +46,10 @@ class ProcessGroup {
   uint32_t local_rank() const;     ///< on this machine: which device to take
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
+  /// Tells the group that this rank has left `call` by an exception, `error`, that the program may catch: "train()". A rank that
+  /// then waits for this one, or makes its next collective call without having left likewise, gets Error(kPeerLost) with this
+  /// rank and `error` within seconds, and so do all. Nothing follows where all ranks leave. The Trainer and generate() call it.
+  void report_failure(const std::string& call, const std::string& error) noexcept;
   /// A group of these ranks of this one, in this order. All ranks of this group call it; non-members get null.
   /// Throws Error(kArgument) on a rank that the group does not have, or names twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);

@@ -31,6 +31,7 @@ enum class ErrorCode {
   kLossScaleExhausted,  ///< overflow at the smallest loss scale
   kOutOfMemory,
   kDevice,    ///< the device reported an error: a failed kernel, an illegal address, an assertion on the device
+  kStopped,   ///< a signal asked the process to stop (gannet/stop.h)
   kInternal,  ///< a defect of Gannet
 };
 
@@ -46,7 +47,7 @@ class Error : public std::runtime_error {
   const std::string& message() const noexcept { return message_; }
   const std::string& next_step() const noexcept { return next_step_; }
   /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's fault, 70 for a defect
-  /// of Gannet, 71 for a fault of a plugin.
+  /// of Gannet, 71 for a fault of a plugin, 85 (kStoppedExitCode) after a signal that asked to stop.
   int exit_code() const noexcept;
 
  private:

@@ -74,16 +74,23 @@ struct TextModel {
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
 // Throws Error(kArgument). `positions` and `vocabulary` as TextModel's.
 void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary);
+// At ZeRO stage 3, where all ranks generate together, a mistake of one is an Error(kArgument) on all, before any has begun.
+void agree_on_prompts(EngineBase& engine, const std::optional<Error>& mistake);
 template <class Model>
 int64_t positions_of(const Model& model) {
-  if constexpr (requires { model.positions(); }) return model.positions();
-  else return 0;
+  if constexpr (requires { model.positions(); })
+    return model.positions();
+  else
+    return 0;
 }
 template <class Model>
 int64_t vocabulary_of(const Model& model) {
-  if constexpr (requires { int64_t{model.vocabulary()}; }) return model.vocabulary();
-  else if constexpr (requires { int64_t{model.config().vocab_size}; }) return model.config().vocab_size;
-  else return 0;
+  if constexpr (requires { int64_t{model.vocabulary()}; })
+    return model.vocabulary();
+  else if constexpr (requires { int64_t{model.config().vocab_size}; })
+    return model.config().vocab_size;
+  else
+    return 0;
 }
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
@@ -133,7 +140,13 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
   // A mistake leaves the engine as it was.
-  detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()));
+  std::optional<Error> mistake;
+  try {
+    detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()));
+  } catch (const Error& error) {
+    mistake = error;
+  }
+  detail::agree_on_prompts(engine, mistake);
   struct Evaluating {
     explicit Evaluating(Engine<Model>& engine)
         : engine(engine), modes(*engine.module()), was_training(detail::is_training(*engine.module())) {
@@ -159,7 +172,12 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   {
     zero::AnswerUntilAllAreDone together(engine);
     const auto call = [&](auto function) { return engine.call(function); };
-    texts = detail::generate_by(*engine.module(), engine.device(), call, prompts, options);
+    try {
+      texts = detail::generate_by(*engine.module(), engine.device(), call, prompts, options);
+    } catch (const std::exception& error) {
+      together.fail("generate()", error.what());
+      throw;
+    }
     together.wait();
   }
   evaluating.end();

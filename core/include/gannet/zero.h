@@ -95,6 +95,9 @@ class AnswerUntilAllAreDone {
 
   /// What the destructor does, for a program that wants its error.
   void wait();
+  /// In place of wait(), where this rank ends by `error`: the others, which then wait for it, get an Error that names it
+  /// (ProcessGroup::report_failure). The destructor does so after an exception, whose text it does not know.
+  void fail(const std::string& call, const std::string& error) noexcept;
 
  private:
   struct State;

@@ -48,6 +48,7 @@ class Trainer : public TrainerBase {
     }
     for (auto& callback : parts_.callbacks) add_callback(callback);
     exit_when_stopped_ = parts_.exit_when_stopped;
+    checkpoint_files_ = parts_.checkpoint_files;
     initialize();
   }
 
@@ -168,7 +169,7 @@ class Trainer : public TrainerBase {
     return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
   }
 
-  bool has_eval_dataset() const override { return static_cast<bool>(parts_.eval_dataset); }
+  std::optional<int64_t> eval_samples() const override { return detail::samples_given(parts_.eval_dataset); }
   bool has_metrics() const override { return static_cast<bool>(parts_.compute_metrics); }
   Metrics compute_metrics(const EvalPrediction& prediction) override { return parts_.compute_metrics(prediction); }
   void begin_evaluation(const LoaderOptions& options, bool with_predictions) override {
@@ -208,8 +209,7 @@ class Trainer : public TrainerBase {
       if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
     }
     const bool counts = !is_eval_over_;
-    // Over when it is so on all ranks.
-    if (typed_engine_->mean(counts ? 1.0 : 0.0) == 0) {
+    if (!some_rank_evaluates(counts)) {
       end_evaluation();
       return std::nullopt;
     }

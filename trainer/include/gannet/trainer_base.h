@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -90,7 +91,7 @@ class TrainerBase {
       TrainerStep& operator*() const { return trainer_->step_; }
       TrainerStep* operator->() const { return &trainer_->step_; }
       Iterator& operator++() {
-        if (!trainer_->advance()) trainer_ = nullptr;
+        if (!trainer_->advance_steps()) trainer_ = nullptr;
         return *this;
       }
       void operator++(int) { ++*this; }
@@ -99,14 +100,11 @@ class TrainerBase {
      private:
       TrainerBase* trainer_;
     };
-    explicit Steps(TrainerBase& trainer) : trainer_(&trainer) { trainer.start(); }
+    explicit Steps(TrainerBase& trainer) : trainer_(&trainer) { trainer.start_steps(); }
     Steps(Steps&& other) noexcept : trainer_(std::exchange(other.trainer_, nullptr)) {}
     ~Steps() noexcept(false) {
       if (!trainer_) return;
-      if (std::uncaught_exceptions() == 0)
-        trainer_->finish();
-      else
-        trainer_->is_begun_ = false;
+      trainer_->end_steps(std::uncaught_exceptions() > 0);
     }
     Iterator begin() { return Iterator(trainer_); }
     std::default_sentinel_t end() const { return {}; }
@@ -118,7 +116,8 @@ class TrainerBase {
   const TrainOutput& output() const { return output_; }
 
   /// Evaluates the evaluation data set now. Every sample counts once, however the ranks share them: loss is the mean over all
-  /// items that count. Names begin with `prefix` and '_'. Every rank calls it.
+  /// items that count. Names begin with `prefix` and '_'. Every rank calls it. A signal (arguments.stop) outside of train() ends
+  /// it after the batch at hand, and the process with kStoppedExitCode; with exit_when_stopped false it is Error(kStopped).
   Metrics evaluate(const std::string& prefix = "eval");
   /// Evaluates and gives the predictions of all samples too.
   EvalLoopOutput predict(const std::string& prefix = "test");
@@ -164,7 +163,7 @@ class TrainerBase {
     int64_t samples = 0;
     at::Tensor loss, predictions, labels;
   };
-  virtual bool has_eval_dataset() const = 0;
+  virtual std::optional<int64_t> eval_samples() const = 0;  // nullopt: a stream; -1: none are given
   virtual bool has_metrics() const = 0;
   virtual void begin_evaluation(const LoaderOptions& options, bool with_predictions) = 0;
   virtual std::optional<EvalBatch> evaluate_batch() = 0;
@@ -180,9 +179,11 @@ class TrainerBase {
 
   void initialize();  // on_init_end, seeds
   EngineBase& ensure_engine();
+  bool some_rank_evaluates(bool counts);  // and no signal ended the evaluation. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
   bool exit_when_stopped_ = true;
+  std::function<void(const std::string& folder)> checkpoint_files_;
   std::vector<TrainerCallback> callbacks_;
 
  private:
@@ -202,6 +203,9 @@ class TrainerBase {
   void start();
   bool advance();
   void finish();
+  void start_steps();
+  bool advance_steps();
+  void end_steps(bool is_thrown_out);
   void plan_run(const TrainSize& size);
   int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
@@ -216,21 +220,30 @@ class TrainerBase {
   void flow_step_end();
   void flow_epoch_end();
   void fire(TrainerEventKind kind, const Dict& logs = {}, const Metrics& metrics = {});
+  // stopping.cpp: what an exception and a signal end
+  void report_failure(const char* call) noexcept;
+  [[noreturn]] void exit_after_stop();
+  [[noreturn]] void stop_evaluation(const std::string& done);
   // reporting.cpp
   void log_evaluate_save();
   void log_training();
   void log(Dict values, const Dict& times);
   // evaluation.cpp
   EvalLoopOutput evaluation_loop(const std::string& prefix, bool wants_predictions);
-  void agree_on_failure(const std::exception_ptr& thrown);
+  EvalLoopOutput evaluate_alone(const char* call, const std::string& prefix, bool wants_predictions);
+  void agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown);
   at::Tensor gather_rows(const at::Tensor& mine);
   bool judge(const Metrics& metrics);
   // saving.cpp, resuming.cpp
   void save_checkpoint(bool is_for_stop);
+  void save_weights_alone(const std::string& folder);
+  void save_whole(const std::string& name, bool is_for_stop);
+  void clear_left_over() const;
   void rotate_checkpoints();
   Dict document() const;
   std::pair<std::string, LoadOptions> place_of_resume() const;
   bool resume();  // whether a checkpoint was loaded
+  void check_places_of_checkpoints();
   void restore_callbacks(const Value& saved) const;
   std::string best_checkpoint_in(const std::string& folder) const;
   void finish_saving(const std::string& folder, bool is_own);
@@ -259,7 +272,9 @@ class TrainerBase {
   std::vector<std::string> checkpoints_;  // that this run has saved and kept, oldest first: names in output_dir
   bool is_stop_agreed_ = false;           // all ranks end training here
   bool is_signal_agreed_ = false;         // one of them got a signal
+  bool is_evaluation_stopped_ = false;    // by a signal to one of them
   bool has_trained_ = false;
+  bool has_told_of_metrics_ = false;  // that they differ among the ranks
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;

@@ -21,7 +21,12 @@ struct TrainedModule {
 // The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
 loading::Source first_samples(loading::Source source, int64_t limit);
 loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
-std::optional<int64_t> samples_of(const loading::Source& source);
+std::optional<int64_t> samples_of(const loading::Source& source);  // nullopt: a stream
+// -1: there is no data set.
+template <class Batch>
+std::optional<int64_t> samples_given(const Dataset<Batch>& data) {
+  return data ? samples_of(data.source()) : std::optional<int64_t>(-1);
+}
 // The width that "auto" goes by: the model's hidden_size(), or what its config() names it.
 template <class Model>
 std::optional<int64_t> hidden_size_of_model(const Model& model) {
@@ -54,7 +59,8 @@ struct TrainerParts {
   Dataset<Batch> train_dataset = {};
   Dataset<Batch> eval_dataset = {};
   Collate<Batch> data_collator = {};
-  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors.
+  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors; what it returns on
+  /// rank 0 holds for all.
   std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
   /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
@@ -71,6 +77,9 @@ struct TrainerParts {
   /// one device's memory. train() is then an error.
   bool inference = false;
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
+  /// Adds files to each checkpoint (config.json, a vocabulary), given its folder on rank 0 before the checkpoint is in place: a
+  /// run that is killed leaves no checkpoint without them.
+  std::function<void(const std::string& folder)> checkpoint_files = {};
 };
 
 }  // namespace gannet

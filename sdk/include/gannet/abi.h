@@ -20,8 +20,8 @@
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
  *  - Optimizer, Scheduler, the host's table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0,
- *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise
- * yet: no device has run them. Accelerator, Comm and Offload each have an interface version of their own
+ *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise yet:
+ *    no device has run them. Accelerator, Comm and Offload each have an interface version of their own
  *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's.
  */
 #ifndef GANNET_ABI_H

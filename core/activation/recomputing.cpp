@@ -75,7 +75,10 @@ std::shared_ptr<Recomputing> Recomputing::of(const std::vector<Layer>& layers) {
   return forwards().empty() ? nullptr : forwards().back()->shared_from_this();
 }
 
-void Recomputing::turn(bool on) { settings_.is_on = on; }
+void Recomputing::turn(bool on) {
+  turned_ = turned_ || settings_.is_on != on;
+  settings_.is_on = on;
+}
 
 Recomputing::List* Recomputing::find(const std::string& names) {
   const auto found = std::find_if(lists_.begin(), lists_.end(), [&](const List& list) { return list.names == names; });

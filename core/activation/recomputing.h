@@ -49,6 +49,8 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
 
   void turn(bool on);
   bool is_on() const { return settings_.is_on; }
+  /// Once after turn() was called: recomputation gathers parameters that ranks without it do not ask for.
+  bool take_turned() { return std::exchange(turned_, false); }
   const RecomputeSettings& settings() const { return settings_; }
   /// Where a list is cut in the forward at hand.
   struct Plan {
@@ -92,6 +94,7 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
   List* find(const std::string& names);
 
   RecomputeSettings settings_;
+  bool turned_ = false;
   const std::function<void()> wait_;
   std::vector<at::Tensor> parameters_;
   mutable std::mutex mutex_;  // of the lists: several threads of the program may run layers

@@ -78,10 +78,11 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
+  // A rank that alone has recomputation now would gather what the others do not: it waits for their answer first.
+  const auto begin = impl.activations.layers->take_turned() ? control::Watch::Call::kTogether : control::Watch::Call::kAtOnce;
   if (reduce || impl.store.gathers())
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
-                                      impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce,
-                                      &impl.agreed(impl.is_boundary()));
+                                      impl.progress.global_steps + 1, "", begin, &impl.agreed(impl.is_boundary()));
   else if (control::Watch* const watch = impl.process_group->world()->watch())
     watch->check();  // a micro-batch that meets no other rank learns of a verdict, too
   impl.passes.running->armed = impl.store.arm();

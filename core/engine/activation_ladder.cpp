@@ -128,7 +128,8 @@ std::string activations_text(const zero::Plan& plan, const Kept& kept, const zer
   for (const zero::ActivationChange& change : plan.activation_changes) add(formatted("set {}", change.keys), change.activations);
   return formatted(
       "Activations of a micro-batch of {}, kept for backward:\n\n{}\n{}\nIn the second table, activations are the most that is "
-      "kept at once, a gradient as large as the largest tensor of a layer or outside of them, and the gradient of the largest parameter, before it "
+      "kept at once, a gradient as large as the largest tensor of a layer or outside of them, and the gradient of the largest "
+      "parameter, before it "
       "is added to those of earlier micro-batches. What operators use only while they run is not in it.\n",
       micro_batch, layers_table(kept), rungs.to_string());
 }

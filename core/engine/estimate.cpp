@@ -128,7 +128,8 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   buffers.buffer_count = static_cast<uint64_t>(zero.offload_optimizer.buffer_count);
   buffers.max_in_cpu = static_cast<uint64_t>(zero.offload_param.max_in_cpu);
   buffers.pin_memory = read.pins(buffers.pin_memory);
-  plan.gradients_stay = plan.ranks > 1 || plan.model.grad_bytes != plan.model.param_bytes || accumulates(read.settings, plan.ranks);
+  plan.gradients_stay =
+      plan.ranks > 1 || plan.model.grad_bytes != plan.model.param_bytes || accumulates(read.settings, plan.ranks);
   plan.placement.stage = static_cast<int>(zero.stage);
   if (zero.stage >= 1)
     plan.placement.offload_optimizer = read.tier("/zero_optimization/offload_optimizer/device", zero.offload_optimizer.device);

@@ -91,14 +91,16 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
     };
     for (const auto& groups :
          {activation::groups_of(layers, 1), activation::groups_of(layers, 3), activation::even_groups(layers, 2)})
-      for (const bool on_tier : {false, true})
-        expect_walked(groups, on_tier);
+      for (const bool on_tier : {false, true}) expect_walked(groups, on_tier);
     expect_walked(activation::single_regions(marks), false);
   }
 }
 
 TEST(Kept, OnATierLeavesTwoLayersThatFollowEachOther) {
-  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}}, .rest_bytes = 7, .rest_largest_bytes = 4, .selective_bytes = {}};
+  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}},
+                  .rest_bytes = 7,
+                  .rest_largest_bytes = 4,
+                  .selective_bytes = {}};
   config::ActivationCheckpointing settings = config::Settings().activation_checkpointing;
   settings.keep = "nvme";
   EXPECT_EQ(kept_at_most(kept, settings, /*tier_is_memory=*/true).bytes, 2 + 40 + 3 + 20);

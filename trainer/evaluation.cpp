@@ -13,6 +13,8 @@
 #include <limits>
 #include <utility>
 
+#include "exception_text.h"
+
 namespace gannet {
 namespace {
 
@@ -190,17 +192,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
 // What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others. What it
 // returned on the first rank holds for all, which decide by it what is the best model and when to stop.
 void TrainerBase::agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown) {
-  std::string text = to_bytes(computed);
-  if (thrown) {
-    text = "!an exception without a text";
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const std::exception& error) {
-      text = std::string("!") + error.what();
-    } catch (...) {
-    }
-  }
-  const auto all = engine_->gather(text);
+  const auto all = engine_->gather(thrown ? "!" + exception_text(thrown) : to_bytes(computed));
   if (thrown) std::rethrow_exception(thrown);
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].starts_with('!'))

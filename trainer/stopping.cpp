@@ -7,33 +7,17 @@
 #include <cstdlib>
 #include <exception>
 
+#include "exception_text.h"
+
 namespace gannet {
-namespace {
-
-// Within a handler. During unwinding nothing is known of the exception.
-std::string text_of_exception() {
-  const std::exception_ptr thrown = std::current_exception();
-  if (!thrown) return "an exception";
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const Error& error) {
-    return error.message();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception without a text";
-  }
-}
-
-}  // namespace
 
 // An exception may leave `call` on this rank alone, and the program may catch it: whoever waits for this rank gets its text.
 void TrainerBase::report_failure(const char* call) noexcept {
   try {
     if (engine_)
-      engine_->process_group()->report_failure(call, text_of_exception());
+      engine_->process_group()->report_failure(call, exception_text(std::current_exception()));
     else if (is_distributed_initialized())
-      init_distributed()->report_failure(call, text_of_exception());
+      init_distributed()->report_failure(call, exception_text(std::current_exception()));
   } catch (const std::exception&) {  // the exception at hand is the news
   }
 }
@@ -79,7 +63,7 @@ void TrainerBase::exit_after_stop() {
 }
 
 // Over where it is so on all ranks, or where a signal came to one of them. Within train() the signal waits for the update, which
-// is saved; one that train() has answered, and a program that goes on after it, does not end what that program evaluates.
+// is saved; one that train() has answered, in a program that continues, does not end what that program evaluates.
 bool TrainerBase::some_rank_evaluates(bool counts) {
   const bool has_signal = !is_begun_ && !output_.stopped && arguments_.stop && arguments_.stop->requested();
   const auto means = engine_->mean({counts ? 1.0 : 0.0, has_signal ? 1.0 : 0.0});

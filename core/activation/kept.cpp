@@ -15,6 +15,9 @@ int64_t largest_gradient(const Kept& kept) {
 // While backward is in a layer, those after it have nothing any more.
 int64_t in_backward(const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes + layer.largest_bytes; }
 
+// Where it is not known by layer what backward drops first.
+KeptAtMost all_the_time(int64_t bytes) { return {.bytes = bytes, .last_bytes = bytes}; }
+
 }  // namespace
 
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
@@ -63,8 +66,8 @@ KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
     all += all_of(layer);
     most = std::max(most, std::exchange(before, all_of(layer)) + in_backward(layer));
   }
-  if (tier_is_memory) return KeptAtMost{all + largest_gradient(kept), 0, all + largest_gradient(kept)};
-  return KeptAtMost{most, all, kept.layers.empty() ? most : in_backward(kept.layers.front())};
+  if (tier_is_memory) return all_the_time(all + largest_gradient(kept));
+  return {most, all, kept.layers.empty() ? most : in_backward(kept.layers.front())};
 }
 
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
@@ -72,7 +75,7 @@ KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing&
   const std::vector<LayerGroup> groups = groups_of(kept, settings);
   const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });
   if (!has_regions && !settings.recompute.empty() && kept.selective_bytes)
-    return {*kept.selective_bytes + largest_gradient(kept), 0, *kept.selective_bytes + largest_gradient(kept)};
+    return all_the_time(*kept.selective_bytes + largest_gradient(kept));
   return kept_at_most(kept, groups, settings.cpu_checkpointing && !(tier_is_memory && settings.device == "cpu"));
 }
 

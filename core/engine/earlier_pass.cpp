@@ -90,8 +90,8 @@ void refuse_between_passes(const EngineBase::Impl& impl, const char* call) {
 
 void require_second_gradient(const EngineBase::Impl& impl) {
   const SecondGradient& second = impl.updater.second_gradient();
-  const bool is_skipped = impl.passes.earlier && !impl.passes.earlier->not_finite.empty();
-  if (impl.user_optimizer || is_skipped || second.is_kept() || !second.is_wanted(impl.progress.applied_steps)) return;
+  if (impl.user_optimizer || impl.passes.skips_step() || second.is_kept() || !second.is_wanted(impl.progress.applied_steps))
+    return;
   throw Error(ErrorCode::kOrder,
               formatted("step {} of optimizer '{}' takes a second gradient, and none was kept: step() was called without a "
                         "keep_second_gradient() before",
@@ -110,7 +110,7 @@ void tell_of_unperturbed_step(EngineBase::Impl& impl) {
 
 void restore_perturbed(EngineBase::Impl& impl, bool publishes) {
   Perturbation& perturbation = impl.updater.perturbation();
-  const bool is_perturbed = impl.passes.earlier && impl.passes.earlier->is_perturbed && impl.passes.earlier->not_finite.empty();
+  const bool is_perturbed = impl.passes.earlier && impl.passes.earlier->is_perturbed && !impl.passes.skips_step();
   perturbation.restore();  // a rank may have no part of any parameter
   if (!publishes || !is_perturbed) return;
   perturbation.publish();

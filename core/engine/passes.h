@@ -30,6 +30,8 @@ struct Passes {
   std::optional<EarlierPasses> earlier;  // of the step in hand; null: its first pass runs
   // The step's loss is known: that of the pass before perturb().
   bool has_loss() const { return earlier && earlier->is_perturbed; }
+  // An earlier pass found gradients that were not finite, and did nothing with them.
+  bool skips_step() const { return earlier && !earlier->not_finite.empty(); }
   bool training = true;                         // train(), eval()
   bool no_sync = false;                         // inside a NoSync scope: no backward averages over ranks
   bool keeps_user_grads = false;                // the last backward had create_graph: `.grad` is the program's until the next one

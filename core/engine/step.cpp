@@ -42,16 +42,12 @@ void end_update(EngineBase::Impl& impl) {
 
 StepResult skip(EngineBase::Impl& impl) {
   impl.progress.grad_norm.reset();
-  const auto& earlier = impl.passes.earlier;
-  const std::string why = earlier && !earlier->not_finite.empty() ? earlier->not_finite : boundary::not_finite(impl);
+  const std::string why = impl.passes.skips_step() ? impl.passes.earlier->not_finite : boundary::not_finite(impl);
   impl.skip_policy.check_may_skip(impl.progress.global_steps + 1, why);
   impl.progress.count_skipped();
   return {false, true,
           impl.skip_policy.reason(impl.progress.global_steps + 1, why, impl.progress.consecutive_skips, impl.scaler)};
 }
-
-// An earlier pass found gradients that were not finite, and did nothing with them.
-bool is_skipped_already(const EngineBase::Impl& impl) { return impl.passes.earlier && !impl.passes.earlier->not_finite.empty(); }
 
 // A step that is not taken: the parameters from before perturb(), and what the model reads.
 void put_back(EngineBase::Impl& impl) {
@@ -87,7 +83,7 @@ StepResult EngineBase::step() {
     scope.begin();
     boundary::reduce(impl);
     StepResult result{true, true, ""};
-    if (const GradientCheck found = boundary::check(impl); found.finite && !is_skipped_already(impl)) {
+    if (const GradientCheck found = boundary::check(impl); found.finite && !impl.passes.skips_step()) {
       Schedule::Next next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
       begin_update(impl, found.norm);
       tell_of_unperturbed_step(impl);

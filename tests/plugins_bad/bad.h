@@ -13,6 +13,17 @@ struct Good : OptimizerBase {
   void update(const gannet_update_args&) {}
 };
 
+// With a capability that nothing stands behind.
+template <uint64_t kCapability>
+constexpr gannet_optimizer_api kClaims = [] {
+  auto api = detail::kOptimizerApi<Good>;
+  api.describe = [](void*, const gannet_optimizer_context*, gannet_optimizer_description* found, gannet_error*) -> int32_t {
+    found->capabilities = GANNET_OPTIMIZER_ELEMENTWISE | kCapability;
+    return GANNET_OK;
+  };
+  return api;
+}();
+
 constexpr gannet_descriptor good_descriptor() { return optimizer<Good>("Bad", "cpu", "1.0", "an optimizer with a fault"); }
 
 // As GANNET_PLUGIN_NOTE writes it, but for the texts' room: of a fixed size, so that a note is a value.

@@ -1,17 +1,9 @@
 // A capability that this host does not know.
 #include "bad.h"
 
-static constexpr gannet_optimizer_api kApi = [] {
-  auto api = gannet::sdk::detail::kOptimizerApi<bad::Good>;
-  api.describe = [](void*, const gannet_optimizer_context*, gannet_optimizer_description* found, gannet_error*) -> int32_t {
-    found->capabilities = uint64_t{1} << 40;
-    return GANNET_OK;
-  };
-  return api;
-}();
 BAD_NOTE(bad::good_note());
 BAD_TABLE([] {
   auto descriptor = bad::good_descriptor();
-  descriptor.api = &kApi;
+  descriptor.api = &bad::kClaims<uint64_t{1} << 40>;
   return descriptor;
 }())

@@ -33,7 +33,11 @@ struct Chunks {
 
 #ifdef GANNET_STD_THREADS
 
-uint32_t parallel_thread_count() { return std::max(1u, std::min(4u, std::thread::hardware_concurrency())); }
+uint32_t parallel_thread_count() {
+  // Asked once: the library opens and reads a file each time.
+  static const uint32_t count = std::max(1u, std::min(4u, std::thread::hardware_concurrency()));
+  return count;
+}
 
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) {
   if (begin >= end) return GANNET_OK;

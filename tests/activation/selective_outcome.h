@@ -25,20 +25,21 @@ inline at::Tensor forward_with(const Names& names, const Function& f, const at::
   return f(x);
 }
 
-struct Outcome {
+struct SelectiveOutcome {
   at::Tensor y, random;
   std::vector<at::Tensor> gradients;
   int64_t kept = 0;  // bytes of the graph
 };
 
 // `f` of a fixed input, and the gradients of `parameters` and of the input.
-inline Outcome outcome(const Names& names, const Function& f, at::IntArrayRef sizes, std::vector<at::Tensor> parameters = {}) {
+inline SelectiveOutcome outcome(const Names& names, const Function& f, at::IntArrayRef sizes,
+                                std::vector<at::Tensor> parameters = {}) {
   torch::manual_seed(3);
   const at::Tensor x = torch::randn(sizes).requires_grad_();
   parameters.push_back(x);
   const Counted counted;
   const int64_t before = CountingAllocator::live;
-  Outcome result;
+  SelectiveOutcome result;
   result.y = forward_with(names, f, x);
   result.kept = CountingAllocator::live - before;
   const at::Tensor weight = torch::linspace(-1, 1, result.y.numel()).reshape(result.y.sizes()).to(result.y.scalar_type());
@@ -48,7 +49,7 @@ inline Outcome outcome(const Names& names, const Function& f, at::IntArrayRef si
   return result;
 }
 
-inline void expect_same(const Outcome& found, const Outcome& plain, const std::string& what) {
+inline void expect_same(const SelectiveOutcome& found, const SelectiveOutcome& plain, const std::string& what) {
   EXPECT_TRUE(at::equal(found.y, plain.y)) << what;
   EXPECT_TRUE(at::equal(found.random, plain.random)) << what << ": the generator's state after the forward";
   ASSERT_EQ(found.gradients.size(), plain.gradients.size());

@@ -1,7 +1,9 @@
-// Damage: every flipped byte and every cut of a small checkpoint is found and named, and a manifest that lies is not believed.
+// Damage: every flipped byte (one in five without GANNET_TEST_FULL) and every cut of a small checkpoint is found and named, and a
+// manifest that lies is not believed.
 #include <gmock/gmock.h>
 #include <xxhash.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "checkpoint/manifest.h"
@@ -51,7 +53,7 @@ TEST_F(Damage, every_flipped_byte_is_detected_and_its_file_named) {
   save_two();
   for (const char* name : {"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"}) {
     const std::string path = file("step2", name), good = read_text(path);
-    for (size_t i = 0; i < good.size(); ++i) {
+    for (size_t i = 0; i < good.size(); i += std::getenv("GANNET_TEST_FULL") ? 1 : 5) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
       write_text(path, bad);

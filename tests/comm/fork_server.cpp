@@ -11,6 +11,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/exit.h"
+
 namespace ranks {
 namespace {
 
@@ -93,6 +95,7 @@ void serve(int socket, int (*run)(const std::string&)) {
         const std::string name = parts.front();
         parts.erase(parts.begin());
         take_environment(parts);
+        gannet::skip_destructors_of_libraries();  // a third of what a short rank takes
         std::exit(run(name));
       }
       close(output);

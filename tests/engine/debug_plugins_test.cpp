@@ -45,7 +45,7 @@ class DebugPlugins : public testing::TestWithParam<Setting> {
     return parameters;
   }
   std::string fault_of(const std::string& optimizer) const {
-    const Error error = error_of([&] { train(optimizer); });
+    const Error error = test::error_of([&] { train(optimizer); });
     EXPECT_EQ(error.code(), ErrorCode::kPluginFault) << error.what();
     EXPECT_THAT(error.next_step(), HasSubstr("fault of the plugin")) << error.what();
     EXPECT_THAT(error.next_step(), HasSubstr(" 1.0,"));  // its version

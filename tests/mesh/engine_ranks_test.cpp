@@ -94,7 +94,9 @@ TEST(Mesh, ACheckpointOfTwoAxesLoadsAtOthersAndBack) {
     std::vector<std::string> expected;
     std::string from;
     int number = 0;
-    for (const auto& [count, tensor] : {std::pair{4, "2"}, {1, ""}, {4, ""}, {2, "2"}, {4, "2"}}) {
+    std::vector<std::pair<int, std::string>> meshes = {{4, "2"}, {1, ""}, {4, "2"}};
+    if (stage == std::string("3") || ranks::is_full()) meshes = {{4, "2"}, {1, ""}, {4, ""}, {2, "2"}, {4, "2"}};
+    for (const auto& [count, tensor] : meshes) {
       const std::string to = std::string("stage") + stage + "_" + std::to_string(number++);
       const auto outcomes = run_ranks(
           "saves_on_a_mesh", count,

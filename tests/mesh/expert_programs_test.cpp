@@ -83,8 +83,8 @@ RANK_BODY(thawed_experts) {
   run.train(8, 4);
 }
 TEST(ExpertPrograms, ExpertsJoinAndFreezeLater) {
-  for (const char* stage : {"0", "2", "3"})
-    for (const char* count : {"4", "3"}) expect_as_whole("thawed_experts", {{"STAGE", stage}, {"EXPERTS", count}}, 6u * 2);
+  for (const auto& [stage, count] : {std::pair{"0", "4"}, {"2", "3"}, {"3", "4"}, {"3", "3"}})
+    expect_as_whole("thawed_experts", {{"STAGE", stage}, {"EXPERTS", count}}, 6u * 2);
 }
 
 RANK_BODY(groups_of_experts) {

@@ -111,7 +111,9 @@ TEST(UnevenExperts, ACheckpointLoadsAtEveryDegreeAndBack) {
     const TemporaryFolder folder;
     std::map<std::string, at::Tensor> expected;
     std::string from;
-    for (const auto& [count, degree] : {std::pair{4, "2"}, {1, "1"}, {4, "4"}, {2, "2"}, {2, "1"}, {4, "2"}}) {
+    std::vector<std::pair<int, std::string>> degrees = {{4, "2"}, {1, "1"}, {4, "2"}};
+    if (stage == std::string("3") || ranks::is_full()) degrees = {{4, "2"}, {1, "1"}, {4, "4"}, {2, "2"}, {2, "1"}, {4, "2"}};
+    for (const auto& [count, degree] : degrees) {
       const std::string to = std::to_string(count) + degree + from;
       auto environment = uneven(degree, "5", folder.string());
       environment.insert({{"STAGE", stage}, {"LOAD", from}, {"SAVE", to}});

@@ -131,7 +131,9 @@ TEST(Ties, ACheckpointLoadsAtEveryNumberOfStagesAndBack) {
     std::map<std::string, at::Tensor> expected;
     std::vector<std::string> copy;
     std::string from;
-    for (const auto& [count, pipe] : {std::pair{2, "2"}, {1, "1"}, {4, "2"}, {3, "3"}, {2, "1"}, {2, "2"}}) {
+    std::vector<std::pair<int, std::string>> meshes = {{2, "2"}, {1, "1"}, {2, "2"}};
+    if (stage == std::string("3") || ranks::is_full()) meshes = {{2, "2"}, {1, "1"}, {4, "2"}, {3, "3"}, {2, "1"}, {2, "2"}};
+    for (const auto& [count, pipe] : meshes) {
       const std::string to = std::to_string(count) + pipe + from;
       auto environment = stages_of(pipe, folder.string());
       environment.insert({{"STAGE", stage}, {"TIER", tier}, {"LOAD", from}, {"SAVE", to}});

@@ -4,7 +4,7 @@ plugins of today, and to the hosts.
     test_hosts      a host compiled against such a header uses every plugin of today as today's host does
     test_plugins    today's host uses a plugin compiled against such a header as it uses today's
 
-A header for each struct takes a compilation of the host each. By default two headers share them out, so that each struct is longer
+A header for each struct takes a compilation of the host and of plugins each. By default two headers share them out, so that each struct is longer
 in one beside neighbours that are not. GANNET_TEST_FULL=1 takes the structs one by one, which says whose fault it is.
 """
 
@@ -28,6 +28,7 @@ HERE = SOURCE / "tests/sdk"
 HEADER = (SOURCE / "sdk/include/gannet/abi.h").read_text()
 SIZED = [each.name for each in abi_header.structs(HEADER) if each.is_sized]
 FULL = os.environ.get("GANNET_TEST_FULL") == "1"
+TURNS = [[name] for name in SIZED] if FULL else [SIZED[0::2], SIZED[1::2]]
 
 # What turn_host.cpp does not include: it depends on no struct of the header.
 SHARED = ["base/parallel", "base/value", "plugin/elf_file", "plugin/exposure", "plugin/sealed_copy", "plugin/trust", "params/layout", "kit/optimizer/cut", "kit/optimizer/problem",
@@ -107,35 +108,37 @@ class Turns(unittest.TestCase):
         self.assertGreater(sum("rates" in line for line in lines), 5)
 
     def test_hosts(self):
-        turns = [[name] for name in SIZED] if FULL else [SIZED[0::2], SIZED[1::2]]
-        found = at_once(lambda turn: run([self.host_of(turn[1], f"host{turn[0]}"), *self.plugins]), enumerate(turns))
-        for names, lines in zip(turns, found):
+        found = at_once(lambda turn: run([self.host_of(turn[1], f"host{turn[0]}"), *self.plugins]), enumerate(TURNS))
+        for names, lines in zip(TURNS, found):
             with self.subTest(longer=names):
                 self.assertEqual(lines, self.expected, "GANNET_TEST_FULL=1 takes the structs one by one")
 
     def test_plugins(self):
-        def built(name):
-            include = self.header_of([name], name)
+        def of_kind(names):
+            return [sources for sources, beginnings in OF_KIND.items() if any(name.startswith(beginnings) for name in names)]
+
+        def built(turn):
+            number, names = turn
+            name = f"plugins{number}"
+            include = self.header_of(names, name)
             files = []
             for source in ("steady", "ramp"):
                 files.append(self.folder / name / f"{source}.so")
                 run([BUILD["cc"], "-std=c99", "-pedantic", "-O1", "-ffp-contract=off", "-shared", "-fPIC", f"-I{include}", "-o", files[-1],
                      HERE / f"shelf/{source}.c", BUILD["map"], "-lm"])
-            for sources, beginnings in OF_KIND.items():
-                if name.startswith(beginnings):
-                    files.append(self.folder / name / (sources.split("/")[1] + ".so"))
-                    run([BUILD["cxx"], "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{include}", f"-I{SOURCE}/sdk/include",
-                         *sorted(SOURCE.glob(sources)), "-o", files[-1], BUILD["map"]])
+            for sources in of_kind(names):
+                files.append(self.folder / name / (sources.split("/")[1] + ".so"))
+                run([BUILD["cxx"], "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{include}", f"-I{SOURCE}/sdk/include",
+                     *sorted(SOURCE.glob(sources)), "-o", files[-1], BUILD["map"]])
             return run([self.today, *files])
 
         lines_of_both = [line for line in self.expected.splitlines() if line.startswith(("gcc_c99.so", "ramp.so"))]
         expected = list(dict.fromkeys(line.split(" ", 1)[1] for line in lines_of_both))  # the kept ramp.so says the same
-        for name, lines in zip(SIZED, at_once(built, SIZED)):
-            with self.subTest(longer=name):
+        for names, lines in zip(TURNS, at_once(built, enumerate(TURNS))):
+            with self.subTest(longer=names):
                 found = [line.split(" ", 1)[1] for line in lines.splitlines()]
                 self.assertEqual(found[:2], expected)
-                of_kind = [each for each in OF_KIND.values() if name.startswith(each)]
-                self.assertEqual([line.endswith(": opened") for line in found[2:]], [True] * len(of_kind), found)
+                self.assertEqual([line.endswith(": opened") for line in found[2:]], [True] * len(of_kind(names)), found)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ Dict later_config(const std::string& optimizer, int64_t stage = 0, const std::st
   return config;
 }
 
-auto engine_of(const Dict& config) { return gannet::initialize(make_uneven(), {.config = config}).engine; }
+auto engine_with(const Dict& config) { return gannet::initialize(make_uneven(), {.config = config}).engine; }
 
 // The same samples on every rank, so that the mean gradient does not depend on their number.
 template <class Engine>
@@ -52,13 +52,13 @@ const std::pair<int64_t, const char*> kPlaces[] = {{0, "none"}, {1, "none"}, {1,
 // Bit for bit at every stage and on every tier, and for the test's other numbers of ranks.
 void same_everywhere(const std::string& optimizer) {
   auto world = gannet::test::world();
-  const at::Tensor expected = trained(*engine_of(later_config(optimizer)), 4);
+  const at::Tensor expected = trained(*engine_with(later_config(optimizer)), 4);
   for (const auto& [stage, states] : kPlaces) {
-    const at::Tensor found = trained(*engine_of(later_config(optimizer, stage, states)), 4);
+    const at::Tensor found = trained(*engine_with(later_config(optimizer, stage, states)), 4);
     expect(found.equal(expected),
            "stage " + std::to_string(stage) + " on " + states + " is off by " + std::to_string(difference(found, expected)));
   }
-  const at::Tensor watched = trained(*engine_of(later_config(optimizer, 2, "none", {{"debug_plugins", true}})), 4);
+  const at::Tensor watched = trained(*engine_with(later_config(optimizer, 2, "none", {{"debug_plugins", true}})), 4);
   expect(watched.equal(expected), "watched it computes the same");
   if (world->rank() == 0) torch::save(expected, variable("FOLDER") + "/of" + std::to_string(world->size()) + ".pt");
 }
@@ -67,7 +67,7 @@ RANK_BODY(shampoo_everywhere) { same_everywhere("Shampoo"); }
 
 RANK_BODY(noisy_seeds) {
   auto world = gannet::test::world();
-  const auto of = [](const Dict& own) { return trained(*engine_of(later_config("Noisy", 1, "none", own)), 3); };
+  const auto of = [](const Dict& own) { return trained(*engine_with(later_config("Noisy", 1, "none", own)), 3); };
   const at::Tensor one = of({});
   expect(one.equal(of({{"seed", 0}})), "the seed is the config's");
   expect(!one.equal(of({{"seed", 5}})), "another seed gives other numbers");
@@ -76,14 +76,14 @@ RANK_BODY(noisy_seeds) {
 // From any stage to any; the run's seed is the checkpoint's, whatever the config says now.
 void resumes(const std::string& optimizer) {
   auto world = gannet::test::world();
-  const at::Tensor expected = trained(*engine_of(later_config(optimizer, 0, "none", {{"seed", 9}})), 6);
+  const at::Tensor expected = trained(*engine_with(later_config(optimizer, 0, "none", {{"seed", 9}})), 6);
   for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, 0}, {2, 0}, {3, 1}, {0, 3}}) {
     const std::string tag = "from" + std::to_string(from);
-    auto before = engine_of(later_config(optimizer, from, "none", {{"seed", 9}}));
+    auto before = engine_with(later_config(optimizer, from, "none", {{"seed", 9}}));
     trained(*before, 3);
     before->save_checkpoint(variable("FOLDER"), {.tag = tag});
     before.reset();
-    auto after = engine_of(later_config(optimizer, to, "none", {{"seed", 4}}));
+    auto after = engine_with(later_config(optimizer, to, "none", {{"seed", 4}}));
     after->load_checkpoint(variable("FOLDER"), {.tag = tag});
     expect(trained(*after, 3, 3).equal(expected), "stage " + std::to_string(from) + " to " + std::to_string(to));
   }
@@ -95,7 +95,7 @@ RANK_BODY(shampoo_resumes) { resumes("Shampoo"); }
 RANK_BODY(shampoo_squares) {
   auto world = gannet::test::world();
   const auto count_of = [&](int64_t stage) {
-    auto engine = engine_of(later_config("Shampoo", stage));
+    auto engine = engine_with(later_config("Shampoo", stage));
     trained(*engine, 1);
     const gannet::Group& group = engine->impl().groups[0];
     expect(group.squares.size() == 3 && group.squares[1].empty(), "squares are those of two states");
@@ -120,7 +120,7 @@ RANK_BODY(shampoo_squares) {
 RANK_BODY(shampoo_swapped) {
   auto world = gannet::test::world();
   const auto swapped = [&](int64_t stage) {
-    auto engine = engine_of(later_config("Shampoo", stage));
+    auto engine = engine_with(later_config("Shampoo", stage));
     trained(*engine, 2);
     auto receipt = engine->swap_optimizer("Shampoo", Dict{{"limit", 64}, {"lr", 1e-3}});
     expect(receipt.kept.size() == 3, "the same states continue: " + receipt.to_string());
@@ -134,7 +134,7 @@ RANK_BODY(shampoo_swapped) {
 
 RANK_BODY(shampoo_reference) {
   auto world = gannet::test::world();
-  const at::Tensor found = trained(*engine_of(later_config("Shampoo", 0, "none", {}, {{"lr", 0.02}})), 8);
+  const at::Tensor found = trained(*engine_with(later_config("Shampoo", 0, "none", {}, {{"lr", 0.02}})), 8);
   auto model = make_uneven();
   struct Sides {
     at::Tensor left, right;
@@ -176,7 +176,7 @@ RANK_BODY(wrong_descriptions) {
                                       {"unclaimed", "asks for a workspace, which takes the capability USES_WORKSPACE"},
                                       {"no bytes", "claims USES_WORKSPACE, and asks for a workspace of no bytes"},
                                       {"many bytes", "and 5000 for each element, at most"}})
-    contains(message_of([&, what = what] { engine_of(later_config("Wrong", 0, "none", {}, {{"what", what}})); }), message);
+    contains(message_of([&, what = what] { engine_with(later_config("Wrong", 0, "none", {}, {{"what", what}})); }), message);
 }
 
 class LaterContract : public testing::Test {

@@ -27,7 +27,7 @@ RANK_BODY(zero_one_resumes_bitwise) {
   const std::string folder = variable("FOLDER") + "/resume" + std::to_string(world->size());
   for (const bool bf16 : {false, true})
     for (const int64_t saved : {5, 12, 28, 29, 31}) {
-      if (!ranks::is_full() && bf16 != (saved + world->size() / 2) % 2) continue;
+      if (!ranks::is_full() && (bf16 != (saved + world->size() / 2) % 2 || (world->size() == 4 && saved < 28))) continue;
       const std::string tag = std::string(bf16 ? "bf16-" : "fp32-") + std::to_string(saved);
       const auto made = [&] { return gannet::initialize(make_uneven(), {.config = zero_one_config(bf16)}).engine; };
       auto straight = made();

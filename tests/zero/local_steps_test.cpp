@@ -71,7 +71,7 @@ void take_over_errors(gannet::EngineBase& engine, ZeroOneReference& reference) {
   }
 }
 
-void follow_the_reference(bool bf16, int64_t steps) {
+void follow_zero_one(bool bf16, int64_t steps) {
   Dict config = zero_one_config(bf16, Dict{{"var_freeze_step", steps * 3 / 10}, {"local_step_scaler", steps / 5}});
   config["scheduler"] = Dict{
       {"type", "WarmupLR"},
@@ -133,8 +133,8 @@ void follow_the_reference(bool bf16, int64_t steps) {
 RANK_BODY(zero_one_formulas) {
   auto world = gannet::test::world();
   // Four ranks have two cores to run on; 60 steps hold every phase.
-  follow_the_reference(false, world->size() < 4 || ranks::is_full() ? 200 : 60);
-  follow_the_reference(true, 40);
+  follow_zero_one(false, world->size() < 4 || ranks::is_full() ? 200 : 60);
+  follow_zero_one(true, 40);
 }
 
 RANK_BODY(zero_one_repeats) {

@@ -128,7 +128,8 @@ TEST_F(Offload, ChangesNoBit) {
 
 // The device's memory is apart: gradients and parameters travel, while the update runs on the host.
 TEST_F(Offload, ChangesNoBitOnADeviceWithMemoryOfItsOwn) {
-  for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("agree", count, with({{"ACCELERATOR", "fake"}})));
+  for (const int count : ranks::is_full() ? std::vector{1, 2} : std::vector{2})
+    ranks::expect_all_succeed(run_ranks("agree", count, with({{"ACCELERATOR", "fake"}})));
 }
 
 // Gradients of a device with memory of its own are kept in the host's, in another dtype, over three micro-batches, in buckets of
@@ -170,7 +171,8 @@ RANK_BODY(gradients_agree) {
 }
 
 TEST_F(Offload, GradientsOnTheHostAreThoseOfTheDevice) {
-  for (const int count : {1, 2}) ranks::expect_all_succeed(run_ranks("gradients_agree", count, with({{"ACCELERATOR", "fake"}})));
+  for (const int count : ranks::is_full() ? std::vector{1, 2} : std::vector{2})
+    ranks::expect_all_succeed(run_ranks("gradients_agree", count, with({{"ACCELERATOR", "fake"}})));
 }
 
 // Some parameters stay in memory, the others are on the drive: no value knows of it, nor does a checkpoint.
@@ -225,6 +227,7 @@ RANK_BODY(keeps_in_part) {
 TEST_F(Offload, MaxInCpuKeepsAPartOfTheParametersInMemory) {
   for (const char* accelerator : {"cpu", "fake"})
     for (const int count : {1, 2}) {
+      if ((accelerator == std::string("cpu")) == (count == 1) && !ranks::is_full()) continue;
       std::filesystem::remove_all(folder_);
       std::filesystem::create_directories(folder_);
       ranks::expect_all_succeed(run_ranks("keeps_in_part", count, with({{"ACCELERATOR", accelerator}})));

@@ -74,7 +74,7 @@ using Combination = std::array<int, 6>;
 constexpr Combination kPairValues = {std::size(kPlacements), 3, 2, 2, 2, 2};
 constexpr int kPairRanks[] = {1, 2, 4};
 
-int number(const char* name) { return std::atoi(std::getenv(name)); }
+int number_of(const char* name) { return std::atoi(std::getenv(name)); }
 
 // The parameters after 25 steps, and every loss.
 template <class Model>
@@ -113,8 +113,8 @@ std::pair<at::Tensor, std::vector<double>> train(const Placement& placement, boo
 
 template <class Model>
 void compare() {
-  const Placement& placement = kPlacements[number("PLACEMENT")];
-  const bool is_bf16 = number("BF16"), overlaps = number("OVERLAPS"), small_buckets = number("SMALL");
+  const Placement& placement = kPlacements[number_of("PLACEMENT")];
+  const bool is_bf16 = number_of("BF16"), overlaps = number_of("OVERLAPS"), small_buckets = number_of("SMALL");
   const auto [found, losses] = train<Model>(placement, is_bf16, overlaps, small_buckets);
   const bool same_order = gannet::init_distributed()->size() <= 2;  // a sum of two has one order
   // Parameters on a drive are cut where direct I/O can begin: on more ranks each ring then begins elsewhere.
@@ -131,7 +131,7 @@ void compare() {
 
 RANK_BODY(pair) {
   gannet::init_distributed({.timeout_seconds = 60});
-  number("CNN") ? compare<CnnImpl>() : compare<GptImpl>();
+  number_of("CNN") ? compare<CnnImpl>() : compare<GptImpl>();
 }
 
 TEST(Pairs, EveryStageAndTierTrainsAsStage0Does) {

@@ -221,8 +221,8 @@ TEST(Stage3, RanksThatTakeDifferentPathsAreNamed) {
 
 // ---- How much is here at a time ------------------------------------------------------------------------------------------
 
-struct DeepImpl : torch::nn::Module {
-  explicit DeepImpl(int64_t width) {
+struct WideLayersImpl : torch::nn::Module {
+  explicit WideLayersImpl(int64_t width) {
     for (int i = 0; i < 8; ++i)
       layers.push_back(
           register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
@@ -242,7 +242,7 @@ RANK_BODY(peak_and_wire) {
   auto ranks_world = world();
   const int64_t width = 256, layer = width * width, total = 8 * layer + 12 * width;
   for (const int64_t prefetch : {int64_t{0}, layer, 3 * layer}) {
-    auto engine = gannet::initialize(std::make_shared<DeepImpl>(width),
+    auto engine = gannet::initialize(std::make_shared<WideLayersImpl>(width),
                                      {.config = stage3(3, Dict{{"stage3_prefetch_bucket_size", prefetch}}, "bf16")})
                       .engine;
     auto& residency = *engine->impl().store.residency();
@@ -266,7 +266,7 @@ RANK_BODY(peak_and_wire) {
     expect(sent >= formula && sent < 1.03 * formula, "sent " + std::to_string(sent) + " of " + std::to_string(formula));
   }
   // What is used again soon stays: 2 P instead of 3 P travel.
-  auto engine = gannet::initialize(std::make_shared<DeepImpl>(width),
+  auto engine = gannet::initialize(std::make_shared<WideLayersImpl>(width),
                                    {.config = stage3(3, Dict{{"stage3_max_reuse_distance", 1'000'000'000}}, "bf16")})
                     .engine;
   train(*engine, 2);

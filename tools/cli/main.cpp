@@ -1,3 +1,4 @@
+#include "base/exit.h"
 #include "cli/app.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -17,6 +18,7 @@ of a plugin; a command with other codes lists them in its help.)";
 }  // namespace
 
 int main(int argc, char** argv) {
+  gannet::skip_destructors_of_libraries();
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   app.set_version_flag("--version", GANNET_VERSION, "print the version and exit");
   app.require_subcommand(1);

@@ -1,5 +1,6 @@
 // What is written is read: sizes, places, orders, regions, objects.
 #include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -191,17 +192,27 @@ void tell_the_address(Subject& subject) {
 }
 
 void serve_two_objects(Subject& subject) {
-  const auto use = [&](uint32_t rank) {
+  std::barrier both(2);  // in every other round each reads when both have written; in the others they run free
+  const auto rounds = [&](uint32_t rank) {
     Tier tier(subject, rank);
     for (uint64_t round = 0; round < 15; ++round) {
       set_config(formatted("object {} of 2, round {}", rank, round));
       Model one(tier, 200'000, "same name"), two(tier, 70'000, "same name");
       one.write(tier, 0, one.expected.size(), rank * 1000 + round);
       two.write(tier, 0, two.expected.size(), rank * 1000 + round + 500);
+      if (round % 2 == 0) both.arrive_and_wait();
       one.require(tier, "what this object wrote");
       two.require(tier, "what this object wrote");
       tier.release(one.region);
       tier.release(two.region);
+    }
+  };
+  const auto use = [&](uint32_t rank) {
+    try {
+      rounds(rank);
+    } catch (...) {
+      both.arrive_and_drop();  // the other goes on alone
+      throw;
     }
   };
   in_threads({[&] { use(0); }, [&] { use(1); }});

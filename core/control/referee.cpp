@@ -136,6 +136,16 @@ bool Referee::runs(uint32_t rank, Instant now) const {
   return ranks_[rank].life == Rank::kRuns && now - ranks_[rank].beat < rhythm_.silence;
 }
 
+bool Referee::is_followed(uint32_t rank, Instant now) const {
+  for (const auto& [name, own] : ranks_[rank].visits)
+    for (uint32_t other = 0; other < size_; ++other) {
+      const auto at = ranks_[other].visits.find(name);
+      if (other == rank || at == ranks_[other].visits.end() || !runs(other, now)) continue;
+      if (at->second.stand == Stand::kInside && at->second.call.sequence <= own.completed) return true;
+    }
+  return false;
+}
+
 void Referee::end(uint32_t rank, bool orderly, Instant now) {
   Rank& self = ranks_[rank];
   if (self.life != Rank::kRuns) return;  // after a goodbye the connection closes too

@@ -95,6 +95,8 @@ class Referee {
   std::vector<Report> look(Instant now);
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool runs(uint32_t rank, Instant now) const;  // alive, and heard of lately
+  // Someone who runs is still inside a call that `rank` has completed.
+  bool is_followed(uint32_t rank, Instant now) const;
   void set_report_every(milliseconds every) { rhythm_.report_every = every; }
 
  private:

@@ -105,6 +105,7 @@ class Watch : public Watcher {
   void lose_rank_zero(RankZero how, Instant now);
   void grant_call(const std::string& group, uint64_t sequence);
   void settle(const Verdict& verdict);
+  void end_now();  // goodbye() waits no more
   std::string own_place() const;
 
   uint32_t rank_, size_;
@@ -131,6 +132,9 @@ class Watch : public Watcher {
   // there.
   std::list<Peer> peers_;
   bool over_ = false;
+  // Rank 0 is about to end, and the store with it: until nobody is inside a call that it has completed, whose outcome may be read
+  // from there.
+  bool ends_soon_ = false;
   std::atomic<bool> has_verdict_{false}, stop_{false};
 
   // The service thread's own from here on.

@@ -125,15 +125,19 @@ void Watch::serve() {
     const auto now = steady_clock::now();
     look_at_waits(now);
     std::vector<Message> own;
+    bool ends_soon;  // and all of its calls are in `own`
     {
       std::lock_guard lock(mutex_);
       if (rank_ == 0) own.swap(outbox_);
       last = over_ || stop_;
+      ends_soon = ends_soon_;
     }
-    if (rank_ == 0)
+    if (rank_ == 0) {
       as_rank_zero(own, now);
-    else
+      if (ends_soon && !referee_->is_followed(0, now)) end_now();
+    } else {
       as_other_rank(now);
+    }
 
     std::function<void()> abort;
     {
@@ -200,6 +204,12 @@ void Watch::settle(const Verdict& verdict) {
   verdict_ = verdict;
   verdict_at_ = steady_clock::now();
   has_verdict_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void Watch::end_now() {
+  std::lock_guard lock(mutex_);
+  ends_soon_ = false;
   changed_.notify_all();
 }
 

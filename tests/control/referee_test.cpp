@@ -91,6 +91,21 @@ TEST(Referee, ARankThatSaidGoodbyeIsMissedOnlyWhenItIsNeeded) {
   EXPECT_THAT(referee.verdict()->sentence, HasSubstr("rank 1 has ended after barrier(); "));
 }
 
+TEST(Referee, ARankIsFollowedUntilTheOthersHaveEndedWhatItHasCompleted) {
+  Referee referee = three();
+  for (uint32_t rank = 0; rank < 3; ++rank) referee.enter(rank, call(1, "initialize"), true, kStart);
+  EXPECT_FALSE(referee.is_followed(0, kStart)) << "it is inside itself";
+  referee.leave(0, "world", false);
+  EXPECT_TRUE(referee.is_followed(0, kStart));
+  EXPECT_FALSE(referee.is_followed(0, kStart + 60s)) << "nobody has given a sign of life for a minute";
+  referee.leave(1, "world", false);
+  EXPECT_TRUE(referee.is_followed(0, kStart)) << "rank 2";
+  referee.end(2, false, kStart);
+  EXPECT_FALSE(referee.is_followed(0, kStart)) << "the others are out, or dead";
+  referee.enter(1, call(2, "step", 1), false, kStart);
+  EXPECT_FALSE(referee.is_followed(0, kStart)) << "in a call that rank 0 will not make";
+}
+
 // Rank 1 has left train() by an exception that its program caught; rank 0 waits for it. Rank 2 computes.
 TEST(Referee, WhoWaitsForARankThatLeftByAnErrorIsToldItsErrorWithinSeconds) {
   Referee referee = three();

@@ -9,11 +9,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <iostream>
 #include <thread>
 
+#include "base/format.h"
 #include "checkpoint/checkpoint.h"
+#include "comm/raw_group.h"
 #include "comm/ranks.h"
 #include "control/world.h"
 #include "engine/models.h"
@@ -282,6 +285,20 @@ RANK_BODY(ends_when_it_is_not_needed) {
     pair->barrier();
   }
 }
+// Rank 0, which serves the ranks' store, is the first out of a call, and ends; the others look there how the call ended.
+RANK_BODY(rank_zero_ends_first) {
+  auto world = gannet::init_distributed({.timeout_seconds = 30});
+  auto call = world->world()->enter(world->world()->links().host, "save_checkpoint");
+  int32_t pid = world->rank() == 0 ? getpid() : 0;
+  gannet::test::RawGroup{world->links().device}.all_reduce(&pid, 1, GANNET_INT32).wait();
+  if (world->rank() == 0) return;
+  std::this_thread::sleep_for(1s);
+  std::string word, state;  // "1234 (name) S ..."
+  std::ifstream(gannet::formatted("/proc/{}/stat", pid)) >> word >> word >> state;
+  ranks::expect(!state.empty() && state != "Z", "rank 0 is still there: '" + state + "'");
+}
+TEST(Faults, RankZeroIsThereUntilTheOthersHaveEndedItsLastCall) { ranks::expect_all_succeed(run_ranks("rank_zero_ends_first", 3)); }
+
 TEST(Faults, ARankThatIsNotNeededMayEnd) { ranks::expect_all_succeed(run_ranks("ends_when_it_is_not_needed", 3)); }
 
 RANK_BODY(calls_again_after_the_verdict) {

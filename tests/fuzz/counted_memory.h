@@ -1,7 +1,9 @@
 // How much memory one input takes at most, counted where it is taken.
 #pragma once
 
+#ifndef GANNET_FUZZ_REPLAY
 #include <sanitizer/allocator_interface.h>
+#endif
 
 #include <algorithm>
 #include <cstddef>
@@ -13,6 +15,7 @@ namespace gannet::fuzz {
 inline size_t live_bytes, peak_bytes;
 
 inline void count_memory() {
+#ifndef GANNET_FUZZ_REPLAY
   static const bool installed [[maybe_unused]] = [] {
     __sanitizer_install_malloc_and_free_hooks(
         [](const volatile void*, size_t bytes) { peak_bytes = std::max(peak_bytes, live_bytes += bytes); },
@@ -22,6 +25,7 @@ inline void count_memory() {
         });
     return true;
   }();
+#endif
   live_bytes = peak_bytes = 0;
 }
 

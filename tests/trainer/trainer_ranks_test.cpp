@@ -289,6 +289,7 @@ TEST(TrainerOnRanks, TheMetricsOfTheFirstRankHoldForAll) {
 // The program catches it there and does something else: the others do not wait out their deadline, ten minutes.
 TEST(TrainerOnRanks, ACallbackThatThrowsOnOneRankIsAnErrorOnAllWithinSeconds) {
   for (const char* stage : {"0", "3"}) {
+    if (std::getenv("GANNET_TEST_FULL") == nullptr && *stage == '0') continue;
     Folder folder("fails");
     const auto began = std::chrono::steady_clock::now();
     const Outcome failed = run(folder, 2, batch(2, 1) + "--max_steps 6 --fail_at 2 --stage " + stage);

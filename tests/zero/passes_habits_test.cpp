@@ -142,6 +142,36 @@ RANK_BODY(passes_end_alike) {
   expect(sophia->was_step_applied(), "begun again, it can be taken");
 }
 
+// A checkpoint in the middle of a pass, of each call that ends its micro-batches; its resume, also in an engine that had begun
+// another pass.
+RANK_BODY(passes_resume_within) {
+  auto world = gannet::test::world();
+  for (const Place& place : {Place{0, "none"}, Place{1, "cpu"}, Place{2, "none"}, Place{3, "nvme"}}) {
+    const Dict config = two_pass_config(place, {{"gradient_accumulation_steps", 2}});
+    const auto end = [](auto& engine, bool is_last) { return is_last ? engine.step() : engine.perturb(); };
+    const auto rest = [&](auto& engine, bool from_half) {
+      for (const bool is_last : {false, true})
+        for (int64_t micro = from_half && !is_last ? 1 : 0; micro < 2; ++micro) {
+          backward(engine, 1, micro);
+          end(engine, is_last);
+        }
+      expect(engine.was_step_applied() && engine.global_steps() == 1, text_of(place));
+      return parameters_of(engine);
+    };
+    const at::Tensor expected = rest(*engine_of(config), false);
+    const std::string folder = variable("FOLDER") + "/" + text_of(place);
+    auto engine = engine_of(config);
+    backward(*engine, 1, 0);
+    engine->perturb();
+    engine->save_checkpoint(folder);
+    expect(rest(*engine, true).equal(expected), text_of(place) + ": a save changes nothing");
+    backward(*engine, 5, 0);
+    engine->step();
+    engine->load_checkpoint(folder);
+    expect(rest(*engine, true).equal(expected), text_of(place) + ": resumed");
+  }
+}
+
 // What the program does between the passes beside the two.
 RANK_BODY(passes_meanwhile) {
   auto world = gannet::test::world();
@@ -262,6 +292,7 @@ TEST_F(PassesHabits, ParametersJoinBeforeAStepAndBetweenItsPasses) { run("passes
 TEST_F(PassesHabits, ParametersJoinOnTwoRanks) { run("passes_join", 2); }
 TEST_F(PassesHabits, TheLossAndTheCountsOfTheFirstPassStay) { run("passes_count", 2); }
 TEST_F(PassesHabits, MicroBatchesOfAPassEndAlike) { run("passes_end_alike", 1); }
+TEST_F(PassesHabits, APassResumesInItsMiddle) { run("passes_resume_within", 2); }
 TEST_F(PassesHabits, WritesOtherEnginesAndBatchSizesBetweenThePasses) { run("passes_meanwhile", 1); }
 TEST_F(PassesHabits, AnErrorWhileBucketsAreOnTheirWayIsOver) { run("error_while_buckets_fly", 2); }
 TEST_F(PassesHabits, ASecondGradientThatOverflowsPutsPerturbedParametersBack) { run("second_overflows_while_perturbed", 2); }

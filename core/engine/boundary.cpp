@@ -22,6 +22,15 @@ void check_order(EngineBase::Impl& impl, const char* call) {
   const bool is_pending = impl.passes.running != nullptr;
   if (impl.progress.is_in_backward()) impl.restart_step();
   impl.progress.check_step(is_pending, call);
+  // Else its gradients would be added to those of another pass. After a load in the middle of one the call is not known.
+  if (impl.progress.micro_in_step > 0 && !impl.passes.ended_by.empty() && impl.passes.ended_by != call)
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("{}() was called for micro-batch {} of a pass whose micro-batches so far ended with {}()", call,
+                  impl.progress.micro_in_step + 1, impl.passes.ended_by),
+        formatted("end all micro-batches of a pass with the same call (docs/program.md, Steps of two passes): this one with "
+                  "{}(), or begin the pass again with zero_grad()",
+                  impl.passes.ended_by));
   impl.passes.running.reset();  // of a scaled loss that was given up
   impl.passes.scale_scope.reset();
   if (impl.is_boundary() && impl.comm->size() > 1 && !impl.reducer->is_reduced())
@@ -31,9 +40,10 @@ void check_order(EngineBase::Impl& impl, const char* call) {
         formatted("run the last backward() of a step outside no_sync(), or call allreduce_gradients() before {}()", call));
 }
 
-StepResult end_micro_batch(EngineBase::Impl& impl) {
+StepResult end_micro_batch(EngineBase::Impl& impl, const char* call) {
   const int64_t of_step = impl.micro_batches_of_step();
   impl.progress.end_micro_batch();
+  impl.passes.ended_by = call;
   if (impl.reporter && !impl.passes.has_loss()) impl.reporter->end_micro_batch();
   if (impl.settings().wall_clock_breakdown) report_times(impl, false);
   return {false, false, formatted("accumulating gradients: micro-batch {} of {}", impl.progress.micro_in_step, of_step)};

@@ -13,7 +13,7 @@ namespace gannet::boundary {
 /// What the program can call in the wrong order, before anything is touched. `call`: "step", "perturb" ...
 void check_order(EngineBase::Impl& impl, const char* call);
 /// Between two boundaries: the micro-batch is accumulated.
-StepResult end_micro_batch(EngineBase::Impl& impl);
+StepResult end_micro_batch(EngineBase::Impl& impl, const char* call);
 /// The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
 void begin(EngineBase::Impl& impl, StepScope& scope, const char* call);
 void reduce(EngineBase::Impl& impl);

@@ -42,6 +42,10 @@ void check_fit(EngineBase::Impl& impl) {
                           (range.is_served(state) ? impl.comm->size() - 1 : 0)) /
                          (range.is_served(state) ? impl.comm->size() : 1);
     plan.model.state_bytes = std::max(plan.model.state_bytes, state_bytes);  // groups may have others
+    if (const auto& optimizer = impl.groups[range.group].optimizer) {
+      plan.model.keeps_masters |= optimizer->perturbs();
+      plan.model.has_second_gradient |= optimizer->takes_second_gradients();
+    }
   }
   const auto variables = control::variables_of_this_process();
   const auto here = variables.find("LOCAL_WORLD_SIZE");

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/format.h"
 #include "control/world.h"
@@ -29,6 +30,9 @@ bool optimizer_has(const EngineBase::Impl& impl, CapabilityTest capability) {
 void require_capability(const EngineBase::Impl& impl, const char* call, CapabilityTest capability, const char* what,
                         const char* bit, const char* example) {
   if (optimizer_has(impl, capability)) return;
+  if (!impl.user_optimizer && (impl.groups.empty() || !impl.groups[0].optimizer))
+    throw Error(ErrorCode::kOrder, formatted("{}() was called, but there is no optimizer", call),
+                "add an \"optimizer\" block to the config, or pass one to initialize");
   throw Error(ErrorCode::kUnsupported,
               formatted("{}() was called, and optimizer '{}' has no {} (it lacks the capability {})", call,
                         name_of_optimizer(impl), what, bit),
@@ -41,10 +45,26 @@ void refuse_twice(const EngineBase::Impl& impl, const char* call, bool EarlierPa
               "the pass after it ends with step(); abandon_step() begins the step again");
 }
 
+std::vector<const void*> frozen_now(const EngineBase::Impl& impl) {
+  std::vector<const void*> frozen;
+  for (const Range& range : impl.store.ranges())
+    for (const TrainedParameter& parameter : range.parameters)
+      if (!parameter.tensor.requires_grad()) frozen.push_back(parameter.tensor.unsafeGetTensorImpl());
+  return frozen;
+}
+
+// A parameter that perturb() moved, and that the update leaves out: nobody else brings back what the model reads of it.
+bool has_frozen_since(const EngineBase::Impl& impl) {
+  const std::vector<const void*>& before = impl.passes.earlier->frozen;
+  const std::vector<const void*> now = frozen_now(impl);
+  return std::any_of(now.begin(), now.end(),
+                     [&](const void* one) { return std::find(before.begin(), before.end(), one) == before.end(); });
+}
+
 // A pass that ends before the step's: the gradients that it found, and `use` for those that are finite.
 template <class Use>
 StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool EarlierPasses::* done, const Use& use) {
-  if (!impl.is_boundary()) return boundary::end_micro_batch(impl);
+  if (!impl.is_boundary()) return boundary::end_micro_batch(impl, call);
   const int64_t micro_batches = impl.micro_batches_of_step();
   StepScope scope(impl, call);
   try {
@@ -61,13 +81,17 @@ StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool Earli
       impl.skip_policy.check_may_skip(impl.progress.global_steps + 1, why);
       if (passes.not_finite.empty()) passes.not_finite = formatted("in the pass that {}() ended, {}", call, why);
     }
-    if (passes.not_finite.empty())
+    if (passes.not_finite.empty()) {
       use();
-    else
+      passes.has_moved = passes.is_perturbed;
+      if (done == &EarlierPasses::is_perturbed) passes.frozen = frozen_now(impl);
+    } else {
       result = {false, true, formatted("step {} will be skipped: {}", impl.progress.global_steps + 1, passes.not_finite)};
+    }
     forget_gradients(impl);
     impl.module_audit->record();
     impl.progress.end_pass();
+    if (impl.reporter) impl.reporter->end_pass();
     impl.passes.earlier = std::move(passes);
     return result;
   } catch (...) {
@@ -79,12 +103,12 @@ StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool Earli
 
 void refuse_between_passes(const EngineBase::Impl& impl, const char* call) {
   if (!impl.passes.earlier || !impl.progress.is_whole()) return;
-  const bool is_perturbed = impl.passes.earlier->is_perturbed;
+  const bool has_moved = impl.passes.earlier->has_moved;
   throw Error(
       ErrorCode::kOrder,
-      formatted("{}() was called between {}() and the step() that ends step {}{}", call,
-                is_perturbed ? "perturb" : "keep_second_gradient", impl.progress.global_steps + 1,
-                is_perturbed ? ": the model has the parameters that the optimizer perturbed, and not those that it trains" : ""),
+      formatted("{}{} was called between {}() and the step() that ends step {}{}", call, std::strchr(call, ' ') ? "" : "()",
+                impl.passes.earlier->is_perturbed ? "perturb" : "keep_second_gradient", impl.progress.global_steps + 1,
+                has_moved ? ": the model has the parameters that the optimizer perturbed, and not those that it trains" : ""),
       "call it after step(); abandon_step() puts everything back to where the step began");
 }
 
@@ -110,9 +134,8 @@ void tell_of_unperturbed_step(EngineBase::Impl& impl) {
 
 void restore_perturbed(EngineBase::Impl& impl, bool publishes) {
   Perturbation& perturbation = impl.updater.perturbation();
-  const bool is_perturbed = impl.passes.earlier && impl.passes.earlier->is_perturbed && !impl.passes.skips_step();
   perturbation.restore();  // a rank may have no part of any parameter
-  if (!publishes || !is_perturbed) return;
+  if (!impl.passes.earlier || !impl.passes.earlier->has_moved || !(publishes || has_frozen_since(impl))) return;
   perturbation.publish();
   boundary::bump_versions(impl);
 }
@@ -129,8 +152,10 @@ void refuse_writes_while_perturbed(const EngineBase::Impl& impl) {
 
 void forget_earlier_passes(EngineBase::Impl& impl) noexcept {
   impl.passes.earlier.reset();
+  impl.passes.ended_by.clear();
   impl.updater.perturbation().forget();
   impl.updater.second_gradient().drop();
+  if (impl.reporter) impl.reporter->forget_passes();
 }
 
 StepResult EngineBase::perturb() {

@@ -178,7 +178,8 @@ void EngineBase::set_train_batch_size(int64_t samples) {
                           settings.micro_batch_size, impl_->comm->size()),
                 formatted("give a positive multiple of {}", unit));
   impl_->progress.accumulation_from_next = samples / unit;
-  if (impl_->progress.micro_in_step == 0 && !impl_->progress.has_backwarded()) return impl_->start_next_step();
+  const bool has_begun = impl_->progress.has_begun_step() || impl_->passes.earlier;
+  if (!has_begun) return impl_->start_next_step();
   impl_->module_audit->say_once(formatted("set_train_batch_size({}) takes effect with step {}: step {} has begun", samples,
                                           impl_->progress.global_steps + 2, impl_->progress.global_steps + 1));
 }

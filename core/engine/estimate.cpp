@@ -70,15 +70,20 @@ std::string estimated_dtype(const EstimateRequest& request, const Read& read) {
   return !request.document || model ? "bf16" : "fp32";
 }
 
-// Per-element states of the optimizer that the config names, as its plugin declares them.
-std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
+struct Declared {
+  uint32_t state_bytes = 0;
+  bool perturbs = false, takes_second_gradients = false;
+};
+
+// Per-element states of the optimizer that the config names, and what its passes keep, as its plugin declares them.
+std::optional<Declared> declared(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
   const std::string& type = read.settings.optimizer.type;
   if (type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
   // Of the parameter group that has the most: how many parameters each has is not known here.
   const auto groups = config::param_groups_of(read.settings.optimizer.param_groups,
                                               [&](const std::string& path) { return formatted("{}: ", read.origin(path)); });
-  uint32_t bytes = 0;
+  Declared all;
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
@@ -93,9 +98,11 @@ std::optional<uint32_t> state_bytes(plugin::Registry& registry, const Read& read
       if (state.extent == GANNET_STATE_PER_ELEMENT)
         of_group += state.dtype == GANNET_DTYPE_NONE ? master_bytes
                                                      : static_cast<uint32_t>(c10::elementSize(to_scalar_type(state.dtype)));
-    bytes = std::max(bytes, of_group);
+    all.state_bytes = std::max(all.state_bytes, of_group);
+    all.perturbs |= optimizer.perturbs();
+    all.takes_second_gradients |= optimizer.takes_second_gradients();
   }
-  return bytes;
+  return all;
 }
 
 // A batch that is not complete yet leaves one of the two out.
@@ -104,7 +111,7 @@ bool accumulates(const config::Settings& settings, uint32_t ranks) {
   return settings.micro_batch_size > 0 && settings.train_batch_size > settings.micro_batch_size * ranks;
 }
 
-zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::optional<uint32_t> plugin_state_bytes,
+zero::Plan plan_of(const EstimateRequest& request, const Read& read, const std::optional<Declared>& of_plugin,
                    const std::string& dtype) {
   zero::Plan plan;
   plan.model.parameters = request.parameters;
@@ -115,7 +122,9 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, std::option
   plan.model.grad_bytes = !accumulation || dtype == "fp64"           ? plan.model.param_bytes
                           : *accumulation == config::DType::kFloat32 ? 4
                                                                      : 2;
-  plan.model.state_bytes = plugin_state_bytes.value_or(2 * std::max(4u, plan.model.param_bytes));
+  plan.model.state_bytes = of_plugin ? of_plugin->state_bytes : 2 * std::max(4u, plan.model.param_bytes);
+  plan.model.keeps_masters = of_plugin && of_plugin->perturbs;
+  plan.model.has_second_gradient = of_plugin && of_plugin->takes_second_gradients;
   plan.ranks = request.ranks;
   plan.ranks_per_host = request.ranks_per_host > 0 ? std::min(request.ranks, request.ranks_per_host) : request.ranks;
 
@@ -212,6 +221,15 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
   return table.to_string();
 }
 
+std::string kept_between_passes(const zero::ModelSize& model) {
+  std::vector<std::string> kept;
+  if (model.keeps_masters) kept.push_back("its kept master");
+  if (model.has_second_gradient) kept.push_back("its second gradient");
+  return kept.empty() ? ""
+                      : formatted(", and {} more between the passes of a step ({})",
+                                  kept.size() * std::max(model.master_bytes, model.param_bytes), join(kept, ", "));
+}
+
 }  // namespace
 
 std::string estimate_text(const EstimateRequest& request) {
@@ -220,7 +238,7 @@ std::string estimate_text(const EstimateRequest& request) {
   plugin::Registry registry(plugin_places(read.settings));
 
   const std::string dtype = estimated_dtype(request, read);
-  const auto states = state_bytes(registry, read, std::max(4u, size_of_dtype(dtype)), host);
+  const auto states = declared(registry, read, std::max(4u, size_of_dtype(dtype)), host);
   zero::Plan plan = plan_of(request, read, states, dtype);
   const std::string named = !request.accelerator.empty() ? request.accelerator : read.settings.accelerator.type;
   const std::string wanted = named.empty() ? "auto" : lower(named);
@@ -253,10 +271,10 @@ std::string estimate_text(const EstimateRequest& request) {
 
   std::string text = formatted(
       "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest of {}{}, with {} bytes of optimizer states for "
-      "each{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
+      "each{}{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
       plan.ranks, plan.ranks == 1 ? " rank (" : " ranks (", plan.ranks_per_host, request.said, dtype, plan.model.largest,
       request.largest ? "" : " (a guess: --largest says it)", plan.model.state_bytes, states ? "" : " (Adam)",
-      table_of(plan, room, request.config_name),
+      kept_between_passes(plan.model), table_of(plan, room, request.config_name),
       kept ? "Activations of one micro-batch are in it. Not counted: the program itself."
            : "Not counted: activations, which grow with the batch, and the program itself.",
       size_text(zero::checkpoint_bytes(plan.model)), this_machine(memory, room, nvme, request.checkpoints, accelerator.get()));

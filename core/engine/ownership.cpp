@@ -69,7 +69,7 @@ void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of
       throw Error(ErrorCode::kOrder,
                   formatted("parameter '{}' is trained by {}, which holds gradients of a step that has begun: they would be lost",
                             name, name_of(other.engine)),
-                  "end that step (step()) or give it up (zero_grad()) before initialize()");
+                  "end that step (step()) or give it up (abandon_step()) before initialize()");
   }
 }
 

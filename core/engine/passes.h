@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "control/watch.h"
 #include "engine/activations.h"
@@ -20,14 +21,17 @@ namespace gannet {
 
 /// What ended a pass of a step before the one that step() ends, and what it left.
 struct EarlierPasses {
-  int64_t micro_batches = 1;  // of each pass
-  bool is_perturbed = false;  // perturb() moved the parameters, or was to
-  bool has_second = false;    // keep_second_gradient() kept one, or was to
-  std::string not_finite;     // the first element that was not, in a pass: nothing was done then, and step() is skipped; "": none
+  int64_t micro_batches = 1;        // of each pass
+  bool is_perturbed = false;        // perturb() moved the parameters, or was to
+  bool has_moved = false;           // and did: the model has the perturbed parameters
+  bool has_second = false;          // keep_second_gradient() kept one, or was to
+  std::vector<const void*> frozen;  // at perturb(): trained parameters that it did not move
+  std::string not_finite;  // the first element that was not, in a pass: nothing was done then, and step() is skipped; "": none
 };
 
 struct Passes {
   std::optional<EarlierPasses> earlier;  // of the step in hand; null: its first pass runs
+  std::string ended_by;                  // the call that ended the micro-batches of this pass so far; of no other pass
   // The step's loss is known: that of the pass before perturb().
   bool has_loss() const { return earlier && earlier->is_perturbed; }
   // An earlier pass found gradients that were not finite, and did nothing with them.

@@ -74,7 +74,7 @@ void end_step(EngineBase::Impl& impl, bool applied) {
 StepResult EngineBase::step() {
   Impl& impl = *impl_;
   boundary::check_order(impl, "step");
-  if (!impl.is_boundary()) return boundary::end_micro_batch(impl);
+  if (!impl.is_boundary()) return boundary::end_micro_batch(impl, "step");
   require_second_gradient(impl);
   StepScope scope(impl);
   try {

@@ -133,6 +133,17 @@ void StepReporter::forget_loss() {
 void StepReporter::forget_step() {
   forget_loss();
   for (Count& one : counts_) one.number = 0;
+  if (!ended_) return;
+  loss_ = ended_->loss;
+  has_loss_ = ended_->has_loss;
+  micro_batches_ = ended_->micro_batches;
+  for (size_t c = 0; c < ended_->counts.size(); ++c) counts_[c].number = ended_->counts[c];
+}
+
+void StepReporter::end_pass() {
+  fetch_loss();
+  ended_ = Ended{loss_, has_loss_, micro_batches_, {}};
+  for (const Count& one : counts_) ended_->counts.push_back(one.number);
 }
 
 void StepReporter::error(int64_t step, const std::string& text) {

@@ -46,7 +46,9 @@ class StepReporter {
   Boundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
   // Ends a step. Every rank calls it; what it has of its own (loss, counts, times) fills the rest of `step`.
   void step(observe::Step step, const Boundary& boundary, bool with_breakdown, bool flush);
-  void forget_step();                                 // it is not taken
+  void forget_step();                                 // it is not taken, or its pass in hand is not
+  void end_pass();                                    // what there is so far stays whatever becomes of the next pass
+  void forget_passes() { ended_.reset(); }            // of the step in hand: they are over
   void error(int64_t step, const std::string& text);  // the same, told
   void event(std::string what, int64_t step, std::string text);
 
@@ -63,6 +65,13 @@ class StepReporter {
   const Timers& timers_;
   std::unique_ptr<observe::Monitor> monitor_;
 
+  struct Ended {  // passes of the step in hand
+    double loss;
+    bool has_loss;
+    int64_t micro_batches;
+    std::vector<int64_t> counts;
+  };
+  std::optional<Ended> ended_;
   at::Tensor device_loss_;  // [] fp64, on a device
   double loss_ = 0;         // what is here
   bool has_loss_ = false;

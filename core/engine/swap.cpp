@@ -295,6 +295,7 @@ std::string asked_for(const EngineBase::Impl& impl, const std::vector<Group>& gr
 
 void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& agreement) noexcept {
   impl.updater.abandon();  // pages may be cut elsewhere
+  impl.updater.perturbation().release();
   for (size_t r = 0; r < made.states.size(); ++r) std::swap(impl.store.ranges()[r].states, made.states[r]);
   for (size_t g = 0; g < made.groups.size(); ++g) {
     take_optimizer(impl.groups[g], made.groups[g]);

@@ -243,6 +243,7 @@ void Reducer::adopt_sums() {
 
 void Reducer::forget() {
   if (!finished_) finish_works();
+  flying_.clear();  // those that abandon() has waited for are no longer pending, and were not finished
   if (options_.host) options_.host->wait();
   marked_.reset();
   give_leftovers_back();

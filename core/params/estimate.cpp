@@ -95,8 +95,10 @@ Bytes estimate(const Plan& plan) {
   // An optimizer that runs beside the device cannot take the device's parameters for masters: it has a copy.
   const bool is_apart = optimizer != Tier::kNone && !device_is_host;
   const uint64_t master_bytes = model.master_bytes == 0 && is_apart ? model.param_bytes : model.master_bytes;
-  const uint64_t update_bytes = master_bytes + model.state_bytes;
-  put((placement.stage >= 1 ? own : all) * update_bytes, optimizer);
+  const uint64_t master_type_bytes = std::max<uint64_t>(master_bytes, model.param_bytes);
+  const uint64_t update_bytes = master_bytes + model.state_bytes + (model.has_second_gradient ? master_type_bytes : 0);
+  const uint64_t kept_bytes = model.keeps_masters ? master_type_bytes : 0;  // written and read without pages
+  put((placement.stage >= 1 ? own : all) * (update_bytes + kept_bytes), optimizer);
   if (optimizer == Tier::kNvme) on_host(paged_numel(plan, own) * update_bytes);
 
   // Sharded gradients go where they are used; from NVMe only masters and states are worth the way.

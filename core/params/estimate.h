@@ -31,12 +31,14 @@ std::vector<Placement> legal_placements();          // by stage, then offload_op
 std::string to_string(const Placement& placement);  // "stage 3 with offload_optimizer to cpu and offload_param to nvme"
 
 struct ModelSize {
-  uint64_t parameters = 0;    // elements
-  uint64_t largest = 0;       // elements of the largest parameter
-  uint32_t param_bytes = 2;   // of the training dtype
-  uint32_t grad_bytes = 2;    // of the dtype in which gradients are added up
-  uint32_t master_bytes = 4;  // fp32 masters of 16-bit parameters; 0: parameters are their own masters
-  uint32_t state_bytes = 8;   // of an element's optimizer states together; Adam: 2 x 4
+  uint64_t parameters = 0;           // elements
+  uint64_t largest = 0;              // elements of the largest parameter
+  uint32_t param_bytes = 2;          // of the training dtype
+  uint32_t grad_bytes = 2;           // of the dtype in which gradients are added up
+  uint32_t master_bytes = 4;         // fp32 masters of 16-bit parameters; 0: parameters are their own masters
+  uint32_t state_bytes = 8;          // of an element's optimizer states together; Adam: 2 x 4
+  bool keeps_masters = false;        // its optimizer perturbs parameters: their masters are kept beside them
+  bool has_second_gradient = false;  // or takes a second gradient, in the masters' type
 };
 
 // As in the config, with its defaults. Sizes in elements.

@@ -26,6 +26,11 @@ void Perturbation::keep(Range& range, const zero::Shard& place, const at::Tensor
   kept_.push_back({&range, place});
 }
 
+at::Tensor Perturbation::kept(const Range& range, const zero::Shard& place) {
+  const Array& memory = memory_of(range);
+  return memory.is_here() ? memory.get(place.own, place.numel) : at::Tensor();
+}
+
 void Perturbation::restore() {
   const at::NoGradGuard no_grad;
   for (const Kept& kept : kept_)

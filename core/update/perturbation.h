@@ -21,6 +21,10 @@ class Perturbation {
   bool is_in_use() const { return !kept_.empty(); }
   /// `values`: this rank's masters at `place`, which are about to be moved. Each place once.
   void keep(Range& range, const zero::Shard& place, const at::Tensor& values);
+  /// What was kept of `place`, a view; undefined where it is not in memory.
+  at::Tensor kept(const Range& range, const zero::Shard& place);
+  /// No step of this optimizer will be perturbed.
+  void release() noexcept { kept_.clear(), memory_.clear(); }
   void restore();
   void publish() { store_.publish_all(); }  // every rank calls it
   /// The masters are undefined, or others have taken their place.

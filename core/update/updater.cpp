@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "interfaces/seeds.h"
 #include "params/pieces.h"
@@ -86,19 +87,20 @@ void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, double grad_scal
   }
 }
 
-// From the masters to where the optimizer takes the gradient of the second pass; the masters are kept.
+// From the masters to where the optimizer takes the gradient of the second pass: from those that are kept into their place, which
+// takes no third copy. What lies between the tensors stays.
 void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args) {
   const at::Device device = context_.update_device();
   const at::Tensor masters = view(args, args.param, args.param_dtype, device);
-  at::Tensor moved = masters.clone();  // what lies between the tensors stays
   std::optional<at::Tensor> copy;
   if (args.out) copy = view(args, args.out, args.out_dtype, device);
-  args.out = moved.data_ptr();
+  perturbation_.keep(range, piece.place, masters);
+  at::Tensor before = perturbation_.kept(range, piece.place);
+  if (!before.defined() || before.device() != device) before = masters.clone();  // a page
+  args.out = std::exchange(args.param, before.data_ptr());
   args.out_dtype = args.param_dtype;
   optimizer.perturb(args);
-  perturbation_.keep(range, piece.place, masters);
-  masters.copy_(moved);
-  if (copy) copy->copy_(moved);
+  if (copy) copy->copy_(masters);
 }
 
 // begin_step or end_step of every group, in which the host's collectives are open.

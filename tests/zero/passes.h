@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,49 @@ at::Tensor used_by(Engine<Model>& engine) {
     parts.push_back(entry.value().detach().to(torch::kFloat).flatten());
   return torch::cat(parts);
 }
+
+inline Dict two_pass_config(const Place& place, const Dict& more = {}, const Dict& params = {}) {
+  Dict given{{"lr", 0.05}, {"momentum", 0.9}, {"weight_decay", 0.01}, {"rho", 0.1}};
+  for (const auto& [key, value] : params.entries()) given[key] = value;
+  return passes_config("SAM", given, place, more);
+}
+inline Dict second_config(const Place& place, const Dict& more = {}) {
+  return passes_config("Sophia", {{"lr", 0.01}, {"bs", 200}, {"hessian_interval", 2}}, place, more);
+}
+inline Dict dtype_of(const std::string& dtype) {
+  if (dtype == "fp32") return {};
+  if (dtype == "bf16") return {{"bf16", Dict{{"enabled", true}}}};
+  return {{"fp16", Dict{{"enabled", true}, {"initial_scale_power", 8}, {"hysteresis", 1}}}};
+}
+
+template <class Engine>
+void backward(Engine& engine, int64_t step, int64_t micro = 0, double factor = 1) {
+  auto [x, y] = batch_of(step, micro, engine.rank());
+  engine.backward(engine.forward(x, y) * factor);
+}
+template <class Engine>
+void sam_step(Engine& engine, int64_t step) {
+  backward(engine, step);
+  engine.perturb();
+  backward(engine, step);
+  engine.step();
+}
+
+// What the model has is what its masters are, rounded.
+template <class Engine>
+void expect_published(Engine& engine, const std::string& where) {
+  std::map<std::string, at::Tensor> masters;
+  for (const auto& [name, master] : engine.fp32_parameters()) masters[name] = master.clone();
+  const zero::GatheredParameters gathered(engine, engine.module()->parameters(), {});
+  for (const auto& entry : engine.module()->named_parameters())
+    if (masters.contains(entry.key()))
+      ranks::expect(entry.value().detach().equal(masters[entry.key()].to(entry.value().scalar_type())),
+                    where + ": the model has the master of " + entry.key() + ", rounded");
+}
+
+struct JoiningImpl : UnevenImpl {
+  JoiningImpl() { first->weight.requires_grad_(false); }
+};
 
 class PassesTest : public testing::Test {
  protected:

@@ -10,6 +10,9 @@ function(gannet_use_torch_headers target)
   if(GANNET_PRECOMPILED_HEADERS)
     target_compile_options(${target} PRIVATE -fPIC)
     target_precompile_headers(${target} REUSE_FROM gannet_torch_headers)
+    if(GANNET_BUILD_TESTS)  # a header is taken where the same macros are defined
+      target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
+    endif()
   endif()
 endfunction()
 

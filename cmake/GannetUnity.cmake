@@ -11,6 +11,8 @@ function(gannet_unity target)
     set(unity_SIZE 10)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ takes a class of a file that another one includes for one of a header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   get_target_property(_sources ${target} SOURCES)
   list(FILTER _sources INCLUDE REGEX "\\.cpp$")
   foreach(_pattern IN LISTS unity_EXCLUDE)

@@ -45,11 +45,13 @@ void refuse_twice(const EngineBase::Impl& impl, const char* call, bool EarlierPa
               "the pass after it ends with step(); abandon_step() begins the step again");
 }
 
+// Sorted.
 std::vector<const void*> frozen_now(const EngineBase::Impl& impl) {
   std::vector<const void*> frozen;
   for (const Range& range : impl.store.ranges())
     for (const TrainedParameter& parameter : range.parameters)
       if (!parameter.tensor.requires_grad()) frozen.push_back(parameter.tensor.unsafeGetTensorImpl());
+  std::sort(frozen.begin(), frozen.end());
   return frozen;
 }
 
@@ -57,8 +59,7 @@ std::vector<const void*> frozen_now(const EngineBase::Impl& impl) {
 bool has_frozen_since(const EngineBase::Impl& impl) {
   const std::vector<const void*>& before = impl.passes.earlier->frozen;
   const std::vector<const void*> now = frozen_now(impl);
-  return std::any_of(now.begin(), now.end(),
-                     [&](const void* one) { return std::find(before.begin(), before.end(), one) == before.end(); });
+  return !std::includes(before.begin(), before.end(), now.begin(), now.end());
 }
 
 // A pass that ends before the step's: the gradients that it found, and `use` for those that are finite.

@@ -232,6 +232,24 @@ void Optimizer::update(const gannet_update_args& args) {
   call(args);
 }
 
+void Optimizer::sums_many(const std::vector<gannet_update_args>& pieces, uint32_t round, double* const* sums) {
+  const auto call = [&](const std::vector<gannet_update_args>& given, double* const* into) {
+    interfaces::call(plugin_, api_->sums_many, self_, given.data(), uint64_t{given.size()}, uint64_t{sizeof(gannet_update_args)},
+                     round, into);
+  };
+  if (watch_) return watch_->sums_many(pieces, watched(), sums, call);
+  call(pieces, sums);
+}
+
+void Optimizer::update_many(const std::vector<gannet_update_args>& pieces) {
+  const auto call = [&](const std::vector<gannet_update_args>& given) {
+    interfaces::call(plugin_, api_->update_many, self_, given.data(), uint64_t{given.size()},
+                     uint64_t{sizeof(gannet_update_args)});
+  };
+  if (watch_) return watch_->update_many(pieces, watched(), call);
+  call(pieces);
+}
+
 void Optimizer::evaluate(const gannet_update_args& args) {
   const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->evaluate, self_, &given); };
   if (watch_) return watch_->evaluate(args, watched(), call);

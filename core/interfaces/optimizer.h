@@ -113,6 +113,12 @@ class Optimizer {
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
   void update(const gannet_update_args& args);
+  // The same of several pieces in one call, where it takes lists; `sums`: [pieces].
+  bool takes_lists() const { return has(GANNET_OPTIMIZER_TAKES_LISTS); }
+  void sums_many(const std::vector<gannet_update_args>& pieces, uint32_t round, double* const* sums);
+  void update_many(const std::vector<gannet_update_args>& pieces);
+  // It reads the step's numbers where the arrays are (device_numbers.h).
+  bool takes_device_numbers() const { return has(GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS); }
   // The weights to evaluate with are others than those that are trained.
   bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
   void evaluate(const gannet_update_args& args);

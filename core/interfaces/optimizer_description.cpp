@@ -108,7 +108,8 @@ namespace {
 
 constexpr uint64_t kKnownCapabilities =
     GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION |
-    GANNET_OPTIMIZER_USES_SEED | GANNET_OPTIMIZER_USES_WORKSPACE | GANNET_OPTIMIZER_PERTURBS | GANNET_OPTIMIZER_SECOND_GRADIENT;
+    GANNET_OPTIMIZER_USES_SEED | GANNET_OPTIMIZER_USES_WORKSPACE | GANNET_OPTIMIZER_PERTURBS | GANNET_OPTIMIZER_SECOND_GRADIENT |
+    GANNET_OPTIMIZER_TAKES_LISTS | GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS;
 constexpr uint64_t kLargestAlignment = 4096;
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 
@@ -124,10 +125,23 @@ void check_passes(const gannet_optimizer_description& found, const gannet_optimi
     bad("it averages gradients itself, which excludes PERTURBS and SECOND_GRADIENT");
 }
 
+// The capabilities of 2.3. An update() that averages gradients calls collectives: it is no one launch, and none to replay.
+void check_calls(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
+  const bool takes_lists = (found.capabilities & GANNET_OPTIMIZER_TAKES_LISTS) != 0;
+  const bool takes_numbers = (found.capabilities & GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS) != 0;
+  if (takes_lists && !(GANNET_HAS(&api, gannet_optimizer_api, update_many) && api.update_many))
+    bad("it claims TAKES_LISTS, and its function update_many is null");
+  if (takes_lists && found.sum_count > 0 && !(GANNET_HAS(&api, gannet_optimizer_api, sums_many) && api.sums_many))
+    bad("it claims TAKES_LISTS and wants sums, and its function sums_many is null");
+  if ((takes_lists || takes_numbers) && (found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
+    bad("it averages gradients itself, which excludes TAKES_LISTS and TAKES_DEVICE_NUMBERS");
+}
+
 }  // namespace
 
 void check(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   check_passes(found, api);
+  check_calls(found, api);
   if (found.capabilities & ~kKnownCapabilities)
     bad(formatted("it has capabilities that this Gannet does not know (bits {:#x})", found.capabilities & ~kKnownCapabilities));
   if ((found.capabilities & GANNET_OPTIMIZER_ELEMENTWISE) && (found.capabilities & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR))

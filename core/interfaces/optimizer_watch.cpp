@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <gannet/sdk_reduce.hpp>
+#include <map>
 #include <memory>
 #include <new>
 
@@ -83,6 +85,13 @@ class Arrays {
   void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
     return all_.emplace_back(std::move(name), original, count, element_bytes, may_write, std::move(place)).data();
   }
+  // What several pieces of a list share has one copy: sums over lines are added up in it.
+  void* add_shared(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
+    if (!original) return nullptr;
+    void*& copy = shared_[original];
+    if (!copy) copy = add(std::move(name), original, count, element_bytes, may_write, std::move(place));
+    return copy;
+  }
   // Throws for the first that is not as it should be; else what was computed goes where it belongs.
   void finish(const plugin::Plugin& plugin, const char* function, uint64_t step) const {
     for (const Watched& one : all_)
@@ -93,6 +102,7 @@ class Arrays {
 
  private:
   std::vector<Watched> all_;
+  std::map<const void*, void*> shared_;  // by the original
 };
 
 Place in_tensors(const gannet_update_args& args) {
@@ -149,11 +159,11 @@ std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void*
                            : piece != nullptr ? values_in(*piece, state, context)
                                               : 0;
     const bool is_by_element = piece != nullptr && state.extent == GANNET_STATE_PER_ELEMENT && !state.is_served();
-    copies[s] = arrays.add(formatted("the state '{}'", state.name), states[s], numel, bytes_of(states[s], dtype),
-                           state.is_cut() ? rights.cut_states : rights.own_states,
-                           is_by_element    ? in_tensors(*piece)
-                           : state.is_cut() ? in_list("value")
-                                            : of_group(context, state.extent));
+    const std::string name = formatted("the state '{}'", state.name);
+    copies[s] = state.is_cut() ? arrays.add(name, states[s], numel, bytes_of(states[s], dtype), rights.cut_states,
+                                            is_by_element ? in_tensors(*piece) : in_list("value"))
+                               : arrays.add_shared(name, states[s], numel, bytes_of(states[s], dtype), rights.own_states,
+                                                   of_group(context, state.extent));
   }
   return copies;
 }
@@ -164,9 +174,9 @@ double* const* add_lines(Arrays& arrays, const WatchContext& context, double* co
   if (originals == nullptr) return nullptr;
   const auto& sums = context.optimizer.sums();
   for (size_t s = 0; s < sums.size(); ++s)
-    lines.push_back(static_cast<double*>(arrays.add(formatted("the lines of sum {}", s), originals[s],
-                                                    originals[s] ? context.optimizer.line_count(sums[s]) : 0, sizeof(double),
-                                                    may_write, in_list("line"))));
+    lines.push_back(static_cast<double*>(arrays.add_shared(formatted("the lines of sum {}", s), originals[s],
+                                                           originals[s] ? context.optimizer.line_count(sums[s]) : 0,
+                                                           sizeof(double), may_write, in_list("line"))));
   return lines.data();
 }
 
@@ -216,16 +226,55 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
   copy.lines = add_lines(arrays, context, args.lines, rights.lines, lists.lines);
   copy.workspace = arrays.add("the workspace", args.workspace, args.workspace_bytes, 1, true, in_list("byte"));
   copy.squares = add_squares(arrays, context, args, rights.cut_states, lists.squares);
+  copy.device_numbers = static_cast<const double*>(arrays.add_shared(
+      "the device numbers", args.device_numbers, args.device_number_count, sizeof(double), false, in_list("number")));
   return copy;
 }
+
+// Of all pieces of a list; `lists` are what the copies point to.
+std::vector<gannet_update_args> copied(Arrays& arrays, const std::vector<gannet_update_args>& pieces, const WatchContext& context,
+                                       const Rights& rights, std::deque<Lists>& lists) {
+  std::vector<gannet_update_args> copies;
+  for (const gannet_update_args& piece : pieces) copies.push_back(copied(arrays, piece, context, rights, lists.emplace_back()));
+  return copies;
+}
+
+// Watched are arrays in host memory alone, and so are the numbers.
+uint64_t step_of(const gannet_update_args& args) {
+  return args.device_numbers ? static_cast<uint64_t>(args.device_numbers[GANNET_NUMBER_STEP]) : args.step;
+}
+
+constexpr Rights kRightsOfUpdate = {.param = true, .out = true, .cut_states = true};
 
 }  // namespace
 
 void OptimizerWatch::update(const gannet_update_args& args, const Context& context, const Update& call) const {
   Arrays arrays;
   Lists lists;
-  call(copied(arrays, args, context, {.param = true, .out = true, .cut_states = true}, lists));
-  arrays.finish(plugin_, "update", args.step);
+  call(copied(arrays, args, context, kRightsOfUpdate, lists));
+  arrays.finish(plugin_, "update", step_of(args));
+}
+
+void OptimizerWatch::update_many(const Pieces& pieces, const Context& context,
+                                 const std::function<void(const Pieces&)>& call) const {
+  Arrays arrays;
+  std::deque<Lists> lists;
+  call(copied(arrays, pieces, context, kRightsOfUpdate, lists));
+  arrays.finish(plugin_, "update_many", step_of(pieces[0]));
+}
+
+void OptimizerWatch::sums_many(const Pieces& pieces, const Context& context, double* const* sums,
+                               const std::function<void(const Pieces&, double* const*)>& call) const {
+  Arrays arrays;
+  std::deque<Lists> lists;
+  const Pieces copies = copied(arrays, pieces, context, {.lines = true}, lists);
+  std::vector<double*> own;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    own.push_back(static_cast<double*>(
+        arrays.add("the sums", sums[i], pieces[i].segment_count * pieces[i].sum_count, sizeof(double), true, in_list("sum"))));
+  call(copies, static_cast<double* const*>(
+                   arrays.add("the list of sums", own.data(), own.size(), sizeof(double*), false, in_list("entry"))));
+  arrays.finish(plugin_, "sums_many", step_of(pieces[0]));
 }
 
 void OptimizerWatch::evaluate(const gannet_update_args& args, const Context& context, const Update& call) const {
@@ -239,7 +288,7 @@ void OptimizerWatch::perturb(const gannet_update_args& args, const Context& cont
   Arrays arrays;
   Lists lists;
   call(copied(arrays, args, context, {.out = true}, lists));
-  arrays.finish(plugin_, "perturb", args.step);
+  arrays.finish(plugin_, "perturb", step_of(args));
 }
 
 void OptimizerWatch::sums(const gannet_update_args& args, const Context& context, double* sums,
@@ -249,7 +298,7 @@ void OptimizerWatch::sums(const gannet_update_args& args, const Context& context
   const gannet_update_args copy = copied(arrays, args, context, {.lines = true}, lists);
   void* own = arrays.add("the sums", sums, args.segment_count * args.sum_count, sizeof(double), true, in_list("sum"));
   call(copy, static_cast<double*>(own));
-  arrays.finish(plugin_, "sums", args.step);
+  arrays.finish(plugin_, "sums", step_of(args));
 }
 
 void OptimizerWatch::step(const char* function, const gannet_step_args& args, const Context& context,

@@ -29,6 +29,10 @@ class OptimizerWatch {
   using Context = WatchContext;
   using Update = std::function<void(const gannet_update_args&)>;
   void update(const gannet_update_args& args, const Context& context, const Update& call) const;
+  using Pieces = std::vector<gannet_update_args>;
+  void update_many(const Pieces& pieces, const Context& context, const std::function<void(const Pieces&)>& call) const;
+  void sums_many(const Pieces& pieces, const Context& context, double* const* sums,
+                 const std::function<void(const Pieces&, double* const* sums)>& call) const;
   void evaluate(const gannet_update_args& args, const Context& context, const Update& call) const;
   void perturb(const gannet_update_args& args, const Context& context, const Update& call) const;
   void sums(const gannet_update_args& args, const Context& context, double* sums,

@@ -19,7 +19,7 @@ std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) cons
 }
 
 void ParameterStore::publish_shard(Range& range, size_t shard) {
-  if (!range.is_sharded() || range.is_gathered_on_demand_) return;
+  if (!publishes_shards(range)) return;
   const auto& bucket = range.layout.buckets[shard];
   const at::Tensor mine = range.param_of(range.shards[shard]);
   const at::Tensor whole = range.param.here().narrow(0, bucket.offset, bucket.numel);

@@ -124,6 +124,8 @@ class ParameterStore {
   // ---- to whoever needs new values (publish.cpp)
   /// Starts to send a shard of the parameters that this rank updated to the others, where every rank has them whole.
   void publish_shard(Range& range, size_t shard);
+  /// Whether it sends anything: each rank's parameters are gathered when they are read, or all ranks update all.
+  static bool publishes_shards(const Range& range) { return range.is_sharded() && !range.is_gathered_on_demand_; }
   /// Until all that was sent has come, and the small parameters that stay whole beside sharded ones.
   void publish();
   void publish_all();      // parameters from their masters, on every rank

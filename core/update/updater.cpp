@@ -15,6 +15,7 @@
 #include "update/group_states.h"
 #include "update/pages.h"
 #include "update/piece_arrays.h"
+#include "update/piece_list.h"
 
 namespace gannet {
 namespace {
@@ -188,9 +189,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
       host->fetch(i, gradients_on_host_ ? at::Tensor() : pieces[i].grad,
                   param_on_device ? range.param_of(pieces[i].place) : at::Tensor(), context_.current_stream());
   };
-  std::vector<void*> states, squares;
-  std::vector<double> rows;  // of a piece's segments
-  const auto arguments = [&](const Pages& pages, size_t i) {
+  const auto arguments = [&](const Pages& pages, size_t i, PieceCall& call, void* workspace) {
     const Piece& piece = pieces[i];
     gannet_update_args args{};
     args.struct_size = sizeof(args);
@@ -206,9 +205,9 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
       if (!gradients_on_host_) args.grad = host->grad(i);
       if (param_on_device) (range.has_master_copy() ? args.out : args.param) = host->param(i);
     }
-    arrays.states(pages, piece, group, states);
-    args.states = states.data();
-    args.state_count = states.size();
+    arrays.states(pages, piece, group, call.states);
+    args.states = call.states.data();
+    args.state_count = call.states.size();
     args.grad_scale = grad_scale;
     args.step = static_cast<uint64_t>(applied_steps - piece.lag) + 1;
     args.hyper = group.hyper.data();
@@ -216,12 +215,12 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     args.segments = piece.segments;
     args.segment_count = piece.segment_count;
     args.segment_stride = sizeof(Segment);
-    rows.clear();
+    call.rows.clear();
     for (size_t k = 0; width > 0 && k < piece.segment_count; ++k) {
       const double* row = sums.row(piece.segments[k].tensor_index);
-      rows.insert(rows.end(), row, row + width);
+      call.rows.insert(call.rows.end(), row, row + width);
     }
-    args.sums = width > 0 ? rows.data() : nullptr;
+    args.sums = width > 0 ? call.rows.data() : nullptr;
     args.sum_count = width;
     args.lines = sums.lines();
     args.group = static_cast<uint32_t>(range.group);
@@ -229,12 +228,13 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     args.stream = host ? nullptr : context_.current_stream();
     args.seed = seed_of(optimizer, applied_steps);
     args.workspace_bytes = optimizer.workspace_bytes(args.numel);
-    args.workspace = piece_workspace_.of(args.workspace_bytes, context_.update_device());
-    squares_of(group, piece.segments, piece.segment_count, squares);
-    args.squares = squares.empty() ? nullptr : squares.data();
+    args.workspace = args.workspace_bytes > 0 ? workspace : nullptr;
+    squares_of(group, piece.segments, piece.segment_count, call.squares);
+    args.squares = call.squares.empty() ? nullptr : call.squares.data();
     args.second_grad = arrays.second_gradient(pages, piece);
     args.pass = work.pass;
     if (args.step == 1) copy_first_values(optimizer, args, context_.update_device());
+    if (optimizer.takes_device_numbers()) numbers_.give(args, piece.lag, context_.update_device());
     return args;
   };
   bool host_is_done = false;
@@ -250,12 +250,15 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
                  static_cast<size_t>(std::clamp<int64_t>(context_.settings().zero.offload_optimizer.buffer_count, 2, 16))},
                 spare_pages_, context_.timers);
     size_t i = 0;
+    PieceCall call;
     fetch(0);
     for (size_t page = 0; page < pages.count(); ++page) {
       pages.open(page);
       for (; i < pieces.size() && pieces[i].place.own < pages.end(page); ++i) {
         fetch(i + 1);
-        body(i, arguments(pages, i));
+        void* const workspace = piece_workspace_.of(optimizer.workspace_bytes(static_cast<uint64_t>(pieces[i].place.numel)),
+                                                    context_.update_device());
+        body(i, arguments(pages, i, call, workspace));
         if (host && writes) host->give_back(i);
       }
       pages.close(page);
@@ -274,11 +277,34 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     if (is_last) publish_to(pieces[i].sub_group + 1);
   };
 
+  // Many pieces in a call: all are in memory, and each has its own part of the workspace.
+  const bool has_lists = optimizer.takes_lists() && !arrays.is_paged() && !host;
+  const auto for_lists = [&](bool writes, const std::function<void(size_t, const std::vector<gannet_update_args>&)>& body) {
+    const Pages no_pages({}, 0, {}, spare_pages_, context_.timers);
+    std::vector<PieceCall> calls;
+    std::vector<gannet_update_args> list;
+    const auto workspace_of = [&](const Piece& piece) { return workspace_part(optimizer, piece.place.numel); };
+    for (const ListStretch& each : lists_of(pieces, workspace_of, writes && ParameterStore::publishes_shards(range))) {
+      list.clear();
+      calls.resize(std::max(calls.size(), each.end - each.begin));
+      auto* workspace = static_cast<char*>(piece_workspace_.of(each.workspace_bytes, context_.update_device()));
+      for (size_t i = each.begin; i < each.end; ++i) {
+        list.push_back(arguments(no_pages, i, calls[i - each.begin], workspace));
+        workspace += workspace_of(pieces[i]);
+      }
+      body(each.begin, list);
+      if (writes) send(each.end - 1);
+    }
+    if (writes) publish_to(range.shards.size());
+  };
+
   if (!work.round && !is_update)
     return for_each(true, [&](size_t i, const gannet_update_args& args) {
       perturb_piece(optimizer, range, pieces[i], args);
       send(i);
     });
+  if (!work.round && has_lists)
+    return for_lists(true, [&](size_t, const std::vector<gannet_update_args>& list) { optimizer.update_many(list); });
   if (!work.round) {
     GroupCollectives collectives(context_);
     std::optional<Host::Open> open;
@@ -295,12 +321,23 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     });
     return;
   }
-  for_each(false, [&](size_t i, const gannet_update_args& args) {
-    const Piece& piece = pieces[i];
-    std::vector<double> parts = sums.of_nothing(piece.segment_count);
-    optimizer.sums(args, *work.round, parts.data());
+  const auto add = [&](const Piece& piece, const std::vector<double>& parts) {
     for (size_t k = 0; k < piece.segment_count; ++k)
       sums.add(piece.segments[k].tensor_index, *work.round, parts.data() + k * width);
+  };
+  if (has_lists)
+    return for_lists(false, [&](size_t begin, const std::vector<gannet_update_args>& list) {
+      std::vector<std::vector<double>> parts;
+      for (const gannet_update_args& args : list) parts.push_back(sums.of_nothing(args.segment_count));
+      std::vector<double*> places;
+      for (auto& each : parts) places.push_back(each.data());
+      optimizer.sums_many(list, *work.round, places.data());
+      for (size_t i = 0; i < list.size(); ++i) add(pieces[begin + i], parts[i]);
+    });
+  for_each(false, [&](size_t i, const gannet_update_args& args) {
+    std::vector<double> parts = sums.of_nothing(args.segment_count);
+    optimizer.sums(args, *work.round, parts.data());
+    add(pieces[i], parts);
   });
 }
 

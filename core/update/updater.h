@@ -6,7 +6,8 @@
 //
 // A range is updated piece by piece: a shard of its arrays or, where a tier has no address, a page of them while it is in memory.
 // Gradients and parameters of a device with its own memory come to the host and go back meanwhile (host_update.h). The calling
-// thread runs the optimizer; on a device the work goes to the thread's current stream.
+// thread runs the optimizer; on a device the work goes to the thread's current stream. Where all pieces are in memory, an
+// optimizer that takes lists gets many in one call (piece_list.h).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "update/host_update.h"
 #include "update/perturbation.h"
 #include "update/second_gradient.h"
+#include "update/step_numbers.h"
 #include "update/sums.h"
 #include "update/workspace.h"
 
@@ -84,6 +86,7 @@ class Updater {
   std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
   std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next
   Workspace piece_workspace_, step_workspace_;             // of pieces; of begin_step and end_step, in host memory
+  StepNumbers numbers_;                                    // for optimizers that read them where the pieces are
 };
 
 }  // namespace gannet

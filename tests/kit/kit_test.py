@@ -30,6 +30,11 @@ DEFECTS = {
         "widemove": "perturbation", "second": None, "heedless": "second-gradient", "counting": "second-gradient",
         "writessecond": "gradients-untouched",
     },
+    "lists": {
+        "listed": None, "dropslast": "lists", "firststep": "lists", "firstwork": "lists", "byorder": "lists", "onesum": "lists",
+        "ondevice": None, "neverskips": "device-numbers", "skipshalf": "device-numbers", "remembers": "device-numbers",
+        "readscall": "device-numbers", "writesnumbers": "inputs-untouched",
+    },
     "manners": {
         "writesgrad": "gradients-untouched", "writeshyper": "inputs-untouched", "overruns": "bounds", "underruns": "bounds",
         "latestate": "own-states-untouched", "busysums": "sums-write-nothing", "keepspointer": "no-kept-pointers",
@@ -68,7 +73,8 @@ ONE_CHECK = {
 }
 # Defects of one thing alone: no other check names them.
 EXACT = {"position", "groupcount", "fixedrate", "truncates", "rankstate", "nanaborts", "writesgrad", "writeshyper", "overruns",
-         "underruns", "unseeded", "widework", "ownnorm", "movesparameter", "halfmoved", "widemove", "heedless", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
+         "underruns", "unseeded", "widework", "ownnorm", "movesparameter", "halfmoved", "widemove", "heedless", "dropslast", "firststep", "firstwork", "byorder",
+         "onesum", "neverskips", "skipshalf", "remembers", "writesnumbers", "keepspointer", "deaftofailure", "silentfailure", "silentrefusal", "overclaims", "prints",
          "startsprocess", "limitcrashes", "limitsilent", "fickle", "neverwrites", "needsbase"}
 # Of a file with several plugins: by plugin.
 PARAMS_OF = {
@@ -194,7 +200,7 @@ class Kit(unittest.TestCase):
     def test_plugins_that_use_all_of_the_contract_pass(self):
         exclusions = self.folder / "silent.exclusions"
         exclusions.write_text("schedule  optimizer/silent updates nothing, at any rate\n")
-        for name, options in (("whole", ()), ("later", ("--plugin", "noisy")), ("later", ("--plugin", "shampoo", "--params", '{"limit": 16}')), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
+        for name, options in (("whole", ()), ("later", ("--plugin", "noisy")), ("lists", ("--plugin", "plain")), ("lists", ("--plugin", "ondevice")), ("later", ("--plugin", "shampoo", "--params", '{"limit": 16}')), ("contract", ("--plugin", "contract")), ("contract", ("--plugin", "rateless")),
                               ("contract", ("--plugin", "silent", "--exclusions", exclusions))):
             with self.subTest(options):
                 done = self.check(BUILD / f"tests/plugins/gannet_test_{name}.so", *options)

@@ -20,16 +20,24 @@
 #endif
 #if GANNET_TARGET_MINOR >= 2
 #define SINCE_2(type, field, offset, bytes) FIELD(type, field, offset, bytes)
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_2)
 #else
 #define SINCE_2(type, field, offset, bytes)
-#if GANNET_TARGET_MINOR >= 1
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_1)
+#endif
+#if GANNET_TARGET_MINOR >= 3
+#define SINCE_3(type, field, offset, bytes) FIELD(type, field, offset, bytes)
 #else
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2) SIZE(type, bytes_2_0)
+#define SINCE_3(type, field, offset, bytes)
 #endif
+#if GANNET_TARGET_MINOR == 0
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_0)
+#elif GANNET_TARGET_MINOR == 1
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_1)
+#elif GANNET_TARGET_MINOR == 2
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_2)
+#else
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_3)
 #endif
-#define SIZES(type, bytes_2_0, bytes_2_1) SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_1)
+#define SIZES(type, bytes_2_0, bytes_2_1) SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_1, bytes_2_1)
 #define CODE(name, number) FROZEN((name) == (number))
 
 #endif

@@ -55,8 +55,11 @@ std::string trained(const plugin::Plugin& plugin, const Dict& params) {
       }
     return formatted("{} of size {}", decimals(sum), decimals(size));
   };
-  const bool perturbs = kit::describe(subject, problem).perturbs;
-  const kit::Trained trained = kit::train(subject, problem, cut, {.steps = kSteps, .perturbs = perturbs});
+  const kit::Described described = kit::describe(subject, problem);
+  const bool perturbs = described.perturbs;
+  const size_t list_length = described.takes_lists ? 3 : 0;
+  const kit::Trained trained =
+      kit::train(subject, problem, cut, {.steps = kSteps, .perturbs = perturbs, .list_length = list_length});
   return formatted("parameters {}{}", size_of(trained.params),
                    perturbs ? formatted(", perturbed {}", size_of(trained.perturbed)) : std::string());
 }

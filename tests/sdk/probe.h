@@ -13,9 +13,9 @@ namespace gannet::sdk_tests {
 // Opened without a registry: a file is refused for what it is, not for where it lies. Throws Error(kPlugin).
 const std::vector<const plugin::Plugin*>& open_file(const std::string& file);
 
-// An optimizer trains for 12 steps on 2 ranks in the kit's engine: the sum of its parameters and of their absolute values;
-// likewise of where it would perturb them to, if it does. A schedule is asked for 12 values. Of the other kinds, and of other
-// devices, nothing is called.
+// An optimizer trains for 12 steps on 2 ranks in the kit's engine, in lists of 3 pieces where it takes lists: the sum of its
+// parameters and of their absolute values; likewise of where it would perturb them to, if it does. A schedule is asked for 12
+// values. Of the other kinds, and of other devices, nothing is called.
 std::string probe(const plugin::Plugin& plugin);
 
 }  // namespace gannet::sdk_tests

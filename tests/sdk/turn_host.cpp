@@ -20,6 +20,7 @@
 #include "kit/optimizer/engine.cpp"
 #include "kit/optimizer/extents.cpp"
 #include "kit/optimizer/piece_memory.cpp"
+#include "kit/optimizer/simulated_calls.cpp"
 #include "kit/optimizer/simulated_results.cpp"
 #include "kit/ranks.cpp"
 #include "plugin/status.cpp"

@@ -44,6 +44,8 @@ std::string capabilities_of(const Plugin& plugin) {
     if (optimizer.has_squares()) names.push_back("keeps squares");
     if (optimizer.perturbs()) names.push_back("perturbs parameters");
     if (optimizer.takes_second_gradients()) names.push_back("takes second gradients");
+    if (optimizer.takes_lists()) names.push_back("takes several pieces in a call");
+    if (optimizer.takes_device_numbers()) names.push_back("reads the step's numbers on its device");
     return join(names, ", ");
   } catch (const Error&) {
     return "depend on its params";

@@ -20,9 +20,9 @@
  *  - No exception, no allocation and no C++ type crosses. Strings are UTF-8, null-ended, owned by who made them.
  *  - Pointers in a descriptor live as long as the process: the host never unloads a plugin.
  *  - Optimizer, Scheduler, the host's table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0,
- *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise yet:
- *    no device has run them. Accelerator, Comm and Offload each have an interface version of their own
- *    (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's.
+ *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not part of that promise
+ * yet: no device has run them. All of 2.3 is: it freezes when a device has run it. Accelerator, Comm and Offload each have an
+ * interface version of their own (GANNET_ACCELERATOR_VERSION ...), and a plugin must have exactly the host's.
  */
 #ifndef GANNET_ABI_H
 #define GANNET_ABI_H
@@ -36,7 +36,7 @@ extern "C" {
 
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
 #define GANNET_ABI_MAJOR 2
-#define GANNET_ABI_MINOR 2
+#define GANNET_ABI_MINOR 3
 #ifndef GANNET_TARGET_MINOR
 #define GANNET_TARGET_MINOR GANNET_ABI_MINOR
 #endif
@@ -300,7 +300,27 @@ enum gannet_optimizer_capability {
    * gannet_update_args::second_grad has it. Not with OWNS_GRAD_REDUCTION. */
   GANNET_OPTIMIZER_SECOND_GRADIENT = 1u << 6
 #endif
+#if GANNET_TARGET_MINOR >= 3
+  ,
+  /* Provisional: freezes when a device has run it. It takes several pieces in one call, such as one launch for many tensors:
+   * gannet_optimizer_api::update_many and sums_many, in place of update() and sums() wherever pieces lie in memory at the same
+   * time. Not with OWNS_GRAD_REDUCTION. */
+  GANNET_OPTIMIZER_TAKES_LISTS = 1u << 7,
+  /* Provisional: freezes when a device has run it. It reads the step's numbers where the piece's arrays are, so that a recorded
+   * launch may be replayed with others: gannet_update_args::device_numbers. Not with OWNS_GRAD_REDUCTION. */
+  GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS = 1u << 8
+#endif
 };
+
+#if GANNET_TARGET_MINOR >= 3
+/* Provisional: freezes when a device has run it. Places in gannet_update_args::device_numbers. */
+enum gannet_device_number {
+  GANNET_NUMBER_SKIP = 0,       /* 1: update() changes nothing; else 0 */
+  GANNET_NUMBER_GRAD_SCALE = 1, /* gannet_update_args::grad_scale */
+  GANNET_NUMBER_STEP = 2,       /* gannet_update_args::step */
+  GANNET_NUMBER_HYPER = 3       /* the first of gannet_update_args::hyper; the others follow */
+};
+#endif
 
 #if GANNET_TARGET_MINOR >= 2
 /* What a piece is handed over for, and a sum wanted for: gannet_update_args::pass, gannet_sum_spec::pass. */
@@ -537,6 +557,16 @@ typedef struct gannet_update_args {
   const void* second_grad;
   uint64_t pass; /* since 2.2. gannet_pass */
 #endif
+#if GANNET_TARGET_MINOR >= 3
+  /* Since 2.3, provisional: freezes when a device has run it. With TAKES_DEVICE_NUMBERS in sums(), update() and perturb(), else
+   * null and 0. [device_number_count] at the places of gannet_device_number, in the memory where the piece's arrays are: complete
+   * for work on the stream; on the CPU, and where a device's group is updated on the host, host memory. Never written, and valid
+   * like the arrays. `grad_scale` is NaN then, `step` 0, `hyper` null and `hyper_count` 0: a number that the host reads in the
+   * call would stay as it was in a launch that is replayed. begin_step, end_step and evaluate have theirs as before. Today's host
+   * decides that a step is skipped before it calls anything: it always passes a skip of 0. */
+  const double* device_numbers;
+  uint64_t device_number_count;
+#endif
 } gannet_update_args;
 
 typedef struct gannet_optimizer_api {
@@ -574,6 +604,18 @@ typedef struct gannet_optimizer_api {
   /* Since 2.2. Where SECOND_GRADIENT is claimed, else null: 1 where update() of this step (gannet_step_args::step) takes a second
    * gradient, else 0. A pure function of the params and the step. */
   int32_t (*wants_second_gradient)(void* self, uint64_t step, uint32_t* wants, gannet_error* error);
+#endif
+#if GANNET_TARGET_MINOR >= 3
+  /* Since 2.3, provisional: freezes when a device has run it. Where TAKES_LISTS is claimed, else not called: update() of `count`
+   * pieces of one group in one step, `stride` bytes from one to the next. The results are those of one update() for each, in any
+   * order: no piece may depend on which others are in its list, nor on its place in it. Pieces share states that are no
+   * element's, hyperparameters, device numbers and lines; each has its own part of the workspace. The host calls update() itself
+   * for pieces that do not lie in memory together (a tier without addresses, a device's group that is updated on the host). */
+  int32_t (*update_many)(void* self, const gannet_update_args* args, uint64_t count, uint64_t stride, gannet_error* error);
+  /* Since 2.3, provisional: freezes when a device has run it. Where TAKES_LISTS is claimed and the description has sums, else not
+   * called: sums() of each piece, into sums[i]. */
+  int32_t (*sums_many)(void* self, const gannet_update_args* args, uint64_t count, uint64_t stride, uint32_t round,
+                       double* const* sums, gannet_error* error);
 #endif
 } gannet_optimizer_api;
 

@@ -87,6 +87,65 @@ T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
 }
 #endif
 
+/// The pieces of a list, for `for (const gannet_update_args& piece : pieces)`.
+class Pieces {
+ public:
+  Pieces(const gannet_update_args* first, uint64_t count, uint64_t stride) : first_(first), count_(count), stride_(stride) {}
+  uint64_t size() const { return count_; }
+  const gannet_update_args& operator[](uint64_t i) const { return element(first_, stride_, i); }
+  class Iterator {
+   public:
+    Iterator(const Pieces& pieces, uint64_t i) : pieces_(&pieces), i_(i) {}
+    const gannet_update_args& operator*() const { return (*pieces_)[i_]; }
+    Iterator& operator++() {
+      ++i_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return i_ != other.i_; }
+
+   private:
+    const Pieces* pieces_;
+    uint64_t i_;
+  };
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, count_}; }
+
+ private:
+  const gannet_update_args* first_;
+  uint64_t count_, stride_;
+};
+
+#if GANNET_TARGET_MINOR >= 3
+#if defined(__CUDACC__)
+#define GANNET_NUMBERS_FUNCTION __host__ __device__
+#elif defined(__HIP__) /* its headers, which define those words, may not have been included */
+#define GANNET_NUMBERS_FUNCTION __attribute__((host)) __attribute__((device))
+#else
+#define GANNET_NUMBERS_FUNCTION
+#endif
+/// The numbers of a call wherever they lie: in its arguments or, with TAKES_DEVICE_NUMBERS, where the piece's arrays are. Made on
+/// the host from `args`, which reads none of them, and passed by value to a kernel, which does:
+///
+///   const StepNumbers numbers(args);
+///   if (numbers.is_skipped()) return;
+///   ... numbers.hyper(0) * numbers.grad_scale() * grad[i] ...
+class StepNumbers {
+ public:
+  explicit StepNumbers(const gannet_update_args& args)
+      : numbers_(args.device_numbers), grad_scale_(args.grad_scale), step_(static_cast<double>(args.step)), hyper_(args.hyper) {}
+  GANNET_NUMBERS_FUNCTION bool is_skipped() const { return numbers_ && numbers_[GANNET_NUMBER_SKIP] != 0; }
+  GANNET_NUMBERS_FUNCTION double grad_scale() const { return numbers_ ? numbers_[GANNET_NUMBER_GRAD_SCALE] : grad_scale_; }
+  GANNET_NUMBERS_FUNCTION double step() const { return numbers_ ? numbers_[GANNET_NUMBER_STEP] : step_; }
+  GANNET_NUMBERS_FUNCTION double hyper(uint64_t i) const { return numbers_ ? numbers_[GANNET_NUMBER_HYPER + i] : hyper_[i]; }
+
+ private:
+  const double* numbers_;
+  double grad_scale_, step_;
+  const double* hyper_;
+};
+#undef GANNET_NUMBERS_FUNCTION
+#endif
+
 /// Base of an optimizer in C++: an object for each parameter group. A derived class has
 ///   static constexpr gannet_param_spec kParams[];              what the config may say
 ///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
@@ -106,6 +165,8 @@ T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
 ///   uint64_t workspace_bytes_per_element() const;               and for each of its elements
 ///   void perturb(const gannet_update_args&);                    with PERTURBS: where the step's gradient is to be taken
 ///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: update() of this step takes one
+///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each
+///   void sums_many(const Pieces&, uint32_t round, double* const* sums);   likewise
 class OptimizerBase : public HostServices {
  public:
   OptimizerBase(const gannet_host& host, const Params&) : HostServices(host) {}
@@ -126,6 +187,8 @@ class OptimizerBase : public HostServices {
   uint32_t reduces_gradients(uint64_t) const { return GANNET_REDUCED_BY_HOST; }
   void perturb(const gannet_update_args&) {}
   bool wants_second_gradient(uint64_t) const { return false; }
+  void update_many(const Pieces&) {}
+  void sums_many(const Pieces&, uint32_t, double* const*) {}
 };
 
 namespace detail {
@@ -211,6 +274,31 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
   if constexpr (kIsOwn<decltype(&Derived::wants_second_gradient), decltype(&OptimizerBase::wants_second_gradient)>)
     api.wants_second_gradient = [](void* self, uint64_t step, uint32_t* wants, gannet_error* error) -> int32_t {
       return guarded(error, [&] { *wants = static_cast<Holder*>(self)->optimizer.wants_second_gradient(step) ? 1 : 0; });
+    };
+#endif
+#if GANNET_TARGET_MINOR >= 3
+  api.update_many = [](void* self, const gannet_update_args* args, uint64_t count, uint64_t stride,
+                       gannet_error* error) -> int32_t {
+    return guarded(error, [&] {
+      auto& optimizer = static_cast<Holder*>(self)->optimizer;
+      const Pieces pieces(args, count, stride);
+      if constexpr (kIsOwn<decltype(&Derived::update_many), decltype(&OptimizerBase::update_many)>)
+        optimizer.update_many(pieces);
+      else
+        for (const gannet_update_args& piece : pieces) optimizer.update(piece);
+    });
+  };
+  if constexpr (kIsOwn<decltype(&Derived::sums), decltype(&OptimizerBase::sums)>)
+    api.sums_many = [](void* self, const gannet_update_args* args, uint64_t count, uint64_t stride, uint32_t round,
+                       double* const* sums, gannet_error* error) -> int32_t {
+      return guarded(error, [&] {
+        auto& optimizer = static_cast<Holder*>(self)->optimizer;
+        const Pieces pieces(args, count, stride);
+        if constexpr (kIsOwn<decltype(&Derived::sums_many), decltype(&OptimizerBase::sums_many)>)
+          optimizer.sums_many(pieces, round, sums);
+        else
+          for (uint64_t i = 0; i < count; ++i) optimizer.sums(pieces[i], round, sums[i]);
+      });
     };
 #endif
   return api;

@@ -2,12 +2,14 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "interfaces/device_numbers.h"
 #include "interfaces/seeds.h"
 #include "kit/growth.h"
 #include "kit/host.h"
 #include "kit/memory.h"
 #include "kit/object.h"
 #include "kit/optimizer/engine.h"
+#include "kit/optimizer/list_checks.h"
 #include "kit/optimizer/own_reduction.h"
 #include "kit/optimizer/pass_checks.h"
 #include "kit/optimizer/result_checks.h"
@@ -164,11 +166,16 @@ void host_failures(Subject& subject) {
     args.workspace = workspace.data();
     args.workspace_bytes = workspace_bytes;
     args.squares = squares.data();
+    const std::vector<double> numbers = numbers_of(args);
+    if (description.capabilities & GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS) give_numbers(args, numbers.data(), numbers.size());
     if (api->sums && description.sum_count > 0) {
       std::vector<double> parts(description.sum_count);
       if (!look("sums", call("sums", *subject.plugin, api->sums, object.self(), &args, uint32_t{0}, parts.data()))) continue;
     }
-    look("update", call("update", *subject.plugin, api->update, object.self(), &args));
+    if (!look("update", call("update", *subject.plugin, api->update, object.self(), &args))) continue;
+    if (description.capabilities & GANNET_OPTIMIZER_TAKES_LISTS)
+      look("update_many",
+           call("update_many", *subject.plugin, api->update_many, object.self(), &args, uint64_t{1}, uint64_t{sizeof(args)}));
   }
 }
 
@@ -254,6 +261,13 @@ std::vector<Check> optimizer_checks() {
        "wants_second_gradient is a function of the params and the step, some of the first 1000 steps want one, and the update of "
        "such a step depends on it",
        "compute the answer from the step alone; read args->second_grad, or drop the claim", 60, second_gradient},
+      {"lists", "update_many and sums_many give the bits of single calls, whatever the length and the order of their lists",
+       "take every number, array and part of the workspace from the piece's own args; keep nothing from one piece for the next",
+       60, lists},
+      {"device-numbers",
+       "the numbers of a step are those of device_numbers: not the call's, which are NaN and null, nor begin_step's; a skip of 1 "
+       "changes nothing",
+       "read them in update from args->device_numbers alone (sdk: StepNumbers), the skip first", 60, device_numbers},
       {"reference", "200 steps are those of the reference, within the tolerance", "compare the rules where they differ", 60,
        against_reference}};
 }

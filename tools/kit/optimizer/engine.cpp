@@ -67,10 +67,13 @@ Described describe(const Subject& subject, const Problem& problem) {
   described.has_evaluation_weights = optimizer.has_evaluation_weights();
   described.owns_grad_reduction = optimizer.owns_grad_reduction();
   described.states = optimizer.states();
+  described.sums = optimizer.sums();
   for (const auto& state : described.states) described.has_own_states = described.has_own_states || state.is_of_group();
   described.uses_seed = optimizer.uses_seed();
   described.perturbs = optimizer.perturbs();
   described.takes_second_gradients = optimizer.takes_second_gradients();
+  described.takes_lists = optimizer.takes_lists();
+  described.takes_device_numbers = optimizer.takes_device_numbers();
   described.hyper_names = optimizer.hyper_names();
   described.hyper_roles = optimizer.hyper_roles();
   described.hyper = optimizer.hyper_values();

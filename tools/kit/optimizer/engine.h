@@ -5,7 +5,9 @@
 //   require_same(cut, whole, problem);
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -48,7 +50,14 @@ struct RunOptions {
   bool uses_reference = false;  // subject.reference in place of the plugin
   bool perturbs = false;     // in the end it asks where a next step takes its gradient; what that comes from may not be written
   uint64_t second_seed = 3;  // of the second gradients
-  bool evaluates = false;    // in the end it asks for the weights to evaluate with; what they come from may not be written
+  // Of optimizers that take lists: pieces in each, 0: calls for single pieces. And the last piece comes first.
+  size_t list_length = 0;
+  bool reverses_lists = false;
+  // Of those that read device numbers: from this many updates on they say that the step is skipped; and begin_step and end_step
+  // are given other numbers than update() is.
+  int64_t skipped_from = std::numeric_limits<int64_t>::max();
+  bool alters_edges = false;
+  bool evaluates = false;  // in the end it asks for the weights to evaluate with; what they come from may not be written
 };
 
 Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
@@ -57,8 +66,10 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
 struct Described {
   CutRules rules;
   bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
-       owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false;
+       owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false, takes_lists = false,
+       takes_device_numbers = false;
   std::vector<Optimizer::State> states;
+  std::vector<Optimizer::Sum> sums;
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;
   std::vector<double> hyper;

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/format.h"
+#include "interfaces/device_numbers.h"
 #include "interfaces/seeds.h"
 #include "kit/memory.h"
 #include "kit/numbers.h"
@@ -66,8 +69,7 @@ class SimulatedRank {
     fill_gradients(step);
     edges("begin_step", &Optimizer::begin_step, step, false);
     add_all_sums(applied, GANNET_PASS_UPDATE);
-    for (PieceMemory& piece : pieces_)
-      if (piece.lag <= applied) update(piece, applied);
+    for (const std::vector<PieceMemory*>& list : calls_in(applied)) update(list, applied);
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
@@ -86,8 +88,9 @@ class SimulatedRank {
     uint32_t rounds = 0;
     for (const GroupSums& group : sums_) rounds = std::max(rounds, group.rounds());
     for (uint32_t round = 0; round < rounds; ++round) {
-      for (PieceMemory& piece : pieces_)
-        if (piece.lag <= applied && sums_[piece.cut->group].has_round(round)) add_sums(piece, applied, round, pass);
+      for (const std::vector<PieceMemory*>& list : calls_in(applied))
+        if (sums_[list[0]->cut->group].has_round(round)) add_sums(list, applied, round, pass);
+      for (PieceMemory& piece : pieces_) add_parts(piece, round);  // in one order, whatever that of the calls
       complete(sums_, round, ranks_, rank_);
     }
   }
@@ -124,7 +127,9 @@ class SimulatedRank {
       args.group = static_cast<uint32_t>(g);
       args.step = static_cast<uint64_t>(step);
       args.grad_scale = options_.grad_scale;
-      args.hyper = group.hyper.as<double>();
+      const Buffer other = other_hyper(group);
+      args.hyper = (other.data() ? other : group.hyper).as<double>();
+      if (other.data()) args.grad_scale *= 2;
       args.hyper_count = group.hyper.bytes() / sizeof(double);
       args.states = states.data();
       args.state_count = states.size();
@@ -148,126 +153,28 @@ class SimulatedRank {
     return group.optimizer->uses_seed() ? step_seed(options_.run_seed, applied) : 0;
   }
 
-  gannet_update_args arguments(PieceMemory& piece, int64_t applied, std::vector<void*>& states, const Buffer& rows) {
-    Group& group = groups_[piece.cut->group];
-    states.clear();
-    for (size_t s = 0; s < piece.states.size(); ++s)
-      states.push_back(group.optimizer->states()[s].is_cut() ? piece.states[s].data() : group.own_states[s].data());
+  // What one piece's arguments point to, until the call has returned.
+  struct Call {
+    explicit Call(PieceMemory* of) : piece(of) {}
+    PieceMemory* piece;
     gannet_update_args args{};
-    args.struct_size = sizeof(args);
-    args.param_dtype = problem_.types.param;
-    args.grad_dtype = problem_.types.grad;
-    args.out_dtype = problem_.types.out;
-    args.numel = piece.cut->numel;
-    args.param = piece.param.data();
-    args.grad = piece.grad.data();
-    args.out = piece.out.data();
-    args.states = states.data();
-    args.state_count = states.size();
-    args.grad_scale = options_.grad_scale;
-    args.step = static_cast<uint64_t>(applied - piece.lag) + 1;
-    args.hyper = group.hyper.as<double>();
-    args.hyper_count = group.hyper.bytes() / sizeof(double);
-    args.segments = piece.segments.data();
-    args.segment_count = piece.segments.size();
-    args.segment_stride = sizeof(gannet_segment);
-    args.sum_count = sums_[piece.cut->group].width();
-    args.sums = args.sum_count > 0 ? rows.as<double>() : nullptr;
-    args.lines = sums_[piece.cut->group].lines();
-    args.group = piece.cut->group;
-    args.seed = seed_of(group, applied);
-    args.workspace_bytes = group.optimizer->workspace_bytes(args.numel);
-    args.workspace = workspace_.of(args.workspace_bytes, options_.is_tight);
-    squares_.clear();
-    for (const Buffer& square : piece.squares) squares_.push_back(square.data());
-    args.squares = squares_.empty() ? nullptr : squares_.data();
-    if (args.step == 1) piece.copy_first_values(*group.optimizer, problem_.types.param);
-    return args;
-  }
+    std::vector<void*> states, squares;
+    Buffer rows, numbers;  // the sums so far, the device numbers
+    WorkMemory workspace;
+    std::vector<gannet_segment> segments;  // as they were
+  };
 
-  // The sums so far of a piece's segments.
-  Buffer rows_of(PieceMemory& piece) {
-    GroupSums& sums = sums_[piece.cut->group];
-    if (sums.width() == 0) return {};
-    Buffer rows(piece.segments.size() * sums.width() * sizeof(double), "the sums that it is given", options_.is_tight);
-    for (size_t k = 0; k < piece.segments.size(); ++k)
-      std::copy_n(sums.row(piece.segments[k].tensor_index), sums.width(), rows.as<double>() + k * sums.width());
-    return rows;
-  }
-
-  void add_sums(PieceMemory& piece, int64_t applied, uint32_t round, gannet_pass pass) {
-    Group& group = groups_[piece.cut->group];
-    GroupSums& sums = sums_[piece.cut->group];
-    const Buffer rows = rows_of(piece);
-    std::vector<void*> states;
-    gannet_update_args args = arguments(piece, applied, states, rows);
-    args.pass = pass;
-    const std::vector<double> nothing = sums.of_nothing(piece.segments.size());
-    Buffer parts(nothing.size() * sizeof(double), "the sums that it adds to", options_.is_tight);
-    std::copy(nothing.begin(), nothing.end(), parts.as<double>());
-    {
-      const bool on = options_.guards_sums;
-      std::vector<std::unique_ptr<ReadOnly>> held;
-      for (const Buffer* each : {&piece.param, &piece.out}) held.push_back(std::make_unique<ReadOnly>(*each, on));
-      for (const auto* states_of : {&piece.states, &group.own_states})
-        for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnly>(state, on));
-      for (const Buffer& square : piece.squares) held.push_back(std::make_unique<ReadOnly>(square, on));
-      const ReadOnly grad(piece.grad, options_.guards_gradients), hyper(group.hyper, options_.guards_inputs);
-      const Calling calling("sums", args.step, piece.names);
-      group.optimizer->sums(args, round, parts.as<double>());
-    }
-    for (size_t k = 0; k < piece.segments.size(); ++k)
-      sums.add(piece.segments[k].tensor_index, round, parts.as<double>() + k * sums.width());
-  }
-
-  void update(PieceMemory& piece, int64_t applied) {
-    Group& group = groups_[piece.cut->group];
-    const Buffer rows = rows_of(piece);
-    std::vector<Buffer> kept;
-    if (options_.moves_buffers) {  // to new addresses; the old ones are gone
-      const auto move = [&](Buffer& buffer, const char* name) {
-        if (!buffer.data()) return;
-        Buffer fresh(buffer.bytes(), formatted("{}, kept from an earlier call", name));
-        std::memcpy(fresh.data(), buffer.data(), buffer.bytes());
-        std::swap(fresh, buffer);
-        fresh.forbid();
-        gone_.push_back(std::move(fresh));
-        if (gone_.size() > 2000) gone_.erase(gone_.begin(), gone_.begin() + 1000);
-      };
-      move(piece.param, "the parameter");
-      move(piece.grad, "the gradient");
-      move(piece.out, "the copy `out`");
-      move(piece.second, "the second gradient");
-      for (Buffer& state : piece.states) move(state, "a state");
-      for (Buffer& state : group.own_states) move(state, "a state");
-      for (Buffer& square : piece.squares) move(square, "a square");
-    }
-    std::vector<void*> states;
-    gannet_update_args args = arguments(piece, applied, states, rows);
-    if (group.optimizer->wants_second_gradient(static_cast<uint64_t>(applied) + 1)) args.second_grad = piece.second.data();
-    {
-      const ReadOnly grad(piece.grad, options_.guards_gradients), second(piece.second, options_.guards_gradients),
-          hyper(group.hyper, options_.guards_inputs), given(rows, options_.guards_inputs);
-      std::vector<std::unique_ptr<ReadOnly>> held;
-      for (const Buffer& state : group.own_states) held.push_back(std::make_unique<ReadOnly>(state, options_.guards_own_states));
-      const std::vector<gannet_segment> segments = piece.segments;
-      const Calling calling("update", args.step, piece.names);
-      std::optional<Host::Open> open;
-      if (group.optimizer->reduction(args.step) == GANNET_REDUCED_BY_UPDATE) open.emplace(host_, collectives_);
-      group.optimizer->update(args);
-      if (options_.guards_inputs &&
-          std::memcmp(segments.data(), piece.segments.data(), segments.size() * sizeof(segments[0])) != 0)
-        throw Failed("it wrote to the segments that it was given", text_of(place()));
-    }
-    look_at_canaries(piece.states, "a state");
-    look_at_canaries(piece.squares, "a square");
-    look_at(workspace_.buffer(), "the workspace");
-    for (const auto& [buffer, name] : {std::pair{&piece.param, "the parameter"},
-                                       {&piece.grad, "the gradient"},
-                                       {&piece.second, "the second gradient"},
-                                       {&piece.out, "the copy `out`"}})
-      look_at(*buffer, name);
-  }
+  // Into `call`, which stays where it is. Those of evaluate() have no sums and the host's own numbers.
+  void prepare(Call& call, int64_t applied, bool evaluates = false);
+  // Pieces that are handed over together: one each, or lists of a group's in an order of their own.
+  std::vector<std::vector<PieceMemory*>> calls_in(int64_t applied);
+  Buffer other_hyper(const Group& group) const;
+  void move_buffers(PieceMemory& piece, Group& group);
+  void add_sums(const std::vector<PieceMemory*>& list, int64_t applied, uint32_t round, gannet_pass pass);
+  void add_parts(const PieceMemory& piece, uint32_t round);
+  void update(const std::vector<PieceMemory*>& list, int64_t applied);
+  void look_at_piece(const Call& call) const;
+  std::vector<std::unique_ptr<ReadOnly>> held_in(const Call& call, const Group& group, bool is_sums) const;
 
   void look_at(const Buffer& buffer, const std::string& name) const {
     std::string where;
@@ -288,8 +195,8 @@ class SimulatedRank {
   std::vector<PieceMemory> pieces_;
   std::vector<GroupSums> sums_;
   std::vector<Buffer> gone_;
-  WorkMemory workspace_;
-  std::vector<void*> squares_;
+  std::map<const PieceMemory*, Buffer> parts_;  // [segments][sums] that the round's calls have added to
+  WorkMemory workspace_;                        // of begin_step and end_step
 };
 
 }  // namespace gannet::kit

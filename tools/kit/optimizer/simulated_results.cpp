@@ -31,16 +31,16 @@ void SimulatedRank::perturb(int64_t applied, Trained& trained) {
     const gannet_dtype master = problem_.types.param;
     const Buffer out(piece.cut->numel * bytes_of(master), "the perturbed parameters", options_.is_tight);
     for (uint64_t i = 0; i < piece.cut->numel; ++i) put(out.data(), i, master, std::numeric_limits<double>::quiet_NaN());
-    const Buffer rows = rows_of(piece);
-    std::vector<void*> states;
-    gannet_update_args args = arguments(piece, applied, states, rows);
+    Call call(&piece);
+    prepare(call, applied);
+    gannet_update_args& args = call.args;
     args.out_dtype = master;
     args.out = out.data();
     args.pass = GANNET_PASS_PERTURB;
     {
       const auto held = held_inputs(piece, group);
-      const ReadOnly grad(piece.grad), sums(rows);
-      const Calling calling("perturb", args.step, piece.names);
+      const ReadOnly grad(piece.grad), sums(call.rows), numbers(call.numbers);
+      const Calling calling("perturb", static_cast<uint64_t>(applied) + 1, piece.names);
       group.optimizer->perturb(args);
     }
     look_at(out, "the perturbed parameters");
@@ -53,8 +53,9 @@ void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
   for (PieceMemory& piece : pieces_) {
     Group& group = groups_[piece.cut->group];
     const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
-    std::vector<void*> states;
-    gannet_update_args args = arguments(piece, applied - 1, states, {});
+    Call call(&piece);
+    prepare(call, applied - 1, /*evaluates=*/true);
+    gannet_update_args& args = call.args;
     args.grad_dtype = GANNET_DTYPE_NONE;
     args.grad = nullptr;
     args.out_dtype = problem_.types.param;

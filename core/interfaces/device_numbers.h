@@ -1,0 +1,32 @@
+// The numbers of a call as an optimizer with TAKES_DEVICE_NUMBERS gets them (gannet_update_args::device_numbers).
+//
+//   const std::vector<double> numbers = numbers_of(args);      // the caller copies them to where the piece's arrays are
+//   give_numbers(args, copied, numbers.size());                // and the call has no others
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace gannet {
+
+// In the order of gannet_device_number.
+inline std::vector<double> numbers_of(const gannet_update_args& args, bool is_skipped = false) {
+  std::vector<double> numbers = {is_skipped ? 1.0 : 0.0, args.grad_scale, static_cast<double>(args.step)};
+  numbers.insert(numbers.end(), args.hyper, args.hyper + args.hyper_count);
+  return numbers;
+}
+
+// Those of the host go, so that nobody reads a number that a replayed launch would have frozen.
+inline void give_numbers(gannet_update_args& args, const double* numbers, uint64_t count) {
+  args.device_numbers = numbers;
+  args.device_number_count = count;
+  args.grad_scale = NAN;
+  args.step = 0;
+  args.hyper = nullptr;
+  args.hyper_count = 0;
+}
+
+}  // namespace gannet

@@ -1,0 +1,54 @@
+// Which pieces go into one call of an optimizer that takes lists (GANNET_OPTIMIZER_TAKES_LISTS), and what their arguments point
+// to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "interfaces/optimizer.h"
+#include "params/pieces.h"
+
+namespace gannet {
+
+// A list ends with whichever comes first. The workspace is that of all its pieces together; one piece may need more.
+inline constexpr size_t kMostPieces = 1024;
+inline constexpr uint64_t kMostListWorkspace = uint64_t{256} << 20;
+
+// What a piece has of its list's workspace: the next one's part is aligned, too.
+inline uint64_t workspace_part(const Optimizer& optimizer, int64_t numel) {
+  return (optimizer.workspace_bytes(static_cast<uint64_t>(numel)) + 63) / 64 * 64;
+}
+
+struct ListStretch {
+  size_t begin, end;  // of the pieces
+  uint64_t workspace_bytes;
+};
+// `workspace_of(piece)`: bytes. `by_shard`: a list ends with its shard, which is sent to the other ranks before the next one is
+// updated.
+template <class WorkspaceOf>
+std::vector<ListStretch> lists_of(const std::vector<Piece>& pieces, const WorkspaceOf& workspace_of, bool by_shard) {
+  std::vector<ListStretch> lists;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const uint64_t workspace = workspace_of(pieces[i]);
+    if (!lists.empty()) {
+      ListStretch& last = lists.back();
+      const bool has_room = i - last.begin < kMostPieces && last.workspace_bytes + workspace <= kMostListWorkspace;
+      if (has_room && !(by_shard && pieces[i].sub_group != pieces[last.begin].sub_group)) {
+        last.end = i + 1;
+        last.workspace_bytes += workspace;
+        continue;
+      }
+    }
+    lists.push_back({i, i + 1, workspace});
+  }
+  return lists;
+}
+
+// Memory of one piece's arguments, until the call has returned.
+struct PieceCall {
+  std::vector<void*> states, squares;
+  std::vector<double> rows;  // of its segments: the sums so far
+};
+
+}  // namespace gannet

@@ -1,0 +1,45 @@
+// A step's numbers where pieces lie (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS): an array for each group and number of missed
+// updates, at the same address in every step, written when one of its numbers has changed.
+//
+//   numbers.give(args, piece.lag, device);    // into args.device_numbers; the host's own numbers are gone from args then
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "interfaces/device_numbers.h"
+
+namespace gannet {
+
+class StepNumbers {
+ public:
+  // On a device the copy is in the order of the current stream: calls that were queued before it see the earlier numbers.
+  void give(gannet_update_args& args, int64_t lag, at::Device device) {
+    Kept& kept = kept_[{args.group, lag}];
+    std::vector<double> values = numbers_of(args);
+    if (!kept.memory.defined() || values != kept.values || kept.memory.device() != device) {
+      const auto numel = static_cast<int64_t>(values.size());
+      if (!kept.memory.defined() || kept.memory.numel() != numel || kept.memory.device() != device)
+        kept.memory = at::empty({numel}, at::TensorOptions().dtype(at::kDouble).device(device));
+      kept.values = std::move(values);
+      kept.memory.copy_(at::from_blob(kept.values.data(), {numel}, at::kDouble), /*non_blocking=*/true);
+    }
+    give_numbers(args, kept.memory.const_data_ptr<double>(), kept.values.size());
+  }
+
+ private:
+  struct Kept {
+    std::vector<double> values;  // what `memory` has, or will have when the stream is there; pageable, so that a copy is staged
+    at::Tensor memory;           // [values] fp64
+  };
+  std::map<std::pair<uint32_t, int64_t>, Kept> kept_;  // by group and lag
+};
+
+}  // namespace gannet

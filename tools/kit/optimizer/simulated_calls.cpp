@@ -1,0 +1,204 @@
+// The calls of a simulated rank (simulated_rank.h) with pieces: sums and updates, one by one or in lists.
+#include "kit/optimizer/simulated_rank.h"
+
+namespace gannet::kit {
+
+void SimulatedRank::prepare(Call& call, int64_t applied, bool evaluates) {
+  PieceMemory& piece = *call.piece;
+  Group& group = groups_[piece.cut->group];
+  Optimizer& optimizer = *group.optimizer;
+  for (size_t s = 0; s < piece.states.size(); ++s)
+    call.states.push_back(optimizer.states()[s].is_cut() ? piece.states[s].data() : group.own_states[s].data());
+  for (const Buffer& square : piece.squares) call.squares.push_back(square.data());
+  gannet_update_args& args = call.args;
+  args.struct_size = sizeof(args);
+  args.param_dtype = problem_.types.param;
+  args.grad_dtype = problem_.types.grad;
+  args.out_dtype = problem_.types.out;
+  args.numel = piece.cut->numel;
+  args.param = piece.param.data();
+  args.grad = piece.grad.data();
+  args.out = piece.out.data();
+  args.states = call.states.data();
+  args.state_count = call.states.size();
+  args.grad_scale = options_.grad_scale;
+  args.step = static_cast<uint64_t>(applied - piece.lag) + 1;
+  args.hyper = group.hyper.as<double>();
+  args.hyper_count = group.hyper.bytes() / sizeof(double);
+  args.segments = piece.segments.data();
+  args.segment_count = piece.segments.size();
+  args.segment_stride = sizeof(gannet_segment);
+  args.group = piece.cut->group;
+  args.seed = seed_of(group, applied);
+  args.workspace_bytes = optimizer.workspace_bytes(args.numel);
+  args.workspace = call.workspace.of(args.workspace_bytes, options_.is_tight);
+  args.squares = call.squares.empty() ? nullptr : call.squares.data();
+  if (args.step == 1) piece.copy_first_values(optimizer, problem_.types.param);
+  if (evaluates) return;
+  if (GroupSums& sums = sums_[piece.cut->group]; sums.width() > 0) {
+    args.sum_count = sums.width();
+    call.rows = Buffer(piece.segments.size() * sums.width() * sizeof(double), "the sums that it is given", options_.is_tight);
+    for (size_t k = 0; k < piece.segments.size(); ++k)
+      std::copy_n(sums.row(piece.segments[k].tensor_index), sums.width(), call.rows.as<double>() + k * sums.width());
+    args.sums = call.rows.as<double>();
+    args.lines = sums.lines();
+  }
+  if (!optimizer.takes_device_numbers()) return;
+  const std::vector<double> numbers = numbers_of(args, applied >= options_.skipped_from);
+  call.numbers = Buffer(numbers.size() * sizeof(double), "the device numbers", options_.is_tight);
+  std::copy(numbers.begin(), numbers.end(), call.numbers.as<double>());
+  give_numbers(args, call.numbers.as<double>(), numbers.size());
+}
+
+std::vector<std::vector<PieceMemory*>> SimulatedRank::calls_in(int64_t applied) {
+  std::vector<std::vector<PieceMemory*>> calls;
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    const size_t longest = groups_[g].optimizer->takes_lists() ? std::max<size_t>(options_.list_length, 1) : 1;
+    std::vector<PieceMemory*> pieces;
+    for (PieceMemory& piece : pieces_)
+      if (piece.cut->group == g && piece.lag <= applied) pieces.push_back(&piece);
+    if (options_.reverses_lists) std::reverse(pieces.begin(), pieces.end());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (i % longest == 0) calls.emplace_back();
+      calls.back().push_back(pieces[i]);
+    }
+  }
+  return calls;
+}
+
+// Numbers of begin_step and end_step that no update() has: what it takes from them shows.
+Buffer SimulatedRank::other_hyper(const Group& group) const {
+  if (!options_.alters_edges || group.hyper.bytes() == 0) return {};
+  Buffer other(group.hyper.bytes(), "the hyperparameters of begin_step and end_step");
+  for (size_t i = 0; i < other.bytes() / sizeof(double); ++i) other.as<double>()[i] = 0.5 * group.hyper.as<double>()[i];
+  return other;
+}
+
+// To new addresses; the old ones are gone.
+void SimulatedRank::move_buffers(PieceMemory& piece, Group& group) {
+  const auto move = [&](Buffer& buffer, const char* name) {
+    if (!buffer.data()) return;
+    Buffer fresh(buffer.bytes(), formatted("{}, kept from an earlier call", name));
+    std::memcpy(fresh.data(), buffer.data(), buffer.bytes());
+    std::swap(fresh, buffer);
+    fresh.forbid();
+    gone_.push_back(std::move(fresh));
+    if (gone_.size() > 2000) gone_.erase(gone_.begin(), gone_.begin() + 1000);
+  };
+  move(piece.param, "the parameter");
+  move(piece.grad, "the gradient");
+  move(piece.out, "the copy `out`");
+  move(piece.second, "the second gradient");
+  for (Buffer& state : piece.states) move(state, "a state");
+  for (Buffer& state : group.own_states) move(state, "a state");
+  for (Buffer& square : piece.squares) move(square, "a square");
+}
+
+// While it lives nothing writes to what a call of this kind only reads, as far as the run looks at that.
+std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_in(const Call& call, const Group& group, bool is_sums) const {
+  std::vector<std::unique_ptr<ReadOnly>> held;
+  const auto hold = [&](const Buffer& buffer, bool on) { held.push_back(std::make_unique<ReadOnly>(buffer, on)); };
+  const PieceMemory& piece = *call.piece;
+  for (const Buffer* each : {&piece.grad, &piece.second}) hold(*each, options_.guards_gradients);
+  for (const Buffer* each : {&group.hyper, &call.numbers}) hold(*each, options_.guards_inputs);
+  for (const Buffer& state : group.own_states) hold(state, is_sums ? options_.guards_sums : options_.guards_own_states);
+  if (!is_sums) {
+    hold(call.rows, options_.guards_inputs);
+    return held;
+  }
+  for (const Buffer* each : {&piece.param, &piece.out}) hold(*each, options_.guards_sums);
+  for (const auto* of_piece : {&piece.states, &piece.squares})
+    for (const Buffer& each : *of_piece) hold(each, options_.guards_sums);
+  return held;
+}
+
+void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t applied, uint32_t round, gannet_pass pass) {
+  Group& group = groups_[list[0]->cut->group];
+  const GroupSums& sums = sums_[list[0]->cut->group];
+  std::deque<Call> calls;
+  std::vector<gannet_update_args> args;
+  std::vector<double*> places;
+  std::vector<std::unique_ptr<ReadOnly>> held;
+  for (PieceMemory* piece : list) {
+    Call& call = calls.emplace_back(piece);
+    prepare(call, applied);
+    call.args.pass = pass;
+    const std::vector<double> nothing = sums.of_nothing(piece->segments.size());
+    Buffer& parts = parts_[piece] = Buffer(nothing.size() * sizeof(double), "the sums that it adds to", options_.is_tight);
+    std::copy(nothing.begin(), nothing.end(), parts.as<double>());
+    args.push_back(call.args);
+    places.push_back(parts.as<double>());
+  }
+  for (const Call& call : calls)
+    for (auto& each : held_in(call, group, true)) held.push_back(std::move(each));
+  const uint64_t step = static_cast<uint64_t>(applied - list[0]->lag) + 1;
+  if (options_.list_length > 0 && group.optimizer->takes_lists()) {
+    const Calling calling("sums_many", step, list[0]->names);
+    group.optimizer->sums_many(args, round, places.data());
+  } else {
+    const Calling calling("sums", step, list[0]->names);
+    group.optimizer->sums(args[0], round, places[0]);
+  }
+  held.clear();
+  for (const Call& call : calls) {
+    look_at(call.workspace.buffer(), "the workspace");
+    look_at(parts_[call.piece], "the sums that it adds to");
+  }
+}
+
+void SimulatedRank::add_parts(const PieceMemory& piece, uint32_t round) {
+  const auto found = parts_.find(&piece);
+  if (found == parts_.end()) return;  // the round has none of its group
+  GroupSums& sums = sums_[piece.cut->group];
+  for (size_t k = 0; k < piece.segments.size(); ++k)
+    sums.add(piece.segments[k].tensor_index, round, found->second.as<double>() + k * sums.width());
+  parts_.erase(found);
+}
+
+void SimulatedRank::update(const std::vector<PieceMemory*>& list, int64_t applied) {
+  Group& group = groups_[list[0]->cut->group];
+  if (options_.moves_buffers)
+    for (PieceMemory* piece : list) move_buffers(*piece, group);
+  const bool is_second = group.optimizer->wants_second_gradient(static_cast<uint64_t>(applied) + 1);
+  std::deque<Call> calls;
+  std::vector<gannet_update_args> args;
+  std::vector<std::unique_ptr<ReadOnly>> held;
+  for (PieceMemory* piece : list) {
+    Call& call = calls.emplace_back(piece);
+    prepare(call, applied);
+    if (is_second) call.args.second_grad = piece->second.data();
+    call.segments = piece->segments;
+    args.push_back(call.args);
+  }
+  for (const Call& call : calls)
+    for (auto& each : held_in(call, group, false)) held.push_back(std::move(each));
+  const uint64_t step = static_cast<uint64_t>(applied - list[0]->lag) + 1;
+  if (options_.list_length > 0 && group.optimizer->takes_lists()) {
+    const Calling calling("update_many", step, list[0]->names);
+    group.optimizer->update_many(args);
+  } else {
+    const Calling calling("update", step, list[0]->names);
+    std::optional<Host::Open> open;
+    if (group.optimizer->reduction(step) == GANNET_REDUCED_BY_UPDATE) open.emplace(host_, collectives_);
+    group.optimizer->update(args[0]);
+  }
+  held.clear();
+  for (const Call& call : calls) look_at_piece(call);
+}
+
+void SimulatedRank::look_at_piece(const Call& call) const {
+  const PieceMemory& piece = *call.piece;
+  if (options_.guards_inputs &&
+      std::memcmp(call.segments.data(), piece.segments.data(), call.segments.size() * sizeof(gannet_segment)) != 0)
+    throw Failed("it wrote to the segments that it was given", text_of(place()));
+  look_at_canaries(piece.states, "a state");
+  look_at_canaries(piece.squares, "a square");
+  look_at(call.workspace.buffer(), "the workspace");
+  for (const auto& [buffer, name] : {std::pair{&piece.param, "the parameter"},
+                                     {&piece.grad, "the gradient"},
+                                     {&piece.second, "the second gradient"},
+                                     {&piece.out, "the copy `out`"}})
+    look_at(*buffer, name);
+}
+
+}  // namespace gannet::kit

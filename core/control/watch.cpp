@@ -19,7 +19,7 @@ constexpr milliseconds kCallEvery{5};  // calls that follow one another faster t
 constexpr double kCallsInHand = 20;
 constexpr milliseconds kExplain{4'000};  // longer than the referee takes to be sure
 constexpr milliseconds kFarewell{500};
-constexpr milliseconds kFollow{5'000};  // how long rank 0 waits at its end for those who are about to end the same call
+constexpr milliseconds kFollow{5'000};           // how long rank 0 waits at its end for those who are about to end the same call
 constexpr milliseconds kBeyondDeadline{10'000};  // the verdict comes first; the Comm's own time-out is for when it cannot
 
 thread_local void* inside = nullptr;  // the Active of this thread's outermost call

@@ -16,8 +16,8 @@
 
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
-#include "comm/raw_group.h"
 #include "comm/ranks.h"
+#include "comm/raw_group.h"
 #include "control/world.h"
 #include "engine/models.h"
 #include "faults/trains.h"
@@ -297,7 +297,9 @@ RANK_BODY(rank_zero_ends_first) {
   std::ifstream(gannet::formatted("/proc/{}/stat", pid)) >> word >> word >> state;
   ranks::expect(!state.empty() && state != "Z", "rank 0 is still there: '" + state + "'");
 }
-TEST(Faults, RankZeroIsThereUntilTheOthersHaveEndedItsLastCall) { ranks::expect_all_succeed(run_ranks("rank_zero_ends_first", 3)); }
+TEST(Faults, RankZeroIsThereUntilTheOthersHaveEndedItsLastCall) {
+  ranks::expect_all_succeed(run_ranks("rank_zero_ends_first", 3));
+}
 
 TEST(Faults, ARankThatIsNotNeededMayEnd) { ranks::expect_all_succeed(run_ranks("ends_when_it_is_not_needed", 3)); }
 

@@ -1,5 +1,5 @@
-// Every input that a fuzzer has kept, given to its reader once, in the ordinary build. Without libFuzzer nothing is searched for, and
-// without its sanitizers no memory is counted: scripts/test.sh full does both.
+// Every input that a fuzzer has kept, given to its reader once, in the ordinary build. Without libFuzzer nothing is searched for,
+// and without its sanitizers no memory is counted: scripts/test.sh full does both.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -328,11 +328,11 @@ def mutated_files():
             texts[file] = texts[file].replace(old, new.replace("MUTANT", f'gannet_mutant("{mutation.name}")'))
     if wrong:
         sys.exit("\n".join(wrong))
-    prelude = (
-        "#include <cstdlib>\n#include <cstring>\n"
+    prelude = (  # once for files that are compiled together
+        "#ifndef GANNET_MUTANTS\n#define GANNET_MUTANTS\n#include <cstdlib>\n#include <cstring>\n"
         "namespace {\n[[maybe_unused]] bool gannet_mutant(const char* name) {\n"
         '  static const char* const awake = std::getenv("GANNET_MUTANT");\n'
-        "  return awake && std::strcmp(awake, name) == 0;\n}\n}  // namespace\n"
+        "  return awake && std::strcmp(awake, name) == 0;\n}\n}  // namespace\n#endif\n"
     )
     return {file: prelude + text for file, text in texts.items()}
 

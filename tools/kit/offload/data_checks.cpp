@@ -211,7 +211,7 @@ void serve_two_objects(Subject& subject) {
     try {
       rounds(rank);
     } catch (...) {
-      both.arrive_and_drop();  // the other goes on alone
+      both.arrive_and_drop();  // the other thread must not wait for this one
       throw;
     }
   };

@@ -78,7 +78,7 @@ at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& opti
     impl.passes.running = std::make_unique<Passes::Running>();
     impl.passes.scale_scope.reset();
     impl.passes.scale_scope = std::make_unique<Passes::ScaleScope>();
-    impl.passes.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(Reducer::kMarkKind, impl.reducer->mark());
+    impl.passes.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(kBackwardKind, impl.reducer->mark());
     impl.passes.scale_scope->armed = impl.store.arm();
   }
   const auto ticket = c10::make_intrusive<Ticket>();

@@ -129,7 +129,7 @@ void Reducer::begin_backward(Backward backward) {
   holds_buckets_ = current_.reduce && !has_learned_ && !accumulates_shards();
   for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
   in_backward_ = true;
-  if (!backward.is_marked) marked_.emplace(kMarkKind, mark_);
+  if (!backward.is_marked) marked_.emplace(kBackwardKind, mark_);
 }
 
 void Reducer::unreduce() {

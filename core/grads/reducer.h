@@ -21,8 +21,6 @@
 // bucket is kept apart and reduced, in the order of the buckets, at the end of backward.
 #pragma once
 
-#include <c10/util/ThreadLocalDebugInfo.h>
-
 #include <deque>
 #include <map>
 #include <memory>
@@ -36,6 +34,7 @@
 #include "observe/timers.h"
 #include "params/range.h"
 #include "params/reduce_buckets.h"
+#include "tensor/thread_info.h"
 
 namespace torch::autograd {
 class PostAccumulateGradHook;
@@ -67,7 +66,6 @@ class Reducer {
   // What a thread carries while this engine's backward runs on it. The scope of EngineBase::scale() outlives the call.
   using Mark = c10::DebugInfoBase;
   std::shared_ptr<Mark> mark() const { return mark_; }
-  static constexpr c10::DebugInfoKind kMarkKind = c10::DebugInfoKind::TEST_INFO;  // LibTorch leaves it to others' tests
 
   struct Backward {
     bool reduce = false;      // ranks are to be averaged: at a boundary or, where gradients are sharded, always
@@ -133,7 +131,7 @@ class Reducer {
 
   // What a range's gradients are multiplied by before they are summed.
   double pre_factor(const Range& range) const { return options_.pre_factor * range.gradient_ratio; }
-  bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kMarkKind) == mark_.get(); }
+  bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get(); }
   void on_gradient(size_t slot, const at::Tensor& parameter);
   void on_foreign_gradient(size_t slot);
   void set_hook(size_t slot);

@@ -18,6 +18,7 @@
 #include "params/reads_no_bytes.h"
 #include "params/residency.h"
 #include "tensor/absent_storage.h"
+#include "tensor/thread_info.h"
 
 namespace gannet::zero {
 namespace {
@@ -277,16 +278,13 @@ bool write_at_source(const c10::StorageImpl* storage, ReadElements read) {
 void set_builder(Builder* next) { builder = next; }
 CallWatcher* set_call_watcher(CallWatcher* next) { return std::exchange(call_watcher, next); }
 
-// A kind that LibTorch sets apart for tests, as it does the key: no profiler of its own uses it.
-constexpr c10::DebugInfoKind kInfo = c10::DebugInfoKind::TEST_INFO_2;
-
 Observer* observer_here() {
-  auto* const observer = dynamic_cast<Observer*>(c10::ThreadLocalDebugInfo::get(kInfo));
+  auto* const observer = dynamic_cast<Observer*>(c10::ThreadLocalDebugInfo::get(kObserverKind));
   return observer && !observer->is_over_ ? observer : nullptr;
 }
 
 Observing::Observing(std::shared_ptr<Observer> observer)
-    : observer_(std::move(observer)), carried_(std::make_unique<c10::DebugInfoGuard>(kInfo, observer_)) {
+    : observer_(std::move(observer)), carried_(std::make_unique<c10::DebugInfoGuard>(kObserverKind, observer_)) {
   ++observing;
 }
 

@@ -4,6 +4,7 @@
 #   devel     headers and the CMake package: find_package(gannet) gives gannet::core, gannet::models, gannet::trainer, gannet::trial
 #   sdk       all that a plugin is built from and checked with: find_package(gannet COMPONENTS sdk) gives gannet::sdk and
 #             gannet_add_plugin(), `gannet plugins check` its conformance kit; no LibTorch
+#   docs      the docs and the examples' sources and configs, in share/doc/gannet
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
@@ -43,6 +44,10 @@ install(TARGETS gannet_trainer gannet_trial EXPORT gannet-core
 install(DIRECTORY core/include/gannet models/include/gannet trainer/include/gannet trial/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
 install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
+
+# As in the tree, so that the pages' links to one another and to the examples hold.
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs)
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs PATTERN Doxyfile EXCLUDE)
 
 install(TARGETS gannet_sdk EXPORT gannet-sdk)
 install(DIRECTORY sdk/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT sdk)

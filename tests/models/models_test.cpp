@@ -181,4 +181,18 @@ TEST(Models, TakeIntegersOfAnySizeAndKeepDoublePrecision) {
   expect_kinds_of_numbers<gannet::models::T5>("t5");
 }
 
+// A recipe whose parameter groups have BERT's names (docs/recipes.md).
+TEST(Models, BertTrainsByTheRecipeForEncoders) {
+  const auto model = gannet::from_pretrained<gannet::models::Bert>(fixture::folder("bert"));
+  auto engine = gannet::initialize(model, {.config = GANNET_SOURCE_DIR "/examples/configs/fine_tune_encoder.json"}).engine;
+  const auto group_of = [&](const std::string& name) { return engine->optimizer().group_of(name); };
+  const Tensor tokens = torch::arange(1, 33).view({4, 8});
+  const Tensor before = engine->full_fp32_parameter("bert.embeddings.word_embeddings.weight");
+  for (int step = 0; step < 2; ++step) {
+    engine->backward(engine->forward(tokens, tokens));
+    EXPECT_TRUE(engine->step().applied);
+  }
+  EXPECT_FALSE(at::equal(before, engine->full_fp32_parameter("bert.embeddings.word_embeddings.weight")));
+}
+
 }  // namespace

@@ -3,7 +3,8 @@
 #
 # The component sdk alone builds and checks a plugin outside the tree without LibTorch; the binary `gannet` of the component runtime,
 # moved elsewhere, finds its own plugins and, by GANNET_PLUGIN_PATH, that one; the plugin trains examples/gpt2; examples/solver is
-# built against the component devel, and runs (with GANNET_TEST_FULL=1); so does a program with gannet::models.
+# built against the component devel, and runs (with GANNET_TEST_FULL=1); so does a program with gannet::models, and so do the
+# programs of README.md and docs/start.md, from the component docs.
 set -euo pipefail
 cmake=$1 build=$2 cxx=$3
 if [[ $cxx == *clang* && -z ${GANNET_TEST_FULL:-} ]]; then
@@ -62,4 +63,9 @@ fi
 quiet "$cmake" -S "$here/with_models" -B "$work/with_models" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk" -DCMAKE_BUILD_TYPE=Debug
 quiet "$cmake" --build "$work/with_models"
 expect "5 tokens" "$("$work/with_models/with_models" 2>&1)"
+
+# ---- the programs of the first pages, as printed -------------------------------------------------------------------------
+quiet "$cmake" --install "$build" --prefix "$work/sdk" --component docs
+[ -s "$work/sdk/share/doc/gannet/docs/start.md" ] && [ -s "$work/sdk/share/doc/gannet/examples/configs/first_run.json" ] || fail "docs and examples were not installed"
+python3 "$here/first_pages.py" "$cmake" "$cxx" "$work/sdk/share/doc/gannet" "$work/sdk" "$work/pages" || fail "the first pages"
 echo "the package serves $cxx"

@@ -94,7 +94,21 @@ class PluginCheck {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kUnsupported) throw;
       check_.notices.push_back(formatted("accelerator '{}' is not usable on this machine: {}", wanted, error.message()));
+      if (!has_comm_for(lower(wanted)))
+        check_.notices.push_back(
+            formatted("accelerator '{}' trains in one process alone: no Comm plugin here moves its memory between several", wanted));
     }
+  }
+
+  // As the files' notes say: a plugin for a device that is not here may not load.
+  bool has_comm_for(const std::string& device) const {
+    const auto& candidates = registry_->candidates();
+    return std::any_of(candidates.begin(), candidates.end(), [&](const plugin::Candidate& candidate) {
+      return candidate.rejected.empty() &&
+             std::any_of(candidate.provides.begin(), candidate.provides.end(), [&](const std::string& provided) {
+               return provided.starts_with("comm/") && provided.ends_with("@" + device);
+             });
+    });
   }
 
   void comm() {

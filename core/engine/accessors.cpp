@@ -44,6 +44,7 @@ void require_gradient(EngineBase::Impl& impl, const Found& found) {
   if (!impl.reducer || !impl.progress.has_backwarded() || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
     throw Error(ErrorCode::kOrder, formatted("there is no gradient of '{}' now", found.get().name),
                 "ask between the last backward() of a step and its step()");
+  impl.take_cleared_gradients();
   impl.reducer->wait();
 }
 
@@ -139,6 +140,7 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   require_gradient(*impl_, found);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
   impl_->store.set_gradient(found, flat);
+  impl_->reducer->count_as_come(*found.range, found.parameter);
 }
 
 void EngineBase::for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body) {

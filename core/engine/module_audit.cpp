@@ -16,6 +16,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/shared_memory.h"
 #include "tensor/module_walk.h"
 
 namespace gannet {
@@ -177,6 +178,10 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
 
   const at::NoGradGuard no_grad;
   if (!changes.empty()) store_.forget_gathered();
+  std::vector<const TrainedParameter*> replaced;
+  for (const Change& change : changes)
+    if (change.is_replaced) replaced.push_back(&change.range->parameters[change.parameter]);
+  prepare(replaced);
   for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
   reclaim();
   if (!changes.empty()) {
@@ -192,6 +197,19 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
   }
   if (!added.empty()) join(added);
   record();
+}
+
+void ModuleAudit::prepare(const std::vector<const TrainedParameter*>& replaced) const {
+  for (const TrainedParameter* one : replaced) refuse_overlap(module_, one->name, one->tensor);
+  for (const TrainedParameter* one : replaced) {
+    at::Tensor tensor = one->tensor;
+    const auto* const storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const bool is_ours = std::any_of(store_.ranges().begin(), store_.ranges().end(), [&](const Range& range) {
+      return std::any_of(range.parameters.begin(), range.parameters.end(),
+                         [&](const TrainedParameter& other) { return other.left.storage == storage; });
+    });
+    if (is_ours) tensor.set_data(tensor.detach().clone());
+  }
 }
 
 bool ModuleAudit::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
@@ -233,7 +251,7 @@ void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
   }
-  store_.take_in(range, p, whole, is_replaced);
+  store_.take_in(range, p, whole, is_replaced, value.scalar_type() != range.dtype);
 }
 
 void ModuleAudit::reclaim() {
@@ -242,8 +260,7 @@ void ModuleAudit::reclaim() {
       if (!is_where_it_was_left(range.parameters[p])) store_.restore_memory(range, p);
 }
 
-// Parameters of the module that require a gradient and that this engine does not train.
-ModuleAudit::Named ModuleAudit::new_parameters() {
+bool ModuleAudit::is_module_as_recorded() const {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(module_, [&](const at::Tensor& tensor) {
@@ -252,7 +269,27 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
                (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_[count].bytes)));
     ++count;
   });
-  if (is_same && count == known_.size()) return {};
+  return is_same && count == known_.size();
+}
+
+ModuleAudit::Named ModuleAudit::unknown() const {
+  if (is_module_as_recorded()) return {};
+  std::unordered_set<const void*> seen = declined_;
+  for (const auto& range : store_.ranges())
+    for (const auto& parameter : range.parameters) seen.insert(parameter.tensor.unsafeGetTensorImpl());
+  Named unknown;
+  for (const auto& entry : module_.named_parameters()) {
+    const void* const identity = entry.value().unsafeGetTensorImpl();
+    const bool would_be_declined = groups_are_given_ && !given_group_.contains(identity);
+    if (entry.value().requires_grad() && entry.value().numel() > 0 && !would_be_declined && seen.insert(identity).second)
+      unknown.emplace_back(entry.key(), entry.value());
+  }
+  return unknown;
+}
+
+// Parameters of the module that require a gradient and that this engine does not train.
+ModuleAudit::Named ModuleAudit::new_parameters() {
+  if (is_module_as_recorded()) return {};
 
   std::unordered_map<const void*, std::string> trained;
   std::unordered_map<std::string, const void*> by_name;

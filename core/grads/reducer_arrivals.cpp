@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "grads/gradient_mark.h"
 #include "grads/reducer.h"
 #include "tensor/dtype.h"
 
@@ -23,7 +24,7 @@ std::string Reducer::leftover(bool kept) {
   for (Slot& slot : slots_) {
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (grad.defined() && !kept && !(grad.is_sparse() ? grad.to_dense() : grad).any().item<bool>()) grad.reset();
+    if (grad.defined() && !kept && is_zero_gradient(grad)) grad.reset();
     if (!grad.defined()) slot.is_foreign = false;
     if (first.empty() && (kept ? slot.is_foreign : grad.defined())) first = parameter.name;
   }
@@ -31,10 +32,8 @@ std::string Reducer::leftover(bool kept) {
 }
 
 bool Reducer::has_come(const Range& range, size_t parameter) const {
-  for (const Bucket& bucket : buckets_)
-    if (&ranges_[bucket.range] == &range && parameter >= bucket.first && parameter < bucket.last)
-      return slots_[bucket.slot + parameter - bucket.first].has_come;
-  return false;
+  const Slot* const slot = find(range, parameter);
+  return slot && slot->has_come;
 }
 
 // Autograd adds to a `.grad` that is there: the hook would take the sum of ours and another's.

@@ -48,6 +48,11 @@ void require_gradient(EngineBase::Impl& impl, const Found& found) {
   impl.reducer->wait();
 }
 
+// A layer that forward has made has its gradient with the others once it has joined.
+void join_newcomers(EngineBase::Impl& impl) {
+  if (impl.reducer && impl.progress.is_whole() && !impl.newcomers.is_empty()) impl.audit();
+}
+
 // What the buffer of a gradient is multiplied by.
 double gradient_factor(const EngineBase::Impl& impl, const Found& found) {
   const Reducer& reducer = *impl.reducer;
@@ -102,6 +107,7 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
 
 at::Tensor EngineBase::full_gradient(const std::string& name) {
   at::NoGradGuard no_grad;
+  join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "full_gradient", name);
   const at::Tensor gradient = own_gradient(*impl_, found);
@@ -135,6 +141,7 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
 
 void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
+  join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
@@ -144,6 +151,7 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
 }
 
 void EngineBase::for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body) {
+  join_newcomers(*impl_);
   for (const std::string& name : parameter_names()) {
     at::Tensor gradient = full_gradient(name);
     body(name, gradient);

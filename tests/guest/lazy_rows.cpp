@@ -53,6 +53,15 @@ ROW(a_layer_made_in_the_last_micro_batch, "") {
   t->train(2);
 }
 
+ROW(a_layer_made_in_forward_whose_gradient_is_clipped_by_hand, "") {
+  auto t = side.trainer(make<Lazy>(1));
+  for (int step = 0; step < 3; ++step) {
+    t->backward(t->forward(t->next++));
+    t->each_gradient([](at::Tensor& gradient) { gradient.clamp_(-0.02, 0.02); });
+    t->step();
+  }
+}
+
 ROW(a_layer_made_in_forward_of_a_scaled_loss, "") {
   auto t = side.trainer(make<Lazy>(1));
   t->scale(t->forward(t->next++)).backward();

@@ -76,7 +76,7 @@ bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
 void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_marked) {
   impl.take_cleared_gradients();
   impl.newcomers.begin_backward(impl.module_audit->unknown());
-  if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
+  if (impl.passes.keeps_user_grads) impl.reducer->drop_kept();
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);

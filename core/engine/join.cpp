@@ -42,6 +42,7 @@ std::vector<std::string> names_of(const torch::nn::Module& module, const at::Ten
 struct FirstGradients {
   std::unordered_map<const void*, at::Tensor> mine;  // by the parameter's TensorImpl
   std::unordered_set<const void*> of_any;
+  std::unordered_set<const void*> cleared;  // by the program, behind the last backward
 };
 
 // Of what is sharded already every rank has a part of the same values.
@@ -56,7 +57,8 @@ FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::Nam
   FirstGradients found;
   std::string text;
   for (const auto& [name, tensor] : joining) {
-    const at::Tensor gradient = impl.newcomers.take(tensor);
+    const auto [gradient, is_cleared] = impl.newcomers.take(tensor);
+    if (is_cleared) found.cleared.insert(tensor.unsafeGetTensorImpl());
     if (gradient.defined()) {
       found.mine.emplace(tensor.unsafeGetTensorImpl(), gradient);
       found.of_any.insert(tensor.unsafeGetTensorImpl());
@@ -92,6 +94,8 @@ void bring(EngineBase::Impl& impl, size_t r, const FirstGradients& first) {
     any = any || first.of_any.contains(parameter.tensor.unsafeGetTensorImpl());
   }
   if (any) impl.reducer->bring(r, gradients);
+  for (size_t p = 0; p < range.parameters.size(); ++p)
+    if (first.cleared.contains(range.parameters[p].tensor.unsafeGetTensorImpl())) impl.reducer->leave_out(range, p);
 }
 
 }  // namespace

@@ -143,7 +143,8 @@ void ModuleAudit::record_module() {
   for_each_parameter(module_, [&](const at::Tensor& tensor) {
     const void* identity = tensor.unsafeGetTensorImpl();
     known_.push_back({identity, trained.contains(identity) || declined_.contains(identity) || tensor.numel() == 0,
-                      tensor.has_storage() ? tensor.storage().nbytes() : 0});
+                      tensor.has_storage() ? tensor.storage().nbytes() : 0,
+                      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr});
   });
 }
 
@@ -266,7 +267,9 @@ bool ModuleAudit::is_module_as_recorded() const {
   for_each_parameter(module_, [&](const at::Tensor& tensor) {
     is_same = is_same && count < known_.size() && known_[count].identity == tensor.unsafeGetTensorImpl() &&
               (known_[count].is_trained ||
-               (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_[count].bytes)));
+               (!tensor.requires_grad() &&
+                (!tensor.has_storage() || (tensor.storage().nbytes() == known_[count].bytes &&
+                                           tensor.storage().unsafeGetStorageImpl() == known_[count].storage))));
     ++count;
   });
   return is_same && count == known_.size();
@@ -298,8 +301,8 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
       trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
       by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
     }
-  std::unordered_map<const void*, size_t> known;  // to the bytes of its storage
-  for (const auto& one : known_) known.emplace(one.identity, one.bytes);
+  std::unordered_map<const void*, const Known*> known;
+  for (const auto& one : known_) known.emplace(one.identity, &one);
   std::vector<std::pair<std::string, at::Tensor>> found;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module_.named_parameters()) {
@@ -314,7 +317,9 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
     if (trained.contains(identity) || declined_.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
-      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]
+      if (frozen.has_storage() && frozen.storage().unsafeGetStorageImpl() != known[identity]->storage)
+        refuse_overlap(module_, entry.key(), frozen);
+      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;
       if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));

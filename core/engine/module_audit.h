@@ -72,6 +72,7 @@ class ModuleAudit {
     const void* identity;
     bool is_trained;
     size_t bytes;  // of its storage: torch::load puts another one under it
+    const void* storage;
   };
   void record_module();
   bool is_module_as_recorded() const;

@@ -12,10 +12,12 @@ namespace gannet {
 void Newcomers::drop_cleared(One& one) {
   if (!one.shown.defined()) return;
   at::Tensor& grad = one.parameter.mutable_grad();
-  if (grad.is_same(one.shown))
+  if (grad.is_same(one.shown)) {
     grad.reset();
-  else if (!grad.defined() || is_zero_gradient(grad))
+  } else if (!grad.defined() || is_zero_gradient(grad)) {
     one.gathered.reset();
+    one.is_cleared = !grad.defined();
+  }
   one.shown.reset();
 }
 
@@ -29,6 +31,7 @@ void Newcomers::begin_backward(const std::vector<std::pair<std::string, at::Tens
     one.aside = std::move(one.parameter.mutable_grad());
     one.parameter.mutable_grad() = at::Tensor();
     one.is_running = true;
+    one.is_cleared = false;
   }
 }
 
@@ -50,14 +53,14 @@ void Newcomers::end_backward(bool keeps_grads) {
   }
 }
 
-at::Tensor Newcomers::take(const at::Tensor& parameter) {
+Newcomers::First Newcomers::take(const at::Tensor& parameter) {
   const at::NoGradGuard no_grad;
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const One& one) { return one.parameter.is_same(parameter); });
   if (found == all_.end()) return {};
   drop_cleared(*found);
-  const at::Tensor gathered = found->gathered;
+  const First first{found->gathered, found->is_cleared};
   all_.erase(found);
-  return gathered;
+  return first;
 }
 
 void Newcomers::forget() noexcept {

@@ -4,7 +4,7 @@
 //
 //   newcomers.begin_backward(audit.unknown());   // the engine's backward runs ...
 //   newcomers.end_backward(/*keeps_grads=*/false);
-//   at::Tensor gradient = newcomers.take(parameter);   // of this rank, the sum of the step's backwards; undefined: none
+//   Newcomers::First first = newcomers.take(parameter);   // of this rank, the sum of the step's backwards
 //
 // As with a trained parameter `.grad` shows a mark until then (grads/gradient_mark.h): what the program clears is dropped.
 #pragma once
@@ -23,7 +23,11 @@ class Newcomers {
   void begin_backward(const std::vector<std::pair<std::string, at::Tensor>>& unknown);
   /// `keeps_grads`: `.grad` stays with the program, with its graph.
   void end_backward(bool keeps_grads);
-  at::Tensor take(const at::Tensor& parameter);
+  struct First {
+    at::Tensor gradient;      // undefined: none
+    bool is_cleared = false;  // to none, behind the last backward
+  };
+  First take(const at::Tensor& parameter);
   /// The step begins again, or has ended.
   void forget() noexcept;
   bool is_empty() const { return all_.empty(); }
@@ -35,7 +39,7 @@ class Newcomers {
     at::Tensor aside = {};     // `.grad` of another backward, while ours runs
     at::Tensor gathered = {};  // in this step
     at::Tensor shown = {};     // what `.grad` is since the last backward
-    bool is_running = false;
+    bool is_running = false, is_cleared = false;
   };
   static void drop_cleared(One& one);
 

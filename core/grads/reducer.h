@@ -99,13 +99,13 @@ class Reducer {
   int64_t taken_over_bytes() const { return last_taken_over_bytes_; }
 
   // The first parameter whose `.grad` holds values that are not this engine's; "" when there is none. A gradient of zeros, as
-  // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph
-  // backward.
-  std::string leftover(bool kept);
+  // zero_grad(set_to_none = false) leaves it, is taken away. After take_cleared().
+  std::string leftover();
   // Between two backwards, and before the gradients are used: those whose `.grad` the program has cleared since (zero_grad() of
   // the module or of an optimizer) are dropped, as plain LibTorch drops them. Answers the parameters' names.
   std::vector<std::string> take_cleared();
   void unmark_gradients() noexcept;  // `.grad` shows nothing of ours any more
+  void drop_kept();                  // what the program keeps of a create_graph backward
   // Whether the parameter received a gradient in this step, on this rank, and the program did not clear it.
   bool has_come(const Range& range, size_t parameter) const;
   // Its `.grad` was cleared to none behind the last backward of this step: nothing updates it.
@@ -113,6 +113,8 @@ class Reducer {
   void count_as_come(const Range& range, size_t parameter);  // the program sets its gradient by name
   // Which gradients the program cleared in this step, as a number that all ranks must share; 0: none.
   uint64_t cleared_gradients() const { return cleared_hash_; }
+  // The same of a parameter that joins now.
+  void leave_out(const Range& range, size_t parameter);
   // Gradients of this rank, not averaged, of a range that add_range() has added within a step: [parameters], undefined where
   // there is none on any rank.
   void bring(size_t range, const std::vector<at::Tensor>& gradients);
@@ -155,6 +157,7 @@ class Reducer {
   const Slot* find(const Range& range, size_t parameter) const;
   void mark_gradients();
   void clear(size_t slot, bool to_none);
+  void note_cleared(size_t slot, bool to_none);
   void on_foreign_gradient(size_t slot);
   void set_hook(size_t slot);
   void take_leftovers_aside();

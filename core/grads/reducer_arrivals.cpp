@@ -18,15 +18,16 @@ void Reducer::on_foreign_gradient(size_t slot) {
   slots_[slot].is_foreign = true;
 }
 
-std::string Reducer::leftover(bool kept) {
+std::string Reducer::leftover() {
   const at::NoGradGuard no_grad;
   std::string first;
   for (Slot& slot : slots_) {
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (grad.defined() && !kept && is_zero_gradient(grad)) grad.reset();
+    const bool is_ours = grad.defined() && grad.unsafeGetTensorImpl() == slot.shown;
+    if (grad.defined() && !is_ours && is_zero_gradient(grad)) grad.reset();
     if (!grad.defined()) slot.is_foreign = false;
-    if (first.empty() && (kept ? slot.is_foreign : grad.defined())) first = parameter.name;
+    if (first.empty() && grad.defined() && (!is_ours || slot.is_foreign)) first = parameter.name;
   }
   return first;
 }

@@ -43,6 +43,13 @@ void Reducer::unmark_gradients() noexcept {
   }
 }
 
+void Reducer::drop_kept() {
+  for (Slot& slot : slots_) {
+    at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
+    if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown) grad.reset();
+  }
+}
+
 std::vector<std::string> Reducer::take_cleared() {
   const at::NoGradGuard no_grad;
   std::vector<std::string> cleared;
@@ -81,8 +88,17 @@ void Reducer::clear(size_t index, bool to_none) {
       if (part.tensor == slot.parameter) range.grad_of(part).zero_();
   }
   slot.has_come = false;
-  slot.is_cleared = to_none && !range.averages_itself;  // an optimizer that averages whole buckets leaves nothing out
+  note_cleared(index, to_none);
+}
+
+void Reducer::note_cleared(size_t index, bool to_none) {
+  Slot& slot = slots_[index];
+  slot.is_cleared = to_none && !ranges_[slot.range].averages_itself;  // an optimizer of whole buckets leaves nothing out
   cleared_hash_ = (cleared_hash_ + index) * 0x9E3779B97F4A7C15u + (to_none ? 1 : 2);
+}
+
+void Reducer::leave_out(const Range& range, size_t parameter) {
+  if (const Slot* const slot = find(range, parameter)) note_cleared(static_cast<size_t>(slot - slots_.data()), /*to_none=*/true);
 }
 
 bool Reducer::is_cleared(const Range& range, size_t parameter) const {

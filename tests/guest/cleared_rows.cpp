@@ -99,6 +99,15 @@ ROW(cleared_behind_a_graph_of_gradients, "") {
   }
 }
 
+ROW(a_gradient_set_by_hand_beside_a_graph_of_gradients, "found a gradient in `.grad` of 'second.bias'") {
+  auto model = make<Net>(1);
+  auto t = side.trainer(model, {.accumulation = 2});
+  t->backward(t->forward(t->next++), /*create_graph=*/true);
+  t->step();
+  model->second->bias.mutable_grad() = at::ones_like(model->second->bias).detach();
+  t->micro_batch();
+}
+
 ROW(cleared_after_freezing, "") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

@@ -105,6 +105,15 @@ ROW(tied_by_set_data_under_a_guard, "parameter 'b.weight' was given the memory o
   t->train(2);
 }
 
+ROW(frozen_and_tied_by_set_data, "parameter 'b.weight' was given the memory of parameter 'a.weight'") {
+  auto model = make<Square>(1);
+  model->b->weight.requires_grad_(false);
+  auto t = side.trainer(model);
+  t->train(1);
+  model->b->weight.set_data(model->a->weight.detach());
+  t->train(2);
+}
+
 ROW(tied_to_a_buffer_by_set_data, "was given the memory of buffer 'kept'") {
   auto model = make<Square>(1);
   model->register_buffer("kept", torch::ones({8}));

@@ -77,6 +77,14 @@ ROW(a_layer_made_in_forward_whose_gradient_is_cleared, "") {
   t->train(2);
 }
 
+ROW(a_layer_made_in_forward_whose_only_gradient_is_cleared, "") {
+  auto t = side.trainer(make<Lazy>(1));
+  t->backward(t->forward(t->next++));
+  t->model->zero_grad();
+  t->step();
+  t->train(2);
+}
+
 ROW(a_layer_made_in_forward_of_a_step_that_begins_again, "") {
   auto t = side.trainer(make<Lazy>(1), {.accumulation = 2});
   t->micro_batch();

@@ -108,6 +108,16 @@ ROW(a_gradient_set_by_hand_beside_a_graph_of_gradients, "found a gradient in `.g
   t->micro_batch();
 }
 
+ROW(a_kept_gradient_that_is_written, "found a gradient in `.grad` of 'first.weight'") {
+  auto t = side.trainer();
+  t->backward(t->forward(t->next++), /*create_graph=*/true);
+  {
+    torch::NoGradGuard no_grad;
+    t->model->parameters()[0].mutable_grad().mul_(0.5);
+  }
+  t->step();
+}
+
 ROW(cleared_after_freezing, "") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

@@ -157,6 +157,8 @@ MUTATIONS = [
     Mutation("newcomers_are_not_looked_for", "gradients of parameters that join later are taken from `.grad`",
              ("module_audit.cpp", "  if (is_module_as_recorded()) return {};\n  std::unordered_set",
               "  if (MUTANT || is_module_as_recorded()) return {};\n  std::unordered_set")),
+    Mutation("newcomers_are_not_forgotten", "a step that begins again has none of their gradients",
+             ("backward.cpp", "  impl.newcomers.forget();\n", "  if (!MUTANT) impl.newcomers.forget();\n")),
     Mutation("cleared_newcomers_stay", "what the program clears of them is dropped",
              ("newcomers.cpp", "  if (!one.shown.defined()) return;", "  if (MUTANT || !one.shown.defined()) return;")),
     Mutation("old_gradients_are_lost_to_a_joining", "a `.grad` from before the engine, or from before it joined, is told of",
